@@ -21,7 +21,6 @@ from groupwise.comparison.compare import holm
 from groupwise.comparison.contrasts import Difference, Setup, contrast, difference, is_tested
 from groupwise.comparison.results import Measured, SeedNoise, missing
 from groupwise.comparison.seeds import minimum_detectable, seed_noise, seeds_needed
-from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
 
@@ -32,8 +31,8 @@ def exactly(*values: float, error: float = 0.0) -> list[Measured]:
     ]
 
 
-def setup(*groups: list[Measured], paired: bool = False) -> Setup:
-    return Setup(0.95, paired, seed_noise(groups))
+def setup(*groups: list[Measured]) -> Setup:
+    return Setup(0.95, seed_noise(groups))
 
 
 RNG = np.random.default_rng(0)
@@ -90,34 +89,6 @@ def test_welch_is_asked_for_power_with_the_variance_of_a_difference() -> None:
     fallen = contrast("level", b, a, setup(a, b), RNG)
     assert fallen.difference.value == pytest.approx(-0.45)
     assert fallen.seeds_needed == seeds_needed(0.45, 0.025)
-
-
-def test_pairs_are_the_t_of_their_differences() -> None:
-    found = contrast("level", A[:3], B, setup(A, B, paired=True), RNG)
-    expected = stats.ttest_rel([r.value for r in B], [r.value for r in A[:3]])
-    interval = expected.confidence_interval(0.95)
-    assert (found.method, found.freedom) == ("paired_t", 2.0)
-    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-10)
-    assert (found.difference.low, found.difference.high) == pytest.approx(
-        (interval.low, interval.high), rel=1e-10
-    )
-    variance = float(np.var([0.2, 0.05, 0.35], ddof=1))
-    assert found.seeds_needed == seeds_needed(0.2, variance, paired=True)
-    assert found.minimum_detectable == pytest.approx(
-        minimum_detectable(math.sqrt(variance / 3), 2.0)
-    )
-
-
-def test_step_noise_is_the_floor_of_the_paired_variance() -> None:
-    """Pairs that differ by .1 to the digit: the variance is that of two runs' steps, .03^2 +
-    .04^2 = .0025, over 4 pairs.
-    """
-    a, b = exactly(0.1, 0.2, 0.3, 0.4, error=0.03), exactly(0.2, 0.3, 0.4, 0.5, error=0.04)
-    found = difference(a, b, setup(a, b, paired=True))
-    assert found is not None
-    assert (found.method, found.freedom) == ("paired_t", 3.0)
-    assert [found.value, found.error, found.variance] == pytest.approx([0.1, 0.025, 0.0025])
-    assert found.p_value == pytest.approx(2 * stats.t.sf(4.0, 3))
 
 
 def test_one_run_against_many_takes_their_spread() -> None:
@@ -277,17 +248,6 @@ def test_what_is_missing_is_said() -> None:
     assert (found.status, found.message, found.runs) == ("unavailable", "no law holds", (0, 1))
     assert not found.difference.bounded
     assert contrast("level", A, [], setup(A, B), RNG).message == "no run has it"
-    with pytest.raises(
-        InvalidArgumentError, match="as many runs in one group as in the other; got 4 and 3"
-    ):
-        contrast("level", A, B, setup(A, B, paired=True), RNG)
-
-
-def test_pairs_count_where_both_have_a_value() -> None:
-    first, second = [*A[:3], missing("none")], [*B[:2], missing("none"), *B[:1]]
-    found = contrast("level", first, second, setup(A, B, paired=True), RNG)
-    assert found.runs == (2, 2)
-    assert found.difference.value == pytest.approx(((0.3 - 0.1) + (0.25 - 0.2)) / 2)
 
 
 def test_what_is_tested_gives_a_p_value() -> None:
@@ -303,8 +263,6 @@ def test_what_is_tested_gives_a_p_value() -> None:
         assert is_tested(a, b, setup(a, b)) == math.isfinite(
             contrast("speed", a, b, setup(a, b), RNG).p_value
         )
-    one = A[:1]
-    assert not is_tested(one, one, Setup(0.95, paired=True, seeds=seed_noise([A])))
 
 
 def drawn(
@@ -323,7 +281,7 @@ def test_false_alarms_and_coverage_hold(runs: tuple[int, int], spread: float) ->
     for _ in range(n):
         a, b = drawn(rng, runs[0], 0.4, spread, 0.02), drawn(rng, runs[1], 0.7, spread, 0.02)
         noise = seed_noise([a, b])
-        found = difference(a, b, Setup(0.95, paired=False, seeds=noise))
+        found = difference(a, b, Setup(0.95, seeds=noise))
         assert found is not None
         covered += found.interval(0.95).covers(0.3)
         seeds += noise.deviation.covers(spread)
@@ -344,7 +302,7 @@ def test_power_is_what_the_minimum_detectable_effect_promises() -> None:
     pairs = [
         (drawn(rng, 4, 0.4, spread, 0.0), drawn(rng, 4, 0.4 + apart, spread, 0.0)) for _ in range(n)
     ]
-    tested = [difference(a, b, Setup(0.95, paired=False, seeds=KNOWN_NOTHING)) for a, b in pairs]
+    tested = [difference(a, b, Setup(0.95, seeds=KNOWN_NOTHING)) for a, b in pairs]
     found = sum(one is not None and one.p_value < 0.05 for one in tested)
     assert (
         abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n) + 0.01
@@ -356,7 +314,7 @@ def test_what_would_be_found_is_found_beside_other_contrasts() -> None:
     threshold in about four of five.
     """
     rng, n = np.random.default_rng(10), 200
-    beside = Setup(0.95, paired=False, seeds=KNOWN_NOTHING, tests=4)
+    beside = Setup(0.95, seeds=KNOWN_NOTHING, tests=4)
 
     def drawn_with(shift: float) -> Difference:
         found = difference(drawn(rng, 6, 0.0, 0.1, 0.0), drawn(rng, 6, shift, 0.1, 0.0), beside)
@@ -374,17 +332,6 @@ def test_what_would_be_found_is_found_beside_other_contrasts() -> None:
     )
     found = sum(holm([drawn_with(usual).p_value, 1.0, 1.0, 1.0])[0] < 0.05 for _ in range(n))
     assert abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n)
-
-
-def test_pairs_find_what_shared_seeds_hide() -> None:
-    """Negative control and its opposite: seeds that move both runs alike drown an unpaired test,
-    not a paired one.
-    """
-    rng = np.random.default_rng(9)
-    shared = rng.normal(0, 0.3, 5)
-    a, b = exactly(*shared), exactly(*(shared + 0.1 + rng.normal(0, 0.01, 5)))
-    assert contrast("level", a, b, setup(a, b), RNG).p_value > 0.3
-    assert contrast("level", a, b, setup(a, b, paired=True), RNG).p_value < 0.001
 
 
 def test_results_are_plain_data() -> None:

@@ -89,7 +89,7 @@ ESTIMATORS = "grpo rloo grpo_vectorized gdpo reinforce_plus_plus_baseline opo gp
 
 
 def test_any_estimator_is_recorded_and_returns_what_it_returned(tmp_path: Path) -> None:
-    said, heard = run(ESTIMATORS, 1, 7, tmp_path / "tapped")
+    said, _ = run(ESTIMATORS, 1, 7, tmp_path / "tapped")
     plain, _ = run(ESTIMATORS, 1, 7, tmp_path / "plain", VERL_USE_EXTERNAL_MODULES="")
     assert said == plain
     assert not (tmp_path / "plain" / "groupwise").exists()

@@ -19,11 +19,9 @@ from groupwise.analysis.run_groups import (
     RunGroup,
     differing_settings,
     grouped_by,
-    paired_by,
     record_of_numbers,
     short_name,
     typed_groups,
-    unpaired_note,
 )
 from groupwise.comparison.compare import Question, not_compared
 from groupwise.comparison.compare import compare as compare_curves
@@ -63,7 +61,7 @@ class RunComparison(Said):
 
     KEYS: ClassVar = (
         *("answer=sentence", "metric", "level=found.level", "late_from=found.late_from"),
-        *("late_to=found.late_to", "reach=found.reach", "paired=found.paired"),
+        *("late_to=found.late_to", "reach=found.reach"),
         *("bounds=found.bounds", "groups", "seed_noise=found.seed_noise", "comparisons", "notes"),
     )
 
@@ -107,7 +105,6 @@ def compare(
     metric: str = "reward",
     by: str | None = None,
     baseline: str | None = None,
-    pair_by: str | None = None,
     until: float | None = None,
     question: Question | None = None,
 ) -> RunComparison:
@@ -121,7 +118,6 @@ def compare(
         metric: a key of the logs, or a canonical quantity.
         by: a setting or a column whose values are the groups.
         baseline: the value of `by` that the others are compared with; by default the smallest.
-        pair_by: a setting, as seed, by which the runs of two groups are paired.
         until: use nothing after this step.
         question: window, level to hold, coverage.
 
@@ -160,9 +156,7 @@ def compare(
         if by is None
         else grouped_by([record for row in rows for record in row], by, baseline=baseline)
     )
-    return compare_runs(
-        groups, metric, question or Question(), until=until, sorted_by=by, pair_by=pair_by
-    )
+    return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by)
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:
@@ -193,18 +187,16 @@ def compare_runs(
     *,
     until: float | None = None,
     sorted_by: str | None = None,
-    pair_by: str | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> RunComparison:
     """Judge every run, fit it, and compare the groups."""
-    paired = groups if pair_by is None else paired_by(groups, pair_by)
-    rows = [[_taken(record, metric, until, step) for record in group.runs] for group in paired]
-    used = _leave_out(rows, paired=pair_by is not None)
+    rows = [[_taken(record, metric, until, step) for record in group.runs] for group in groups]
+    used = _leave_out(rows)
     _need_rows(rows, metric)
     compared = [[run for run in rows[g] if not run.left_out] for g in used]
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
-    question = _known_of(question, every, paired=pair_by is not None)
+    question = _known_of(question, every)
     # The same runs give the same answer: what is drawn at random here is noise around given curves
     # and ways to relabel runs.
     comparison = (
@@ -212,12 +204,9 @@ def compare_runs(
         if used
         else not_compared(question)
     )
-    shown = _shown(paired, rows, used, comparison)
-    differing, differ = differing_settings(
-        paired, besides=[name for name in (sorted_by, pair_by) if name]
-    )
-    unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
-    notes = [*unpaired, *differ, *noted(shown, comparison)]
+    shown = _shown(groups, rows, used, comparison)
+    differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
+    notes = [*differ, *noted(shown, comparison)]
     notes += _key_notes({series.metric for series in every})
     return RunComparison(
         every[0].metric,
@@ -247,7 +236,7 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
             )
 
 
-def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool) -> Question:
+def _known_of(question: Question, every: Sequence[MetricSeries]) -> Question:
     """The question with what the series know: which way is better, and the range that holds all
     of them.
     """
@@ -257,7 +246,6 @@ def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool
         question,
         rises=all(series.healthy == "up" for series in every),
         bounds=bounds,
-        paired=paired,
     )
 
 
@@ -297,7 +285,7 @@ def _taken(
     return _Taken(cut_record, series, judge(cut_record), max(1.0, series.window * steps / spacing))
 
 
-def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
+def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:
     """Say of runs why they are shown and not compared, and return which groups are: those with a
     run left, none where there is only one.
     """
@@ -309,8 +297,6 @@ def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
     ]  # the others would be cut down to their ends
     if len(_used(rows, early)) > 1:
         _say(early, "ends at step {run.last_step:,.0f}")
-    for partners in zip(*rows, strict=True) if paired else ():
-        _say(partners if any(run.left_out for run in partners) else (), "no partner")
     used = _used(rows)
     return used if len(used) > 1 else []
 

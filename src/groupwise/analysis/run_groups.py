@@ -172,50 +172,6 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     ]
 
 
-def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
-    """Put the runs of every group into the order of the first, by a setting that pairs them."""
-    values: list[dict[str, RunRecord]] = []
-    for group in groups:
-        own: dict[str, RunRecord] = {}
-        for record in group.runs:
-            value = setting_of(record, key)
-            name = clean(record.name, longest=60)
-            if value is None:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not"
-                )
-            if value in own:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} "
-                    f"comes twice, in {name!r}"
-                )
-            own[value] = record
-        values.append(own)
-    common = sorted(set.intersection(*(set(own) for own in values)), key=_order)
-    if not common:
-        raise InvalidArgumentError(
-            f"--pair-by {key[:40]} expects values that all groups have; they share none"
-        )
-    return [
-        RunGroup(group.name, tuple(own[value] for value in common))
-        for group, own in zip(groups, values, strict=True)
-    ]
-
-
-def unpaired_note(typed: Sequence[RunGroup], paired: Sequence[RunGroup], key: str) -> list[str]:
-    """Say how many runs found no partner, if any."""
-    left = [
-        f"{len(b.runs)} of {len(a.runs)} of {a.name}"
-        for a, b in zip(typed, paired, strict=True)
-        if len(a.runs) > len(b.runs)
-    ]
-    return (
-        [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."]
-        if left
-        else []
-    )
-
-
 def differing_settings(
     groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], list[str]]:

@@ -38,9 +38,6 @@ def compare(
             "VALUE", "The value of --by that the others are compared with; by default the smallest."
         ),
     ] = None,
-    pair_by: Annotated[
-        str | None, cli.option("KEY", "Pair the runs of two groups by a setting, as seed.")
-    ] = None,
     metric: cli.Metric = "reward",
     until: cli.Until = None,
     late: Annotated[
@@ -89,9 +86,7 @@ def compare(
         groups = (
             typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
         )
-        comparison = compare_runs(
-            groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step
-        )
+        comparison = compare_runs(groups, metric, question, until=until, sorted_by=by, step=step)
     if as_json:
         cli.print_json(comparison.as_dict())
     else:

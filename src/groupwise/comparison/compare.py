@@ -17,7 +17,7 @@ import numpy as np
 
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to, within
-from groupwise.comparison.divergence import group_divergence, run_divergence
+from groupwise.comparison.divergence import run_divergence
 from groupwise.comparison.results import (
     Comparison,
     Contrast,
@@ -43,7 +43,6 @@ class Question:
     late: float = 0.25  # share of the common steps, at their end, whose mean is the level
     reach: float | None = None  # level that speed is the time to; None: half of the way
     level: float = 0.95  # coverage of the intervals
-    paired: bool = False  # whether run i of a group goes with run i of the first
     # whether the metric is to rise, as a reward is; then there is no time to a level that it falls
     # to
     rises: bool = False
@@ -78,7 +77,7 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
     }
     spans = {"level": question.bounds[1] - question.bounds[0], "speed": stop - start}
     setups = {
-        quantity: Setup(question.level, question.paired, seeds[quantity], span=spans[quantity])
+        quantity: Setup(question.level, seeds[quantity], span=spans[quantity])
         for quantity in QUANTITIES
     }
     pairings = _pairings(groups, measured, setups, question, rng)
@@ -102,7 +101,6 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
         float(stop),
         reach,
         question.level,
-        question.paired,
         question.bounds,
     )
 
@@ -133,7 +131,6 @@ def not_compared(question: Question) -> Comparison:
         math.nan,
         math.nan,
         question.level,
-        question.paired,
         question.bounds,
     )
 
@@ -248,18 +245,12 @@ def _pairings(
 def _divergence(
     first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int
 ) -> Divergence:
-    """Of two runs beyond step noise, of groups beyond seed noise; the rate is shared by all
-    groups.
-    """
+    """Of two runs beyond step noise; the rate is shared by all groups."""
     rate = (1 - question.level) / share
     if len(first) == 1 and len(second) == 1:
         return run_divergence(first[0], second[0], rate=rate)
-    if min(len(first), len(second)) > 1:
-        return group_divergence(first, second, rate=rate, paired=question.paired)
-    reason = (
-        "one group has one run: where it parts from the others beyond seed noise cannot be told"
-    )
-    return Divergence("unavailable", reason, rate, "seed_noise")
+    reason = "a first divergence is looked for where both sides are one run"
+    return Divergence("unavailable", reason, rate)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -1,7 +1,7 @@
 r"""One quantity of two groups of runs: the difference with an interval, by the test that the
 numbers of seeds allow.
 
-Two runs a group: Welch's t. Pairs: t of their differences. One run in a group: the spread of seeds
+Two runs a group: Welch's t. One run in a group: the spread of seeds
 is taken from the groups that have more. One run everywhere: step noise alone, and what the seeds
 would have to be for the difference to be real. Where a level is not held, ranks. The variance of a
 group is never taken below what its runs' step noise says. What runs are and where a group comes
@@ -22,7 +22,6 @@ from groupwise.arrays import Float, mean_ranks
 from groupwise.comparison.curves import within
 from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
-from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 
 MOST_RELABELLINGS = 20_000
@@ -33,7 +32,6 @@ class Setup:
     """What a contrast is judged by."""
 
     level: float  # coverage of the interval
-    paired: bool  # whether run i of one group goes with run i of the other
     seeds: SeedNoise  # spread of the seeds from all groups
     # contrasts that share the false-alarm rate: what would be found has to pass the strictest of
     # Holm's thresholds
@@ -82,9 +80,6 @@ def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Di
     """
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
-    if setup.paired and len(x) > 1:
-        variance = max(float((y - x).var(ddof=1)), _step(a) + _step(b))
-        return Difference("paired_t", value, math.sqrt(variance / len(x)), len(x) - 1.0, variance)
     if len(x) > 1 and len(y) > 1:
         parts = [(max(float(v.var(ddof=1)), _step(runs)), len(v)) for v, runs in ((x, a), (y, b))]
         shares = [variance / count for variance, count in parts]
@@ -93,7 +88,7 @@ def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Di
         return Difference(
             "welch", value, math.sqrt(sum(shares)), freedom, parts[0][0] + parts[1][0]
         )
-    if setup.seeds.freedom > 0 and not setup.paired:
+    if setup.seeds.freedom > 0:
         variance = max(setup.seeds.between, _step([*a, *b]))
         error = math.sqrt(variance * (1 / len(x) + 1 / len(y)))
         return Difference("pooled_t", value, error, float(setup.seeds.freedom), 2 * variance)
@@ -118,12 +113,7 @@ def contrast(
     rng: np.random.Generator,
 ) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
-    if setup.paired and len(first) != len(second):
-        raise InvalidArgumentError(
-            f"pairs need as many runs in one group as in the other; got {len(first)} and "
-            f"{len(second)}"
-        )
-    a, b = _usable(first, second, paired=setup.paired)
+    a, b = _usable(first), _usable(second)
     if not a or not b:
         problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
         return Contrast(
@@ -148,7 +138,7 @@ def contrast(
 
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
     """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
-    a, b = _usable(first, second, paired=setup.paired)
+    a, b = _usable(first), _usable(second)
     if not a or not b:
         return False
     infinite = np.isinf(_values([*a, *b]))
@@ -157,14 +147,9 @@ def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setu
     return difference(a, b, setup) is not None
 
 
-def _usable(
-    first: Sequence[Measured], second: Sequence[Measured], *, paired: bool
-) -> tuple[list[Measured], list[Measured]]:
-    """The runs that have the quantity; of pairs those where both have it."""
-    if paired:
-        both = [(a, b) for a, b in zip(first, second, strict=True) if a.usable and b.usable]
-        return [a for a, _ in both], [b for _, b in both]
-    return [run for run in first if run.usable], [run for run in second if run.usable]
+def _usable(runs: Sequence[Measured]) -> list[Measured]:
+    """The runs that have the quantity."""
+    return [run for run in runs if run.usable]
 
 
 def _tested(
@@ -190,12 +175,7 @@ def _tested(
         )
         if estimate.error > 0
         else math.nan,
-        seeds_needed=seeds_needed(
-            estimate.value,
-            estimate.variance,
-            paired=estimate.method == "paired_t",
-            level=setup.strict_level,
-        ),
+        seeds_needed=seeds_needed(estimate.value, estimate.variance, level=setup.strict_level),
     )
 
 

@@ -110,14 +110,11 @@ def minimum_detectable(error: float, freedom: float, *, level: float = 0.95) -> 
     )
 
 
-def seeds_needed(
-    difference: float, variance: float, *, paired: bool = False, level: float = 0.95
-) -> int | None:
+def seeds_needed(difference: float, variance: float, *, level: float = 0.95) -> int | None:
     r"""Return how many runs a group would find a difference 8 times in 10; None where no number up
     to `MOST_SEEDS` would.
 
-    $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom ($n - 1$ in
-    pairs).
+    $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom.
     """
     if difference == 0:
         return None
@@ -126,8 +123,8 @@ def seeds_needed(
         """Whether so many runs a group suffice."""
         if variance == 0:
             return True
-        freedom = (runs - 1) * (1 if paired else 2)
-        return power(abs(difference) / math.sqrt(variance / runs), freedom, level=level) >= POWER
+        score = abs(difference) / math.sqrt(variance / runs)
+        return power(score, 2 * (runs - 1), level=level) >= POWER
 
     low, high = 1, 2
     while not enough(high):

@@ -1,5 +1,6 @@
-"""Runs compared: each judged by itself, then held against the others; the result as data and as
-an answer in words.
+"""Runs compared: each judged by itself, then held against the others.
+
+The result is data, and an answer in words.
 """
 
 from __future__ import annotations
@@ -108,8 +109,7 @@ def compare(
     until: float | None = None,
     question: Question | None = None,
 ) -> RunComparison:
-    """Judge runs and compare them: did one fail, and is the difference of the others real or what
-    seeds do?
+    """Judge runs and compare them: did one fail, is the difference of the others real?
 
     Args:
         runs: each a record, a path, the values of a metric (at steps 1, 2, ...), or an array of two
@@ -160,9 +160,7 @@ def compare(
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:
-    """The runs of a list, or the one run that is no list of runs: a list of numbers is the
-    values of one.
-    """
+    """The runs of a list, or the one run; a list of numbers is the values of one."""
     several = isinstance(run, list | tuple) and not all(
         isinstance(item, int | float | np.number) for item in run
     )
@@ -237,9 +235,7 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
 
 
 def _known_of(question: Question, every: Sequence[MetricSeries]) -> Question:
-    """The question with what the series know: which way is better, and the range that holds all
-    of them.
-    """
+    """The question with what the series know: which way is better, and the range of all."""
     ranges = [series.likely_bounds or (-math.inf, math.inf) for series in every]
     bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
     return replace(
@@ -286,8 +282,9 @@ def _taken(
 
 
 def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:
-    """Say of runs why they are shown and not compared, and return which groups are: those with a
-    run left, none where there is only one.
+    """Say of runs why they are not compared, and return which groups are.
+
+    Those with a run left, none where there is only one.
     """
     every = [run for row in rows for run in row]
     _say([run for run in every if run.rows < FEWEST_ROWS], "{run.rows} rows of {fewest} needed")
@@ -317,8 +314,9 @@ def _used(rows: Sequence[Sequence[_Taken]], without: Sequence[_Taken] = ()) -> l
 
 
 def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
-    """The curves of a group's runs; a run that comes again would count as a seed of its own that
-    scatters not at all.
+    """The curves of a group's runs, each once.
+
+    A run that comes again would count as a seed of its own that scatters not at all.
     """
     made: list[Curve] = []
     for run in row:

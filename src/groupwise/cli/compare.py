@@ -1,6 +1,4 @@
-"""The command `groupwise compare`: did a run fail, and is the difference of the others real, or
-is it what seeds do?
-"""
+"""The command `groupwise compare`: did a run fail, is a difference more than seeds do?"""
 
 from __future__ import annotations
 
@@ -64,8 +62,9 @@ def compare(
     ] = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Did a run fail, and is the difference of the others real: level and speed, with step noise
-    and seed noise apart.
+    """Did a run fail, and is the difference of the others real?
+
+    Level and speed, with step noise and seed noise apart.
     """
     from groupwise.analysis.compare import compare_runs
     from groupwise.analysis.run_groups import grouped_by, typed_groups

@@ -1,5 +1,4 @@
-r"""Groups of runs against the first of them: level, speed and first divergence, with one
-false-alarm rate for all.
+r"""Groups of runs against the first of them, with one false-alarm rate for all.
 
 Every contrast with a p-value shares the rate by Holm's method: whatever is called different when
 nothing differs is called so in at most 1 - level of all comparisons. Intervals are computed on the
@@ -170,9 +169,7 @@ def _target(
     stop: float,
     question: Question,
 ) -> tuple[float, bool]:
-    """Half of the way from the common beginning to the nearest of the groups' late means that
-    has moved; and whether it falls.
-    """
+    """Half of the way to the nearest late mean that has moved; and whether it falls."""
     usable = [[run for run in row if run.usable] for row in level]
     late = [float(np.mean([run.value for run in row])) for row in usable if row]
     if not late:
@@ -187,9 +184,7 @@ def _target(
 
 
 def _shortest_move(early: float, late: Sequence[float], error: float, *, falls: bool) -> float:
-    """The smallest of the moves from the beginning that is beyond noise, and beyond rounding;
-    nan where there is none.
-    """
+    """The smallest move from the beginning that is beyond noise and rounding; nan for none."""
     sign = -1 if falls else 1
     sizes = [sign * (end - early) for end in late]
     least = max(_MOVES * error, 1e-12 * abs(early))
@@ -275,8 +270,9 @@ def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contr
 
 
 def where_they_part(divergence: Divergence, level: Contrast) -> Divergence:
-    """Of curves whose late means differ, "no divergence" would be wrong: only the step at which
-    they part cannot be told.
+    """Return a divergence that never denies a difference of late means.
+
+    Only the step at which such curves part cannot be told.
     """
     if divergence.status != "none" or level.status not in ("different", "seed_noise_unknown"):
         return divergence

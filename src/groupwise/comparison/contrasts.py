@@ -1,5 +1,4 @@
-r"""One quantity of two groups of runs: the difference with an interval, by the test that the
-numbers of seeds allow.
+r"""One quantity of two groups of runs: the difference, by the test that the seeds allow.
 
 Two runs a group: Welch's t. One run in a group: the spread of seeds
 is taken from the groups that have more. One run everywhere: step noise alone, and what the seeds
@@ -58,8 +57,9 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided; 1 where runs are equal to the last digit, which says nothing of how far
-        others would scatter.
+        """Two-sided; 1 where runs are equal to the last digit.
+
+        That says nothing of how far others would scatter.
         """
         if not self.error > 0:
             return 1.0
@@ -75,9 +75,7 @@ class Difference:
 
 
 def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Difference | None:
-    """The difference with its standard error, by the first method that applies; None where
-    nothing tells the spread of seeds.
-    """
+    """The difference by the first method that applies; None where nothing tells its error."""
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
     if len(x) > 1 and len(y) > 1:
@@ -223,9 +221,7 @@ def _ranked(
     setup: Setup,
     rng: np.random.Generator,
 ) -> Contrast:
-    """Times of which some are censored, the level not being held by the end: ranks under
-    relabelling, no interval.
-    """
+    """Times of which some are censored: ranks under relabelling, no interval."""
     counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
     rank_N = mean_ranks(_values([*a, *b]))
     several = len(rank_N) > 2 and any(counts)
@@ -244,8 +240,9 @@ def _ranked(
 
 
 def relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
-    """Two-sided, of exchangeable runs: the share of relabellings whose means differ at least as
-    much, ties by rounding included; a sample counts the data as one of its draws.
+    """Two-sided p-value: the share of relabellings whose means differ at least as much.
+
+    Of exchangeable runs; ties by rounding count. A sample counts the data as one of its draws.
     """
     total = len(value_R)
     exact = math.comb(total, count) <= MOST_RELABELLINGS

@@ -70,9 +70,7 @@ def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
 
 
 def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list[float]]:
-    """Shapes of the noise that the residuals do not rule out, heaviest first, each with the
-    standard deviation it gives one row.
-    """
+    """Shapes of noise that residuals allow, heaviest first, with a row's deviation by each."""
     gap = float(np.median(np.diff(step_T)))
     # The smooth curves took low frequencies out of the residuals; the restricted likelihood is told
     # so.
@@ -87,9 +85,7 @@ def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list
 
 
 def innovations(value_T: Float, shape: NoiseShape) -> Float:
-    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1
-    together.
-    """
+    """Whiten rows a gap apart: the Kalman filter of AR(1) plus white noise, variance 1."""
     white, state = 1 - shape.share, shape.share
     mean, variance = 0.0, state
     out = np.empty(len(value_T))
@@ -117,8 +113,6 @@ def _log_bets(score_T: Float) -> Float:
 
 
 def _onset(score_T: Float) -> int:
-    """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the
-    last row.
-    """
+    """Start of a shift that lasts to the last row, by maximum likelihood."""
     suffix = np.cumsum(_log_bets(score_T)[::-1], axis=0)[::-1]
     return int(suffix.max(axis=1).argmax())

@@ -1,6 +1,4 @@
-"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen,
-and each says itself what it means.
-"""
+"""What a comparison hands back: quantities of runs, contrasts, divergences; frozen."""
 
 from __future__ import annotations
 

@@ -1,5 +1,4 @@
-r"""How much runs of one setting differ by their seeds, and how many seeds it takes to see a
-difference.
+r"""How much runs of one setting differ by seeds, and how many seeds show a difference.
 
 Run i of group g measures $x_{gi} = \mu_g + b_{gi} + e_{gi}$, $b \sim N(0, \tau^2)$ the seed, $e
 \sim N(0, s_{gi}^2)$ the steps. With weights $w = 1/(\tau^2 + s^2)$ the generalised $Q(\tau^2) =
@@ -57,9 +56,7 @@ def _finite(group: Sequence[Measured]) -> tuple[Float, Float]:
 def _spread(
     target: float, values: Sequence[Float], variances: Sequence[Float], squares: float
 ) -> float:
-    """The deviation at which Q equals a target; it lies between those of equal step noise, the
-    least and the most there is.
-    """
+    """The deviation at which Q equals a target, between those of least and most step noise."""
     least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
     low, high = (
         max(squares / target - most, 0.0) * (1 - 1e-9),
@@ -111,8 +108,9 @@ def minimum_detectable(error: float, freedom: float, *, level: float = 0.95) -> 
 
 
 def seeds_needed(difference: float, variance: float, *, level: float = 0.95) -> int | None:
-    r"""Return how many runs a group would find a difference 8 times in 10; None where no number up
-    to `MOST_SEEDS` would.
+    r"""Return how many runs a group would find a difference 8 times in 10.
+
+    None where no number up to `MOST_SEEDS` would.
 
     $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom.
     """

@@ -1,5 +1,4 @@
-"""A file of checksummed lines: only sound entries are read back, and a damaged line costs itself
-and none of those behind it.
+"""A file of checksummed lines: a damaged line costs itself and none behind it.
 
 One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry
 holds is said in `run.py`; which journal a killed recording goes on with, in `resume.py`; the bytes,
@@ -65,9 +64,7 @@ class Damage:
 
 
 def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
-    """Return what is damaged as notes of a record: the first few stretches, and how much more
-    there is.
-    """
+    """Return what is damaged as notes: the first few stretches, and how much more there is."""
     named, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
     more = (
         f"and {count(sum(stretch.lines for stretch in rest), 'more damaged line')}, "
@@ -102,8 +99,9 @@ def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
 
 
 def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Yield the sound entries of a line that is damaged, with where each begins and ends: a damaged
-    line feed makes one line of two.
+    """Yield the sound entries of a damaged line, with where each begins and ends.
+
+    A damaged line feed makes one line of two.
 
     An entry cannot hide in the texts of another: there its quotes are escaped, and it is no JSON.
     """
@@ -125,18 +123,14 @@ def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
 
 
 def _is_torn(tail: bytes) -> bool:
-    """Return whether a kill may have left this at the end of a journal: the beginning of a line,
-    and less than its length says.
-    """
+    """Return whether a kill may have left this: a line's beginning, shorter than it says."""
     if head := _HEAD.match(tail):
         return len(tail) - head.end() <= int(head[2])
     return _HALF_A_HEAD.fullmatch(tail) is not None
 
 
 class LineReader:
-    """Takes the lines of a journal one after another: gives their sound entries, and counts what
-    is damaged between them.
-    """
+    """Takes the lines of a journal: gives sound entries, counts what is damaged between."""
 
     def __init__(self) -> None:
         self.damage: list[Damage] = []  # the damaged stretches so far
@@ -192,9 +186,7 @@ class LineReader:
                 self.damage[-1] = replace(self.damage[-1], before=step)
 
     def _lost(self, piece: bytes) -> None:
-        """Count bytes that belong to no sound entry; the line feed that ends them is not among
-        them.
-        """
+        """Count bytes that belong to no sound entry, without the line feed behind them."""
         piece = piece.removesuffix(b"\n")
         if not piece:
             return
@@ -269,8 +261,9 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can do so (Windows
-    opens no folder).
+    """Wait until the names in a folder are on the disk, where the system can do so.
+
+    Windows opens no folder.
     """
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -326,8 +319,9 @@ class Journal(AbstractContextManager["Journal"]):
                 _sync_folder(folder)
 
     def _keep_apart(self, content: Content) -> None:
-        """Write what is about to be cut off behind what was cut off before, in a file beside the
-        journal.
+        """Write what is about to be cut off into a file beside the journal.
+
+        Behind what was cut off before.
         """
         with (
             self.path.open("rb") as whole,
@@ -362,9 +356,7 @@ class Journal(AbstractContextManager["Journal"]):
             raise
 
     def _check_that_it_is_there(self) -> None:
-        """Raise where the file was deleted or moved: the system would go on writing what nobody
-        can read.
-        """
+        """Raise where the file was deleted or moved: nobody could read what is written."""
         opened = os.fstat(self._file.fileno())
         try:
             there = self.path.stat()
@@ -398,8 +390,9 @@ _OPEN: WeakSet[Journal] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the parent's journals in a forked worker: one that outlives its parent would keep
-    the resumed run from writing.
+    """Close the parent's journals in a forked worker.
+
+    One that outlives its parent would keep the resumed run from writing.
     """
     for journal in list(_OPEN):
         journal.close()
@@ -416,8 +409,9 @@ _PATIENCE_SECONDS = 2.0
 
 
 def hold(handle: int, problem: str) -> None:
-    """Keep others out of an open file or folder until it is closed or the process ends; where
-    another process holds it, say `problem`.
+    """Keep others out of an open file or folder until it is closed or the process ends.
+
+    Where another process holds it, say `problem`.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not _locked(handle):
@@ -427,8 +421,9 @@ def hold(handle: int, problem: str) -> None:
 
 
 def _locked(handle: int) -> bool:
-    """Take a file or folder, and return whether no other process holds it; where the system has
-    no locks, nobody does.
+    """Take a file or folder, and return whether no other process holds it.
+
+    Where the system has no locks, nobody does.
     """
     if sys.platform == "win32":
         return True
@@ -444,8 +439,9 @@ def _locked(handle: int) -> bool:
 
 
 def being_written(path: Path) -> bool:
-    """Return whether a process holds a journal to write it; False where there is none, and where
-    the system has no locks.
+    """Return whether a process holds a journal to write it.
+
+    False where there is none, and where the system has no locks.
     """
     if sys.platform == "win32":
         return False

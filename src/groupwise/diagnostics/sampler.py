@@ -88,4 +88,5 @@ def _rank_correlation(one: Signal, other: Signal) -> float:
     if len(left) < 2 * FEWEST_ROWS:
         return 0.0
     rank_2T = np.stack([mean_ranks(np.abs(one.value_T[left])), mean_ranks(other.value_T[right])])
-    return float(np.corrcoef(rank_2T)[0, 1]) if rank_2T.std(axis=1).min() > 0 else 0.0
+    correlation = np.corrcoef(rank_2T) if rank_2T.std(axis=1).min() > 0 else np.eye(2)
+    return float(np.atleast_2d(correlation)[0, 1])

@@ -708,7 +708,8 @@ class JournalRows:
 
     def take(self, line: bytes) -> None:
         """Take one line."""
-        for entry in self.lines.take(line):
+        entry = self.lines.take(line)
+        if entry is not None:
             self.taken += "row" in entry
             self._entries.append(entry)
         self._held += len(line)

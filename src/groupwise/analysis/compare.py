@@ -195,8 +195,8 @@ def compare_runs(
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
     question = _known_of(question, every)
-    # The same runs give the same answer: what is drawn at random here is noise around given curves
-    # and ways to relabel runs.
+    # The same runs give the same answer: what is drawn at random here is noise around given
+    # curves.
     comparison = (
         compare_curves(curves, question, np.random.default_rng(20_240_501))
         if used

@@ -79,7 +79,7 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
         quantity: Setup(question.level, seeds[quantity], span=spans[quantity])
         for quantity in QUANTITIES
     }
-    pairings = _pairings(groups, measured, setups, question, rng)
+    pairings = _pairings(groups, measured, setups, question)
     frozen = {
         quantity: tuple(tuple(group) for group in values) for quantity, values in measured.items()
     }
@@ -209,7 +209,6 @@ def _pairings(
     measured: dict[Quantity, list[list[Measured]]],
     setups: dict[Quantity, Setup],
     question: Question,
-    rng: np.random.Generator,
 ) -> tuple[Pairing, ...]:
     """Every group against the first, judged together."""
     requests = [
@@ -222,8 +221,7 @@ def _pairings(
         quantity: dataclasses.replace(setup, tests=tests) for quantity, setup in setups.items()
     }
     raw = [
-        contrast(quantity, first, second, setups[quantity], rng)
-        for quantity, first, second in requests
+        contrast(quantity, first, second, setups[quantity]) for quantity, first, second in requests
     ]
     adjusted = holm([contrast_made.p_value for contrast_made in raw])
     done = [with_status(*each, level=question.level) for each in zip(raw, adjusted, strict=True)]

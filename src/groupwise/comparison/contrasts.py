@@ -2,7 +2,7 @@ r"""One quantity of two groups of runs: the difference, by the test that the see
 
 Two runs a group: Welch's t. One run in a group: the spread of seeds
 is taken from the groups that have more. One run everywhere: step noise alone, and what the seeds
-would have to be for the difference to be real. Where a level is not held, ranks. The variance of a
+would have to be for the difference to be real. Where a level is not held, none. The variance of a
 group is never taken below what its runs' step noise says. What runs are and where a group comes
 from is not known here.
 """
@@ -12,18 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from groupwise.arrays import Float, mean_ranks
+from groupwise.arrays import Float
 from groupwise.comparison.curves import within
 from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
 from groupwise.intervals import Interval
-
-MOST_RELABELLINGS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,6 @@ def contrast(
     first: Sequence[Measured],
     second: Sequence[Measured],
     setup: Setup,
-    rng: np.random.Generator,
 ) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     a, b = _usable(first), _usable(second)
@@ -117,8 +113,12 @@ def contrast(
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
         )
-    if np.isinf(_values([*a, *b])).any():
-        return _ranked(quantity, a, b, setup, rng)
+    held = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
+    if sum(held) < len(a) + len(b):
+        problem = f"held in {held[0]} of {len(a)} and in {held[1]} of {len(b)} runs"
+        return Contrast(
+            quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
+        )
     estimate = difference(a, b, setup)
     tested = (
         _step_noise_alone(quantity, a[0], b[0], setup)
@@ -137,11 +137,8 @@ def contrast(
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
     """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
     a, b = _usable(first), _usable(second)
-    if not a or not b:
+    if not a or not b or np.isinf(_values([*a, *b])).any():
         return False
-    infinite = np.isinf(_values([*a, *b]))
-    if infinite.any():
-        return infinite.size > 2 and not infinite.all()
     return difference(a, b, setup) is not None
 
 
@@ -212,47 +209,3 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
         else math.nan,
         largest_seed_deviation=largest,
     )
-
-
-def _ranked(
-    quantity: Quantity,
-    a: Sequence[Measured],
-    b: Sequence[Measured],
-    setup: Setup,
-    rng: np.random.Generator,
-) -> Contrast:
-    """Times of which some are censored: ranks under relabelling, no interval."""
-    counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
-    rank_N = mean_ranks(_values([*a, *b]))
-    several = len(rank_N) > 2 and any(counts)
-    p_value = relabelled(rank_N, len(a), rng) if several else math.nan
-    held = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
-    return Contrast(
-        quantity,
-        "unavailable" if math.isnan(p_value) else "not_separable",
-        held,
-        nothing(setup.level),
-        p_value=p_value,
-        adjusted_p=p_value,
-        method="rank_permutation",
-        runs=(len(a), len(b)),
-    )
-
-
-def relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
-    """Two-sided p-value: the share of relabellings whose means differ at least as much.
-
-    Of exchangeable runs; ties by rounding count. A sample counts the data as one of its draws.
-    """
-    total = len(value_R)
-    exact = math.comb(total, count) <= MOST_RELABELLINGS
-    every = (
-        list(combinations(range(total), count))
-        if exact
-        else np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
-    )
-    sums = value_R[np.array(every)].sum(axis=1)
-    differences = np.abs(sums / count - (value_R.sum() - sums) / (total - count))
-    own = abs(float(value_R[:count].mean() - value_R[count:].mean()))
-    extreme = int((differences >= own * (1 - 1e-12)).sum())
-    return extreme / len(differences) if exact else (extreme + 1) / (len(differences) + 1)

@@ -22,7 +22,6 @@ Method = Literal[
     "welch",
     "pooled_t",
     "step_noise_alone",
-    "rank_permutation",
     "none",
 ]
 

@@ -1,6 +1,4 @@
-"""What a comparison knows of each run and group, as plain data, and its answer in words:
-failures first, with raw numbers.
-"""
+"""What a comparison knows of each run and group, and its answer in words."""
 
 from __future__ import annotations
 
@@ -82,9 +80,7 @@ class ComparedGroup(Plain):
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the word that all names have before a number, and the numbers; "" and the names
-    where they are not made so.
-    """
+    """Return the word that all names have before a number, and the numbers; or "", names."""
     split = [name.partition(" ") for name in names]
     if len({key for key, _, _ in split}) != 1 or not all(
         rest and rest[0] in "+-.0123456789" for _, _, rest in split
@@ -94,9 +90,7 @@ def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def shown_decimals(values: Iterable[float]) -> int | None:
-    """Return the decimals in which levels are written: those that tell them apart, three at
-    most; None where none suit them.
-    """
+    """Return the decimals that tell levels apart, three at most; None where none suit."""
     decimals = decimals_of(value for value in values if math.isfinite(value))
     return None if decimals is None else min(decimals, 3)
 
@@ -152,9 +146,7 @@ def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
 
 
 def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
-    """What is said of two groups of which a run failed: who did and who did not, and where both
-    end.
-    """
+    """Say of two groups of which a run failed who did, who did not, and where both end."""
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
     ends = (
         f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_MEANS})"
@@ -374,9 +366,7 @@ def noted(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
 
 
 def _seed_notes(seeds: SeedNoise) -> list[str]:
-    """How much runs of one setting differ through seeds and through the noise of their steps,
-    where that is known.
-    """
+    """Say how much runs of one setting differ through seeds and steps, where known."""
     if not seeds.freedom or not math.isfinite(seeds.step):
         return []
     deviation = seeds.deviation

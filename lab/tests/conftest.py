@@ -71,6 +71,12 @@ def _warm_policy(small_task: Task, warm_ups: Path) -> Any:
 
 
 @pytest.fixture
+def few_rivals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave statsmodels' slow rivals out where a test is not about them."""
+    monkeypatch.setattr("groupwise_lab.forecasts.rivals.MODELS", {})
+
+
+@pytest.fixture
 def make_policy(_warm_policy: Any) -> Callable[[], Any]:
     """The maker of copies of the warmed-up policy."""
     return lambda: copy.deepcopy(_warm_policy)

@@ -86,9 +86,9 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
     """R single updates of (x, v, the stale position) one after the other: a billionth below the
     threshold settles, above it grows.
     """
-    momentum = np.array(MOMENTA)
-    for interval in range(1, 257):
-        limit = threshold(kind, momentum, interval)
+    momentum, intervals = np.array(MOMENTA), range(1, 257)
+    limits = threshold(kind, momentum, np.array(intervals)[:, None])
+    for interval, limit in zip(intervals, limits, strict=True):
         for sign in (-1, 1):
             update = np.zeros((len(momentum), 3, 3))
             update[:, :2, 0] = [1.0, 0.0]

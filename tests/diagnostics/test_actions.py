@@ -68,7 +68,10 @@ def config(**settings: Any) -> RunConfig:
             "truncation",
             {"framework": "openrlhf", "max_completion_length": 1500},
             None,
-            [("limit", 2, 3000, ("rollout.max_new_tokens=3000",), "")],
+            [
+                ("mask", None, None, (), ""),
+                ("limit", 2, 3000, ("rollout.max_new_tokens=3000",), ""),
+            ],
         ),
         (
             "rate_too_large",

@@ -1,15 +1,18 @@
 """How often `groupwise compare` is wrong: false alarms, coverage and power on runs whose truth is
 known.
 
-    python lab/experiments/comparison/rates.py [--groups 1000] [--pairs 200]
+    python lab/experiments/comparison/rates.py [--groups 1000] [--pairs 200] [--six 1000]
 
 Groups: runs are a level, a seed's own shift and AR(1) noise of steps; only the late mean is
-compared. Pairs: two runs of one curve, fitted as the command fits them (a second a pair). 0 leaves
-a study out. Prints the tables and writes the tables `groups` and `pairs`.
+compared. Pairs: two runs of one curve, fitted as the command fits them (a second a pair). Six: six
+groups of three seeds of one rising curve, compared as `compare --by` compares them; its false
+alarms are those of a family. 0 leaves a study out. Prints the tables and writes the tables
+`groups`, `pairs` and `six`.
 """
 
 import math
 import sys
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -20,6 +23,7 @@ from numpy.typing import NDArray
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
 
+from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.contrasts import Setup, contrast, relabelled
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
 from groupwise.comparison.divergence import group_divergence, run_divergence
@@ -183,6 +187,40 @@ def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: i
     }
 
 
+def six_groups(correlation: float, replicates: int, seed: int) -> Row:
+    """How often any of five groups is called unlike the first where all six are alike, by any
+    contrast and by any first divergence.
+    """
+    rng = np.random.default_rng(seed)
+    step = np.arange(float(ROWS))
+    mean = 0.8 - 0.6 * np.exp(-step / (ROWS / 5))
+    alarms = partings = single = covered = 0
+    for _ in range(replicates):
+        groups = [
+            [
+                Curve(step, mean + shift + noise(rng, ROWS, correlation), mean + shift)
+                for shift in rng.normal(0, 0.05, 3)
+            ]
+            for _ in range(6)
+        ]
+        pairings = compare(groups, Question(), rng).pairings
+        contrasts = [found for pairing in pairings for found in pairing.contrasts]
+        alarms += any(found.status == "different" for found in contrasts)
+        single += any(found.p_value < 0.05 for found in contrasts)
+        partings += any(pairing.divergence.status == "diverged" for pairing in pairings)
+        covered += np.mean([pairing.contrasts[0].difference.covers(0.0) for pairing in pairings])
+    most = wilson(alarms, replicates, level=0.9).high
+    return {
+        "correlation": correlation,
+        "n": replicates,
+        "family": alarms / replicates,
+        "upper_95": most,
+        "without_holm": single / replicates,
+        "divergences": partings / replicates,
+        "covered": covered / replicates,
+    }
+
+
 def show(name: str, rows: Rows) -> None:
     """Write a table and print it."""
     results_of(__file__).write(name, rows, digits=17)
@@ -195,9 +233,13 @@ def show(name: str, rows: Rows) -> None:
 
 def main() -> None:
     """Run both studies."""
-    given = arguments(__doc__, groups=1000, pairs=200)
+    given = arguments(__doc__, groups=1000, pairs=200, six=1000)
     if given.groups:
         show("groups", [group_cell(cell, given.groups, 11 + i) for i, cell in enumerate(GROUPS)])
+    if given.six:
+        with ProcessPoolExecutor(3) as pool:
+            jobs = [pool.submit(six_groups, c, given.six, 51) for c in (0.0, 0.5, 0.9)]
+            show("six", [job.result() for job in jobs])
     if given.pairs:
         show("pairs", [pair_cell(*cell, given.pairs, 31 + i) for i, cell in enumerate(PAIRS)])
 

@@ -11,11 +11,13 @@ names at 512 rollouts over that of the best.
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 
+from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
@@ -109,7 +111,7 @@ def row_of(name: str, replicates: int, seed: int) -> Row:
             estimate.group_size.covers(1 + np.sqrt(truth.r / truth.vp)),
         ]
         noted[draw] = bool(estimate.notes)
-        if estimate.positive_vtr.any():
+        with suppress(InsufficientDataError):
             plan = plan_from_components(estimate, Budget(BUDGET), rng=rng, draws=200)
             excess.append(error[plan.group_size - 2] / error.min() - 1)
     silent = covered[~noted].mean(axis=0) if (~noted).any() else np.full(len(NAMES), np.nan)

@@ -34,6 +34,7 @@ Role = Literal[
     "limit",
     "stem",
     "plateau",
+    "usual",
 ]
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them

@@ -75,14 +75,7 @@ def margin_of(
             problem = problem or error
             continue
         limits = [
-            float(
-                threshold(
-                    remaining.kind,
-                    momentum,
-                    remaining.refresh_interval,
-                    stale_share=remaining.stale_share,
-                )
-            )
+            float(threshold(remaining.kind, momentum, remaining.refresh_interval))
             for remaining in lag.remaining
         ]
         forces = [_widened(force) for force in forces]
@@ -217,18 +210,13 @@ def judged(
     """Judge one mode under a lag."""
     from groupwise.edge.mode import stability
 
-    mode = stability(
+    return stability(
         force,
         momentum,
         refresh_interval=lag.refresh_interval,
         lag=lag.kind,
         learning_rate=learning_rate,
         importance_ratio=lag.importance_ratio,
-        stale_share=lag.stale_share,
         kl_term=lag.kl_term,
+        lag_is_bound=lag.is_bound,
     )
-    if lag.importance_ratio == "exact" and lag.kl_term == "unknown":
-        # A KL term in the reward would keep the whole force stale.
-        ends = (mode.threshold, mode.bounds[1])
-        return replace(mode, bounds=(min(ends), max(ends)))
-    return mode

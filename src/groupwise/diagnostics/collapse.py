@@ -345,7 +345,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     height, after, step = found.height, found.after, int(reward.step_T[found.begin])
     message = f"reward {arrow(height, after.value)}, falling since step {step:,}"
     advice, fact = (
-        "evaluate the best checkpoint and the last one on held-out prompts",
+        "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell",
         Fact.DECLINE,
     )
     level, status = reward_level(evidence)[0], Status.WARNING

@@ -154,7 +154,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=_headline(answers.values(), story),
+        headline=_headline(answers.values(), story, evidence.record.in_part),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -191,12 +191,12 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _headline(answers: Iterable[Finding], story: Story) -> str:
-    """What is told, and what is said in any case: the environment that fell, and the error in
-    which the log ends.
+def _headline(answers: Iterable[Finding], story: Story, in_part: str) -> str:
+    """What is told, and what is said in any case: the environment that fell, the error in which
+    the log ends, and how much of the log was read.
     """
-    more = [one.message for one in answers if {*one.facts} & _ALWAYS]
-    more = [message for message in more if message != story.headline]
+    more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
+    more = [message for message in (*more, in_part) if message not in ("", story.headline)]
     said = (one.rstrip(".") for one in (story.headline, *more))
     return "; ".join(said) if more else story.headline
 

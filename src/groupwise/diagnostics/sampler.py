@@ -87,6 +87,6 @@ def _rank_correlation(one: Signal, other: Signal) -> float:
     _, left, right = np.intersect1d(one.step_T, other.step_T, return_indices=True)
     if len(left) < 2 * FEWEST_ROWS:
         return 0.0
-    both = [mean_ranks(column) for column in (np.abs(one.value_T[left]), other.value_T[right])]
-    spreads = [float(rank.std()) for rank in both]
-    return float(np.corrcoef(*both)[0, 1]) if min(spreads) > 0 else 0.0
+    rank_2T = np.stack([mean_ranks(np.abs(one.value_T[left])), mean_ranks(other.value_T[right])])
+    correlation = np.corrcoef(rank_2T) if rank_2T.std(axis=1).min() > 0 else np.eye(2)
+    return float(np.atleast_2d(correlation)[0, 1])

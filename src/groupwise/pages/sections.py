@@ -200,11 +200,19 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         if screen.chart.lines and screen.tiles
         else _NOTHING,
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        _usual(screen.sparks),
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _todo(judged, screen),
         _NOTHING if judged.environments is None else _environments(judged.environments),
     ]
     return tag("div", join(parts, "\n"), class_="first")
+
+
+def _usual(charts: Sequence[Chart]) -> Markup:
+    """Return what the grey bands are."""
+    bands = [f"{one.title} {one.lines[0].band}" for one in charts if one.lines[0].band]
+    said = f"Grey, used by no rule: {'; '.join(bands)}."
+    return tag("p", text(said), class_="usual") if bands else _NOTHING
 
 
 def _environments(each: Environments) -> Markup:

@@ -339,7 +339,7 @@ def stability_grid(
         number(found.threshold),
         f"momentum {number(found.momentum)}, {interval}",
     )
-    onset = ("Oscillates from", _onset(found), "force per update")
+    onset = ("Oscillates from", number(found.oscillation_onset), "force per update")
     if not promised:
         return Grid(
             head,
@@ -364,9 +364,9 @@ def stability_grid(
         ends = [number(end) for end in dict.fromkeys(found.bounds)]
         rows.append(
             (
-                "Threshold with the ratio",
+                "Thresholds possible",
                 " to ".join(ends),
-                "what the importance ratio leaves possible",
+                "what the settings leave open",
             )
         )
     if learning_rate and found.max_learning_rate is not None:
@@ -415,15 +415,6 @@ def _longest(found: Stability) -> str:
     )
 
 
-def _onset(found: Stability) -> str:
-    """The onset of oscillation in words."""
-    return (
-        number(found.oscillation_onset)
-        if math.isfinite(found.oscillation_onset)
-        else "grows before"
-    )
-
-
 def limit_grid(limits: Sequence[RateLimit]) -> Grid:
     """Return the rules with what each allows."""
     names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
@@ -431,7 +422,7 @@ def limit_grid(limits: Sequence[RateLimit]) -> Grid:
         (
             names[one.rule],
             number(one.learning_rate),
-            "allows it" if one.allows else "forbids it",
+            {True: "allows it", False: "forbids it", None: "leaves it open"}[one.allows],
             one.note,
         )
         for one in limits

@@ -54,6 +54,7 @@ from groupwise.record.table import (
     step_entry,
     steps_of_rows,
     steps_table,
+    thinned,
 )
 from groupwise.record.texts import Texts
 
@@ -126,6 +127,8 @@ class Source:
         bytes: size of the file.
         rows: rows that were taken from it.
         note: anything to know about it.
+        of: rows that it holds, about so many, where it has more than are read, which `note` says;
+            0 of another.
 
     Example:
         >>> Source("log.csv", "table", 120, 3).rows
@@ -137,6 +140,7 @@ class Source:
     bytes: int
     rows: int
     note: str = ""
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,6 +194,11 @@ class RunRecord:
                 else []
             ),
         )
+
+    @property
+    def in_part(self) -> str:
+        """What is said of a log with more rows than are read, "" of any other."""
+        return next((source.note for source in self.sources if source.of), "")
 
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
@@ -698,27 +707,18 @@ class JournalRows:
         self.path, self.lines, self.taken = home / JOURNAL, LineReader(), 0
         self._record = load_saved(home) if (home / SAVED).is_file() else RunRecord.empty(home.name)
         self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
-        self._saved = len(self._record.steps)
+        self._saved, self._is_thinned = len(self._record.steps), False
         self._entries: list[dict[str, Any]] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the journal holds more rows than are read."""
-        return self.taken > limits.MOST_ROWS
 
     def read(self) -> None:
         """Take all lines of the journal, as far as there is one."""
         for line in journal_lines(self.path):
             self.take(line)
-            if self.is_full:
-                return
 
     def take(self, line: bytes) -> None:
         """Take one line."""
         for entry in self.lines.take(line):
             self.taken += "row" in entry
-            if self.is_full:
-                return
             self._entries.append(entry)
         self._held += len(line)
         if self._held > _HELD:
@@ -745,9 +745,13 @@ class JournalRows:
             rollouts_before = rollouts_before.filter(is_before)
         steps_before = self._record.steps.filter(is_before)
         self._saved = min(self._saved, len(steps_before))
+        parts = [steps_before, steps]
+        if sum(map(len, parts)) > min(limits.MOST_ROWS, limits.MOST_CELLS // steps.width):
+            self._is_thinned = True
+            parts = [part.filter(thinned(len(part))) for part in parts]
         self._record = dataclasses.replace(
             self._record,
-            steps=stacked([steps_before, steps], self._odd),
+            steps=stacked(parts, self._odd),
             rollouts=newest(stacked([rollouts_before, rollouts], self._odd), self._odd),
         )
 
@@ -768,14 +772,15 @@ class JournalRows:
             )
         if self.path.is_file():
             rows = len(record.steps) - self._saved
-            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows))
-        later = [limits.later_rows(limits.MOST_ROWS)] if self.is_full else []
+            of = self.taken if self._is_thinned else 0
+            note = limits.read_in_part(len(record.steps), of)
+            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows, note, of))
         meanings = [
             meaning for meaning in record.meanings if meaning.column in record.steps.columns
         ]
         return with_notes(
             dataclasses.replace(record, meanings=tuple(meanings), sources=sources),
-            (*notes_on(self.lines.damage), *later),
+            notes_on(self.lines.damage),
             Odd(self._odd),
         )
 

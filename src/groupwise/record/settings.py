@@ -158,6 +158,7 @@ class RunConfig:
         temperature: of sampling.
         max_completion_length: tokens at which the sampler cut completions off.
         model: the model that was trained.
+        lora_rank: rank of the adapter, where one is trained; 0 for all weights.
         engine: what sampled the rollouts (vllm, sglang, hf, ...).
         framework: trl, verl, unsloth, ...
         framework_version: its version.
@@ -196,6 +197,7 @@ class RunConfig:
     temperature: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     max_completion_length: Annotated[Setting, _COUNT] = UNKNOWN
     model: Annotated[Setting, _TEXT] = UNKNOWN
+    lora_rank: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     engine: Annotated[Setting, _TEXT] = UNKNOWN
     framework: Annotated[Setting, _TEXT] = UNKNOWN
     framework_version: Annotated[Setting, _TEXT] = UNKNOWN

@@ -24,6 +24,9 @@ _WIDEST = (
     1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
 )
 _MOST_TOLD = 5
+THINNED = 1 / 8  # of the rows of a table that has no room for more
+_STRETCH, _STRETCHES, _NEWEST = 16, 64, 1024  # rows of a stretch, the fewest of these, newest rows
+_GOLDEN = (5**0.5 - 1) / 2
 
 Odd = Counter[
     tuple[str, str]
@@ -297,6 +300,20 @@ def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     later = np.minimum.accumulate(step_T[::-1])[::-1]
     return np.append(step_T[:-1] < later[1:], True)
+
+
+def stretches_kept(number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Return which of numbered stretches are kept where only a share of them is."""
+    return number * _GOLDEN % 1.0 < share
+
+
+def thinned(rows: int) -> NDArray[np.bool_]:
+    """Return which rows of a table stay that has no room for more: the newest, and stretches that
+    lie evenly and that no period of a log falls together with.
+    """
+    stays = stretches_kept(np.arange(rows) // min(_STRETCH, -(-rows // _STRETCHES)), THINNED)
+    stays[rows - min(_NEWEST, rows // 8) :] = True
+    return stays
 
 
 def read_parquet(path: Path) -> pl.DataFrame:

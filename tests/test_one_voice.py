@@ -308,6 +308,7 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("judged_once", "read_once")
 def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -330,6 +331,7 @@ def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
     list(logs_in(DATA)) if DATA.is_dir() else [],
     ids=lambda path: str(path.relative_to(DATA)),
 )
+@pytest.mark.usefixtures("judged_once", "read_once")
 def test_a_real_log_has_one_number_for_one_thing(
     path: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

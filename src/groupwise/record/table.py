@@ -444,14 +444,14 @@ def check_steps(steps: pl.DataFrame) -> None:
         )
     if (
         updates.null_count()
-        or not bool(updates.is_finite().all())
-        or bool((np.diff(updates.to_numpy()) < 0).any())
+        or not np.isfinite(updates.to_numpy()).all()
+        or (np.diff(updates.to_numpy()) < 0).any()
     ):
         raise InvalidArgumentError(
             "expected optimizer_updates that never fall, got a missing or a smaller one: check "
             "updates_per_step"
         )
-    if window.null_count() or not bool((window.is_finite() & (window > 0)).all()):
+    if window.null_count() or not (np.isfinite(window.to_numpy()) & (window.to_numpy() > 0)).all():
         raise InvalidArgumentError(
             "expected windows above 0, got one that is missing or not: check logging_steps"
         )

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import (
@@ -42,6 +42,17 @@ _RISES = 3.0
 # Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last
 # a few; a decline takes twice as many.
 PATIENCE = 12
+# The median size of a standard normal; standard deviations beyond which a row is no noise but a dip
+# that came back, and rounds in which such rows are left out.
+_MEDIAN, _FAR, _ROUNDS = 0.6745, 3.0, 3
+# The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
+LONGEST_MEMORY = 0.95
+# Rows before a fall that alone tell its noise, about a trend of this degree in the square root of
+# time.
+FEW_BEFORE, DEGREE = 16, 4
+# Rows that tell slow noise from a fall, and how many more tries stretches that overlap are, by
+# simulation.
+TELLING_ROWS, OVERLAP = 60, 30.0
 HALF = 0.5
 # Chance in health of a row below half of the height. Rows are averaged until half of the height is
 # three standard deviations.
@@ -526,7 +537,7 @@ def loss_of(evidence: Evidence) -> Decline | None:
     """Return where the reward ends significantly below its height, for however few rows; None
     where it does not.
     """
-    from scipy.special import ndtri
+    from scipy.special import ndtri, stdtrit
 
     if evidence.reward is None:
         return None
@@ -542,7 +553,8 @@ def loss_of(evidence: Evidence) -> Decline | None:
     height = float(levels[best])
     # The height is the largest of some n/few independent means: a Bonferroni correction for having
     # chosen it. Of a run that goes on the last rows are looked at as often.
-    limit = -float(ndtri(WARNING / (n / few) ** (1 if evidence.ended else 2)))
+    chance, looks = WARNING * few / n, 1 if evidence.ended else few / n
+    limit = -float(ndtri(chance * looks))
     if (
         height <= floor
         or not lost.value < 0
@@ -553,6 +565,12 @@ def loss_of(evidence: Evidence) -> Decline | None:
     onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
     onset = min(onset, n - 1)
     begin, end = span_of_fall(reward, onset)
+    if n >= TELLING_ROWS:
+        rows = slice(0, begin) if begin >= FEW_BEFORE else slice(begin, None)
+        time = np.sqrt(np.arange(n)[rows])
+        noise, independent = slow_noise(reward.value_T[rows], time, DEGREE)
+        if lost.value > stdtrit(independent, chance / OVERLAP) * noise * np.sqrt(2 / few):
+            return None
     # What has regained three quarters of what it lost falls no more; where the held-out reward
     # rises the prompts of training get harder, unless the verifier broke at once.
     since = moving_mean(reward.value_T[best:], few)
@@ -567,6 +585,28 @@ def loss_of(evidence: Evidence) -> Decline | None:
     peak, late = slice(best, best + few), slice(n - few, n)
     change = change_between(reward, peak, late, (begin, end))
     return Decline(peak, begin, onset, end, change, reward.mean(late))
+
+
+def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, float]:
+    r"""Return the noise of a row and the number of independent rows, about a trend of a degree:
+    a first-order autoregression.
+
+    $\sigma\sqrt{(1+\rho)/(1-\rho)}$ and $(n-k)(1-\rho)/(1+\rho)$, with $\rho$ freed of its bias
+    about k fitted numbers, $(k+(k+2)\rho)/n$: about a mean Kendall's $(1+3\rho)/n$.
+    """
+    n, fitted, kept = len(value_T), degree + 1, np.ones(len(value_T), dtype=bool)
+    for _ in range(_ROUNDS):
+        left = value_T - np.polyval(np.polyfit(place_T[kept], value_T[kept], degree), place_T)
+        kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
+    both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
+    memory = (
+        max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0)
+        if both.any()
+        else 0.0
+    )
+    memory = min(memory + (fitted + (fitted + 2) * memory) / n, LONGEST_MEMORY)
+    slow = (1 + memory) / (1 - memory)
+    return float(np.sqrt(power * n / (n - fitted) * slow)), max((n - fitted) / slow, 1.0)
 
 
 def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:

@@ -48,8 +48,9 @@ def _parts(row: dict[str, str]) -> list[str]:
 def usual_line(
     record: RunRecord, quantity: str, step_T: FloatArray, value_T: FloatArray
 ) -> Line | None:
-    """Return 5 to 95 % of the rows of healthy runs as a band: of the narrowest kind that the run
-    is one of; None where too few runs are known.
+    """Return 5 to 95 % of the rows of healthy runs of the narrowest kind as a band.
+
+    None where too few runs are known.
     """
     kind = {*kind_of(record, record.name)}
     fitting = [

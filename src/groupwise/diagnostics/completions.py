@@ -16,9 +16,9 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import median
-from groupwise.diagnostics.collapse import HALF
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import HALF
 from groupwise.diagnostics.judgement import (
     Finding,
     Sign,
@@ -110,8 +110,8 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         mean,
         f"{100 * mean:.0f} % truncated (was {100 * first:.0f} %)",
     )
-    was, now = reward.level(before), progress_of(evidence).after
-    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, now)}"
+    ends = progress_of(evidence).change.ends
+    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(*ends)}"
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 

@@ -34,7 +34,7 @@ from groupwise.diagnostics.signals import (
     floor_of,
     once,
 )
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.intervals import percent
 from groupwise.wording import clean
 
@@ -193,7 +193,7 @@ def tool_use(evidence: Evidence) -> Finding:
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = calls.level(slice(-_FIRST, None))
-        return no_sign(TOOL_USE, f"No sign of it: tool calls {arrow(early, late)}.")
+        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level(slice(row, None))
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])

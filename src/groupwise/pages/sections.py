@@ -1,6 +1,4 @@
-"""One run on the page: the first screen, and below it forecast, law, group size, stability, and
-how all of it was computed.
-"""
+"""One run on the page: the first screen, forecast, law, group size, stability, method."""
 
 from __future__ import annotations
 

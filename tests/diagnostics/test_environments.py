@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
@@ -147,3 +148,31 @@ def test_an_environment_that_is_seldom_sampled_has_few_rows(tmp_path: Path) -> N
     columns["games"][np.arange(ROWS) % 20 > 0] = np.nan
     each = environments(judged(columns, "prime-rl", tmp_path))
     assert {one.name: one.course.value for one in each.worst}["games"] == "few rows"
+
+
+@each_case("file", ["rollouts.jsonl", "rollouts.parquet"])
+def test_rollouts_tell_the_reward_of_each_data_source(file: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    rows = [
+        {
+            "step": step,
+            "prompt": f"{source.strip()} {step} {number // 4}",
+            "completion": f"answer {rng.integers(10**9)}",
+            "reward": float(rng.random() < chance),
+            "data_source": source,
+        }
+        for step in range(100)
+        for source, chance in (("math", 0.3 + step / 250), ("code", 0.6 if step < 60 else 0.02))
+        for number in range(16)
+    ]
+    rows[0]["data_source"] = " math"  # as one name
+    path = tmp_path / file
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    record = open_run(path)
+    each = environments(judge(record, ended=True))
+    assert (each.count, each.fell, each.worst[0].name) == (2, 1, "code")
+    assert record.rollouts is not None
+    assert "environment" not in record.rollouts.columns

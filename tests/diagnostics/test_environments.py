@@ -132,6 +132,24 @@ def test_environments_of_one_name_are_told_apart_by_their_columns(tmp_path: Path
     assert [one.name for one in each.worst] == names
 
 
+def test_the_only_agent_of_an_environment_is_no_seat_beside_it(tmp_path: Path) -> None:
+    columns = falling(np.random.default_rng(9))
+    rows = [
+        {"step": n, "train/agg/all/agent/reward/mean": 0.3 + n / 300, "mismatch_kl/all/mean": 0.001}
+        | {
+            f"train/{name}/all/{part}reward/mean": float(values[n])
+            for name, values in columns.items()
+            for part in ("", "agent/")
+        }
+        for n in range(ROWS)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    assert environments(found).count == 3
+    assert found.headline.endswith("2 of 2 others rise.")
+
+
 def test_many_environments_stay_few_lines_and_rare_rows_are_no_fall(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     rare = {f"rare{n}": (rng.random(ROWS) < 0.05).astype(float) for n in range(300)}

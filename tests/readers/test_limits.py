@@ -144,9 +144,9 @@ class Harmful:
 
 
 PICKLES = {
-    "lists": b"\x80\x04(" + b"]" * 40_000_000 + b"l.",
-    "marks": b"\x80\x04" + b"(" * 40_000_000,
-    "memo": b"\x80\x04" + b"}\x94" * 20_000_000 + b".",
+    "lists": b"\x80\x04(" + b"]" * 4_000_000 + b"l.",
+    "marks": b"\x80\x04" + b"(" * 4_000_000,
+    "memo": b"\x80\x04" + b"}\x94" * 2_000_000 + b".",
     "calls": pickle.dumps({"rollout_id": 1, "samples": [Harmful()]}, protocol=2),
     "evaluates": b"cbuiltins\neval\n(S'1'\ntR.",
 }
@@ -324,6 +324,14 @@ def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert record.rollouts is not None
     assert len(record.rollouts) == 30
     assert record.in_part == "only the first 30 of its 50 rows were read"
+    for step in range(13):
+        folder = tmp_path / "dumps"
+        folder.mkdir(exist_ok=True)
+        own = [row for row in rows if row["step"] == step]
+        (folder / f"{step}.jsonl").write_text("\n".join(map(json.dumps, own)))
+    record = open_run(folder)
+    assert record.steps["step"].to_list() == [0, 2, 4, 6, 8, 10, 12]
+    assert record.in_part == "7 of 13 files were read, evenly"
 
 
 def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,7 +75,7 @@ def peek(path: Path) -> Peek:
             f"expected a log file or a run folder, got {shown(path)}, which is neither: give the "
             "path of one"
         )
-    if not head.strip():
+    if not head.strip() and len(head) < size:
         with path.open("rb") as file:
             parts = iter(partial(file.read, _FIRST_TEXT), b"")
             head = next(filter(bytes.strip, parts), b"").lstrip() + file.read(HEAD_BYTES)

@@ -324,6 +324,14 @@ def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert record.rollouts is not None
     assert len(record.rollouts) == 30
     assert record.in_part == "only the first 30 of its 50 rows were read"
+    for step in range(13):
+        folder = tmp_path / "dumps"
+        folder.mkdir(exist_ok=True)
+        own = [row for row in rows if row["step"] == step]
+        (folder / f"{step}.jsonl").write_text("\n".join(map(json.dumps, own)))
+    record = open_run(folder)
+    assert record.steps["step"].to_list() == [0, 2, 4, 6, 8, 10, 12]
+    assert record.in_part == "7 of 13 files were read, evenly"
 
 
 def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

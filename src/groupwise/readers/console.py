@@ -118,25 +118,24 @@ class Console(Feed):
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
-        last = max(
-            (row for row, name in runs.items() if name == request.chosen),
-            default=self.store.count - 1,
-        )
-        before = self.store.read - self.store.count + last + 1
+        own = {row for row, name in runs.items() if name == request.chosen}
+        own = own or set(range(self.store.count))
+        before = self.store.read - self.store.count + max(own) + 1
+        record = replace(record, notes=(*record.notes, *self._restarts(own, before)))
         if quoted := self._tracebacks.behind.get(before):
             step = record.steps["step"][-1]
             stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
             record = replace(record, notes=(*record.notes, stopped), error=quoted)
-        return replace(record, notes=(*record.notes, *self._restarts()))
+        return record
 
-    def _restarts(self) -> Iterator[str]:
+    def _restarts(self, own: set[int], last: int) -> Iterator[str]:
         """Yield the steps behind which a program went on after an error."""
         counter = next((name for name in self.store.names() if name.endswith("step")), None)
         if counter is not None:
             rows, steps = self.store.sparse(counter)
             for row in [*self._tracebacks.behind][:_MOST_ERRORS]:
-                place = int(np.searchsorted(rows, row))
-                if place and row < self.store.count:
+                place = int(np.searchsorted(self.store.number[rows], row, side="right"))
+                if place and row < last and rows[place - 1] in own:
                     yield f"an error stands behind step {steps[place - 1]:.0f}, and the run goes on"
 
 

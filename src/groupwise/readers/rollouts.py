@@ -1,4 +1,4 @@
-"""Rollouts: one completion a row in JSON lines or Parquet, in one file or one a step, with or
+"""Rollouts: one completion a row in JSON lines, CSV or Parquet, in one file or one a step, with or
 without their trainer's own layout.
 
 The keys that are understood are the lists at the top. The steps of the record are means over the
@@ -201,7 +201,6 @@ class RolloutRows:
         self.labels: dict[str, list[str | None]] = {}
         self.over = self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
-        self._known: dict[str, str] = {}
 
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
         """Append one row, or count it as left out where it is no rollout."""
@@ -212,7 +211,7 @@ class RolloutRows:
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
             return
-        if self.store.full():
+        if (self.store.count + 1) * len(self.store.names()) > limits.MOST_CELLS:
             self.over += 1
             return
         self._add_texts([self._text(prompt)], [self._text(completion)])
@@ -707,6 +706,12 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         sources.append(
             Source(str(path), "rollouts", path.stat().st_size, rows.store.count - before)
         )
+    of = rows.store.count + rows.over
+    if rows.over and len(files) > 1:  # every other file then, the last among them
+        record = _read(files[::-2][::-1], name, home, request)
+        note = f"{len(record.sources)} of {len(files)} files were read, evenly"
+        source = dataclasses.replace(record.sources[0], note=note, of=of)
+        return dataclasses.replace(record, sources=(source, *record.sources[1:]))
     if not rows.store.count or not rows.store.names():
         raise UnreadableRunError(
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with "
@@ -720,7 +725,6 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
     if rows.over:
-        of = rows.store.count + rows.over
         note = f"only the first {rows.store.count:,} of its {of:,} rows were read"
         sources[0] = dataclasses.replace(sources[0], note=note, of=of)
     notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]

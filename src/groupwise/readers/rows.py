@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache, lru_cache
 from itertools import chain, compress, groupby, islice
 from typing import Any
@@ -264,12 +265,6 @@ class RowStore:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=np.float64) + 1
 
-    def full(self) -> bool:
-        """Return whether a further row would be too many for a table, whose missing cells take
-        memory too.
-        """
-        return self.count >= self._most(len(self._columns), limits.MOST_ROWS)
-
     def _takes(self, name: str) -> bool:
         """Return whether a key is there or may be added."""
         width = len(self._columns)
@@ -400,14 +395,8 @@ class RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
         there is one column for each name.
         """
-        store = RowStore()
-        store.count, store.texts, store.unread = (
-            int((place >= 0).sum()),
-            dict(self.texts),
-            dict(self.unread),
-        )
-        store.decimals = dict(self.decimals)
-        store.too_wide, store.read, store.share = self.too_wide, self.read, self.share
+        store = copy(self)
+        store.count, store._columns = int((place >= 0).sum()), {}
         number = np.zeros(store.count, dtype=np.int64)
         number[place[place >= 0]] = np.array(self._number, dtype=np.int64)[place >= 0]
         store._number = array("q", number.tobytes())
@@ -449,17 +438,11 @@ class RowStore:
 
     def renamed(self, names: Mapping[str, str]) -> RowStore:
         """Return some of the columns under other names."""
-        store = RowStore()
-        store.count, store.read, store.share = self.count, self.read, self.share
-        store._number = self._number
-        store.texts = {new: self.texts[old] for old, new in names.items() if old in self.texts}
-        store.unread = {new: self.unread[old] for old, new in names.items() if old in self.unread}
-        store.decimals = {
-            new: self.decimals[old] for old, new in names.items() if old in self.decimals
-        }
-        store._columns = {
-            new: self._columns[old] for old, new in names.items() if old in self._columns
-        }
+        store = copy(self)
+        store.labels, store.marks = {}, {}
+        for part in ("texts", "unread", "decimals", "_columns"):
+            cells = getattr(self, part)
+            setattr(store, part, {new: cells[old] for old, new in names.items() if old in cells})
         return store
 
     def names(self) -> list[str]:

@@ -144,11 +144,15 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
         numbers = _numbers_in(row or {})
         if numbers is not None:
             store.add({**numbers, "step": step})
-    what = "row is no whole JSON object and was", "rows are not whole JSON objects and were"
-    notes = tuple(noted(damaged, *what))
+    notes = noted(
+        damaged,
+        "row is no whole JSON object and was",
+        "rows are not whole JSON objects and were",
+    )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(
-        Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request
+        Log(store, path, "database", path.stat().st_size, tuple(notes), stated=stated, name=run),
+        request,
     )
     return _with_tables(record, tables, path)
 

@@ -209,17 +209,6 @@ def test_texts_may_stay_out(tmp_path: Path) -> None:
     assert not {"prompt", "completion"} & set(record.rollouts.columns)
 
 
-def test_missing_metrics_are_said(tmp_path: Path) -> None:
-    trainer = PlayedTrainer(tmp_path)
-    trainer.entropy = None
-    callback = attached(trainer)
-    trainer.train(3)
-    assert (
-        "the trainer gives no entropy, frac_reward_zero_std, step_time in its first step: what "
-        "needs them will be unavailable"
-    ) in callback.notices
-
-
 def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path)
     trainer.num_generations = 2

@@ -167,6 +167,7 @@ def test_the_screen_says_the_best_first(
     assert lines[3] == "By learning_rate:"
 
 
+@pytest.mark.usefixtures("forked")
 def test_by_workers_and_a_folder_that_a_shell_would_split(
     write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

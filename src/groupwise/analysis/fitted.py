@@ -1,6 +1,4 @@
-"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain
-sentences.
-"""
+"""One metric of one run with its fit and forecast, on the log's clock and in sentences."""
 
 from __future__ import annotations
 
@@ -140,9 +138,7 @@ class Outlook(Said):
         return Said.as_dict(self)
 
     def __str__(self) -> str:
-        """The last of the steps forecast, and the chance of a target, in a sentence each, or why
-        neither is shown.
-        """
+        """The last forecast step, and the chance of a target, or why neither is shown."""
         if self.withheld:
             return self.withheld
         far, still = self.rows[-1], self.result.status == "still"
@@ -156,9 +152,7 @@ class Outlook(Said):
 
     @property
     def plateau(self) -> Interval | None:
-        """Where the law of the fit ends; None of a fit whose plateau is open, or that the
-        forecast goes past, or that holds no longer.
-        """
+        """Where the law ends; None where it is open or the forecast does not end there."""
         return (
             self.law.parameters["plateau"]
             if self.law.status in ("converged", "flat") and not self.passes
@@ -167,17 +161,16 @@ class Outlook(Said):
 
     @property
     def passes(self) -> bool:
-        """Whether the forecast leaves the interval of the law's plateau, away from it: the law's
-        end is then not where the metric goes.
+        """Whether the forecast leaves the interval of the law's plateau, away from it.
+
+        The law's end is then not where the metric goes.
         """
         end, here, far = self.law.parameters["plateau"], self.grid[0].mean, self.rows[-1].mean
         return not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
 
     @property
     def beside_the_law(self) -> str:
-        """What to know of a law that says converged while the forecast goes elsewhere, in a
-        sentence; "" where there is nothing.
-        """
+        """Say of a law that converged that the forecast goes elsewhere, where it does."""
         if self.law.status not in ("converged", "flat") or not self.passes:
             return ""
         return (
@@ -229,9 +222,7 @@ class Fitted:
         return self.fit is not None and self.fit.status != "non_stationary"
 
     def in_steps(self) -> FitResult:
-        """The fit with its rows, its change and its message in steps of the log; rates and time
-        constants stay in updates.
-        """
+        """The fit in steps of the log; rates and time constants stay in updates."""
         fit = self.by_law(None)
         change = self.clock.step(fit.change_time) if math.isfinite(fit.change_time) else math.nan
         message = (
@@ -444,9 +435,7 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
 
 
 def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:
-    """Return the steps asked for, if they can be forecast; else a tenth, a quarter, a half and a
-    whole run beyond the last, rounded.
-    """
+    """Return the steps asked for; else a tenth, quarter, half and whole run on, rounded."""
     if at:
         for step in at:
             if not first <= step <= _LAST_STEP:
@@ -467,8 +456,9 @@ THIS_LAW = "this law alone"
 
 
 def subject(metric: str, quantity: str) -> str:
-    """Return what a metric is called in a sentence: "the reward", 'the reward "format"',
-    '"val/score"'.
+    """Return what a metric is called in a sentence.
+
+    As the reward, 'the reward "format"', '"val/score"'.
     """
     if quantity == "reward":
         return "the reward"
@@ -493,9 +483,7 @@ def ahead(
     judged: Judgement,
     foreseen: tuple[Forecast, Sequence[ForecastRow], Sequence[ForecastRow]] | None = None,
 ) -> str:
-    """Say in a sentence where a metric stands, as the judgement has it, and where it is forecast
-    to be.
-    """
+    """Say where a metric stands, as the judgement has it, and where it is forecast to be."""
     if foreseen is None:
         if fitted.outlook is None:
             return ""

@@ -1,5 +1,4 @@
-"""`open_run`: a run as an object that says how it stands, fits, forecasts, draws and reports
-itself.
+"""`open_run`: a run as an object that says how it stands, fits, forecasts and reports itself.
 
 Every answer is made elsewhere, by what the commands call too; here it is asked for.
 """
@@ -36,8 +35,9 @@ _MOST_ROWS = 200  # of a forecast
 
 @dataclass(frozen=True, repr=False)
 class Run(RunRecord):
-    """A run: its record, and what can be asked of it. In a notebook it shows its judgement and its
-    curve.
+    """A run: its record, and what can be asked of it.
+
+    In a notebook it shows its judgement and its curve.
 
     Args:
         opened: what it was read from, or None; components are looked for beside it.
@@ -55,9 +55,7 @@ class Run(RunRecord):
 
     @cached_property
     def judgement(self) -> Judgement:
-        """How the run stands, judged once; a record whose writer lives is judged as a run that
-        goes on.
-        """
+        """How the run stands, judged once; where its writer lives, as a run that goes on."""
         from groupwise.diagnostics.judge import judge
 
         return judge(self)
@@ -250,9 +248,7 @@ def open_run(
 
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
-    """Return what a user calls a run: a record, a path, the values of a metric, or its steps and
-    values.
-    """
+    """Return what a user calls a run: a record, a path, values of a metric, steps and values."""
     from groupwise.analysis.run_groups import record_of_numbers
 
     if isinstance(given, Run) and value_T is None:

@@ -37,7 +37,7 @@ def check(evidence: Evidence) -> Finding:
     if same is not None:
         why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not evidence.rewards_differ:
-        why = "the settings say group size 1"
+        why = f"the group size is 1 ({evidence.record.config.group_size.source})"
     elif _all_zero(evidence, advantages[1:]):
         why = "advantages are 0 in all rows, or all rewards of each group are equal"
     else:
@@ -48,14 +48,14 @@ def check(evidence: Evidence) -> Finding:
 
 
 def _undefined(evidence: Evidence) -> str:
-    """The column of advantages that holds no finite value although rewards do; "" where none."""
+    """The column of advantages that holds no number although rewards do; "" where none."""
     steps, reward = evidence.record.steps, evidence.reward
     columns = [
         meaning.column
         for meaning in evidence.record.meanings
         if meaning.quantity.startswith("advantage") and meaning.column in steps.columns
     ]
-    undefined = (name for name in columns if not steps[name].is_finite().any())
+    undefined = (name for name in columns if not steps[name].count())
     return "" if reward is None else next(undefined, "")
 
 
@@ -87,5 +87,6 @@ def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
     and nothing says that those of each group are equal.
     """
     reward, logged = evidence.reward, [one for one in advantages if one is not None]
-    moves = reward is not None and reward.span > 0 and not evidence.groups.zero_variance.known
-    return moves and bool(logged) and all(one.is_zero.all() for one in logged)
+    if reward is None or not reward.span or evidence.groups.zero_variance.known:
+        return False
+    return bool(logged) and all(one.is_zero.all() for one in logged)

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, mean_ranks
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
@@ -84,11 +84,9 @@ def _ends(value_T: Float) -> tuple[float, float]:
 
 def _rank_correlation(one: Signal, other: Signal) -> float:
     """Spearman's correlation over the steps that both have; 0 with few of them."""
-    from scipy.stats import rankdata
-
     _, left, right = np.intersect1d(one.step_T, other.step_T, return_indices=True)
     if len(left) < 2 * FEWEST_ROWS:
         return 0.0
-    ranks = [rankdata(column) for column in (np.abs(one.value_T[left]), other.value_T[right])]
-    spreads = [float(rank.std()) for rank in ranks]
-    return float(np.corrcoef(*ranks)[0, 1]) if min(spreads) > 0 else 0.0
+    rank_2T = np.stack([mean_ranks(np.abs(one.value_T[left])), mean_ranks(other.value_T[right])])
+    correlation = np.corrcoef(rank_2T) if rank_2T.std(axis=1).min() > 0 else np.eye(2)
+    return float(np.atleast_2d(correlation)[0, 1])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, mean_ranks
 from groupwise.plain import Assumption, AssumptionStatus
 
 ALARM = 4.0
@@ -106,9 +106,7 @@ def block_length(moment_P: Mapping[str, Float], prompts: int) -> int:
 
 def _ranked(value_P: Float) -> Float:
     """Ranks about their mean."""
-    from scipy.stats import rankdata
-
-    rank_P = rankdata(value_P)
+    rank_P = mean_ranks(value_P)
     return np.asarray(rank_P - rank_P.mean())
 
 

@@ -24,7 +24,6 @@ from groupwise.integrations.generation import (
     Generation,
     apart,
     joined,
-    say_missing,
     step_meanings,
 )
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
@@ -36,7 +35,6 @@ from groupwise.integrations.probe import (
     sketched,
 )
 from groupwise.integrations.trl_trainer import (
-    EXPECTED,
     StepMetrics,
     Watch,
     check_trainer,
@@ -404,8 +402,6 @@ class GroupwiseCallback:
             )
             self._advise()
         self._count(row)
-        if self._steps_seen == 1:
-            say_missing(row, EXPECTED, self._say)
         return row, generation.rollouts() if generation else None
 
     def _advise(self) -> None:

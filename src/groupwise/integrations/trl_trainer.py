@@ -36,7 +36,6 @@ _NEEDED = (
     "state",
 )
 _KEPT = "groupwise"
-EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 
 
 def check_trainer(trainer: Any) -> None:

@@ -1,6 +1,4 @@
-"""One run on the page: the first screen, and below it forecast, law, group size, stability, and
-how all of it was computed.
-"""
+"""One run on the page: the first screen, forecast, law, group size, stability, method."""
 
 from __future__ import annotations
 
@@ -200,6 +198,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         if screen.chart.lines and screen.tiles
         else _NOTHING,
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        _usual(screen.sparks),
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _todo(judged, screen),
         _NOTHING if judged.environments is None else _environments(judged.environments),
@@ -207,14 +206,19 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     return tag("div", join(parts, "\n"), class_="first")
 
 
+def _usual(charts: Sequence[Chart]) -> Markup:
+    """Return what the grey bands are."""
+    bands = [f"{one.title} {one.lines[0].band}" for one in charts if one.lines[0].band]
+    said = f"Grey, used by no rule: {'; '.join(bands)}."
+    return tag("p", text(said), class_="usual") if bands else _NOTHING
+
+
 def _environments(each: Environments) -> Markup:
     """Return the reward of every environment or seat on its own, the worst first."""
     rows = [
         [
             isolated(one.name),
-            text(one.course),
-            text(number(one.before)),
-            text(number(one.after)),
+            *map(text, (one.course, number(one.before), number(one.after))),
             text("–" if one.step is None else f"{one.step:,}"),
         ]
         for one in each.worst

@@ -153,9 +153,7 @@ def print_plan(
     console: Console,
     judged: Judgement | None = None,
 ) -> None:
-    """Print a plan: that the run failed where it did, then words, sizes, components and
-    baselines.
-    """
+    """Print a plan: that the run failed where it did, words, sizes, components, baselines."""
     out = Printer(console)
     if judged is not None and judged.alarm:
         print_first_line(judged, console)
@@ -170,9 +168,7 @@ def print_plan(
 
 
 def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
-    """Print that a run failed where it did, what rewards alone say of its group size, its batch,
-    and the command for the rest.
-    """
+    """Print what rewards alone say of a run's group size, and the command for the rest."""
     out = Printer(console)
     if judged.alarm:
         print_first_line(judged, console)

@@ -20,7 +20,6 @@ from groupwise.wording import (
     number,
     readable,
     share,
-    steps_of_interval,
     tokens,
 )
 
@@ -148,22 +147,6 @@ def test_small_words() -> None:
 )
 def test_laws_are_called_as_a_person_calls_them(said: str, told: str) -> None:
     assert readable(said) == told
-
-
-@each_case(
-    ("interval", "texts"),
-    [
-        ((126.0, 114.0, 151.0), ("126", "114", "151")),
-        ((784.0, 546.0, math.inf), ("785", "545", "∞")),
-        ((10_005.0, 10_002.0, 10_009.0), ("10,005", "10,002", "10,009")),
-        ((784.0, -math.inf, math.inf), ("784", "−∞", "∞")),
-        ((5.0, 5.0, 5.0), ("5", "5", "5")),
-    ],
-)
-def test_steps_have_the_digits_of_their_interval(
-    interval: tuple[float, float, float], texts: tuple[str, str, str]
-) -> None:
-    assert steps_of_interval(*interval) == texts
 
 
 @each_case(

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from complaints import ALIKE, CAUSES, Kind, healthy, log_of
+from lab.tests.complaints import ALIKE, CAUSES, Kind, healthy, log_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State

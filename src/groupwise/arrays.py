@@ -39,6 +39,15 @@ class Groups:
         return values if self.order_N is None else values[self.order_N]
 
 
+def mean_ranks(values: ArrayLike) -> Float:
+    """Return the rank of each value from 1 on, of equal ones their mean.
+
+    `scipy.stats`, which has it too, takes a second to load.
+    """
+    _, place, count = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+
+
 def groups_of(prompt_N: ArrayLike) -> Groups:
     """Return the groups of rollouts in long form."""
     labels = np.asarray(prompt_N)

@@ -6,22 +6,12 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 
-
-@dataclass(frozen=True, slots=True)
-class Way:
-    """What a message tells to do, where a command or Python asks."""
-
-    other: str  # to name another file
-    replace: str  # to replace what is there
-
-
-COMMAND = Way("choose another file with -o", "replace it with --force")
-PYTHON = Way("choose another file", "replace it with force=True")
+_OTHER = "choose another file"
+_REPLACE = "replace it with --force, in Python force=True"
 
 
 def table_rows(path: Path) -> Iterator[dict[str, str]]:
@@ -51,7 +41,6 @@ def free_target(
     *,
     force: bool,
     endings: Sequence[str] = (),
-    way: Way = COMMAND,
 ) -> Path:
     """Check that a file may be written, before any work is done."""
     if endings and output.suffix.lower() not in endings:
@@ -62,20 +51,20 @@ def free_target(
         raise OverwriteError(
             f"expected a file to write, got the folder {output}: name a file in it"
         )
-    _check_kind(output, way)
+    _check_kind(output)
     if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
-        raise OverwriteError(f"{output} is one of the logs and is never written to: {way.other}")
+        raise OverwriteError(f"{output} is one of the logs and is never written to: {_OTHER}")
     if output.exists() and not force:
-        raise OverwriteError(f"{output} exists already: {way.other}, or {way.replace}")
+        raise OverwriteError(f"{output} exists already: {_OTHER}, or {_REPLACE}")
     folder = output.absolute().parent
     if not folder.is_dir():
-        raise GroupwiseError(f"the folder {folder} does not exist: make it, or {way.other}")
+        raise GroupwiseError(f"the folder {folder} does not exist: make it, or {_OTHER}")
     if not os.access(folder, os.W_OK):
-        raise GroupwiseError(f"the folder {folder} cannot be written to: {way.other}")
+        raise GroupwiseError(f"the folder {folder} cannot be written to: {_OTHER}")
     return output
 
 
-def _check_kind(output: Path, way: Way) -> None:
+def _check_kind(output: Path) -> None:
     """Refuse a device, a pipe or a link, which a file would replace."""
     if os.path.lexists(output) and (output.is_symlink() or not output.is_file()):
         kind = (
@@ -84,13 +73,13 @@ def _check_kind(output: Path, way: Way) -> None:
             else "a device, a pipe or a socket"
         )
         raise OverwriteError(
-            f"expected a regular file or a new name, got {output}, which is {kind}: {way.other}"
+            f"expected a regular file or a new name, got {output}, which is {kind}: {_OTHER}"
         )
 
 
-def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = COMMAND) -> None:
+def write_whole(output: Path, content: str | bytes, *, force: bool) -> None:
     """Write a file that appears whole or not at all, and never over another unasked."""
-    _check_kind(output, way)
+    _check_kind(output)
     partial = ""
     try:
         with tempfile.NamedTemporaryFile(
@@ -102,10 +91,10 @@ def write_whole(output: Path, content: str | bytes, *, force: bool, way: Way = C
         if force or not _linked(partial, output):
             Path(partial).replace(output)
     except FileExistsError:
-        raise OverwriteError(f"{output} exists already: {way.other}, or {way.replace}") from None
+        raise OverwriteError(f"{output} exists already: {_OTHER}, or {_REPLACE}") from None
     except OSError as error:
         raise GroupwiseError(
-            f"expected to write {output}, got {error.strerror or error}: {way.other}"
+            f"expected to write {output}, got {error.strerror or error}: {_OTHER}"
         ) from None
     finally:
         if partial:

@@ -12,8 +12,8 @@ LARGEST_SETTINGS = 1 << 24  # bytes of a file of settings
 LARGEST_YAML = 1 << 17  # characters of YAML, which takes a second for each hundred thousand
 LARGEST_VALUE = 1e100  # of a metric in size: the square of a larger one may be no number any more
 LARGEST_COUNT = 2**53  # of a step or a setting that counts: beyond it not every whole number is one
-MOST_ROWS = 200_000  # of a log that is read row by row, and steps of a run
-MOST_LONG = 1 << 20  # rows of a table that is read by column, in which each row may name one metric
+MOST_ROWS = 100_000  # of a log that is read row by row, and steps of a run
+MOST_LONG = 1 << 19  # rows of a table that is read by column, in which each row may name one metric
 MOST_KEYS = 2000  # columns of a log
 MOST_CELLS = 1 << 23  # rows times columns of a table, missing ones included
 LONGEST_LINE = 1 << 26  # bytes of one line
@@ -36,11 +36,6 @@ def most_keys(rows: int) -> int:
     return min(MOST_KEYS, MOST_CELLS // max(1, rows))
 
 
-def most_rows(columns: int) -> int:
-    """Return how many rows a table of so many columns may have."""
-    return min(MOST_LONG, MOST_CELLS // max(1, columns))
-
-
 def left_out(cells: int) -> str:
     """Return the note on cells of keys that were too many."""
     return (
@@ -49,9 +44,9 @@ def left_out(cells: int) -> str:
     )
 
 
-def later_rows(rows: int) -> str:
-    """Return the note on rows that were too many."""
-    return f"the log has more than {rows:,} rows: the later ones left out"
+def read_in_part(rows: int, of: int) -> str:
+    """Return what is said of a log with more rows than are read; "" where all are."""
+    return f"{rows:,} of about {of:,} rows were read, evenly" if of else ""
 
 
 def seconds_for(size: int) -> float:

@@ -122,22 +122,6 @@ def ranged(interval: Interval) -> str:
     return f"{value} (at most {high})" if math.isinf(interval.low) else f"{value} ({low} to {high})"
 
 
-def steps_of_interval(value: float, low: float, high: float) -> tuple[str, str, str]:
-    """Write a step and its interval with two digits or so of its width."""
-    finite = [end for end in (low, value, high) if math.isfinite(end)]
-    width = (
-        max(finite) - min(finite) if len(finite) > 1 else max(map(abs, finite), default=0.0) / 10
-    )
-    exponent = math.floor(math.log10(width)) if width > 0 else 0
-    leading = width / 10.0**exponent
-    unit = max(1.0, (0.2 if leading < 2 else 0.5 if leading < 5 else 1.0) * 10.0 ** (exponent - 1))
-    first, middle, last = (
-        f"{round(end / unit) * unit:,.0f}" if math.isfinite(end) else number(end)
-        for end in (value, low, high)
-    )
-    return first, middle, last
-
-
 def tokens(value: float) -> str:
     """Write an extrapolated number of tokens in two digits: "1.8 M tokens", "950 k tokens"."""
     scaled, unit = _scaled(value, {"": 1.0, " k": 1e3, " M": 1e6, " G": 1e9}, 999.5)

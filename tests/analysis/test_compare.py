@@ -126,12 +126,12 @@ def group(name: str, place: int, *runs: ComparedRun) -> ComparedGroup:
 
 def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
     speed = Contrast("speed", "seed_noise_unknown", "", Interval(-8.0, -9.0, -7.0))
-    parted = Divergence("none", "", 0.05, "seed_noise")
+    parted = Divergence("none", "", 0.05)
     pairings = tuple(
         Pairing(0, g, (level, speed), parted) for g, level in enumerate(levels, start=1)
     )
     return Comparison(
-        pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, False, (0.0, 1.0)
+        pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, (0.0, 1.0)
     )
 
 

@@ -89,16 +89,14 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: st
     assert len(page.encode()) <= 400_000
     section = page[page.index("<h2>Group size") :].split("</section>")[0]
     for words in (
-        "Best for 32",
-        "Chance to be best",
+        "is safe for a whole run",
+        "More error now",
         "Variance components of the gradient",
         "leave-one-out",
         "Measured with",
     ):
         assert words in section
-    assert "<details" in section[: section.index("Chance to be best")], (
-        "numbers stand behind a fold"
-    )
+    assert "<details" in section[: section.index("More error now")], "numbers stand behind a fold"
     assert "/home/me" not in page
 
 
@@ -108,7 +106,8 @@ def test_without_components_rewards_speak_and_are_labelled(made_record: Make) ->
     assert found.components is None
     assert found.rewards is not None
     assert found.said == (found.rewards.status, found.rewards.batch.said)
-    assert "For a best size: groupwise components 'my run.csv' --model CHECKPOINT" in found.notes
+    command = "groupwise components 'my run.csv' --model CHECKPOINT"
+    assert f"For a safe size and its price: {command}" in found.notes
     section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
     assert found.rewards.status in html.unescape(section).replace("\u00a0", " ")
     assert "More informative" in section
@@ -172,7 +171,7 @@ def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> No
     assert found.components is not None
     assert found.plan is None
     assert any("--set group_size=G" in note for note in found.notes)
-    assert "best group size" in found.said[0]
+    assert "least error" in found.said[0]
 
 
 def test_a_run_that_divides_by_the_deviation_is_told_so(made_record: Make, opened: Path) -> None:
@@ -224,7 +223,7 @@ def test_settings_come_before_completions_in_what_the_batch_is() -> None:
 def test_every_plan_has_a_short_table(amount: float, values: tuple[float, float, float]) -> None:
     plan = plan_group_size(*values, Budget(amount), present=2)
     sizes = shown_sizes(plan)
-    spoken = {plan.group_size, 2, *plan.within_2_percent, *plan.within_10_percent}
+    spoken = {plan.group_size, 2, plan.next_update, *plan.safe_sizes}
     assert spoken & {point.group_size for point in plan.curve} <= set(sizes)
     assert len(sizes) <= 20
     grid = plan_grid(plan, sizes)

@@ -84,15 +84,19 @@ def test_without_components_rewards_are_told() -> None:
         f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT",
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
-    assert found.status.startswith(
-        "50 % of groups have zero variance at G = 4; of 100 groups G = 8 would make "
-    )
+    says("analysis/plan/2", found.status)
+    assert (found.pass_rate, found.smallest_size) == (0.25, 3)
+    assert found.dynamic_sampling is not None
+    assert found.dynamic_sampling.value == pytest.approx(2)
     assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
     assert set(found.as_dict()) == {
         "status",
         "batch",
         "zero_variance",
         "effective_group_size",
+        "pass_rate",
+        "smallest_size",
+        "dynamic_sampling",
         "plan",
         "missing",
         "command",

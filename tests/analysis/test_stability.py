@@ -20,21 +20,20 @@ from groupwise.analysis.stability import (
     ranged,
     ranged_margin,
     stability_evidence,
-    with_ratio,
 )
 from groupwise.analysis.summary import summarise
 from groupwise.edge.mode import stability
-from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render
 from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.series.staleness import LagSetting, lag_of, momentum_of, optimizer_of
+from groupwise.series.staleness import LagSetting, lag_of, optimizer_of, stability_setting
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, bandit
 from groupwise_lab.theory.oscillator import recursion
+from groupwise_lab.theory.partly_stale import threshold_of_share
 
 KNOWN = {
     "momentum": 0.9,
@@ -153,7 +152,7 @@ def test_forces_read_off_simulated_runs(
 def test_unstable_runs_are_never_called_stable(
     momentum: float, interval: int, lag: Any, factor: float
 ) -> None:
-    rate = factor * float(threshold(lag, momentum, interval, stale_share=1.04)) / 0.182398
+    rate = factor * threshold_of_share(lag, momentum, interval, 1.04) / 0.182398
     record = simulated_record(momentum, interval, lag, rate, steps=400)
     try:
         found = measured_stability(
@@ -236,7 +235,8 @@ def test_the_lag_that_is_left_decides() -> None:
     for both in (
         LagSetting("fixed", 8, "exact", "unknown"),
         LagSetting("fixed", 8, "clipped", "loss"),
-        LagSetting("fixed", 8, "none", "loss", ratio_known=False),
+        LagSetting("fixed", 8, "unknown", "loss"),
+        LagSetting("fixed", 8, "none", "loss", is_bound=True),
     ):
         assert both.remaining == (both, free)
     for ratio in ("none", "exact", "clipped"):
@@ -260,14 +260,17 @@ def test_the_lag_that_is_left_decides() -> None:
 @pytest.mark.parametrize(
     ("settings", "asked"),
     [
-        ({}, "momentum"),
-        ({"optimizer": "adamw"}, "beta1"),
-        ({"momentum": 0.9}, "lag_kind"),
-        ({"momentum": 0.9, "lag_kind": "async"}, "refresh_interval"),
+        ({}, ("momentum", "lag_kind", "refresh_interval")),
+        ({"optimizer": "adamw"}, ("beta1", "lag_kind", "refresh_interval")),
+        ({"momentum": 0.9}, ("lag_kind", "refresh_interval")),
+        ({"momentum": 0.9, "lag_kind": "async"}, ("refresh_interval",)),
+        ({"lag_kind": "none"}, ("momentum",)),
+        ({"framework": "openrlhf"}, ("lag_kind", "refresh_interval")),
+        ({"framework": "trl", "optimizer": "sgd"}, ("momentum",)),
     ],
 )
-def test_settings_that_are_missing_are_asked_for(
-    known_run: tuple[RunRecord, Fitted], settings: dict[str, Any], asked: str
+def test_settings_that_are_missing_are_asked_for_at_once(
+    known_run: tuple[RunRecord, Fitted], settings: dict[str, Any], asked: tuple[str, ...]
 ) -> None:
     record = RunRecord(
         "made",
@@ -277,10 +280,50 @@ def test_settings_that_are_missing_are_asked_for(
         known_run[0].meanings,
     )
     found = stability_evidence(record, known_run[1])
-    assert found.unknown_settings == (asked,)
-    assert f"--set {asked}=" in found.unavailable
+    assert found.unknown_settings == asked
+    assert all(f"--set {name}=" in found.unavailable for name in asked)
+    assert ("--set framework=" in found.unavailable) is ("framework" not in settings)
     assert found.verdict == "unavailable"
-    assert found.as_dict()["asked"] == [asked]
+    assert found.as_dict()["asked"] == list(asked)
+
+
+def test_the_defaults_of_the_trainer_are_assumed_and_said(
+    known_run: tuple[RunRecord, Fitted],
+) -> None:
+    cases: list[tuple[dict[str, Any], LagSetting, str]] = [
+        ({"framework": "trl"}, LagSetting("none", 1), "of trl, since"),
+        (
+            {"framework": "verl", "beta1": 0.95},
+            LagSetting("refresh", 4, "clipped"),
+            ": lag_kind refresh, refresh_interval 4.",
+        ),
+        (
+            {"framework": "prime-rl"},
+            LagSetting("fixed", 8, "unknown", is_bound=True),
+            ": beta1 0.9, lag_kind fixed, refresh_interval 8.",
+        ),
+        ({"framework": "trl", "momentum": 0.5, "lag_kind": "none"}, LagSetting("none", 1), ""),
+    ]
+    for settings, lag, words in cases:
+        setting = stability_setting(record_of([0.0], settings))
+        assert setting.lag == lag
+        assert words in setting.assumption
+        assert bool(setting.assumption) is bool(words)
+        momentum = settings.get("momentum", settings.get("beta1", 0.9))
+        assert (setting.momentum, setting.adam) == (momentum, "momentum" not in settings)
+    given = stability_setting(record_of([0.0], {"framework": "verl"}), LagSetting("async", 3))
+    assert given.lag == LagSetting("async", 3)
+    assert ": beta1 0.9. Where" in given.assumption
+    record = RunRecord(
+        "made",
+        known_run[0].steps,
+        None,
+        RunConfig().with_settings({"framework": "trl"}, "test"),
+        known_run[0].meanings,
+    )
+    assert (
+        "Assumed are the defaults of trl" in stability_evidence(record, known_run[1]).all_notes[0]
+    )
 
 
 def test_nothing_is_asked_of_a_run_that_approaches_nothing(
@@ -321,7 +364,7 @@ def test_only_heavy_ball_and_adam_are_mapped(name: str, mapped: str) -> None:
     with pytest.raises(InvalidArgumentError, match="maps to heavy ball"):
         optimizer_of(name)
     with pytest.raises(InvalidArgumentError, match="maps to heavy ball"):
-        momentum_of(record_of([0.0], {"optimizer": name, "momentum": 0.9}))
+        stability_setting(record_of([0.0], {"optimizer": name, "momentum": 0.9}))
 
 
 def test_what_a_run_says_of_its_lag() -> None:
@@ -350,9 +393,7 @@ def test_what_a_run_says_of_its_lag() -> None:
     unknown = lag_of(
         record_of([0.0], {"lag_kind": "async", "refresh_interval": 4, "importance_ratio": "token"})
     )
-    assert unknown.importance_ratio == "none"
-    assert "unknown" in unknown.notes[0]
-    assert not unknown.ratio_known
+    assert unknown.importance_ratio == "unknown"
     placed = {
         "lag_kind": "async",
         "refresh_interval": 4,
@@ -391,17 +432,6 @@ def test_adam_and_schedules_are_said() -> None:
     assert "schedule (cosine)" in said
 
 
-def test_what_a_ratio_makes_of_an_instability() -> None:
-    for ratio, words in (("exact", "stable up to 3.8"), ("clipped", "may hold it"), ("none", "")):
-        said = " ".join(with_ratio(stability(0.1, 0.9, refresh_interval=8, importance_ratio=ratio)))  # type: ignore[arg-type]
-        assert words in said
-        assert bool(said) == bool(words)
-    assert with_ratio(stability(4.0, 0.9, refresh_interval=8, importance_ratio="exact")) == (
-        "No importance ratio would hold it.",
-    )
-    assert with_ratio(stability(0.01, 0.9, refresh_interval=8, importance_ratio="exact")) == ()
-
-
 def test_tables_write_what_was_judged() -> None:
     rows = {
         row[0]: row[1]
@@ -410,7 +440,7 @@ def test_tables_write_what_was_judged() -> None:
         ).rows
     }
     assert rows["Threshold"] == "0.0339"
-    assert rows["Threshold with the ratio"] == "0.0339 to 3.8"
+    assert rows["Thresholds possible"] == "0.0339 to 3.8"
     assert rows["Longest refresh interval"] == "14"
     rows = {
         row[0]: row[1]
@@ -486,4 +516,4 @@ def test_a_run_without_settings_says_what_is_missing() -> None:
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
     assert "--set momentum=VALUE" in section
     assert "data-chart" not in section
-    assert summary.stability.unavailable.startswith("expected the momentum")
+    assert summary.stability.unavailable.startswith("expected momentum, lag_kind, refresh")

@@ -9,16 +9,16 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.processes import PROGRAM, Forked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+POLLING = 100  # ms between looks at a page; without, it is drawn sixty times a second for them
 PICTURES = (
     ROOT / "build" / "browser"
 )  # git-ignored; made where GROUPWISE_PICTURES is set, for a person to look at
@@ -128,24 +128,23 @@ class Watcher:
     """
 
     def __init__(self, paths: list[Path], port: int = 0, *, eager: bool = False) -> None:
-        how = ["-c", EAGER] if eager else ["-m", "groupwise"]
-        command = [sys.executable, *how, "watch", *map(str, paths), "--port", str(port)]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
+        words = ["watch", *map(str, paths), "--port", str(port)]
+        self.code: int | None = None
+        self.process = Forked(EAGER if eager else PROGRAM, words)
         self.guard = threading.Timer(240, self.process.kill)
         self.guard.start()
-        assert self.process.stdout is not None
         found = re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32}/", self.process.stdout.readline())
-        assert found is not None, self.process.stderr.read() if self.process.stderr else ""
+        assert found is not None, self.process.stderr.read()
         self.address, self.port = found[0], int(found[1])
 
     def stop(self) -> int:
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGINT)
-        self.process.communicate(timeout=60)
-        self.guard.cancel()
-        return self.process.returncode
+        if self.code is None:
+            with self.process:
+                if self.process.poll() is None:
+                    self.process.send_signal(signal.SIGINT)
+                self.code = self.process.communicate(timeout=60).returncode
+            self.guard.cancel()
+        return self.code
 
 
 @pytest.fixture

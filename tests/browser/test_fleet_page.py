@@ -35,7 +35,7 @@ def page(tmp_path: Path) -> str:
         rows[0], path=HOSTILE, run=HOSTILE, headline=HOSTILE, cause=HOSTILE, do=HOSTILE
     )
     file = tmp_path / "fleet.html"
-    file.write_text(fleet_page(Fleet(tuple(rows), 0), provenance=made_by(())))
+    file.write_text(fleet_page(Fleet(tuple(rows)), provenance=made_by(())))
     return file.as_uri()
 
 

@@ -62,18 +62,17 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("home")
-def test_groups_by_vs_by_a_setting_and_in_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_by_vs_and_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, f"{A} vs {B}")
     level = found["comparisons"][0]["contrasts"][0]
     assert (level["status"], level["method"], level["runs"]) == ("different", "welch", [3, 3])
     assert level["difference"]["low"] < 0.2 < level["difference"]["high"]
     assert [group["name"] for group in found["groups"]] == ["lr1", "lr2"]
     assert found["seed_noise"]["level"]["freedom"] == 4
-    by = answer(capsys, f"{A} {B} {C} --by lr --baseline 3 --pair-by seed")
+    by = answer(capsys, f"{A} {B} {C} --by lr --baseline 3")
     assert [group["name"] for group in by["groups"]] == ["lr 3", "lr 1", "lr 2"]
     statuses = [pair["contrasts"][0]["status"] for pair in by["comparisons"]]
     assert statuses == ["not_separable", "different"]
-    assert by["comparisons"][0]["contrasts"][0]["method"] == "paired_t"
     assert by["comparisons"][0]["contrasts"][0]["minimum_detectable"] > 0
 
 
@@ -143,8 +142,6 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     ]
     states = [[run["state"] for run in group["runs"]] for group in found["groups"]]
     assert states == [["ok", "ok"], ["failed", "failed"]]
-    by_seed = answer(capsys, "runs.csv --by engine --pair-by seed")
-    assert by_seed["comparisons"][0]["contrasts"][0]["method"] == "paired_t"
     assert lines(capsys, "runs.csv --by engine")[0].startswith(
         "2 of 2 runs of sglang failed, 0 of 2 runs of vllm: "
     )
@@ -222,8 +219,6 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
         ("lr1_seed1.csv vs lr2_seed1.csv --by lr", "leave out one"),
         ("lr1_seed1.csv lr2_seed1.csv --by lr --baseline 9", "--baseline expects"),
         ("lr1_seed1.csv lr2_seed1.csv --baseline 1", "no --by"),
-        ("lr1_seed1.csv vs lr2_seed2.csv --pair-by seed", "share none"),
-        ("lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv --pair-by seed", "comes twice"),
         ("lr1_seed1.csv lr2_seed1.csv --late 1.5", "--late expects"),
         ("lr1_seed1.csv lr2_seed1.csv -o x.svg", "No such option"),
         ("lr1_seed1.csv lr2_seed1.csv -m nothing", "nothing"),
@@ -258,19 +253,6 @@ def test_a_run_given_twice_is_no_second_seed(capsys: pytest.CaptureFixture[str])
     assert "same values in every row" in refused(
         capsys, "lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv lr2_seed2.csv"
     )
-
-
-@pytest.mark.usefixtures("home")
-def test_groups_of_a_setting_are_not_said_to_be_ungrouped(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    one_each = "lr1_seed1.csv lr2_seed1.csv lr3_seed1.csv"
-    hint = (
-        "Every run was taken as a setting of its own; runs of one setting are put together with vs "
-        "or --by."
-    )
-    assert hint in answer(capsys, one_each)["notes"]
-    assert hint not in answer(capsys, f"{one_each} --by lr")["notes"]
 
 
 def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(

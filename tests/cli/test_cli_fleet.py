@@ -1,6 +1,4 @@
-"""`groupwise fleet`: every run below some folders judged, worst first, and only what changed
-judged again.
-"""
+"""`groupwise fleet`: every run below some folders judged, worst first."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ from tests.cli.deadly import Deadly
 from tests.golden.sentences import says
 
 from groupwise.analysis import fleet as fleets
-from groupwise.analysis.fleet import WORST_FIRST, FleetRow, judge_fleet, read_table, write_table
+from groupwise.analysis.fleet import WORST_FIRST, FleetRow, judge_fleet, write_table
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
@@ -55,9 +53,13 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def applied(
         _: Engine, function: Any, shards: dict[str, str], *, limits: Limits, each: Any
-    ) -> None:
+    ) -> list[Outcome]:
+        outcomes = []
         for name, value in shards.items():
-            each(Outcome(name, Status.DONE, value=pickle.loads(pickle.dumps(function))(value)))
+            rows = pickle.loads(pickle.dumps(function))(value)
+            outcomes.append(Outcome(name, Status.DONE, value=rows))
+            each(outcomes[-1])
+        return outcomes
 
     monkeypatch.setattr(Engine, "map", applied)
 
@@ -105,38 +107,35 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
     assert "which is empty" in lines[1]
 
 
-@pytest.mark.parametrize("ending", ["parquet", "csv", "jsonl"])
-def test_only_what_changed_is_judged_again(
-    runs: Path, ending: str, capsys: pytest.CaptureFixture[str]
+def test_a_run_that_failed_says_which_setting_a_sibling_that_learnt_has_otherwise(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    asked = ("runs", "-o", f"fleet.{ending}")
-    code, first = told(capsys, *asked)
-    assert (code, first["judged"]) == (1, 5)
-    assert told(capsys, *asked) == (1, first | {"judged": 0})
+    shared = {"num_generations": 8, "loss_type": "grpo", "beta": 0.0}
+    for name, rewards, more in (
+        ("hot", COLLAPSED, {"learning_rate": 1e-4}),
+        ("mild", LEARNING, {"learning_rate": 1e-6}),
+        ("other", COLLAPSED, {"learning_rate": 1e-4, "temperature": 0.7}),
+    ):
+        log(tmp_path / name / "log.jsonl", rewards)
+        (tmp_path / name / "config.json").write_text(json.dumps(shared | more))
+    _, listed = told(capsys, str(tmp_path))
+    headlines = {Path(row["path"]).name: row["headline"] for row in listed["runs"]}
+    said = "mild learnt with learning_rate=1e-06, here learning_rate=0.0001"
+    assert headlines["hot"].endswith(said)
+    assert "learnt with" not in headlines["other"]  # two settings differ
+    assert "learnt with" not in headlines["mild"]
+
+
+def test_the_table_holds_what_the_list_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, listed = told(capsys, "runs", "-o", "fleet.csv")
+    assert code == 1
+    table = pl.read_csv("fleet.csv")
+    assert table["path"].to_list() == [row["path"] for row in listed["runs"]]
+    assert table["state"].to_list() == [row["state"] for row in listed["runs"]]
+    assert table["since_step"].to_list() == [40, None, None, None, None]
     log(runs / "a" / "good.jsonl", COLLAPSED)
-    log(runs / "new.jsonl", LEARNING)
-    log(runs / "newer.jsonl", LEARNING)
-    (runs / "d" / "short.jsonl").unlink()
-    (runs / "d").rmdir()
-    code, third = told(capsys, *asked)
-    assert third["judged"] == 3
-    assert third["counts"] == {"failed": 2, "unreadable": 1, "ok": 3}
-    assert [row["path"] for row in third["runs"][:2]] == ["runs/a", "runs/b"]
-    assert told(capsys, *asked, "--force")[1]["judged"] == 6
-    assert told(capsys, *asked, "--column", "reward=reward")[1]["judged"] == 6
-
-
-def test_the_three_tables_hold_the_same(runs: Path) -> None:
-    for ending in ("parquet", "csv", "jsonl"):
-        main(["fleet", "runs", "-o", f"fleet.{ending}"])
-    parquet, table, lines = (
-        read_table(Path(f"fleet.{ending}")) for ending in ("parquet", "csv", "jsonl")
-    )
-    assert parquet == table == lines
-    assert [row["state"] for row in csv.DictReader(Path("fleet.csv").read_text().splitlines())] == [
-        row.state for row in parquet
-    ]
-    assert pl.read_parquet("fleet.parquet")["since_step"].to_list() == [40, None, None, None, None]
+    assert told(capsys, "runs", "-o", "fleet.csv")[1]["counts"]["failed"] == 2
+    assert pl.read_csv("fleet.csv")["state"].to_list()[:2] == ["failed", "failed"]
 
 
 def test_the_list_may_lie_among_the_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -147,7 +146,7 @@ def test_the_list_may_lie_among_the_runs(runs: Path, capsys: pytest.CaptureFixtu
 def test_a_run_that_goes_on_is_judged_each_time(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    table = tmp_path / "fleet.parquet"
+    table = tmp_path / "fleet.csv"
     writer = RecordWriter(tmp_path / "runs" / "live")
     for step, reward in enumerate(COLLAPSED):
         writer.append({"step": step, "reward": reward})
@@ -186,10 +185,10 @@ def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int
     from groupwise.cli.shared import exit_code
 
     rows = tuple(replace(FleetRow.unreadable(name, "why"), state=name) for name in states.split())
-    assert exit_code(fleets.Fleet(rows, 0).states, fail_on=fail_on) == code
+    assert exit_code(fleets.Fleet(rows).states, fail_on=fail_on) == code
 
 
-@pytest.mark.usefixtures("workers")
+@pytest.mark.usefixtures("workers", "forked")
 def test_a_run_that_kills_its_worker_is_one_row(
     runs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -204,31 +203,6 @@ def test_a_run_that_kills_its_worker_is_one_row(
     assert re.search("its worker ended with code 1", said["deadly"])
     assert re.search("took longer than 8 s", said["slow"])
     assert re.search("limit of memory", said["huge"])
-    assert judge_fleet([runs], {}, Engine("local", 2), seconds=8.0, known=found.runs).judged == 0
-
-
-def test_what_is_done_is_kept_where_the_work_is_interrupted(
-    runs: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    done: list[int] = []
-
-    def interrupt(_doing: str, count: int, _total: int) -> None:
-        done.append(count)
-        if count == 3:
-            raise KeyboardInterrupt
-
-    table = Path("fleet.jsonl")
-    with pytest.raises(KeyboardInterrupt):
-        judge_fleet(
-            [runs],
-            {},
-            Engine(),
-            seconds=120.0,
-            save=lambda rows: write_table(table, rows),
-            told=interrupt,
-        )
-    assert len(read_table(table)) == 3
-    assert told(capsys, "runs", "-o", "fleet.jsonl")[1]["judged"] == 2
 
 
 def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
@@ -255,13 +229,13 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
         ("runs/e runs/e/empty.jsonl nowhere", "none of 2 runs can be read; "),
         (
             "runs -o list.txt",
-            "-o expects a name that ends in .parquet or .csv or .jsonl; got 'list.txt'",
+            "-o expects a name that ends in .csv; got 'list.txt'",
         ),
         (
-            "runs -o runs/b/bad.jsonl",
-            "expected a table of groupwise fleet in runs/b/bad.jsonl, got another file",
+            "runs -o runs/b/bad.csv",
+            "expected a table of groupwise fleet in runs/b/bad.csv, got another file",
         ),
-        ("runs -o runs/b/bad.jsonl --force", "got another file, which is never written over"),
+        ("runs -o runs/b/bad.csv --force", "got another file, which is never written over"),
         (
             "runs -o settings.csv",
             "expected a table of groupwise fleet in settings.csv, got another file",
@@ -280,6 +254,7 @@ def test_bad_input_is_one_sentence(
 ) -> None:
     Path("mine.html").write_text("<p>mine</p>")
     Path("settings.csv").write_text("name,value\nlr,1\n")
+    Path("runs/b/bad.csv").write_text("step,reward\n1,0.5\n")
     before = {file: file.read_bytes() for file in Path().rglob("*") if file.is_file()}
     assert main(["fleet", *arguments.split()]) == 2
     err = capsys.readouterr().err
@@ -319,7 +294,7 @@ def test_a_page_of_thousands_stays_small() -> None:
         replace(row, path=f"{row.path}{number}", state=WORST_FIRST[number % 6])
         for number in range(5000)
     )
-    page = fleet_page(fleets.Fleet(rows, 0), provenance=made_by(()))
+    page = fleet_page(fleets.Fleet(rows), provenance=made_by(()))
     assert len(page) < 3_000_000
 
 
@@ -331,12 +306,8 @@ def test_heights_come_back_as_they_were() -> None:
 
 def test_no_cell_of_a_table_is_a_formula_or_steers_a_terminal(tmp_path: Path) -> None:
     path = str(tmp_path / "=HYPERLINK(1)")
-    row = FleetRow(
-        path, "", "=1+1", "ok", "@x \x1b[2J\x85", None, "-1", "", "", "+do", 3, 3, "- 5", "seen"
-    )
+    row = FleetRow(path, "", "=1+1", "ok", "@x \x1b[2J\x85", None, "-1", "", "", "+do", 3, 3, "- 5")
     write_table(tmp_path / "fleet.csv", [row])
     cells = next(iter(csv.DictReader((tmp_path / "fleet.csv").read_text().splitlines())))
     shown = [cells[name] for name in ("run", "headline", "first_sign", "do", "path")]
     assert shown == ["'=1+1", "'@x  [2J ", "'-1", "'+do", path]
-    again = read_table(tmp_path / "fleet.csv")[0]
-    assert (again.path, again.run, again.do, again.reward) == (path, "=1+1", "+do", "- 5")

@@ -81,13 +81,12 @@ def test_a_plan_for_three_numbers_has_the_keys_that_are_promised(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     found = printed(capsys, "plan", "--vp", "1", "--t", "0", "--r", "49", "--budget", "1024")
-    assert (found["group_size"], found["prompts"]) == (8, 128)
-    assert found["mse"] == pytest.approx((1 + 49 / (8 * 7)) / 128)
-    assert {"group_size", "prompts", "mse"} == set(found["curve"][0])
+    assert (found["group_size"], found["prompts"], found["next_update"]) == (4, 256, 8)
+    assert found["mse"] == pytest.approx((1 + 49 / (4 * 3)) / 256)
+    assert {"group_size", "prompts", "mse", "excess"} == set(found["curve"][0])
     assert all(point["prompts"] == 1024 // point["group_size"] for point in found["curve"])
-    for name in ("within_2_percent", "within_10_percent"):
-        low, high = found[name]
-        assert low <= 8 <= high
+    low, high = found["safe_sizes"]
+    assert low <= 4 <= high
     assert "components" not in found
 
 
@@ -102,14 +101,14 @@ def test_a_plan_from_data_says_what_it_is_from(
             < found["components"][name]["value"]
             < found["components"][name]["high"]
         )
-    low, high = found["group_size_interval"]
+    low, high = found["safe_sizes"]
     assert low <= found["group_size"] <= high
     assert found["present"]["group_size"] == 4
     assert found["baselines"][0]["name"] == "leave_one_out"
     text = shown(capsys, "plan", "scores.npz", "--budget", "512", "--group-size", "4")
     assert (
-        text.index("Best for 512 rollouts")
-        < text.index("Chance to be best")
+        text.index("is safe for a whole run")
+        < text.index("More error now")
         < text.index("Baseline at 4 × 128")
     )
     assert "in use" in text
@@ -209,7 +208,7 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     assert found["batch"]["said"] in text
     assert text.startswith(found["status"])
     assert text.endswith(
-        f"For a best size: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
+        f"its price: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
     )
     told = [line for line in text.splitlines() if not line.startswith(" ")]
     assert (
@@ -477,11 +476,8 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(
     assert "prompts would show it" in found["vp"]["status"]
     assert "not distinguishable from zero" in shown(capsys, "components", "idle.npz")
     planned = printed(capsys, "plan", "idle.npz", "--budget", "64")
-    assert planned["status"].startswith(
-        "No best size can be told: Vp, the variance between prompts, cannot be told from zero with "
-        "12 prompts."
-    )
-    assert planned["expected_regret"] > 0
+    assert planned["status"].startswith("4 is safe for a whole run")
+    assert any("prompts would show it" in note for note in planned["notes"])
 
 
 def member(shape: tuple[int, ...], data: bytes) -> bytes:

@@ -99,6 +99,30 @@ def test_every_promised_key(capsys: pytest.CaptureFixture[str], lag: str, stiffn
     )
 
 
+def test_settings_that_leave_both_sides_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
+    """prime-rl at its bound of 8: once "Unstable: 0.15 exceeds 0.0139"."""
+    setting = "--learning-rate .05 --momentum .9 --trainer prime-rl --set max_off_policy_steps=8"
+    plain = answer(capsys, setting + " --stiffness 3")
+    assert (plain["stable"], plain["regime"]) == (None, "open")
+    assert plain["deciding"] == ["lag", "importance_ratio"]
+    assert plain["bounds"] == pytest.approx([0.01394, 3.8], rel=1e-3)
+    text = printed(capsys, setting + " --stiffness 3")
+    assert "Cannot tell: a force of 0.15 lies between 0.0139 and 3.8" in text
+    assert "What decides: the lag, of which the settings give only the largest" in text
+    assert "leaves it open" in text
+    assert answer(capsys, setting + " --stiffness 100")["stable"] is False
+
+
+@pytest.mark.usefixtures("home")
+def test_a_trainers_defaults_are_assumed(capsys: pytest.CaptureFixture[str]) -> None:
+    plain = answer(capsys, "run.csv --set framework=trl")
+    assert (plain["momentum"], plain["lag"], plain["optimizer"]) == (0.9, "none", "adam")
+    assert any(
+        "defaults of trl, since the run does not say them: beta1 0.9, lag_kind none." in note
+        for note in plain["notes"]
+    )
+
+
 def test_the_numbers_of_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
     for lag, expected in (
         ("refresh", 0.0339),
@@ -318,8 +342,8 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
             "expected num_iterations",
         ),
         (f"--trainer megatron {SETTING}", "expected a trainer"),
-        ("run.csv", "--set momentum=VALUE"),
-        ("run.csv --momentum .9", "--set lag_kind="),
+        ("run.csv", "--set beta1=VALUE for Adam; --set lag_kind=none, fixed, refresh or async; "),
+        ("run.csv --momentum .9", "expected lag_kind, refresh_interval, which the run does not"),
         ("run.csv --momentum .9 --lag-kind refresh", "--set refresh_interval=UPDATES"),
         (RUN + " --stiffness 1", "expected a run or --stiffness"),
         (RUN + " --second-moment 1", "expected a run or --second-moment"),

@@ -94,6 +94,7 @@ def test_a_file_of_the_kernel_is_refused(
     assert not list(tmp_path.glob("new*"))
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_fleet_goes_on_beside_a_pipe(pipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with alarmed("fleet"):
         assert main(["fleet", RUN, str(pipe), "--json"]) in (0, 1, 3)

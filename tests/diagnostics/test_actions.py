@@ -18,6 +18,7 @@ from groupwise.diagnostics import actions, causes
 from groupwise.diagnostics.actions import Kind, actions_of
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import CHECKS, judge
+from groupwise.diagnostics.signals import Evidence
 from groupwise.files import table_rows
 from groupwise.pages.screen import actions_said
 from groupwise.record.run import Meaning, RunRecord
@@ -67,7 +68,10 @@ def config(**settings: Any) -> RunConfig:
             "truncation",
             {"framework": "openrlhf", "max_completion_length": 1500},
             None,
-            [("limit", 2, 3000, ("rollout.max_new_tokens=3000",), "")],
+            [
+                ("mask", None, None, (), ""),
+                ("limit", 2, 3000, ("rollout.max_new_tokens=3000",), ""),
+            ],
         ),
         (
             "rate_too_large",
@@ -97,7 +101,7 @@ def test_an_action_is_told_in_the_users_own_settings(
 def test_every_kind_has_words_and_every_key_is_of_a_cause_or_a_check() -> None:
     assert [row["kind"] for row in SETTINGS] == [kind.value for kind in Kind]
     assert all(row["words"] for row in SETTINGS)
-    evidence = causes.Evidence(RunRecord("a", steps_table(range(9), {"reward": [0.5] * 9})))
+    evidence = Evidence(RunRecord("a", steps_table(range(9), {"reward": [0.5] * 9})))
     known = {
         *causes.CAUSES,
         *(fact.name for fact in Fact),
@@ -163,13 +167,13 @@ def test_settings_of_trl_exist_in_it() -> None:
 
 def test_settings_of_verl_exist_in_it() -> None:
     pytest.importorskip("verl")
-    from omegaconf import OmegaConf
+    omegaconf = pytest.importorskip("omegaconf")
 
-    folder = Path(importlib.import_module("verl").__file__).parent / "trainer" / "config"
-    tree = OmegaConf.load(folder / "_generated_ppo_trainer.yaml")
+    folder = Path(str(importlib.import_module("verl").__file__)).parent / "trainer" / "config"
+    tree = omegaconf.OmegaConf.load(folder / "_generated_ppo_trainer.yaml")
     missing = object()
     for name in _named("verl"):
-        assert OmegaConf.select(tree, name, default=missing) is not missing, name
+        assert omegaconf.OmegaConf.select(tree, name, default=missing) is not missing, name
 
 
 def test_settings_of_openrlhf_exist_in_it(monkeypatch: pytest.MonkeyPatch) -> None:

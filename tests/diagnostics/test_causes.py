@@ -435,11 +435,11 @@ def test_the_line_that_says_what_to_do(
     cause: Cause, step: int | None, onset: int | None, line: str
 ) -> None:
     finding = Finding("check", Status.WARNING, "", advice="the check's own")
-    assert advice_for(cause, finding, step=step, onset=onset) == line
+    assert advice_for(cause, finding, step=step, onset=onset).do == line
 
 
 def test_nothing_to_do_is_no_line() -> None:
-    assert advice_for(Cause(), None, step=None, onset=None) == ""
+    assert advice_for(Cause(), None, step=None, onset=None).do == ""
 
 
 def test_every_cause_has_a_line_of_its_own_and_evidence() -> None:

@@ -59,7 +59,7 @@ MEANS = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD}
 
 def test_advantages_that_are_the_rewards_are_in_the_headline_and_no_alarm() -> None:
     found = judge(log(MEANS))
-    assert (found.state, found.cause.names) == (State.WARNING, ())
+    assert (found.state, found.cause.keys) == (State.WARNING, ("groups_of_one",))
     says("diagnostics/groups_of_one/1", found.headline)
     says("diagnostics/groups_of_one/2", found.do)
     assert (
@@ -112,7 +112,7 @@ def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
 
 def test_a_group_size_of_1_tells_it_alone() -> None:
     reward = {"critic/score/mean": REWARD}
-    said = (Status.WARNING, "groups of one: no baseline, the settings say group size 1")
+    said = (Status.WARNING, "groups of one: no baseline, the group size is 1 (test)")
     assert told(reward, group_size=1) == told(reward, group_size=1, loss="grpo") == said
     assert told(reward, group_size=8, loss="grpo")[0] is Status.NONE
     assert told(reward)[0] is Status.NOT_LOGGED
@@ -175,3 +175,9 @@ def test_a_log_that_shows_a_baseline_is_believed_before_the_settings(other: str)
 
 def test_a_reward_that_never_moves_tells_nothing() -> None:
     assert told({key: np.zeros(60) for key in MEANS})[0] is Status.NONE
+
+
+@each_case(("value", "status"), [(np.nan, Status.WARNING), (np.inf, Status.NOT_LOGGED)])
+def test_advantages_without_a_number_and_infinite_ones(value: float, status: Status) -> None:
+    columns = {"critic/score/mean": REWARD, "critic/advantages/mean": np.full(len(ROW), value)}
+    assert told(columns)[0] is status

@@ -31,7 +31,7 @@ from groupwise.diagnostics.hacking import (
     check,
     coupling_of,
     few_of,
-    pair_of,
+    pairs_of,
     parting_of,
 )
 from groupwise.diagnostics.judge import judged
@@ -121,7 +121,7 @@ def test_how_many_values_make_a_stretch(count: int, few: int) -> None:
 
 def test_what_moves_against_each_other_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FALLS, Fact.LOOPHOLE))
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert [one.words for one in found.signs] == ["reward 0.20 → 0.78", "held-out 0.60 → 0.42"]
     assert [one.signal for one in found.signs] == ["reward", "held_out"]
     assert found.limit == 0.25
@@ -155,7 +155,7 @@ def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(
 
 def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FLAT, Fact.LOOPHOLE))
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.message.endswith(
         "held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log."
     )
@@ -164,7 +164,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
         Status.NONE,
         "Held-out gain over training gain is 0.99 (held-out reward).",
     )
-    assert follows.facts == (Fact.HELD_OUT_FOLLOWS,)
+    assert follows.facts == ()
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> N
     assert (found.status, found.step, found.facts) == (
         Status.CRITICAL,
         50,
-        (Fact.HELD_OUT_FLAT, Fact.LOOPHOLE),
+        (Fact.LOOPHOLE,),
     )
 
 
@@ -532,8 +532,7 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
     share gained there.
     """
     train, held = -3 + 8 * ROW / N, 0.2 + 0.4 * ROW / N
-    found = pair_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
-    assert found is not None
+    (found,) = pairs_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
     assert found.scale == pytest.approx(0.4 / 8, rel=0.02)
     assert told(reward=train + noise(0.1), held_out=held + noise(seed=1)).status is Status.NONE
     # Where the held-out one never gained there is nothing to go by, and standing still is a
@@ -616,7 +615,7 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
         }
     assert weights_of(evidence(reward=one * other, **columns)) == {}
     found = told(reward=one, **columns)
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.HELD_OUT_FLAT, Fact.LOOPHOLE))
+    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.signs[1].words == "true 0.29 → 0.29"
 
 
@@ -627,13 +626,13 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
             "judge",
             "correct",
             Status.WARNING,
-            "judge 0.24 → 0.75 while correct 0.007 → 0.007, which counts too",
+            "judge 0.24 → 0.75 while correct 0.007 → 0.007: nothing is earned of what is wanted.",
         ),
         (
             "judge",
             "brevity",
             Status.INFO,
-            "judge 0.24 → 0.75 while brevity 0.007 → 0.007, which counts too",
+            "judge 0.24 → 0.75 while brevity 0.007 → 0.007: that one earns nothing.",
         ),
         (
             "format",
@@ -716,8 +715,7 @@ def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
         record, onset = simulated_run(
             "reward_hacking", np.random.default_rng([77, seed]), steps=200
         )
-        pair = pair_of(Evidence(record))
-        assert pair is not None
+        pair = pairs_of(Evidence(record))[0]
         assert onset is not None
         errors.append(abs(parting_of(pair).step - onset) / 200)
     assert np.median(errors) < 0.08

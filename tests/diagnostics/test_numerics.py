@@ -171,7 +171,7 @@ def test_a_gradient_has_exploded_a_thousandfold_or_beyond_a_million(
     )
     assert (found.status.value, *found.facts) == (
         status,
-        Fact.GRADIENT_EXPLODED if status == "critical" else Fact.GRADIENT_DRIFTS,
+        *([Fact.GRADIENT_EXPLODED] if status == "critical" else []),
     )
 
 
@@ -202,7 +202,7 @@ def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
     found = gradient(log(grad_norm=drift, reward=rewards()))
     assert (found.status, found.facts, found.limit) == (
         Status.WARNING,
-        (Fact.GRADIENT_DRIFTS,),
+        (),
         30.0,
     )
     says("diagnostics/numerics/2", found.message)
@@ -319,7 +319,7 @@ def test_a_gradient_of_0_where_only_the_batch_is_known_to_differ_is_a_warning(
     assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         31,
-        (Fact.GRADIENT_ZERO,),
+        (),
     )
     says("diagnostics/numerics/4", found.message)
     assert found.log
@@ -354,9 +354,10 @@ def test_a_loss_of_0_is_normal_on_policy() -> None:
     found = updates(log(loss=np.zeros(N), grad_norm=np.full(N, 0.3)))
     assert (found.status, found.message) == (
         Status.INFO,
-        "The loss is 0 in 100 % of the rows, as it is on policy: the gradient norm is 0.3.",
+        "The loss is 0 in 100 % of the rows, as it is on policy.",
     )
     found = updates(log(loss=np.zeros(N)))
+    assert found.log
     says("diagnostics/numerics/5", found.message)
     assert found.log
 

@@ -290,7 +290,8 @@ def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
     )
     assert (tools.state, tools.cause.names) == (State.WARNING, ("tool calls fail",))
     assert (verifier.state, verifier.cause.names) == (State.FAILED, ("a broken verifier",))
-    assert verifier.headline == "verifier_error_rate 0.02 → 0.60 at step 101"
+    words = "Grading fails since step 101: verifier_error_rate 2 % → 60 %."
+    assert verifier.headline == words
 
 
 @pytest.mark.parametrize("kind", ["data_order", "alternating_sources", "single_groups"])

@@ -5,6 +5,7 @@ that fail; and what stays silent.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -141,12 +142,13 @@ def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(
         )  # it rises twice
 
 
-def test_a_pause_is_told_only_with_a_jump() -> None:
-    seconds = np.cumsum(np.where(np.arange(N) == 100, 7200.0, 60.0))
-    assert check(log(seconds=seconds, kl=noisy(3))).status is Status.NONE
-    found = check(log(seconds=seconds, kl=noisy(3) * since(100, 1, 30)))
-    assert (found.status, found.step) == (Status.WARNING, 101)
-    assert found.message.startswith("A pause of 2.0 h ends at step 101, and there KL")
+def test_an_error_in_mid_run_is_told_only_with_a_jump() -> None:
+    note = "an error stands behind step 100, and the run goes on"
+    calm, jumps = log(kl=noisy(3)), log(kl=noisy(3) * since(100, 1, 30))
+    answers = [check(Evidence(replace(one.record, notes=(note,)))) for one in (calm, jumps)]
+    assert answers[0].status is Status.NONE
+    assert (answers[1].status, answers[1].step) == (Status.WARNING, 101)
+    assert answers[1].message.startswith("The run was resumed at step 101, and there KL")
 
 
 def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:

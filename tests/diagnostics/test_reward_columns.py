@@ -152,6 +152,12 @@ TASK = (
     "hit@1",
     "verifier_pass",
     "map",
+    "reward_components/task",
+    "num_correct",
+    "solved_count",
+    "judge_rating",
+    "metrics/task_completed",
+    "unit_tests_passed",
 )
 OTHER = (
     "format_accuracy",
@@ -169,6 +175,10 @@ OTHER = (
     "diversity_score",
     "bitmap",
     "scored",
+    "num_samples",
+    "steps_completed",
+    "difficulty_rating",
+    "format_passed",
 )
 
 

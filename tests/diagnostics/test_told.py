@@ -360,8 +360,7 @@ def test_the_range_of_an_onset_holds_it() -> None:
     inside = 0
     for seed in range(40):
         record, onset = simulated_run("reward_hacking", np.random.default_rng([78, seed]))
-        pair = hacking.pair_of(Evidence(record))
-        assert pair is not None
+        (pair,) = hacking.pairs_of(Evidence(record))
         assert onset is not None
         parting = hacking.parting_of(pair)
         inside += parting.first <= onset <= parting.last

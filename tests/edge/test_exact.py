@@ -11,15 +11,11 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.edge.force import ForceOfMotion, _of_decay, _of_flips
-from groupwise.edge.mode import WINDOW, longest_interval, stability
-from groupwise.edge.spectrum import oscillation_onset, positive_leads, spectrum
+from groupwise.edge.mode import stability
+from groupwise.edge.spectrum import oscillation_onset, spectrum
 from groupwise.edge.swings import early_warning, lasting_swing
 from groupwise.edge.threshold import (
-    Lag,
-    grows,
     lag_by_name,
-    lowest_edge,
-    partly_stale,
     period_matrix,
     threshold,
 )
@@ -51,40 +47,26 @@ def test_matrices_of_two_updates_by_hand() -> None:
     )
     fixed: list[list[float]] = [[1, 0.5, 0, -0.1], [0, 0.5, 0, -0.1], [1, 0, 0, 0], [0, 0, 1, 0]]
     assert period_matrix(lag_by_name("fixed"), 0.1, 0.5, 2).tolist() == fixed
-    # A fifth current, and four fifths two updates old.
-    both: list[list[float]] = [
-        [0.98, 0.5, 0, -0.08],
-        [-0.02, 0.5, 0, -0.08],
-        [1, 0, 0, 0],
-        [0, 0, 1, 0],
-    ]
-    assert np.allclose(period_matrix(partly_stale("fixed", 0.8), 0.1, 0.5, 2), both)
 
 
 @each_case("kind", ["refresh", "async"])
-@each_case("share", [1.0, 0.7, 1.3, -0.4])
-def test_a_block_is_what_single_updates_do(kind: str, share: float) -> None:
+def test_a_block_is_what_single_updates_do(kind: str) -> None:
     """Five updates of numbers, one after the other, from any state."""
     force, momentum, interval = 0.13, 0.6, 5
     x, v, before = 0.7, -0.2, 0.4
     stale = x if kind == "refresh" else before
     here, speed = x, v
     for _ in range(interval):
-        speed = momentum * speed - force * (share * stale + (1 - share) * here)
+        speed = momentum * speed - force * stale
         here += speed
     state = [x, v, before]
-    found = period_matrix(partly_stale(kind, share), force, momentum, interval) @ state
+    found = period_matrix(lag_by_name(kind), force, momentum, interval) @ state
     assert found[:2].tolist() == pytest.approx([here, speed], rel=1e-13)
     assert found[2] == x
 
 
 def test_a_stack_of_matrices_is_the_matrices() -> None:
-    for lag in (
-        partly_stale("refresh", 0.7),
-        partly_stale("async", 1.2),
-        partly_stale("fixed", 0.4),
-        lag_by_name("none"),
-    ):
+    for lag in map(lag_by_name, ("refresh", "async", "fixed", "none")):
         stack = period_matrix(lag, [[0.1, 0.2]], [[0.3], [0.9]], 3)
         for row, momentum in enumerate((0.3, 0.9)):
             for column, force in enumerate((0.1, 0.2)):
@@ -98,7 +80,6 @@ def test_a_stack_of_matrices_is_the_matrices() -> None:
 )  # of four updates: 0 to 3, 4 to 7
 def test_mean_lags(lag: str, mean: float) -> None:
     assert lag_by_name(lag).mean_lag(4) == mean
-    assert partly_stale(lag, 0.5).mean_lag(4) == mean / 2
     assert lag_by_name(lag).period(4) == (4 if lag in {"refresh", "async"} else 1)
 
 
@@ -111,17 +92,6 @@ def test_edges_by_hand() -> None:
     assert float(threshold("async", 0.0, 4)) == pytest.approx(
         0.25, rel=1e-14
     )  # lambda^2 - lambda + 4a, product 1
-    assert float(threshold("refresh", 0.0, 2, stale_share=0.6)) == pytest.approx(
-        (1 - math.sqrt(0.2)) / 0.4, rel=1e-11
-    )
-    assert float(threshold("fixed", 0.5, 1, stale_share=0.2)) == pytest.approx(
-        2.5, rel=1e-12
-    )  # (1 - mu)/sigma
-    assert float(threshold("fixed", 0.5, 1, stale_share=0.1)) == pytest.approx(
-        3 / 0.8, rel=1e-12
-    )  # 2(1 + mu)/(1 - 2 sigma)
-    # Half current, half one update old: (1 - a/2) and -a/2 in one number's recursion.
-    assert float(threshold("fixed", 0.0, 1, stale_share=0.5)) == pytest.approx(2.0, rel=1e-12)
     assert threshold("refresh", [0.0, 0.9], [[1], [4]]).shape == (2, 2)
 
 
@@ -134,32 +104,6 @@ def test_onsets_by_hand() -> None:
     assert oscillation_onset("fixed", 0.0, 2) == pytest.approx(4 / 27, rel=1e-11)
     assert oscillation_onset("refresh", 0.0, 4) == pytest.approx(0.25, rel=1e-11)
     assert oscillation_onset("async", 0.0, 4) == pytest.approx(1 / 16, rel=1e-11)
-    assert oscillation_onset("fixed", 0.25, 3, stale_share=0.0) == pytest.approx(0.25, rel=1e-15)
-    # Refresh of two, 3 a fifth stale: (1 - .8a)^2 = .2 is the last force at which .. the block's
-    # one number is positive.
-    assert oscillation_onset("refresh", 0.0, 2, stale_share=0.2) == pytest.approx(
-        (1 - math.sqrt(0.2)) / 0.8, rel=1e-9
-    )
-
-
-def test_a_window_above_the_edge_is_named_and_unstable() -> None:
-    """Refresh of two updates, .6 stale: the block is 2.5 c^2 - 1.5 with c = 1 - .4 a, stable to
-    1.382 and again from 3.618 to 5.
-    """
-    radius = {
-        force: abs(2.5 * (1 - 0.4 * force) ** 2 - 1.5)
-        for force in (1.38, 1.39, 3.61, 3.63, 4.99, 5.01)
-    }
-    for force, size in radius.items():
-        found = stability(force, 0.0, refresh_interval=2, stale_share=0.6)
-        assert found.spectral_radius == pytest.approx(size, rel=1e-12)
-        assert found.stable is (force == 1.38)
-        assert (WINDOW in found.notes) is (force in {3.63, 4.99})
-        assert found.regime == ("unstable" if force > 1.382 else "underdamped")
-    kind = partly_stale("refresh", 0.6)
-    edge = float(lowest_edge(kind, 0.0, 2))
-    grown = grows(kind, [edge * (1 - 1e-9), edge * (1 + 1e-9), 4.5, 5.01], 0.0, 2)
-    assert grown.tolist() == [False, True, False, True]
 
 
 def test_the_motion_of_one_number() -> None:
@@ -200,8 +144,8 @@ def test_the_motion_of_an_oscillation() -> None:
 
 
 def test_eigenvalues_of_a_long_lag_are_those_of_its_matrix() -> None:
-    for force, momentum, share in ((0.004, 0.9, 1.0), (0.01, 0.0, 1.3), (0.4, 0.5, 0.7)):
-        kind = partly_stale("fixed", share)
+    for force, momentum in ((0.004, 0.9), (0.01, 0.0), (0.4, 0.5)):
+        kind = lag_by_name("fixed")
         wanted = np.linalg.eigvals(period_matrix(kind, force, momentum, 80))
         found = spectrum(kind, force, momentum, 80)
         slow = wanted[(np.abs(wanted) > np.exp(-1 / 80)) & (wanted.imag >= 0)]
@@ -274,14 +218,6 @@ def test_growing_swings_need_twenty_rows_a_window() -> None:
         early_warning(wider[:-1])
 
 
-def test_a_lag_that_is_not_there_is_no_lag() -> None:
-    """A share of zero is on-policy, and none has no stale share."""
-    for lag in ("fixed", "refresh", "async"):
-        assert float(threshold(lag, 0.5, 7, stale_share=0.0)) == 3.0
-    assert partly_stale("none", 0.3) == lag_by_name("none")
-    assert partly_stale(Lag("refresh", "", "", 0.5), 0.5).stale_share == 0.5
-
-
 def test_a_margin_from_a_thousand_on_is_said_to_be_over_it() -> None:
     """On-policy without momentum the threshold is 2."""
     assert "a margin of 999;" in stability(2 / 999.4, 0.0, lag="none").status
@@ -329,49 +265,9 @@ def test_a_slow_mode_is_told_at_first_order() -> None:
 
 
 def test_a_long_double_buffered_run_has_the_spectrum_of_its_map() -> None:
-    for share in (1.0, 0.7):
-        values = np.linalg.eigvals(period_matrix(partly_stale("async", share), 1e-4, 0.9, 100))
-        found = stability(1e-4, 0.9, refresh_interval=100, lag="async", stale_share=share)
-        assert found.spectral_radius == pytest.approx(float(np.abs(values).max()), rel=1e-8)
-
-
-def test_a_stale_share_other_than_one_is_named() -> None:
-    for share in (0.4, 1.5):
-        notes = stability(0.001, 0.9, refresh_interval=4, stale_share=share).notes
-        assert (
-            f"A share of {share:.3g} of the force is taken as stale, the rest as current." in notes
-        )
-
-
-def test_a_search_of_a_partly_stale_lag_says_what_it_looked_at() -> None:
-    """Half stale at R = 4 and momentum .9: from .01 (1 - mu)/(R (.5 + .5)) to 5 (1 + mu)/.5."""
-    notes = stability(0.02, 0.9, refresh_interval=4, stale_share=0.5).notes
-    forces, intervals = notes[-2:]
-    assert forces.startswith("The threshold was searched for at ")
-    assert " forces, 0.00025 to 19: an unstable stretch between two of them" in forces
-    assert intervals.startswith("The longest refresh interval was searched for among 144 intervals")
-    assert "a sample to 16,384" in intervals
-    angles = stability(0.02, 0.9, refresh_interval=4, lag="fixed", stale_share=0.5).notes[-2]
-    # 96 angles a half turn of the delay, of 4 + 2 updates, and 59 near 0.
-    assert f"at {59 + 96 * 6 - 1} angles of an eigenvalue on the unit circle, 0 to π" in angles
-    for share in (1.0, 0.0):
-        for lag in ("none", "fixed", "refresh", "async"):
-            whole = stability(0.002, 0.9, refresh_interval=4, lag=lag, stale_share=share)
-            assert not any("searched for" in note for note in whole.notes)
-
-
-def test_a_tie_with_a_positive_number_is_no_turn() -> None:
-    """Sizes of eigenvalues agree to twelve digits where they are the same."""
-    assert positive_leads(np.array([0.9, -0.9 * (1 + 1e-13)], dtype=complex))
-    assert not positive_leads(np.array([0.9, -0.9 * (1 + 1e-11)], dtype=complex))
-
-
-def test_no_interval_is_too_long_where_the_current_part_answers_without_a_swing() -> None:
-    """Three tenths stale at momentum .5: .7 a is at most (1 - sqrt(.5))^2 = .0858 up to a =
-    .1225.
-    """
-    assert longest_interval(partly_stale("fixed", 0.3), 0.122, 0.5) == (math.inf, "any")
-    assert longest_interval(partly_stale("fixed", 0.3), 0.123, 0.5)[1] != "any"
+    values = np.linalg.eigvals(period_matrix(lag_by_name("async"), 1e-4, 0.9, 100))
+    found = stability(1e-4, 0.9, refresh_interval=100, lag="async")
+    assert found.spectral_radius == pytest.approx(float(np.abs(values).max()), rel=1e-8)
 
 
 def test_flips_without_momentum_have_two_forces() -> None:

@@ -21,63 +21,38 @@ GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
 )
 
 
-def setting(row: dict[str, Any]) -> tuple[str, float]:
-    return row["lag"], row["stale_share"]
+LAGS = ("none", "fixed", "refresh", "async")
 
 
-@pytest.mark.thinned(8)
-@pytest.mark.parametrize(("lag", "share"), sorted({setting(row) for row in GOLDEN["thresholds"]}))
-def test_thresholds(lag: str, share: float) -> None:
-    """To nine digits; null is what is neutral within rounding (a block that is half stale and
-    has decayed).
-    """
-    rows = [
-        row
-        for row in GOLDEN["thresholds"]
-        if setting(row) == (lag, share) and row["threshold"] is not None
-    ]
+@pytest.mark.parametrize("lag", LAGS)
+def test_thresholds(lag: str) -> None:
+    """To nine digits."""
+    rows = [row for row in GOLDEN["thresholds"] if row["lag"] == lag]
     for interval, group in groupby(
         sorted(rows, key=lambda row: row["interval"]), lambda row: row["interval"]
     ):
         same = list(group)
-        found = threshold(lag, [row["momentum"] for row in same], interval, stale_share=share)
+        found = threshold(lag, [row["momentum"] for row in same], interval)
         assert found.tolist() == pytest.approx([row["threshold"] for row in same], rel=1e-9), (
             interval
         )
 
 
-@pytest.mark.thinned(5)
-@pytest.mark.parametrize(("lag", "share"), sorted({setting(row) for row in GOLDEN["thresholds"]}))
-def test_onsets(lag: str, share: float) -> None:
-    """To nine digits; of a partly fixed lag eight, since two eigenvalues that meet are no nearer
-    told apart; null where two tie.
-    """
-    rows = [
-        row
-        for row in GOLDEN["thresholds"]
-        if setting(row) == (lag, share) and row["onset"] is not None
-    ]
-    for row in rows[:: 1 if share == 1 else 4]:
-        found = oscillation_onset(lag, row["momentum"], row["interval"], stale_share=share)
-        wanted = float(row["onset"])
-        assert found == pytest.approx(wanted, rel=1e-9 if lag != "fixed" or share == 1 else 1e-8), (
-            row
-        )
+@pytest.mark.parametrize("lag", LAGS)
+def test_onsets(lag: str) -> None:
+    """To nine digits."""
+    for row in GOLDEN["thresholds"]:
+        if row["lag"] == lag:
+            found = oscillation_onset(lag, row["momentum"], row["interval"])
+            assert found == pytest.approx(float(row["onset"]), rel=1e-9), row
 
 
-@pytest.mark.thinned(2)
-@pytest.mark.parametrize(("lag", "share"), sorted({setting(row) for row in GOLDEN["judgements"]}))
-def test_motions(lag: str, share: float) -> None:
+@pytest.mark.parametrize("lag", LAGS)
+def test_motions(lag: str) -> None:
     for row in GOLDEN["judgements"]:
-        if setting(row) != (lag, share):
+        if row["lag"] != lag:
             continue
-        found = stability(
-            row["force"],
-            row["momentum"],
-            refresh_interval=row["interval"],
-            lag=lag,
-            stale_share=share,
-        )
+        found = stability(row["force"], row["momentum"], refresh_interval=row["interval"], lag=lag)
         seen = [
             found.spectral_radius,
             found.period,

@@ -55,11 +55,6 @@ def test_the_rule_is_unsafe_only_for_double_buffering() -> None:
         assert bool((rule_R > limit_R * (1 + 1e-12)).any()) is (lag == "async")
 
 
-def test_a_share_of_the_force_that_is_current_moves_the_boundary() -> None:
-    limit_R = threshold("refresh", 0.9, [8], stale_share=1.04)
-    assert float(limit_R[0]) == pytest.approx(0.0323, abs=5e-5)
-
-
 def test_an_interval_of_no_update_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="at least 1 update"):
         threshold("refresh", 0.9, [0])

@@ -10,8 +10,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.cases import each_case
+from tests.processes import PROGRAM, run_forked
 
 from groupwise import examples
 from groupwise.cli import app as cli
@@ -76,17 +75,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
 
 def of_a_process(arguments: list[str], folder: Path) -> str:
     """What a command prints in a process of its own."""
-    command = [sys.executable, "-m", "groupwise", *arguments]
     environment = os.environ | {"SOURCE_DATE_EPOCH": "1"}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=folder,
-        env=environment,
-        timeout=120,
-    )
+    done = run_forked(PROGRAM, arguments, environment=environment, folder=folder)
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout
 

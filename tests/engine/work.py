@@ -39,10 +39,6 @@ def refuse(number: int) -> int:
     return number
 
 
-def add(one: float, other: float) -> float:
-    return one + other
-
-
 def divide(number: int) -> float:
     return 1 / number
 

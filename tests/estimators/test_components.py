@@ -652,7 +652,7 @@ def test_the_sentences_of_estimates() -> None:
     assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
     found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
     assert found.status.startswith(
-        f"The best group size for a fixed number of rollouts is {found.group_size.value:.3g} ("
+        f"The next update has its least error at a group size of {found.group_size.value:.3g} ("
     )
     assert found.notes[0].startswith(
         "5 rollouts were left out because their groups have fewer than four; nothing is biased if"

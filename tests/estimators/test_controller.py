@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.estimators.best_group_size import Budget, safe_sizes, worst_excess
 from groupwise.estimators.components import components
 from groupwise.estimators.controller import VarianceEstimate, decide, divisors
 
@@ -43,11 +44,16 @@ def test_what_is_certain_changes_for_the_best_divisor_beyond_the_threshold(
     decision = decide(sure(vp, t, r), present, rollouts, threshold=threshold)
     least = min(error_at(size, vp, t, r, rollouts) for size in sizes)
     assert error_at(decision.best, vp, t, r, rollouts) == pytest.approx(least, rel=1e-9)
-    excess = error_at(present, vp, t, r, rollouts) / least - 1
-    assert decision.excess.value == pytest.approx(excess, abs=1e-9)
-    assert decision.prompts * decision.group_size == rollouts
-    if abs(excess - threshold) > 1e-9:
-        assert decision.group_size == (decision.best if excess > threshold else present)
+    own, taken = error_at(present, vp, t, r, rollouts), decision.group_size
+    worst = worst_excess(vp, t, r, np.array(sizes), Budget(rollouts))
+    safe = safe_sizes(worst, np.array(sizes)).tolist()
+    better = [own / error_at(size, vp, t, r, rollouts) - 1 for size in safe if size != present]
+    if min(abs(excess - threshold) for excess in (*better, np.inf)) > 1e-9:
+        assert decision.changes == any(excess > threshold for excess in better)
+    rival = error_at(taken, vp, t, r, rollouts) if decision.changes else least
+    assert decision.excess.value == pytest.approx(own / rival - 1, abs=1e-9)
+    assert decision.prompts * taken == rollouts
+    assert taken == present or taken in safe
 
 
 def test_what_chance_may_have_made_changes_nothing() -> None:
@@ -61,7 +67,8 @@ def test_what_chance_may_have_made_changes_nothing() -> None:
 
 
 def test_bounds_hold_and_nothing_above_zero_changes_nothing() -> None:
-    assert decide(sure(1.0, 0.0, 1e6), 8, 512, lowest=4, highest=64).group_size == 64
+    large = decide(sure(1.0, 0.0, 1e6), 8, 512, lowest=4, highest=64)
+    assert (large.best, large.group_size) == (64, 16)  # 64 would be dear once prompts part
     assert decide(sure(1.0, 0.0, 0.0), 8, 512, lowest=4, highest=64).group_size == 4
     nothing = decide(sure(-1.0, -1.0, -1.0), 8, 512)
     assert (nothing.changes, nothing.reason) == (False, "No component is above zero: stay with 8.")
@@ -110,12 +117,11 @@ def test_the_gain_and_its_interval_by_hand() -> None:
     decision = decide(estimate, 32, 512, level=0.9, lowest=4, highest=32)
     assert decision.measured == 50.0
     own, other = (
-        np.array([1.0, 1 / size, 1 / (size * (size - 1))]) * size / 512 for size in (32, 8)
+        np.array([1.0, 1 / size, 1 / (size * (size - 1))]) * size / 512 for size in (32, 4)
     )
     vtr = np.array([2.0, 5.0, 60.0])
-    assert (
-        decision.best == decision.group_size == 8
-    )  # 1 + sqrt(30) = 6.5, and the error of 8 is below that of 4
+    # 1 + sqrt(30) = 6.5, and the error of 8 is below that of 4; but only 4 is safe.
+    assert (decision.best, decision.group_size) == (8, 4)
     ratio = vtr @ own / (vtr @ other)
     contrast = own / (vtr @ own) - other / (vtr @ other)
     factor = np.exp(stats.t.ppf(0.95, 49) * np.sqrt(contrast @ covariance @ contrast))
@@ -124,7 +130,7 @@ def test_the_gain_and_its_interval_by_hand() -> None:
         (ratio - 1, ratio / factor - 1, ratio * factor - 1), rel=1e-10
     )
     assert (decision.prompts, decision.present, decision.vp, decision.t, decision.r) == (
-        64,
+        128,
         32,
         2.0,
         5.0,

@@ -83,7 +83,7 @@ def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
     rng = np.random.default_rng(0)
     probe = Probe(ProbeSettings())
     probe.add(rng.normal(size=(64, 5)), np.zeros(64), np.repeat(np.arange(8), 8))
-    row = probe.row(prompts=8, group_size=8, learning_rate=0.1)
+    row = probe.row(prompts=8, group_size=8)
     assert [row[f"gradient/{name}"] for name in ("vp", "t", "r")] == [0.0, 0.0, 0.0]
     for name in ("planned_group_size", "planned_excess", "gradient/group_size"):
         assert row.get(name) is None, name

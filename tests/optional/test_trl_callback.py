@@ -269,7 +269,6 @@ def test_the_components_are_those_of_all_scores_at_once(loss: str, tmp_path: Pat
         + found.r.value / (GROUPS * SIZE * (SIZE - 1))
     )
     assert noise == pytest.approx(expected)
-    assert record.steps["gradient/noise_temperature"][0] == pytest.approx(1e-3 * expected / 2)
 
 
 def test_a_resumed_run_is_one_record(tmp_path: Path) -> None:
@@ -354,12 +353,11 @@ def test_evaluation_is_in_the_row_of_its_step(tmp_path: Path) -> None:
 
 
 def test_rollouts_that_serve_several_updates_are_recorded_once(tmp_path: Path) -> None:
-    _, callback = recorded(tmp_path, steps=6, num_iterations=2)
+    recorded(tmp_path, steps=6, num_iterations=2)
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["lag"].to_list() == [0, 1] * 3
     assert record.rollouts is not None
     assert sorted(set(record.rollouts["step"].to_list())) == [1, 3, 5]
-    assert any("serves 2 updates" in notice for notice in callback.notices)
 
 
 def test_several_generations_a_step_are_joined(tmp_path: Path) -> None:

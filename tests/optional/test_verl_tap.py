@@ -89,7 +89,7 @@ ESTIMATORS = "grpo rloo grpo_vectorized gdpo reinforce_plus_plus_baseline opo gp
 
 
 def test_any_estimator_is_recorded_and_returns_what_it_returned(tmp_path: Path) -> None:
-    said, heard = run(ESTIMATORS, 1, 7, tmp_path / "tapped")
+    said, _ = run(ESTIMATORS, 1, 7, tmp_path / "tapped")
     plain, _ = run(ESTIMATORS, 1, 7, tmp_path / "plain", VERL_USE_EXTERNAL_MODULES="")
     assert said == plain
     assert not (tmp_path / "plain" / "groupwise").exists()
@@ -113,7 +113,6 @@ def test_any_estimator_is_recorded_and_returns_what_it_returned(tmp_path: Path) 
         np.testing.assert_allclose(ours["advantage"].to_numpy(), advantage, rtol=1e-5, atol=1e-6)
     gdpo = record.rollouts.filter(record.rollouts["step"] == 3)
     np.testing.assert_allclose(gdpo["reward/brief"].to_numpy(), 1 / gdpo["length"].to_numpy())
-    assert "the trainer gives no actor/grad_norm, response_length/mean in its first step" in heard
 
 
 def test_a_resumed_run_is_one_record_and_keeps_what_was_there(tmp_path: Path) -> None:

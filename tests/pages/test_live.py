@@ -26,6 +26,7 @@ from typing import Any
 import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
+from tests.processes import PROGRAM, Forked
 
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
@@ -982,12 +983,7 @@ def test_a_real_server_sends_what_is_appended_and_ctrl_c_ends_it_with_code_0(
     """
     path = write_log(tmp_path / "run.jsonl", 30)
     before = path.read_bytes()
-    command = [sys.executable, "-m", "groupwise", "watch", str(path), "--port", "0"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    with Forked(PROGRAM, ["watch", str(path), "--port", "0"]) as process:
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
@@ -1014,19 +1010,8 @@ def test_a_real_server_sends_what_is_appended_and_ctrl_c_ends_it_with_code_0(
 
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="looks for processes in /proc")
 def test_no_process_outlives_a_watcher_that_was_killed(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "groupwise",
-        "watch",
-        str(write_log(tmp_path / "run.jsonl", 30)),
-        "--port",
-        "0",
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-    ) as process:
-        assert process.stdout is not None
+    words = ["watch", str(write_log(tmp_path / "run.jsonl", 30)), "--port", "0"]
+    with Forked(PROGRAM, words, workers=False) as process:
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
@@ -1066,20 +1051,8 @@ sys.exit(main())
 def test_connections_that_ask_for_nothing_are_ended_and_a_server_asked_to_end_ends_with_code_0(
     tmp_path: Path,
 ) -> None:
-    command = [
-        sys.executable,
-        "-c",
-        IMPATIENT,
-        "watch",
-        str(write_log(tmp_path / "run.jsonl", 30)),
-        "--port",
-        "0",
-    ]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
+    words = ["watch", str(write_log(tmp_path / "run.jsonl", 30)), "--port", "0"]
+    with Forked(IMPATIENT, words) as process:
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+
+from tests.processes import run_forked
 
 CPU_SECONDS, MEMORY = 20, 2 << 30
 
@@ -40,31 +40,31 @@ def run_bounded(
     script: str, arguments: Sequence[str] = (), *, seconds: int = CPU_SECONDS, memory: int = MEMORY
 ) -> Ran:
     """Run a script under limits that the kernel keeps; one that goes beyond is killed."""
-
-    def limit() -> None:
-        resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
-        resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
-
     told = (
         f"{script}\nimport resource as _r; print('memory', _r.getrusage(_r.RUSAGE_SELF).ru_maxrss "
         "* 1024)"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", told, *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        preexec_fn=limit,
-        env={
+    ended = run_forked(
+        told,
+        arguments,
+        prepare=limit,
+        prepared=(seconds, memory),
+        environment={
             **os.environ,
             "OPENBLAS_NUM_THREADS": "1",
             "OMP_NUM_THREADS": "1",
             "POLARS_MAX_THREADS": "2",
         },
-        check=False,
     )
     printed, _, held = ended.stdout.rpartition("memory ")
-    return Ran(ended.returncode, printed or held, int(held) if ended.returncode == 0 else memory)
+    printed = ended.stderr + (printed or held)
+    return Ran(ended.returncode, printed, int(held) if ended.returncode == 0 else memory)
+
+
+def limit(seconds: int, memory: int) -> None:
+    """Let the kernel end this process beyond so much."""
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
+    resource.setrlimit(resource.RLIMIT_DATA, (memory, memory))
 
 
 def opened_bounded(*paths: object) -> list[str]:

@@ -133,16 +133,6 @@ def test_a_path_without_a_run_stands_for_itself(tmp_path: Path) -> None:
     assert runs_below(tmp_path / "missing") == [tmp_path / "missing"]
 
 
-def test_what_is_known_is_not_looked_into(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for run in "abc":
-        log(tmp_path / run / "log.jsonl")
-    found = runs_below(tmp_path)
-    monkeypatch.setattr(
-        "groupwise.readers.find.is_log", lambda file: pytest.fail(f"{file} was looked into")
-    )
-    assert runs_below(tmp_path, found.__contains__) == found
-
-
 def test_in_the_folder_that_was_asked_for_a_broken_log_beside_run_folders_is_not_passed_over(
     tmp_path: Path,
 ) -> None:

@@ -615,6 +615,13 @@ OTHERS = {
         "eval_f1": 0.25,
         "eval_runtime": 3.0,
     },
+    "distillation": {"loss": 0.5, "kd_loss": 0.25, "ce_loss": 0.25, "teacher_kl": 0.125},
+    "supervised training  ": {
+        "train/box_loss": 0.5,
+        "val/box_loss": 0.625,
+        "metrics/precision(B)": 0.5,
+        "metrics/mAP50-95(B)": 0.25,
+    },
     "a profiler's trace": {"ts": 100.0, "dur": 3.0, "pid": 0.0, "tid": 7.0},
 }
 

@@ -27,7 +27,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
-from groupwise.readers import best_reader, columns, open_run, source
+from groupwise.readers import best_reader, open_run, source
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import sample_groups
 
@@ -337,7 +337,6 @@ def left() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(limits, "MOST_HELD", 0)
         patch.setattr(source, "_BLOCK", 100)
-        patch.setattr(columns, "_LEAST", 0)
         yield
 
 
@@ -662,7 +661,6 @@ def test_a_run_of_verls_rollouts_is_fitted(
 
 
 @pytest.mark.thinned(8)
-@pytest.mark.parametrize("least", [0, 1 << 40])
 @pytest.mark.parametrize(
     ("more", "name", "expected"),
     [
@@ -687,11 +685,8 @@ def test_what_was_logged_of_a_completion_is_kept(
     more: dict[str, Any],
     name: str,
     expected: float,
-    least: int,
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(columns, "_LEAST", least)
     rows = [
         {key: row[key] for key in ("step", "prompt", "completion", "reward")}
         | more
@@ -743,15 +738,80 @@ CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), 
 
 @example([{"input": "p", "output": "x", "score": 1.0}], [("output", None)])
 @given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
-def test_rollouts_by_column_are_those_row_by_row(
+def test_rollouts_that_stay_in_their_file_are_those_in_memory(
     rows: list[dict[str, Any]], odd: list[tuple[str, Any]]
 ) -> None:
     changed = [rows[0] | {key: value} for key, value in odd]
-    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory() as home:
         path = Path(home, "1.jsonl")
         path.write_text("".join(json.dumps(row) + "\n" for row in rows * 3 + changed))
-        by_row = whole(path)
-        patch.setattr(columns, "_LEAST", 0)
-        assert whole(path) == by_row
+        in_memory = whole(path)
         with left():
-            assert whole(path) == by_row
+            assert whole(path) == in_memory
+
+
+def alone(step: int, prompt: int) -> dict[str, Any]:
+    reward = float((step * prompt) % 3 == 0)
+    return {"step": step, "prompt": f"q {step}-{prompt}", "completion": "so, 4", "reward": reward}
+
+
+@each_case("name", ["run.csv", "run.jsonl", "run.parquet", "run.table.json"])
+def test_prompts_with_one_completion_each_are_groups_of_one(tmp_path: Path, name: str) -> None:
+    rows = [alone(step, prompt) for step in range(1, 30) for prompt in range(4)]
+    table, path = pl.DataFrame(rows), tmp_path / name
+    if name == "run.csv":
+        table.write_csv(path)
+    elif name == "run.parquet":
+        table.write_parquet(path)
+    elif name == "run.jsonl":
+        table.write_ndjson(path)
+    else:
+        data = [list(row) for row in table.rows()]
+        path.write_text(json.dumps({"columns": table.columns, "data": data}))
+    record = open_run(path)
+    assert len(rollouts_of(record)) == len(rows)
+    assert judge(record).headline.startswith("groups of one: no baseline, the group size is 1")
+
+
+def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> None:
+    """TRL's log_unique_prompts keeps one completion of each prompt."""
+    rows = [
+        alone(step, prompt) | {"advantage": (-1) ** prompt * 0.7}
+        for step in range(1, 30)
+        for prompt in range(4)
+    ]
+    record = open_run(write(tmp_path / "run.jsonl", rows))
+    assert record.config.value("group_size") is None
+    assert any("advantages say that it had others" in note for note in record.notes)
+    assert not judge(record).headline.startswith("groups of one")
+    folder = tmp_path / "completions"
+    folder.mkdir()
+    for step in range(1, 30):
+        own = [row for row in rows if row["step"] == step]
+        pl.DataFrame(own).rename({"reward": "accuracy"}).write_parquet(
+            folder / f"completions_{step:05d}.parquet"
+        )
+    (tmp_path / "config.json").write_text('{"num_generations": 4}')
+    assert rollouts_of(open_run(folder)).group_by("step", "prompt_id").len()["len"].max() == 1
+
+
+def test_a_table_of_texts_between_commas_is_one_of_rollouts(tmp_path: Path) -> None:
+    rows = [
+        {
+            "step": step,
+            "question": f"what, {prompt}?",
+            "response": f'first\nthen "{member}"',
+            "score": member % 2,
+        }
+        for step in range(5)
+        for prompt in range(3)
+        for member in range(4)
+    ]
+    pl.DataFrame(rows).write_csv(tmp_path / "run.csv")
+    record = open_run(tmp_path / "run.csv")
+    assert record.config.value("group_size") == 4
+    assert rollouts_of(record)["completion"][1] == 'first\nthen "1"'
+    (tmp_path / "log.csv").write_text(
+        "step,reward,prompt,completion\n" + "".join(f"{at},0.{at},{at},9\n" for at in range(9))
+    )  # numbers of tokens are no texts
+    assert open_run(tmp_path / "log.csv").rollouts is None

@@ -591,3 +591,33 @@ def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> Non
         )
     with pytest.raises(UnreadableRunError, match=r"holds 2 \(a/metrics.jsonl, b/metrics.jsonl\)"):
         open_run(tmp_path)
+
+
+@each_case(
+    ("name", "text"),
+    [
+        ("run.jsonl", "".join(json.dumps(row) + "\n" for row in rows(9))),
+        ("run.csv", "step,reward\n" + "".join(f"{step},0.{step}\n" for step in range(1, 10))),
+        (
+            "run.log",
+            "".join(f"step:{step} - critic/score/mean:0.{step}\n" for step in range(1, 10)),
+        ),
+    ],
+)
+def test_a_log_behind_blank_lines(tmp_path: Path, name: str, text: str) -> None:
+    for blank in (70_000, 2_000_000):
+        (tmp_path / name).write_text(blank * "\n" + text)
+        assert len(open_run(tmp_path / name).steps) == 9
+
+
+def test_the_settings_of_verl_may_be_its_first_line(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(
+        "{'actor_rollout_ref': {'actor': {'optim': {'lr': 1e-06}},\n"
+        "                       'rollout': {'n': 8}},\n"
+        " 'data': {'train_batch_size': 64}}\n"
+        + "".join(f"step:{step} - critic/score/mean:0.{step}\n" for step in range(1, 10))
+    )
+    record = open_run(tmp_path / "run.log")
+    assert record.sources[0].reader == "verl_console"
+    assert record.config.value("group_size") == 8
+    assert record.config.value("learning_rate") == 1e-6

@@ -1,6 +1,7 @@
 """The arms `followed` and `placebo` of the trial of advice, and harm on healthy twins.
 
     python lab/experiments/advice/arms.py [--seconds N] [--healthy] [--sealed]
+    [--fresh CAUSE,...]
 
 A member's run is made again with its fault, its log judged every five updates; at the first look
 at which the state is warning or worse one arm does what the panel says and one goes back to the
@@ -13,16 +14,37 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from faults import SEALED, SMALL, Member, faulty_settings, faulty_task, healthy_task, members
-from trial import EVERY, HERE, HORIZONS, Journey, Snapshot, compact, keep, lines_of, settings_of
+from faults import (
+    SEALED,
+    SMALL,
+    Member,
+    faulty_settings,
+    faulty_task,
+    healthy_task,
+    members,
+    small_member,
+)
+from trial import (
+    EVERY,
+    HERE,
+    HORIZONS,
+    Journey,
+    Snapshot,
+    compact,
+    keep,
+    lines_of,
+    piece_of,
+    settings_of,
+)
 
 from groupwise.diagnostics import actions
 from groupwise.diagnostics.actions import Action, Kind
@@ -35,6 +57,8 @@ from groupwise_lab.trainer.rows import meanings
 
 PLACEBO = (Action(Kind.RATE, 1 / 3, None, (), "", ""),)
 TABLES = ("actions.tsv", "causes.tsv")
+RECENT = 10  # updates whose groups say which problems teach
+FRESH = 330  # the first member that nobody has seen
 
 
 @dataclass
@@ -43,7 +67,7 @@ class Seen:
 
     rows: list[Mapping[str, Any]] = field(default_factory=list)
     checkpoints: list[Snapshot] = field(default_factory=list)
-    informative: dict[int, Any] = field(default_factory=dict)
+    informative: list[list[Any]] = field(default_factory=list)  # of each update
 
     def add(self, journey: Journey) -> None:
         """Keep what an update logged."""
@@ -54,8 +78,7 @@ class Seen:
         differs_P = np.nanmax(reward_PG, axis=1, initial=-np.inf) > np.nanmin(
             reward_PG, axis=1, initial=np.inf
         )
-        for place in np.flatnonzero(differs_P):
-            self.informative[int(batch.judged.problem_P[place])] = batch.judged.problems[place]
+        self.informative.append([batch.judged.problems[row] for row in np.flatnonzero(differs_P)])
 
     def judgement(self, course: Course) -> Judgement:
         """What the panel says."""
@@ -132,14 +155,19 @@ def arm(member: Member, seen: Seen, course: Course) -> dict[str, Any]:
     return {"right_1e4": compact(right), "step": EVERY * place, "ended": journey.ended}
 
 
-def piece(member: Member, *, faulty: bool) -> dict[str, Any]:
-    """Both arms of a member, with what was said and when."""
+def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> dict[str, Any]:
+    """Both arms of a member, with what was said and when; the arms of some causes alone where
+    they are named, "none" among them.
+    """
     at_look = looked(member, faulty=faulty)
     if at_look is None:
         return {"look": None}
     seen, found = at_look
+    if causes and not causes & {*(found.cause.keys or ("none",))}:
+        return {"look": len(seen.rows), "causes": found.cause.keys}
     begun = faulty and member.fault is not None and len(seen.rows) > member.fault.onset
-    course = replace(course_of(member, faulty=begun), informative=tuple(seen.informative.values()))
+    recent = dict.fromkeys(one for some in seen.informative[-RECENT:] for one in some)
+    course = replace(course_of(member, faulty=begun), informative=tuple(recent))
     placebo = replace(followed(course, PLACEBO), step=seen.best)
     return {
         "look": len(seen.rows),
@@ -169,20 +197,25 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3600.0)
     parser.add_argument("--healthy", action="store_true", help="the twins instead")
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
+    parser.add_argument("--fresh", default="", help="members nobody has seen, for these causes")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    path, kind = HERE / "arms.jsonl", "twin" if given.healthy else "arms"
+    kind, causes = "twin" if given.healthy else "arms", set(filter(None, given.fresh.split(",")))
+    path = HERE / ("fresh.jsonl" if causes else "arms.jsonl")
     path.touch()
     end, done = time.monotonic() + given.seconds, lines_of(path)
-    for member in members(SMALL):
+    for member in map(small_member, itertools.count(FRESH)) if causes else members(SMALL):
         name = f"{kind}-{member.number:03}"
         if name in done or (member.task == SEALED) is not given.sealed:
             continue
         if time.monotonic() > end:
             break
         began = time.monotonic()
-        line = piece(member, faulty=not given.healthy)
+        line = piece(member, faulty=not given.healthy, causes=causes)
         about = {"number": member.number, "advice": version()}
+        for own in (piece_of("twin", member), piece_of("run", member)):
+            if causes and "followed" in line and own is not None:
+                keep(path, {"piece": own.name, **own.about, **own.run({})})
         keep(path, {"piece": name, **about, **line, "seconds": round(time.monotonic() - began, 1)})
 
 

@@ -26,8 +26,7 @@ STREAM = 7  # of random numbers
 def held(rng: np.random.Generator) -> bool:
     """Whether the range that is told of a simulated run holds the step of its hack."""
     record, step = simulated_run("reward_hacking", rng)
-    pair = hacking.pair_of(Evidence(record))
-    assert pair is not None
+    pair = hacking.pairs_of(Evidence(record))[0]
     assert step is not None
     parting = hacking.parting_of(pair)
     return parting.first <= step <= parting.last

@@ -1,15 +1,14 @@
 """Are the variance components right, and do their intervals cover? Softmax bandits of unlike
 prompts, where both are known exactly.
 
-    python lab/experiments/gradient/components.py [--replicates 2000] [--processes 2] [--in-use 8]
-    [--quick]
+    python lab/experiments/gradient/components.py [--replicates 2000] [--processes 2] [--quick]
 
 prints the first table of lab/docs/theory/gradient.md ("How well it works") and writes
 the table `components`: for three kinds of reward, and for prompts whose scores differ in
 length with the spread of rewards in proportion, by three laws (the intervals were chosen on the
 lognormal one, and have met the others here only), B = 64 and 256 prompts and m = 4 to 64 rollouts,
 the relative error of the mean estimate of Vp, T and R, and how often the 95 % intervals of the
-three, of G*, of the best integer size at 1,024 rollouts and of the regret of G = 8 hold the truth.
+three and of G* hold the truth.
 """
 
 import sys
@@ -20,7 +19,6 @@ from pathlib import Path
 import numpy as np
 from numpy.random import Generator
 
-from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
@@ -37,8 +35,7 @@ LENGTHS: dict[str, Callable[[Generator, int], np.ndarray]] = {
 WORLDS = ("binary", "continuous", "noisy", *LENGTHS)
 CELLS = [(64, 4), (64, 8), (64, 16), (64, 32), (64, 64), (256, 8)]
 NAMES = ("vp", "t", "r")
-OTHERS = ("g_star", "best_size", "regret")
-BUDGET, IN_USE = 1024, 8
+OTHERS = ("g_star",)
 
 
 def world_of(kind: str) -> BanditWorld:
@@ -83,24 +80,12 @@ def unlike_world(
     )
 
 
-def true_plan(vp: float, t: float, r: float, in_use: int) -> tuple[int, float]:
-    """The best integer size and the regret of the size in use, by trying them all; no line of
-    the planner.
-    """
-    error = {}
-    for size in range(2, BUDGET + 1):
-        error[size] = (vp + t / size + r / (size * (size - 1))) / (BUDGET // size)
-    best = min(error, key=error.__getitem__)
-    return best, error[in_use] / error[best] - 1
-
-
 def one_cell(
-    kind: str, prompts: int, rollouts: int, replicates: int, seed: int, in_use: int = IN_USE
+    kind: str, prompts: int, rollouts: int, replicates: int, seed: int
 ) -> dict[str, object]:
     """Mean error and coverage of one cell."""
     world = world_of(kind)
     truth = dict(zip(NAMES, (world.vp, world.t, world.r), strict=True))
-    best, regret = true_plan(**truth, in_use=in_use)
     rng = np.random.default_rng([seed, WORLDS.index(kind), prompts, rollouts])
     total, hits = (
         dict.fromkeys(NAMES, 0.0),
@@ -114,10 +99,6 @@ def one_cell(
             total[name] += interval.value / truth[name]
             hits[name] += interval.covers(truth[name])
         hits["g_star"] += found.group_size.covers(1 + np.sqrt(truth["r"] / truth["vp"]))
-        plan = plan_from_components(found, Budget(BUDGET), present=in_use, rng=rng, draws=400)
-        low, high = plan.group_size_interval or (0, 0)
-        hits["best_size"] += low <= best <= high
-        hits["regret"] += plan.present is not None and plan.present.regret.covers(regret)
     row = {
         "reward": kind,
         "prompts": prompts,
@@ -130,9 +111,7 @@ def one_cell(
 
 def show(rows: Rows) -> None:
     """Print the table in Markdown."""
-    header = (
-        "reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G* | best size | regret"
-    )
+    header = "reward | B | m | error of Vp | T | R | coverage of Vp | T | R | G*"
     lines = [
         [
             f"{row['reward']} | {row['prompts']} | {row['rollouts']}",
@@ -146,16 +125,13 @@ def show(rows: Rows) -> None:
 
 def main() -> None:
     """Run all cells."""
-    given = arguments(__doc__, replicates=2000, processes=2, seed=2026, in_use=IN_USE, quick=False)
+    given = arguments(__doc__, replicates=2000, processes=2, seed=2026, quick=False)
     cells = [(kind, *cell) for kind in WORLDS for cell in ([(64, 8)] if given.quick else CELLS)]
     with ProcessPoolExecutor(given.processes) as pool:
-        jobs = [
-            pool.submit(one_cell, *cell, given.replicates, given.seed, given.in_use)
-            for cell in cells
-        ]
+        jobs = [pool.submit(one_cell, *cell, given.replicates, given.seed) for cell in cells]
         rows = [job.result() for job in jobs]
     show(rows)
-    if not given.quick and given.in_use == IN_USE:
+    if not given.quick:
         results_of(__file__).write("components", rows, digits=17)
 
 

@@ -1,11 +1,10 @@
 """Coverage of the 95 % intervals on simulated oscillators: three curves, two lengths, three kinds
 of noise.
 
-    python lab/experiments/intervals/coverage.py [--replicates 2000] [--processes 2] [--plug-in |
-    --competing]
+    python lab/experiments/intervals/coverage.py [--replicates 2000] [--processes 2]
+    [--competing]
 
-prints the table of lab/docs/theory/fit.md and writes the table `coverage`. `--plug-in`
-takes the likeliest noise as known, as most programs do: a negative control, which writes nothing.
+prints the table of lab/docs/theory/fit.md and writes the table `coverage`.
 `--competing` lets all laws compete, as a user does, and measures the plateau only, since the other
 parameters belong to the law that was chosen.
 """
@@ -18,12 +17,8 @@ from typing import Any
 
 import numpy as np
 from numpy import ndarray
-from scipy.special import stdtrit
 
 from groupwise.forecasting.fit import fit
-from groupwise.forecasting.law_fit import fit_law, intervals_of
-from groupwise.forecasting.laws import law_by_name
-from groupwise.forecasting.observations import observe
 from groupwise.intervals import Interval
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
@@ -88,17 +83,8 @@ def intervals_in_mode(
     time_T: ndarray, value_T: ndarray, mode: str
 ) -> tuple[dict[str, Interval], bool]:
     """The intervals under study, and whether the fit warns of them."""
-    if mode == "plug-in":
-        return plug_in_intervals(time_T, value_T), False
     result = fit(time_T, value_T, law=None if mode == "competing" else "oscillator")
     return dict(result.parameters), result.status != "converged"
-
-
-def plug_in_intervals(time_T: ndarray, value_T: ndarray) -> dict[str, Interval]:
-    """Intervals with Student's quantile, as if the likeliest noise were the true one."""
-    observations = observe(time_T, value_T)
-    found = fit_law(observations, law_by_name("oscillator"))
-    return intervals_of(found, widening=np.full(4, stdtrit(found.noise.freedom, 0.975)))
 
 
 def show(rows: Rows) -> None:
@@ -118,10 +104,8 @@ def show(rows: Rows) -> None:
 
 def main() -> None:
     """Run all cells in two processes and write the table."""
-    given = arguments(
-        __doc__, replicates=2000, processes=2, seed=2026, plug_in=False, competing=False
-    )
-    mode = "plug-in" if given.plug_in else "competing" if given.competing else "law"
+    given = arguments(__doc__, replicates=2000, processes=2, seed=2026, competing=False)
+    mode = "competing" if given.competing else "law"
     cells = [(curve, noise, n) for noise in NOISES for n in LENGTHS for curve in CURVES]
     with ProcessPoolExecutor(given.processes) as pool:
         futures = [

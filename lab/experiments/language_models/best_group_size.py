@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.stats import friedmanchisquare, ttest_rel
 from small_model import (
     FORMATS,
     HELD_OUT,
@@ -45,6 +46,7 @@ from small_model import (
     told,
 )
 
+from groupwise.comparison.compare import holm
 from groupwise.intervals import student_quantile
 from groupwise_lab.trainer.grpo import train
 
@@ -200,12 +202,12 @@ def ending(rows: Rows) -> str:
     )
 
 
-def predicted(done: dict[str, Rows], form: str, sizes: Sequence[int] = SIZES) -> int:
-    """The size of the grid that is nearest to what the components call best; no limit is the
-    largest.
-    """
-    best = min(float(done[f"prediction-{form}"][0]["group_size"]), sizes[-1])
-    return min(sizes, key=lambda size: abs(math.log(size / best)))
+def expected_excess(row: Mapping[str, Any], sizes: Sequence[int]) -> np.ndarray:
+    """By how much the law expects the error of each size to exceed that of the best of the grid."""
+    vp, t, r = (max(float(row[name]), 0.0) for name in ("vp", "t", "r"))
+    size = np.array(sizes)
+    error = vp * size + t + r / (size - 1)
+    return error / error.min() - 1
 
 
 def learnt(runs: Iterable[Rows]) -> bool:
@@ -217,13 +219,12 @@ def learnt(runs: Iterable[Rows]) -> bool:
     )
 
 
-def regrets(areas_SG: np.ndarray, places: Sequence[int]) -> list[str]:
-    """What some columns fall short of each seed's best, the mean over seeds and its interval."""
-    lost = [areas_SG.max(1) - areas_SG[:, place] for place in places]
-    if len(areas_SG) < 2:
-        return [f"{one[0]:.2f}" for one in lost]
-    half = student_quantile(0.95, len(areas_SG) - 1.0) / len(areas_SG) ** 0.5
-    return [f"{one.mean():.2f} ± {half * one.std(ddof=1):.2f}" for one in lost]
+def paired(areas_SG: np.ndarray, place: int) -> list[tuple[float, float, float]]:
+    """Each size's area less that of one, over the same seeds: mean, half a 95 % interval, p."""
+    less = areas_SG - areas_SG[:, [place]]
+    half = student_quantile(0.95, len(less) - 1.0) * less.std(axis=0, ddof=1) / len(less) ** 0.5
+    p_value = ttest_rel(areas_SG, areas_SG[:, [place]]).pvalue
+    return list(zip(less.mean(axis=0).tolist(), half.tolist(), p_value.tolist(), strict=True))
 
 
 def runs_of(
@@ -240,9 +241,11 @@ def runs_of(
 
 def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
     """Print what the runs came to."""
-    areas, ends, lost = [], [], []
+    areas, ends, lines, p_values = [], [], [], []
     for optimizer, form in STUDIES:
         found = runs_of(done, optimizer, form, grid)
+        if not learnt(rows for runs in found.values() for rows in runs.values()):
+            continue
         for seed, runs in found.items():
             areas.append(
                 [
@@ -263,14 +266,23 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
                 if len(runs) == len(grid.sizes)
             ]
         )
-        if len(whole) and f"prediction-{form}" in done:
-            size, tested = (
-                predicted(done, form, grid.sizes),
-                learnt(rows for runs in found.values() for rows in runs.values()),
+        if len(whole) < 2 or f"prediction-{form}" not in done:
+            continue
+        excess = expected_excess(done[f"prediction-{form}"][0], grid.sizes)
+        best = int(excess.argmin())
+        friedman = friedmanchisquare(*whole.T).pvalue if len(whole) > 2 else math.nan
+        for place, (less, half, p_value) in enumerate(paired(whole, best)):
+            size, mean = grid.sizes[place], whole[:, place].mean()
+            line = (
+                f"{optimizer} | {form} | {len(whole)} | {size} | {excess[place]:.0%} | {mean:.3f}"
             )
-            places = [grid.sizes.index(size), *range(len(grid.sizes))]
-            told = regrets(whole, places) if tested else ["not tested"] * len(places)
-            lost.append([f"{optimizer} | {form} | {len(whole)} | {size}", *told])
+            if place == best:
+                lines.append(f"{line} | its best | | | {friedman:.2f}")
+                continue
+            p_values.append(p_value)
+            lines.append(f"{line} | {less:+.2f} ± {half:.2f} | {p_value:.2f} | {{}} |")
+    adjusted = iter(f"{p_value:.2f}" for p_value in holm(p_values))
+    lines = [line.format(next(adjusted)) if "{}" in line else line for line in lines]
     sizes = tuple(f"G = {size}" for size in grid.sizes)
     print_table(
         f"Area under the held-out reward, 25 updates{grid.said}",
@@ -282,9 +294,13 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
         ("optimiser | format | seed", *sizes),
         ends,
     )
-    heads = ("seeds | predicted | of the prediction", *(f"of {size}" for size in grid.sizes))
+    head = (
+        "optimiser | format | seeds | G | error over the law's best | area | less that of its best"
+    )
     print_table(
-        f"Regret of the area, 95 % over seeds{grid.said}", ("optimiser | format", *heads), lost
+        f"What the law expects, and areas paired by seed{grid.said}",
+        f"{head} | p | p of {len(p_values)} looks | Friedman's p",
+        lines,
     )
 
 

@@ -19,7 +19,6 @@ from note import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
-from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.series.staleness import LagSetting
@@ -32,6 +31,7 @@ from groupwise_lab.simulate.softmax_bandit import (
     bandit,
     fixed_point,
 )
+from groupwise_lab.theory.partly_stale import threshold_of_share
 
 UPDATES, GROUP_SIZE = 400, 8
 LAGS: tuple[tuple[LagName, int], ...] = (
@@ -105,9 +105,7 @@ def all_rows(
     for (name, world, place, stale), momentum, (lag, interval), share, prompts in product(
         worlds(), momenta, LAGS, shares, prompts_P
     ):
-        limit = float(
-            threshold(lag, momentum, interval, stale_share=1.0 if lag == "none" else stale)
-        )
+        limit = threshold_of_share(lag, momentum, interval, stale)
         rate = share * limit / fixed_point(world, Training(1.0, kl_place=place)).stiffness
         training = Training(
             rate, GROUP_SIZE, prompts, momentum=momentum, lag=lag, interval=interval, kl_place=place

@@ -58,7 +58,6 @@ def prediction(
         plan = plan_from_components(found, Budget(rollouts))
         usable = np.array([size for size in SIZES if size <= rollouts])
         error = error_of(found.positive_vtr, usable, Budget(rollouts))
-        low, high = plan.group_size_interval or (2, rollouts)
         row = {
             "sample": seed,
             "rollouts": rollouts,
@@ -69,11 +68,7 @@ def prediction(
             "real": found.group_size.value,
             "low": found.group_size.low,
             "high": found.group_size.high,
-            "planned": plan.group_size,
-            "planned_low": low,
-            "planned_high": high,
-            "within_2_low": plan.within_2_percent[0],
-            "within_2_high": plan.within_2_percent[1],
+            "planned": plan.next_update,
         }
         rows.append(
             row

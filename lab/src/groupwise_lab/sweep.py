@@ -405,7 +405,7 @@ def ended(results: Sequence[Result]) -> str:
 
 _, _, DECISIONS = COMPANIONS
 FORETOLD = {
-    "group_size": "The best group size by the components of the runs",
+    "group_size": "The safe group size by the components of the runs",
     "learning_rate": "The largest stable learning rate by the reward of the runs",
 }
 
@@ -526,7 +526,7 @@ def _best(sweep: Sweep, records: Sequence[RunRecord], metric: str) -> Best | Non
     return Best(
         dict(zip(sweep.settings, typed[first.name], strict=True)),
         first.level,
-        len(first.compared),
+        sum(not run.left_out for run in first.runs),
         len(made),
         against,
     )
@@ -564,16 +564,14 @@ def _foretold(
 
 
 def _group_size(record: RunRecord, folder: Path) -> tuple[float, float, float] | None:
-    """Return the best group size by the components beside a run, with its interval; else what
-    the run last decided by its own.
+    """Return the safe group size by the components beside a run, with the range of safe ones;
+    else what the run last decided by its own.
     """
     plan = group_size_evidence(record, opened=folder).plan
     if plan is None:
         decided = _decided(folder / DECISIONS)
         return None if decided is None else (decided, decided, decided)
-    if plan.expected_regret is not None:
-        return None
-    low, high = plan.group_size_interval or (plan.group_size, plan.group_size)
+    low, high = plan.safe_sizes
     return float(plan.group_size), float(low), float(high)
 
 

@@ -167,6 +167,7 @@ def test_the_screen_says_the_best_first(
     assert lines[3] == "By learning_rate:"
 
 
+@pytest.mark.usefixtures("forked")
 def test_by_workers_and_a_folder_that_a_shell_would_split(
     write: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -262,12 +263,11 @@ def test_components_beside_a_run_foretell_the_best_group_size(
     save_components(found, path_beside(Path("out/group_size=8,seed=0")), provenance={})
     (foretold,) = told(capsys)[1]["foretold"]
     plan = plan_from_components(found, Budget(64), present=8)
-    assert plan.group_size_interval is not None
     assert foretold == {
         "setting": "group_size",
         "values": [plan.group_size],
-        "low": plan.group_size_interval[0],
-        "high": plan.group_size_interval[1],
+        "low": plan.safe_sizes[0],
+        "high": plan.safe_sizes[1],
         "best": "8",
     }
 
@@ -286,7 +286,7 @@ def test_what_an_adaptive_run_decided_is_foretold_too(tmp_path: Path) -> None:
 def test_what_was_foretold_is_said_beside_what_turned_out() -> None:
     found = Foretold("group_size", (5.0, 6.0, 6.0), 3.0, 9.0, "8")
     assert found.said == (
-        "The best group size by the components of the runs: 6 (3 to 9), 3 runs; the best that "
+        "The safe group size by the components of the runs: 6 (3 to 9), 3 runs; the best that "
         "was trained is 8."
     )
 

@@ -65,7 +65,7 @@ def test_the_demo_trains_forecasts_plans_and_reports(
     assert len(out.splitlines()) <= 40, out
     commands = [line.split()[2] for line in out.splitlines() if line.startswith("$ groupwise")]
     assert commands == ["components", "plan", "report"]
-    assert re.search(r"Best for 512 rollouts: \d+ rollouts of each of \d+ prompts", out)
+    assert re.search(r"Of 512 rollouts that is \d+ rollouts of each of \d+ prompts", out)
     assert out.rstrip().endswith(f"The report: {(tmp_path / 'page.html').as_uri()}")
     page = (tmp_path / "page.html").read_text(encoding="utf-8")
     assert "<h2>Group size</h2>" in page

@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.files import table_rows
+
 torch = pytest.importorskip("torch")
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "advice"
@@ -248,3 +250,88 @@ def test_what_is_done_is_not_run_again_and_a_torn_line_is(
     with module.alone(path), pytest.raises(SystemExit, match="another process"):
         module.run_open(every, path, seconds=60)
     capsys.readouterr()
+
+
+def test_a_member_is_followed_and_given_the_placebo_from_its_look(
+    tiny: Any, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The panel is made to alarm at its second look and to go back to update 3: to the
+    checkpoint of the start.
+    """
+    arms, faults = load("arms"), load("faults")
+    own = arms.Seen.judgement
+
+    def alarmed(seen: Any, course: Any) -> Any:
+        state = arms.State.OK if len(seen.rows) < 10 else arms.State.WARNING
+        action = arms.Action(arms.Kind.RESTART, None, 3, (), "", "")
+        return replace(own(seen, course), state=state, actions=(action,))
+
+    monkeypatch.setattr(arms.Seen, "judgement", alarmed)
+    monkeypatch.setattr(arms, "settings_of", tiny.settings_of)
+    monkeypatch.setitem(arms.HORIZONS, "small", tiny.Horizon(20, 5))
+    member = made(faults, "noisy_verifier", share=0.5, mode="one")
+    found = arms.piece(member, faulty=True)
+    run = tiny.whole_run(member, 10, fault=member.fault)
+    assert (found["look"], found["mark"]) == (10, run["marks"][2])
+    assert found["followed"]["step"] == 0
+    assert found["followed"]["right_1e4"] == run["right_1e4"][:2]
+    assert found["placebo"]["step"] in (5, 10)
+    unsaid = arms.piece(member, faulty=True, causes={"no cause"})
+    assert "followed" not in unsaid
+
+
+def test_the_record_of_a_line_by_hand(load: Load) -> None:
+    record = load("record")
+    further = record.FURTHER
+    fault = {"kind": "rate", "onset": 0}
+    lines = {
+        "twin-000": {"piece": "twin-000", "right_1e4": [5000] * 33},
+        "run-000": {"piece": "run-000", "right_1e4": [1000] * 33, "fault": fault},
+        "oracle-000-1": {
+            "piece": "oracle-000-1",
+            "forks": {"25": {"right_1e4": [4000] * (further + 1)}},
+        },
+    }
+    line = {
+        "number": 0,
+        "look": 25,
+        "causes": ["length"],
+        "actions": [{"kind": "restart"}, {"kind": "mask"}],
+        "followed": {"right_1e4": [4600] * (further + 1), "step": 20},
+        "placebo": {"right_1e4": [1000, *[2000] * further], "step": 5},
+    }
+    case = record.case_of(line, lines, healthy=False)
+    assert (case.fault, case.line, case.fails, case.as_placebo) == ("rate", "length", True, False)
+    assert case.outcome == pytest.approx(
+        {"followed": 0.46, "unchanged": 0.1, "placebo": 0.2 - 0.05 / further, "oracle": 0.5}
+    )
+    assert case.recovered == {
+        "followed": True,
+        "unchanged": False,
+        "placebo": False,
+        "oracle": True,
+    }
+    assert case.gain("unchanged") == pytest.approx(0.36)
+    silent = record.case_of({"number": 0, "look": None}, lines, healthy=False)
+    assert (silent.line, silent.gain("unchanged"), silent.gain("placebo")) == ("", 0, 0)
+    assert record.interval([0.1, 0.1]) == "+0.100 (+0.100 to +0.100)"
+    assert record.row("length", [case]).startswith("| length | 1 | 1 | 0 | 0 | 1 | +0.360 |")
+
+
+def test_what_the_pages_print_is_what_the_files_of_the_runner_hold(load: Load) -> None:
+    record = load("record")
+    printed = {row["cause"]: row for row in table_rows(FOLDER / "record.tsv")}
+    found = record.records()
+    assert set(printed) == set(found)
+    for line, cases in found.items():
+        row = printed[line]
+        assert int(row["members"]) == len(cases), line
+        for arm in ("followed", "placebo"):
+            assert int(row[arm]) == sum(case.recovered[arm] for case in cases), line
+    marks = record.lines_of(FOLDER / "small.jsonl")
+    arms = [one for one in record.lines_of(FOLDER / "arms.jsonl").values() if one["look"]]
+    own = {"arms": "run", "twin": "twin"}
+    for one in arms:
+        kind, number = one["piece"].split("-")
+        base = marks.get(f"{own[kind]}-{number}")
+        assert base is None or base["marks"][one["look"] // 5] == one["mark"], one["piece"]

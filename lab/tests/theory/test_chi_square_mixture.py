@@ -55,11 +55,15 @@ def test_moments_are_those_of_the_quantiles(weight: object) -> None:
 @each_case("name", ["two", "three", "geometric"])
 def test_samples_follow_the_law(name: str) -> None:
     """Kolmogorov-Smirnov on 2,000 draws from one fixed seed a law; a right law fails with
-    probability 1e-4 for one seed.
+    probability 1e-4 for one seed, one whose scale is 30 % off does not pass. The law is asked at
+    200 of the draws and taken for straight between them.
     """
     law, rng = law_of(LAWS[name]), np.random.default_rng(3)
-    drawn = rng.chisquare(1, (2000, len(law.weight_K))) @ law.weight_K
-    assert stats.kstest(drawn, law.cdf).pvalue > 1e-4
+    drawn = np.sort(rng.chisquare(1, (2000, len(law.weight_K))) @ law.weight_K)
+    asked = drawn[np.linspace(0, 1999, 200).astype(int)]
+    below = law.cdf(asked)
+    assert stats.kstest(drawn, lambda value: np.interp(value, asked, below)).pvalue > 1e-4
+    assert stats.kstest(1.3 * drawn, lambda value: np.interp(value, asked, below)).pvalue < 1e-4
 
 
 TAILS = [1e-30, 1e-12, 1e-3, 0.3]
@@ -119,7 +123,7 @@ def test_one_more_chi_square_is_a_convolution(weight: list[float], deviation: fl
     both = law_of([*weight, extra / 2, extra / 2])
     point = both.mean() + deviation * math.sqrt(both.var())
     node, mass = np.polynomial.legendre.leggauss(12)
-    away = np.concatenate([[0], np.geomspace(1e-9, 40, 40)])
+    away = np.concatenate([[0], np.geomspace(1e-9, 40, 24)])
     panels = np.unique(
         np.clip(np.concatenate([away, point / extra + away, point / extra - away]), 0, 40)
     )  # finer at 0, and where Q is 0

@@ -15,6 +15,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
 from groupwise_lab.theory.mse import reward_band, variance_ratio
 from groupwise_lab.theory.oscillator import oscillator
+from groupwise_lab.theory.partly_stale import threshold_of_share
 from groupwise_lab.worlds.fluctuations import (
     group_size_test,
     reward_band_of_modes,
@@ -74,7 +75,7 @@ def test_stationary_variance_is_that_of_simulated_runs(
 def test_a_partly_stale_force_swings_as_simulated(lag: str) -> None:
     """Both parts drawn by hand; within 8 %, a false alarm in under 1 of 1,000 as above."""
     interval, momentum, share = 3, 0.6, 0.6
-    force = 0.3 * float(threshold(lag, momentum, interval, stale_share=share))
+    force = 0.3 * threshold_of_share(lag, momentum, interval, share)
     exact = stationary_variance(
         force,
         momentum,

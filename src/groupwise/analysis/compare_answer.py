@@ -1,11 +1,9 @@
-"""What a comparison knows of each run and group, as plain data, and its answer in words:
-failures first, with raw numbers.
-"""
+"""What a comparison knows of each run and group, and its answer in words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -64,11 +62,6 @@ class ComparedGroup(Plain):
         return tuple(run for run in self.runs if run.judgement.alarm)
 
     @property
-    def compared(self) -> tuple[ComparedRun, ...]:
-        """Its runs that are compared."""
-        return tuple(run for run in self.runs if not run.left_out)
-
-    @property
     def ends_at(self) -> float:
         """Mean of where its runs end."""
         return _mean([run.ends_at for run in self.runs])
@@ -87,9 +80,7 @@ class ComparedGroup(Plain):
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the word that all names have before a number, and the numbers; "" and the names
-    where they are not made so.
-    """
+    """Return the word that all names have before a number, and the numbers; or "", names."""
     split = [name.partition(" ") for name in names]
     if len({key for key, _, _ in split}) != 1 or not all(
         rest and rest[0] in "+-.0123456789" for _, _, rest in split
@@ -99,9 +90,7 @@ def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def shown_decimals(values: Iterable[float]) -> int | None:
-    """Return the decimals in which levels are written: those that tell them apart, three at
-    most; None where none suit them.
-    """
+    """Return the decimals that tell levels apart, three at most; None where none suit."""
     decimals = decimals_of(value for value in values if math.isfinite(value))
     return None if decimals is None else min(decimals, 3)
 
@@ -116,21 +105,21 @@ _MOST_NAMED = 5
 _MEANS = "means of their last rows"  # where runs end
 
 
-def answered(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, ...]:
+def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
     """The answer, a sentence or two: of a failure, if a run failed, and else of the difference."""
     failed = any(group.failed for group in groups)
     if len(groups) > 2:
         return (
             *(_failures(groups) if failed else ()),
-            *_ranking(groups, found),
+            *_ranking(groups, comparison),
             *_too_short(groups),
         )
     first, second = groups
     if failed:
         return _failure(first, second)
     return (
-        (*difference(first, second, found), *_too_short(groups))
-        if found.pairings
+        (*difference(first, second, comparison), *_too_short(groups))
+        if comparison.pairings
         else _raw(first, second)
     )
 
@@ -157,9 +146,7 @@ def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
 
 
 def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
-    """What is said of two groups of which a run failed: who did and who did not, and where both
-    end.
-    """
+    """Say of two groups of which a run failed who did, who did not, and where both end."""
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
     ends = (
         f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_MEANS})"
@@ -205,10 +192,10 @@ def _listed(names: Sequence[str]) -> str:
     )
 
 
-def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, ...]:
+def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
     """Of many groups the highest, and, where none failed, those that differ from the first."""
-    known = [group for group in groups if math.isfinite(group.level)]
-    if not known:
+    measured = [group for group in groups if math.isfinite(group.level)]
+    if not measured:
         top = max(groups, key=lambda group: group.ends_at)
         return (
             (
@@ -216,15 +203,19 @@ def _ranking(groups: Sequence[ComparedGroup], found: Comparison) -> tuple[str, .
                 "tell noise from a difference."
             ),
         )
-    best = max(known, key=lambda group: group.level)
+    best = max(measured, key=lambda group: group.level)
     level = number(best.level, digits=2)
-    if all(group.level == best.level for group in known):
-        return (f"All are at {level} over {_window(found)}.",)
-    highest = f"{best.name} is highest: {level} over {_window(found)}."
-    return (highest,) if any(group.failed for group in groups) else (highest, _apart(groups, found))
+    if all(group.level == best.level for group in measured):
+        return (f"All are at {level} over {_window(comparison)}.",)
+    highest = f"{best.name} is highest: {level} over {_window(comparison)}."
+    return (
+        (highest,)
+        if any(group.failed for group in groups)
+        else (highest, _apart(groups, comparison))
+    )
 
 
-def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
+def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
     """Which of many groups differ from the first."""
     compared = {group.place: group.name for group in groups if group.place is not None}
     for status, beyond in (
@@ -233,7 +224,7 @@ def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
     ):
         names = [
             compared[pairing.second]
-            for pairing in found.pairings
+            for pairing in comparison.pairings
             if pairing.contrasts[0].status == status
         ]
         if names:
@@ -242,32 +233,38 @@ def _apart(groups: Sequence[ComparedGroup], found: Comparison) -> str:
                 f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} "
                 f"from {compared[0]}{seeds}."
             )
-    told = any(pairing.contrasts[0].status != "unavailable" for pairing in found.pairings)
+    comparable = any(
+        pairing.contrasts[0].status != "unavailable" for pairing in comparison.pairings
+    )
     none = "None" if len(compared) == len(groups) else "None of those compared"
     return (
         f"{none} differs from {compared[0]} beyond noise."
-        if told
+        if comparable
         else f"None can be compared with {compared[0]}."
     )
 
 
-def _window(found: Comparison) -> str:
+def _window(comparison: Comparison) -> str:
     """The steps whose mean is the level."""
-    return f"steps {found.late_from:,.0f}-{found.late_to:,.0f}"
+    return f"steps {comparison.late_from:,.0f}-{comparison.late_to:,.0f}"
 
 
-def difference(first: ComparedGroup, second: ComparedGroup, found: Comparison) -> tuple[str, ...]:
+def difference(
+    first: ComparedGroup, second: ComparedGroup, comparison: Comparison
+) -> tuple[str, ...]:
     """Whether the second of two groups differs from the first, and which holds the level sooner."""
-    level, speed = found.pairings[0].contrasts
-    said = _level(first, second, level, found)
-    faster = _faster(first, second, speed, found)
-    return (said, faster) if faster else (said,)
+    level, speed = comparison.pairings[0].contrasts
+    levels = _level(first, second, level, comparison)
+    faster = _faster(first, second, speed, comparison)
+    return (levels, faster) if faster else (levels,)
 
 
-def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: Comparison) -> str:
+def _level(
+    first: ComparedGroup, second: ComparedGroup, level: Contrast, comparison: Comparison
+) -> str:
     """What the late means of two groups come to."""
     a, b = alike(first.level, second.level)
-    raw = f"{b} against {a} over {_window(found)}"
+    raw = f"{b} against {a} over {_window(comparison)}"
     higher = (
         f"{second.name} is {'above' if level.difference.value > 0 else 'below'} {first.name}: {raw}"
     )
@@ -315,25 +312,27 @@ def _level(first: ComparedGroup, second: ComparedGroup, level: Contrast, found: 
             return f"{ends} ({_MEANS}). The late mean cannot be compared: {level.message}."
 
 
-def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found: Comparison) -> str:
+def _faster(
+    first: ComparedGroup, second: ComparedGroup, speed: Contrast, comparison: Comparison
+) -> str:
     """Which of two groups holds the level sooner, where that is told; "" else."""
     held = [[math.isfinite(time) for time in group.times] for group in (first, second)]
     if not all(held):
         return ""
-    reach = number(found.reach, digits=2)
+    reach = number(comparison.reach, digits=2)
     shares = [sum(row) / len(row) for row in held]
     if shares[0] != shares[1]:
         sooner, later = (first, second) if shares[0] > shares[1] else (second, first)
         if len(sooner.times) == len(later.times) == 1:
             return (
                 f"{sooner.name} holds {reach} from step {sooner.times[0]:,.0f}, {later.name} does "
-                f"not by step {found.late_to:,.0f}."
+                f"not by step {comparison.late_to:,.0f}."
             )
-        told = [
+        shares_of = [
             f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}"
             for group in (sooner, later)
         ]
-        return f"By step {found.late_to:,.0f}, {told[0]} hold {reach}, {told[1]}."
+        return f"By step {comparison.late_to:,.0f}, {shares_of[0]} hold {reach}, {shares_of[1]}."
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)
@@ -344,50 +343,30 @@ def _faster(first: ComparedGroup, second: ComparedGroup, speed: Contrast, found:
     )
 
 
-def noted(groups: Sequence[ComparedGroup], found: Comparison, *, ungrouped: bool) -> list[str]:
+def noted(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
     """What to know of a comparison besides its answer."""
     left_out = [
         f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out
     ]
     notes = [f"Shown and not compared: {', '.join(left_out)}."] if left_out else []
-    if not found.pairings:
+    if not comparison.pairings:
         return notes
-    compared = [group.compared for group in groups if group.place is not None]
-    methods = {contrast.method for pairing in found.pairings for contrast in pairing.contrasts}
-    notes += _method_notes([len(runs) for runs in compared], methods, ungrouped=ungrouped)
-    ends = [run.last_step for runs in compared for run in runs]
+    ends = [
+        run.last_step
+        for group in groups
+        if group.place is not None
+        for run in group.runs
+        if not run.left_out
+    ]
     if max(ends) > 1.05 * min(ends):
         notes.append(
             f"The runs are compared up to step {number(min(ends))}, where the shortest ends."
         )
-    return notes + _seed_notes(found.seed_noise["level"])
-
-
-def _method_notes(counts: Sequence[int], methods: Collection[str], *, ungrouped: bool) -> list[str]:
-    """What few runs of a group do to the tests."""
-    notes = []
-    if max(counts) == 1 and len(counts) > 2 and ungrouped:
-        notes.append(
-            "Every run was taken as a setting of its own; runs of one setting are put together "
-            "with vs or --by."
-        )
-    if "pooled_t" in methods:
-        notes.append(
-            "Where a group has one run, the spread of seeds is taken from the groups that have "
-            "more, as if it were the same."
-        )
-    if min(counts) == 2 and max(counts) > 2 and "welch" in methods:
-        notes.append(
-            "With two runs in one group and more in the other, false alarms may exceed their rate "
-            "where the two scatter more."
-        )
-    return notes
+    return notes + _seed_notes(comparison.seed_noise["level"])
 
 
 def _seed_notes(seeds: SeedNoise) -> list[str]:
-    """How much runs of one setting differ through seeds and through the noise of their steps,
-    where that is known.
-    """
+    """Say how much runs of one setting differ through seeds and steps, where known."""
     if not seeds.freedom or not math.isfinite(seeds.step):
         return []
     deviation = seeds.deviation

@@ -1,5 +1,4 @@
-"""Estimates variance components from a run and a checkpoint: the scores of a sample of its logged
-groups under that model.
+"""Variance components of a run: the scores of logged groups under a checkpoint.
 
 The completions are scored as they were logged: nothing is sampled or trained. Workers of an engine
 may take the scores, shard after shard of whole groups: what comes back of a group are ten moments,
@@ -84,9 +83,7 @@ def measure_run(
     progress: Progress | None = None,
     spread: Elsewhere | None = None,
 ) -> SavedComponents:
-    """Estimate the variance components of a run from its completions near a checkpoint, scored
-    by that model.
-    """
+    """Estimate the variance components of a run near a checkpoint, whose model scores it."""
     if how.groups < 2:
         raise InvalidArgumentError(
             f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals"
@@ -99,13 +96,13 @@ def measure_run(
         "memory_limit": how.memory_limit,
     }
     if spread is None:
-        tokens, found, source, facts = _here(record, sample, how, options, progress)
+        tokens, estimates, source, facts = _here(record, sample, how, options, progress)
     else:
         from groupwise.scores.language_models import load_reader
 
         folder, base = _folders(how)
         tokens = _tokens(load_reader(folder, base=base), record, sample)
-        found, source, facts = spread(tokens, how, options, progress)
+        estimates, source, facts = spread(tokens, how, options, progress)
     about = {
         "run": record.name,
         "model": str(how.model),
@@ -114,7 +111,7 @@ def measure_run(
             int(cast("int", tokens.rows["step"].min())),
             int(cast("int", tokens.rows["step"].max())),
         ],
-        "groups": found.prompts,
+        "groups": estimates.prompts,
         "repeated_visits": sample.repeated,
         "seed": how.seed,
         **tokens.facts,
@@ -128,7 +125,8 @@ def measure_run(
         "method": source.method,
     }
     return SavedComponents(
-        dataclasses.replace(found, notes=(*sample.notes, *tokens.notes, *found.notes)), about
+        dataclasses.replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)),
+        about,
     )
 
 
@@ -155,7 +153,7 @@ def _here(
         **options,
     )
     reward, group = tokens.rows["reward"].to_numpy(), tokens.rows["group"].to_numpy()
-    found = components(
+    estimates = components(
         reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level
     )
     products = (
@@ -163,7 +161,7 @@ def _here(
         if isinstance(score, ScoreGram)
         else f"count-sketch of width {score.sketch_NK.shape[1]}"
     )
-    return tokens, found, score.source, {"inner_products": products}
+    return tokens, estimates, score.source, {"inner_products": products}
 
 
 def _folders(how: Measurement) -> tuple[Path, Path | None]:
@@ -195,9 +193,7 @@ class Tokens:
 
 
 def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample) -> Tokens:
-    """Return the rollouts that the model can read and their tokens, with what was decided about
-    them.
-    """
+    """Return the rollouts that the model can read, their tokens, and decisions on them."""
     from groupwise.scores.language_models import tokens_of
 
     rows, limit, source = _with_ends(reader, record, sample)
@@ -229,42 +225,44 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample) -
 
 
 def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
-    """Return the token that ended each completion, the end of a sequence where the log tells
-    none of the model's; None where none did.
+    """Return the token that ended each completion; None where none did.
+
+    The end of a sequence where the log tells none of the model's.
     """
     from groupwise.scores.language_models import end_of
 
     logged = rows["end_token"].to_list() if "end_token" in rows.columns else [None] * len(rows)
     size = len(reader.tokenizer)
-    told = [token if token is not None and 0 <= token < size else None for token in logged]
-    untold = any(token is None and not full for full, token in zip(rows["full"], told, strict=True))
+    own = [token if token is not None and 0 <= token < size else None for token in logged]
+    untold = any(token is None and not full for full, token in zip(rows["full"], own, strict=True))
     end = end_of(reader) if untold else 0
     return [
         None if full else end if token is None else int(token)
-        for full, token in zip(rows["full"], told, strict=True)
+        for full, token in zip(rows["full"], own, strict=True)
     ]
 
 
 def _with_ends(
     reader: Reader | LanguageModel, record: RunRecord, sample: Sample
 ) -> tuple[pl.DataFrame, int, str]:
-    """Return the rollouts with whether each was truncated (`full`), the limit of their length,
-    and where that was learnt.
+    """Return the rollouts with whether each was truncated (`full`), and the limit.
+
+    And where that was learnt.
     """
     rows = sample.rows
-    known = record.config.value("max_completion_length")
-    limit = max(_lengths(reader, sample.longest)) if known is None else int(known)
+    setting = record.config.value("max_completion_length")
+    limit = max(_lengths(reader, sample.longest)) if setting is None else int(setting)
     if "ended" in rows.columns and rows["ended"].is_finite().fill_null(value=False).all():
         return rows.with_columns((pl.col("ended") <= 0).alias("full")), limit, "the log"
     long = np.array(_lengths(reader, rows["completion"].to_list())) >= limit
-    source = _GUESSED if known is None else "the settings"
+    source = _GUESSED if setting is None else "the settings"
     return rows.with_columns(pl.Series("full", long)), limit, source
 
 
 def _step_of(checkpoint: Path) -> int | None:
     """Return the step of a checkpoint where its folder's name says it."""
-    found = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
-    return int(found.group(1)) if found else None
+    match = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
+    return int(match.group(1)) if match else None
 
 
 def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
@@ -275,9 +273,7 @@ def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
 
 
 def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
-    """Return a sentence that which completions were truncated is a guess, where it concerns more
-    than one.
-    """
+    """Say that which completions were truncated is a guess, where it concerns several."""
     if full < 2:
         return ()
     share = (
@@ -311,9 +307,7 @@ class Spread:
     def __call__(
         self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None
     ) -> Found:
-        """Return the components of groups whose scores workers take, what was scored, and facts
-        about the way.
-        """
+        """Return the components of groups that workers score, what was scored, and facts."""
         from groupwise.scores.scores import SKETCH_WIDTH
 
         shards = _shards(tokens, self.shards)
@@ -382,9 +376,9 @@ class ScoreShard:
     def __call__(self, groups: Sequence[TokenGroup]) -> ShardScores:
         """Return what the groups leave."""
         model, sketch = self._open()
-        found = [self._group(model, sketch, group) for group in groups]
+        scored = [self._group(model, sketch, group) for group in groups]
         return ShardScores(
-            GroupMoments.joined([moments for moments, _ in found]), found[0][1].source
+            GroupMoments.joined([moments for moments, _ in scored]), scored[0][1].source
         )
 
     def _open(self) -> tuple[LanguageModel, CountSketch]:
@@ -410,19 +404,19 @@ class ScoreShard:
 
         reward: Float = np.array(group.reward)
         batch = batch_of(model, group.before, group.after)
-        found = score_gram(
+        gram = score_gram(
             model.model, batch, weight_N=gradient_weights(reward), sketch=sketch, **self.options
         )
-        assert found.gradient_K is not None
+        assert gram.gradient_K is not None
         # What single precision has computed needs no double on its way.
-        gradient: NDArray[np.floating] = found.gradient_K * self.scale
+        gradient: NDArray[np.floating] = gram.gradient_K * self.scale
         if self.how.precision != "float64":
             gradient = gradient.astype(np.float32)
         mean = self.how.scores_average_to_zero
         moments = moments_of_gram(
-            found.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean
+            gram.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean
         )
-        return replace(moments, gradient_PD=gradient[None]), found
+        return replace(moments, gradient_PD=gradient[None]), gram
 
 
 def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
@@ -435,8 +429,9 @@ def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
-    """Return shards of whole groups, nearly equally many in each; names say which groups of the
-    sample they hold.
+    """Return shards of whole groups, nearly equally many in each, with names.
+
+    Names say which groups of the sample they hold.
     """
     if most < 1:
         raise InvalidArgumentError(f"expected at least one shard, got {most}")

@@ -1,6 +1,4 @@
-"""One metric of one run with its fit and forecast, on the clock of the log, and both in plain
-sentences.
-"""
+"""One metric of one run with its fit and forecast, on the log's clock and in sentences."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
-from groupwise.intervals import Interval, finite_or_none, percent
+from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
@@ -79,19 +77,17 @@ class Clock:
 def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> FloatArray:
     """Interpolate `wanted` at `at`, linearly beyond both ends at the pace of the nearer half."""
     usable = np.isfinite(known_T) & np.isfinite(wanted_T)
-    known, wanted = known_T[usable], wanted_T[usable]
-    if known.size == 0:
+    at_T, wanted = known_T[usable], wanted_T[usable]
+    if at_T.size == 0:
         return np.full(at_S.shape, math.nan)
-    if known.size == 1:
-        return np.asarray(wanted[0] + (at_S - known[0]))
-    middle = known.size // 2
-    late, early = min(middle, known.size - 2), max(middle, 1)
-    inside = np.interp(at_S, known, wanted)
-    after = wanted[-1] + (at_S - known[-1]) * (wanted[-1] - wanted[late]) / (
-        known[-1] - known[late]
-    )
-    before = wanted[0] + (at_S - known[0]) * (wanted[early] - wanted[0]) / (known[early] - known[0])
-    return np.where(at_S > known[-1], after, np.where(at_S < known[0], before, inside))
+    if at_T.size == 1:
+        return np.asarray(wanted[0] + (at_S - at_T[0]))
+    middle = at_T.size // 2
+    late, early = min(middle, at_T.size - 2), max(middle, 1)
+    inside = np.interp(at_S, at_T, wanted)
+    after = wanted[-1] + (at_S - at_T[-1]) * (wanted[-1] - wanted[late]) / (at_T[-1] - at_T[late])
+    before = wanted[0] + (at_S - at_T[0]) * (wanted[early] - wanted[0]) / (at_T[early] - at_T[0])
+    return np.where(at_S > at_T[-1], after, np.where(at_S < at_T[0], before, inside))
 
 
 FloatArray = NDArray[np.float64]
@@ -142,25 +138,21 @@ class Outlook(Said):
         return Said.as_dict(self)
 
     def __str__(self) -> str:
-        """The last of the steps forecast, and the chance of a target, in a sentence each, or why
-        neither is shown.
-        """
+        """The last forecast step, and the chance of a target, or why neither is shown."""
         if self.withheld:
             return self.withheld
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        said = (
+        forecast = (
             sentence(self.result.message)
             if still
             else band_said(*ends, f"step {far.step:,}", self.result.level)
         )
-        return " ".join(str(part) for part in (said, self.target) if part)
+        return " ".join(str(part) for part in (forecast, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:
-        """Where the law of the fit ends; None of a fit whose plateau is open, or that the
-        forecast goes past, or that holds no longer.
-        """
+        """Where the law ends; None where it is open or the forecast does not end there."""
         return (
             self.law.parameters["plateau"]
             if self.law.status in ("converged", "flat") and not self.passes
@@ -169,17 +161,16 @@ class Outlook(Said):
 
     @property
     def passes(self) -> bool:
-        """Whether the forecast leaves the interval of the law's plateau, away from it: the law's
-        end is then not where the metric goes.
+        """Whether the forecast leaves the interval of the law's plateau, away from it.
+
+        The law's end is then not where the metric goes.
         """
         end, here, far = self.law.parameters["plateau"], self.grid[0].mean, self.rows[-1].mean
         return not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
 
     @property
     def beside_the_law(self) -> str:
-        """What to know of a law that says converged while the forecast goes elsewhere, in a
-        sentence; "" where there is nothing.
-        """
+        """Say of a law that converged that the forecast goes elsewhere, where it does."""
         if self.law.status not in ("converged", "flat") or not self.passes:
             return ""
         return (
@@ -216,19 +207,14 @@ class Fitted:
         default_factory=lambda: np.empty(0)
     )  # the metric there
     level: float = 0.95  # of the intervals of a fit
-    _by_law: dict[str, FitResult] = dataclasses.field(
-        default_factory=dict, repr=False, compare=False
-    )  # laws that were asked for alone
 
     def by_law(self, law: str | None) -> FitResult:
-        """The fit of one law, made when it is first asked for, or the fit itself."""
-        if law is None:
-            if self.fit is None:
-                raise InsufficientDataError(self.problem)
-            return self.fit
-        if law not in self._by_law:
-            self._by_law[law] = _fit(self.series, level=self.level, law=law)
-        return self._by_law[law]
+        """The fit of one law alone, or the fit itself."""
+        if law is not None:
+            return _fit(self.series, level=self.level, law=law)
+        if self.fit is None:
+            raise InsufficientDataError(self.problem)
+        return self.fit
 
     @property
     def law_holds(self) -> bool:
@@ -236,9 +222,7 @@ class Fitted:
         return self.fit is not None and self.fit.status != "non_stationary"
 
     def in_steps(self) -> FitResult:
-        """The fit with its rows, its change and its message in steps of the log; rates and time
-        constants stay in updates.
-        """
+        """The fit in steps of the log; rates and time constants stay in updates."""
         fit = self.by_law(None)
         change = self.clock.step(fit.change_time) if math.isfinite(fit.change_time) else math.nan
         message = (
@@ -451,9 +435,7 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
 
 
 def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:
-    """Return the steps asked for, if they can be forecast; else a tenth, a quarter, a half and a
-    whole run beyond the last, rounded.
-    """
+    """Return the steps asked for; else a tenth, quarter, half and whole run on, rounded."""
     if at:
         for step in at:
             if not first <= step <= _LAST_STEP:
@@ -474,8 +456,9 @@ THIS_LAW = "this law alone"
 
 
 def subject(metric: str, quantity: str) -> str:
-    """Return what a metric is called in a sentence: "the reward", 'the reward "format"',
-    '"val/score"'.
+    """Return what a metric is called in a sentence.
+
+    As the reward, 'the reward "format"', '"val/score"'.
     """
     if quantity == "reward":
         return "the reward"
@@ -500,9 +483,7 @@ def ahead(
     judged: Judgement,
     foreseen: tuple[Forecast, Sequence[ForecastRow], Sequence[ForecastRow]] | None = None,
 ) -> str:
-    """Say in a sentence where a metric stands, as the judgement has it, and where it is forecast
-    to be.
-    """
+    """Say where a metric stands, as the judgement has it, and where it is forecast to be."""
     if foreseen is None:
         if fitted.outlook is None:
             return ""
@@ -549,56 +530,9 @@ def gained(fitted: Fitted) -> str:
     )
 
 
-def aimed(outlook: Outlook) -> str:
-    """Say how likely a target is reached, and by which step."""
-    found = outlook.target
-    if found is None:
-        return ""
-    if math.isnan(found.chance):
-        return str(found)
-    said = (
-        f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of "
-        f"{percent(found.chance)}"
-    )
-    if not math.isfinite(found.reached.low):
-        return f"{said}."
-    return f"{said}; {_when(found.reached, outlook.gain_from)}."
-
-
-def _when(reached: Interval, now: float) -> str:
-    """Say by which step a target is reached, where it may be; the step now stands for all before
-    it.
-    """
-    earliest, likely, latest = (
-        f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high)
-    )
-    if reached.high <= now:
-        return "it stands above that already"
-    if math.isfinite(reached.high):
-        return (
-            f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: "
-            f"{earliest} to {latest})"
-        )
-    probably = (
-        f"probably reached {_by(likely, reached.value, now)}"
-        if math.isfinite(reached.value)
-        else "probably not reached by then"
-    )
-    return (
-        f"it is {probably}, and hardly before {earliest}"
-        if reached.low > now
-        else f"it is {probably}"
-    )
-
-
-def _by(step: str, reached: float, now: float) -> str:
-    """Say by which step, or that it is so now."""
-    return f"by {step}" if reached > now else "already"
-
-
 def spent_by_then(outlook: Outlook) -> list[str]:
     """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
-    found = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    return found + (
+    spent = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
+    return spent + (
         [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     )

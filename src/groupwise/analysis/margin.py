@@ -1,5 +1,4 @@
-"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of
-its settings, and its threshold.
+"""The margin of a run: the force of its fitted reward, and its threshold.
 
 The interval covers every lag that the loss may leave, and is widened by what a curve is off by that
 is not one linear mode. What speaks against a force is said and not weighed.
@@ -52,9 +51,7 @@ NO_APPROACH = ("flat", "non_stationary", "failed")
 def margin_of(
     fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None
 ) -> tuple[FitResult, EffectiveForce, Interval]:
-    """Return the fit that tells a force, the force and the margin: over every lag that the loss
-    may leave.
-    """
+    """Return the fit that tells a force, the force and the margin over every lag allowed."""
     from groupwise.edge.force import force_of_fit
     from groupwise.edge.threshold import threshold
 
@@ -65,18 +62,18 @@ def margin_of(
                 force_of_fit(
                     fit,
                     momentum,
-                    refresh_interval=one.refresh_interval,
-                    lag=one.kind,
+                    refresh_interval=remaining.refresh_interval,
+                    lag=remaining.kind,
                     learning_rate=rate,
                 )
-                for one in lag.remaining
+                for remaining in lag.remaining
             ]
         except InsufficientDataError as error:
             problem = problem or error
             continue
         limits = [
-            float(threshold(one.kind, momentum, one.refresh_interval, stale_share=one.stale_share))
-            for one in lag.remaining
+            float(threshold(remaining.kind, momentum, remaining.refresh_interval))
+            for remaining in lag.remaining
         ]
         forces = [_widened(force) for force in forces]
         margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
@@ -88,9 +85,7 @@ def margin_of(
 def fits_with_a_force(
     fit: FitResult, refit: Callable[[str], FitResult], *, law: str
 ) -> list[FitResult]:
-    """Return the fits that have a force: the best law's where it is one of the two, else those
-    of the two, the better first.
-    """
+    """Return the fits that have a force: the best law's, else both, the better first."""
     if fit.law in LAWS:
         return [fit]
     others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]
@@ -126,8 +121,8 @@ def _hull(intervals: list[Interval]) -> Interval:
     first = intervals[0]
     return Interval(
         first.value,
-        min(one.low for one in intervals),
-        max(one.high for one in intervals),
+        min(interval.low for interval in intervals),
+        max(interval.high for interval in intervals),
         first.level,
     )
 
@@ -135,22 +130,22 @@ def _hull(intervals: list[Interval]) -> Interval:
 def _hull_of_forces(forces: list[EffectiveForce]) -> EffectiveForce:
     """The first force with an interval that covers all; too fast where any is."""
     first = forces[0]
-    stiffness = [one.stiffness for one in forces if one.stiffness is not None]
-    too_fast = any(one.too_fast for one in forces)
+    stiffness = [force.stiffness for force in forces if force.stiffness is not None]
+    too_fast = any(force.too_fast for force in forces)
     return replace(
         first,
-        force=_hull([one.force for one in forces]),
+        force=_hull([force.force for force in forces]),
         stiffness=_hull(stiffness) if stiffness else None,
         too_fast=too_fast,
     )
 
 
 def doubts_of(
-    best: FitResult, told: FitResult, force: EffectiveForce, *, law: str, swings: str = ""
+    best: FitResult, fit: FitResult, force: EffectiveForce, *, law: str, swings: str = ""
 ) -> tuple[str, ...]:
     """Return why a force is not to be trusted."""
     doubts = [swings] if swings else []
-    if told is not best and _ahead(best, told) > CLEARLY:
+    if fit is not best and _ahead(best, fit) > CLEARLY:
         doubts.append(
             f"the {law} describes the reward clearly better than any law that has a force"
         )
@@ -158,20 +153,18 @@ def doubts_of(
         doubts.append(
             "the curve is too fast for its momentum and lag, so that nothing bounds the force above"
         )
-    if _at_rest(told):
+    if _at_rest(fit):
         doubts.append(
             "the last rows are mostly one and the same number: a reward at its bound shows no swing"
         )
-    if _only_begun(told):
+    if _only_begun(fit):
         doubts.append(
             "the log ends within the time constant of its curve, whose beginning tells little of "
             "its end"
         )
-    if _over_at_once(told):
+    if _over_at_once(fit):
         doubts.append("the curve is over within a few rows, too few to tell how fast it was")
-    share = (
-        told.r_squared_explainable if math.isfinite(told.r_squared_explainable) else told.r_squared
-    )
+    share = fit.r_squared_explainable if math.isfinite(fit.r_squared_explainable) else fit.r_squared
     if not share >= FEWEST_EXPLAINED:
         doubts.append(
             f"the curve explains only {max(share, 0.0):.0%} of what can be explained of the reward"
@@ -179,30 +172,31 @@ def doubts_of(
     return tuple(doubts)
 
 
-def _only_begun(told: FitResult) -> bool:
+def _only_begun(fit: FitResult) -> bool:
     """Whether a log ends before its curve comes near a plateau."""
-    slow = told.parameters["time_constant" if told.law == "exponential" else "tau1"].value
-    return not float(np.ptp(told.time_T)) >= FEWEST_TIMES * slow
+    slow = fit.parameters["time_constant" if fit.law == "exponential" else "tau1"].value
+    return not float(np.ptp(fit.time_T)) >= FEWEST_TIMES * slow
 
 
-def _ahead(best: FitResult, told: FitResult) -> float:
+def _ahead(best: FitResult, fit: FitResult) -> float:
     """By how much AICc the law of a fit is behind the best one."""
     aicc = {candidate.law: candidate.aicc for candidate in best.candidates}
-    return aicc[told.law] - min(aicc.values())
+    return aicc[fit.law] - min(aicc.values())
 
 
-def _at_rest(told: FitResult) -> bool:
+def _at_rest(fit: FitResult) -> bool:
     """Whether most of the last rows are exactly equal."""
-    late = told.value_T[-math.ceil(LATE * len(told.value_T)) :]
+    late = fit.value_T[-math.ceil(LATE * len(fit.value_T)) :]
     return float(np.unique(late, return_counts=True)[1].max()) > 0.5 * len(late)
 
 
-def _over_at_once(told: FitResult) -> bool:
+def _over_at_once(fit: FitResult) -> bool:
     """Whether a curve is as fast as rows follow each other."""
-    row = median(np.diff(told.time_T))
-    if told.law == "oscillator":
-        return told.parameters["natural_frequency"].value * row > 1 / FEWEST_ROWS
-    return told.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
+    row = median(np.diff(fit.time_T))
+    if fit.law == "oscillator":
+        # It is at rest half a row before the first.
+        return 1 / fit.parameters["natural_frequency"].value < (FEWEST_ROWS + 0.5) * row
+    return fit.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 
 def judged(
@@ -211,18 +205,13 @@ def judged(
     """Judge one mode under a lag."""
     from groupwise.edge.mode import stability
 
-    found = stability(
+    return stability(
         force,
         momentum,
         refresh_interval=lag.refresh_interval,
         lag=lag.kind,
         learning_rate=learning_rate,
         importance_ratio=lag.importance_ratio,
-        stale_share=lag.stale_share,
         kl_term=lag.kl_term,
+        lag_is_bound=lag.is_bound,
     )
-    if lag.importance_ratio == "exact" and lag.kl_term == "unknown":
-        # A KL term in the reward would keep the whole force stale.
-        ends = (found.threshold, found.bounds[1])
-        return replace(found, bounds=(min(ends), max(ends)))
-    return found

@@ -4,6 +4,7 @@ rewards alone say.
 
 from __future__ import annotations
 
+import math
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,13 +18,14 @@ from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
+from groupwise.estimators.rewards_alone import even_pass_rate, smallest_group
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
-from groupwise.intervals import percent
+from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain, Said
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence, zero_variance_outlook
-from groupwise.wording import clean, count, sentence, shown_argument
+from groupwise.wording import clean, count, number, sentence, shown_argument
 
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 _MOST_FACTS, _LONGEST_FACT = 24, 80
@@ -97,7 +99,9 @@ def group_size_evidence(
     rewards = plan_of_rewards(record, None if opened is None else Path(opened.name or str(opened)))
     if rewards.zero_variance is None:
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
-    return GroupSizeEvidence(rewards=rewards, notes=(*notes, f"For a best size: {rewards.command}"))
+    return GroupSizeEvidence(
+        rewards=rewards, notes=(*notes, f"For a safe size and its price: {rewards.command}")
+    )
 
 
 def _planned(
@@ -186,16 +190,13 @@ def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
 
 
 def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:
-    """Return the group sizes that a short table shows: powers of two near the best, and every
-    size that the plan speaks of.
+    """Return the group sizes that a short table shows: powers of two, and every size that the
+    plan speaks of.
     """
-    largest = plan.curve[-1].group_size
-    spoken = {plan.group_size, *plan.within_2_percent, *plan.within_10_percent}
+    spoken = {plan.group_size, plan.next_update, *plan.safe_sizes}
     spoken |= {plan.present.group_size} if plan.present is not None else set()
-    most = min(largest, max(64, 8 * plan.group_size))
-    powers = {2**k for k in range(1, most.bit_length()) if plan.group_size <= 32 * 2**k}
-    known = {point.group_size for point in plan.curve}
-    return sorted((spoken | powers) & known)
+    powers = {2**k for k in range(1, max(64, 8 * plan.group_size).bit_length())}
+    return sorted((spoken | powers) & {point.group_size for point in plan.curve})
 
 
 NOT_LOGGED = (
@@ -259,6 +260,9 @@ class RunPlan(Said):
         "batch",
         "zero_variance",
         "effective_group_size",
+        "pass_rate",
+        "smallest_size",
+        "dynamic_sampling",
         "plan",
         "missing",
         "command",
@@ -275,6 +279,21 @@ class RunPlan(Said):
     # what to log, where completions are missing, and the command that measures components; "" where
     # they are there
     command: str
+    pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
+
+    @property
+    def smallest_size(self) -> int | None:
+        """The smallest group of which most have a success, at the mean pass rate."""
+        return None if self.pass_rate is None else smallest_group(self.pass_rate)
+
+    @property
+    def dynamic_sampling(self) -> Interval | None:
+        """Groups to draw for one that teaches; None where none does, or it is not logged."""
+        share = None if self.zero_variance is None else self.zero_variance.now
+        if share is None or share.value >= 1:
+            return None
+        high = 1 / (1 - share.high) if share.high < 1 else math.inf
+        return Interval(1 / (1 - share.value), 1 / (1 - share.low), high, share.level)
 
     @property
     def effective_group_size(self) -> float | None:
@@ -292,17 +311,28 @@ class RunPlan(Said):
         found = self.zero_variance
         if found is None:
             return self.missing
-        now, double, fourfold = found.shares
-        assert double.gained is not None
-        assert fourfold.gained is not None
-        gained = (
-            f"{100 * double.gained.value:.0f} ({100 * double.gained.low:.0f} to "
-            f"{100 * double.gained.high:.0f})"
+        first, *others = (percent(1 - row.share.value) for row in found.shares)
+        larger = ", ".join(
+            f"{teach} at {row.group_size}"
+            for teach, row in zip(others, found.shares[1:], strict=True)
+        )
+        smallest = ""
+        if self.pass_rate is not None:
+            smallest = (
+                f"; at the mean, {percent(self.pass_rate)}, the smallest size is "
+                f"{self.smallest_size}"
+            )
+        drawn = self.dynamic_sampling
+        times = (
+            "without end"
+            if drawn is None
+            else f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the "
+            "groups"
         )
         return (
-            f"{percent(now.share.value)} of groups have zero variance at G = {found.group_size}; "
-            f"of 100 groups G = {double.group_size} would make {gained} more informative, G = "
-            f"{fourfold.group_size} {100 * fourfold.gained.value:.0f}."
+            f"{first} of the groups teach at G = {found.group_size}; {larger} would. Below a pass "
+            f"rate of {percent(even_pass_rate(found.group_size))} most have no success{smallest}. "
+            f"Dynamic sampling would draw {times}."
         )
 
     def __str__(self) -> str:
@@ -313,9 +343,9 @@ class RunPlan(Said):
 def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPlan:
     """Return what a run says of its group size.
 
-    From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the best
-    size for the budget; without them the share of zero-variance groups at the size in use, at twice
-    and at four times of it, which recommends no size.
+    From components that lie beside the run (`groupwise components RUN --model CHECKPOINT`) the safe
+    size for the budget and the price of the one in use; without them what rewards alone say, which
+    recommends no size.
 
     Args:
         run: a record, or the path of a run.
@@ -370,7 +400,18 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
+        _pass_rate(record),
     )
+
+
+def _pass_rate(record: RunRecord) -> float | None:
+    """The mean reward of the last quarter of the rows, where it can be a share of right answers."""
+    try:
+        reward = record.steps[record.column("reward")].drop_nulls().drop_nans().to_numpy()
+    except GroupwiseError:
+        return None
+    late = float(reward[-max(1, len(reward) // 4) :].mean()) if len(reward) else 0.0
+    return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 
 
 def batch_in_use(record: RunRecord) -> Batch:

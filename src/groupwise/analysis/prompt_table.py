@@ -1,5 +1,4 @@
-r"""The prompts of a run: how often each was right at each visit, whether it still teaches, and how
-many rollouts it deserves.
+r"""The prompts of a run: how often each was right, whether it teaches, what it deserves.
 
 A prompt is known again by its text, or by a number that is its own. A visit teaches where its
 rewards differ: else its advantages are zero. What a prompt deserves is the allocation of least
@@ -103,21 +102,19 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
         )
         for at in chosen
     ]
-    told = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
+    standings = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
     return PromptTable(
-        _said(told, len(prompts), visits, given, size),
+        _said(standings, len(prompts), visits, given, size),
         _METHOD,
         binary,
         size,
-        told,
+        standings,
         tuple(rows),
     )
 
 
 def _visits(record: RunRecord) -> pl.DataFrame | None:
-    """Return the groups whose prompt is known: step, prompt, size, mean, sum of squares,
-    extremes; None where there are none.
-    """
+    """Return the groups whose prompt is known, a row each; None where there are none."""
     outcomes = outcomes_of(record)
     if outcomes is None or "reward" not in outcomes.columns or not outcomes["reward"].count():
         return None
@@ -132,9 +129,9 @@ def _visits(record: RunRecord) -> pl.DataFrame | None:
             if own
             else pl.lit(None, pl.Utf8).alias("prompt")
         )
-    known = outcomes.drop_nulls("prompt")
-    extremes = known["reward"].min(), known["reward"].max()
-    visits = known.group_by("step", "prompt_id", maintain_order=True).agg(
+    named = outcomes.drop_nulls("prompt")
+    extremes = named["reward"].min(), named["reward"].max()
+    visits = named.group_by("step", "prompt_id", maintain_order=True).agg(
         pl.col("prompt").first(),
         pl.len().alias("size"),
         reward.mean().alias("mean"),
@@ -148,9 +145,7 @@ def _visits(record: RunRecord) -> pl.DataFrame | None:
 
 
 def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return a row a prompt, the one visited last at the end: its visits, and its newest ones
-    together.
-    """
+    """Return a row a prompt, newest last: its visits, and its newest ones together."""
     later = pl.col("size").cum_sum(reverse=True).over("prompt") - pl.col("size")
     recent = visits.filter(later < _RECENT)
     own = pl.col("size").sum().alias("rollouts")

@@ -1,5 +1,6 @@
-"""The completions of a run as its pages show them: in their groups, with what each earned, in
-five orders; and those that a page holds.
+"""The completions of a run as pages show them: in groups, in five orders.
+
+And those that a page holds.
 """
 
 from __future__ import annotations
@@ -113,23 +114,21 @@ class Rollouts:
 
     @cached_property
     def orders(self) -> dict[str, Rows]:
-        """View -> the numbers of its completions, in its order; a view that the log cannot tell
-        is not there.
-        """
+        """View -> the numbers of its completions, in order; without what the log cannot tell."""
         newest = np.arange(len(self) - 1, -1, -1)
-        found = {"newest": newest}
+        orders = {"newest": newest}
         if self.frame["zero_variance"].count():
-            found["zero_variance"] = newest[_flags(self.frame["zero_variance"])[newest]]
+            orders["zero_variance"] = newest[_flags(self.frame["zero_variance"])[newest]]
         if self.frame["truncated"].count():
-            found["truncated"] = newest[_flags(self.frame["truncated"])[newest]]
+            orders["truncated"] = newest[_flags(self.frame["truncated"])[newest]]
         if "reward" in self.frame.columns and self.frame["reward"].is_finite().any():
             reward = self.frame["reward"].fill_null(math.nan).to_numpy()
-            known = newest[np.isfinite(reward[newest])]
-            found["highest"] = known[
-                np.argsort(-reward[known], kind="stable")
+            rewarded = newest[np.isfinite(reward[newest])]
+            orders["highest"] = rewarded[
+                np.argsort(-reward[rewarded], kind="stable")
             ]  # of equal ones the newest first
-            found["lowest"] = known[np.argsort(reward[known], kind="stable")]
-        return found
+            orders["lowest"] = rewarded[np.argsort(reward[rewarded], kind="stable")]
+        return orders
 
     @property
     def counts(self) -> dict[str, int]:
@@ -144,19 +143,17 @@ class Rollouts:
             if "reward" in self.frame.columns
             else np.empty(0)
         )
-        known = reward[np.isfinite(reward)]
-        return (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+        finite = reward[np.isfinite(reward)]
+        return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
     def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
-        """Return completions of a view from a place on; `whole` does not cut the text of a
-        single one.
-        """
-        asked = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
+        """Return completions of a view from a place on; `whole` does not cut a single one's."""
+        ids = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
             : min(most, MOST_ROWS)
         ]
-        longest = LONGEST_WHOLE if whole and len(asked) == 1 else LONGEST
+        longest = LONGEST_WHOLE if whole and len(ids) == 1 else LONGEST
         return self.batch(
-            asked, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
+            ids, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
         )
 
     def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> Batch:
@@ -180,9 +177,7 @@ class Rollouts:
 
     @cached_property
     def groups(self) -> tuple[Rows, Rows]:
-        """The number of the group of each completion, and where each group begins, with the end
-        of the last.
-        """
+        """The group of each completion, and where each group begins, with the last end."""
         key = self.frame.select("step", "prompt_id").to_numpy()
         new = (
             np.append(True, (np.diff(key, axis=0) != 0).any(axis=1))
@@ -264,8 +259,9 @@ def _short(value: Any) -> float | None:
 
 
 def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:
-    """Return the start of a text, cleaned, its line feeds kept, how many characters are left
-    out, and its end, where the answer stands.
+    """Return the start of a cleaned text, how many characters are left out, and its end.
+
+    Line feeds are kept; the answer stands at the end.
     """
     whole = str(text or "")
     left = len(whole) - longest
@@ -276,8 +272,9 @@ def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:
 
 
 def tail_of(text: Any, longest: int) -> tuple[str, int]:
-    """Return the end of a prompt, cleaned, and how many characters are left out: before it
-    stands what every prompt says.
+    """Return the end of a prompt, cleaned, and how many characters are left out.
+
+    Before it stands what every prompt says.
     """
     whole = str(text or "").strip()
     return _lines(whole[-longest:]), max(0, len(whole) - longest)
@@ -291,31 +288,34 @@ def _lines(text: str) -> str:
 
 
 def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTES) -> Held | None:
-    """Choose the completions that a report holds: the newest group, then the first of each view
-    in turn; None where there are none.
+    """Choose the completions that a report holds; None where there are none.
+
+    The newest group, then the first of each view in turn.
     """
-    found = Rollouts(record)
-    if not len(found):
+    rollouts = Rollouts(record)
+    if not len(rollouts):
         return None
-    ids = _chosen(found, most)
+    ids = _chosen(rollouts, most)
     longest = LONGEST
-    batch = found.batch(ids, longest, longest // 2)
+    batch = rollouts.batch(ids, longest, longest // 2)
     while longest > 50 and len(to_json(batch)) > size:
         longest //= 2
-        batch = found.batch(ids, longest, longest // 2)
-    place = {one: at for at, one in enumerate(ids)}
+        batch = rollouts.batch(ids, longest, longest // 2)
+    place = {number: at for at, number in enumerate(ids)}
     views = {}
-    for view, order in found.orders.items():
-        first = next((at for at, one in enumerate(order.tolist()) if one not in place), len(order))
-        views[view] = tuple(place[one] for one in order[:first].tolist())
-    views["newest"] = tuple(place[one] for one in sorted(ids, reverse=True))
-    whole = count(len(found), "completion")
-    said = (
+    for view, order in rollouts.orders.items():
+        first = next(
+            (at for at, number in enumerate(order.tolist()) if number not in place), len(order)
+        )
+        views[view] = tuple(place[number] for number in order[:first].tolist())
+    views["newest"] = tuple(place[number] for number in sorted(ids, reverse=True))
+    whole = count(len(rollouts), "completion")
+    choice = (
         f"All {whole} of the log."
-        if len(ids) == len(found)
+        if len(ids) == len(rollouts)
         else f"{len(ids)} of {whole}: {_said(views)}."
     )
-    return Held(said, found.counts, views, batch, found.range)
+    return Held(choice, rollouts.counts, views, batch, rollouts.range)
 
 
 _NAMES = {
@@ -335,18 +335,16 @@ def _said(views: Mapping[str, Sequence[int]]) -> str:
     return ", ".join(("the newest groups", *parts))
 
 
-def _chosen(found: Rollouts, most: int) -> list[int]:
-    """Choose whole groups of the newest, for a third of all, and then of each view in turn the
-    next that is not there yet.
-    """
-    starts = found.groups[1]
+def _chosen(rollouts: Rollouts, most: int) -> list[int]:
+    """Choose whole groups: of the newest for a third, then of each view in turn."""
+    starts = rollouts.groups[1]
     chosen: dict[int, None] = {}
     for one in range(len(starts) - 2, -1, -1):
         members = range(int(starts[one]), int(starts[one + 1]))
         if chosen and len(chosen) + len(members) > most // 3:
             break
         chosen |= dict.fromkeys(members[: most // 2])
-    queues = [iter(order.tolist()) for view, order in found.orders.items() if view != "newest"]
+    queues = [iter(order.tolist()) for view, order in rollouts.orders.items() if view != "newest"]
     while queues and len(chosen) < most:
         for queue in list(queues):
             following = next((one for one in queue if one not in chosen), None)

@@ -1,5 +1,4 @@
-"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in
-besides; a run of given numbers.
+"""Runs sorted into groups, as typed or by a setting, and what the groups differ in.
 
 A setting is looked for in a run's configuration, then in a column of its log that holds one value
 throughout, then in its name, as `rho0.50_seed42` says rho and seed. Nothing is compared here.
@@ -40,11 +39,11 @@ def setting_of(record: RunRecord, key: str) -> str | None:
         value = _held(record, key)
     if value is None:
         # After the key a number, or a word behind = or a dash: `lr=1e-5`, `seed42`, `loss-dapo`.
-        found = re.search(
+        match = re.search(
             rf"(?:^|[^A-Za-z]){re.escape(key)}(?:[=_-]?({_NUMBER})|[=-]([A-Za-z][\w.]*))",
             record.name,
         )
-        value = None if found is None else found[1] or found[2]
+        value = None if match is None else match[1] or match[2]
     return None if value is None else _plain(str(value))
 
 
@@ -66,17 +65,16 @@ def _held(record: RunRecord, key: str) -> str | float | None:
 
 
 def _plain(text: str) -> str:
-    """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it
-    is.
-    """
+    """A number in its shortest form, so that 0.50 and 0.5 are one setting; else the text."""
     with suppress(ValueError):
         return f"{float(text):.12g}"
     return text
 
 
 def _order(text: str) -> tuple[str, float, str]:
-    """Numbers by size, then texts by alphabet, the numbers at their ends by size: lr=5e-6,
-    lr=1e-5.
+    """Numbers by size, then texts by alphabet and by the number at their end.
+
+    So lr=5e-6, lr=1e-5.
     """
     with suppress(ValueError):
         return "", float(text), text
@@ -88,7 +86,7 @@ def grouped_by(
     records: Sequence[RunRecord], key: str, *, baseline: str | None = None
 ) -> list[RunGroup]:
     """Sort runs into groups by a setting."""
-    found: dict[str, list[RunRecord]] = {}
+    runs_by_value: dict[str, list[RunRecord]] = {}
     for record in records:
         value = setting_of(record, key)
         if value is None:
@@ -97,33 +95,36 @@ def grouped_by(
                 f"name; {clean(record.name, longest=60)!r} does not: name it in the run's name, or "
                 "put groups apart with vs"
             )
-        found.setdefault(value, []).append(record)
-    if not found:
+        runs_by_value.setdefault(value, []).append(record)
+    if not runs_by_value:
         raise InvalidArgumentError(
             f"--by {key[:40]} expects runs that differ in it; none can be read"
         )
-    if len(found) < 2:
+    if len(runs_by_value) < 2:
         raise InvalidArgumentError(
             f"--by {key[:40]} expects runs that differ in it; all {len(records)} have "
-            f"{next(iter(found))[:40]}"
+            f"{next(iter(runs_by_value))[:40]}"
         )
-    order = sorted(found, key=_order)
+    order = sorted(runs_by_value, key=_order)
     if baseline is not None:
         first = _plain(baseline)
-        if first not in found:
+        if first not in runs_by_value:
             raise InvalidArgumentError(
                 f"--baseline expects one of {', '.join(order)}; got {baseline[:40]!r}"
             )
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
-    said = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
+    key_name = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
     names = _told_apart(
         [
-            f"{said} {value}" if re.fullmatch(_NUMBER, value) else short_name(value)
+            f"{key_name} {value}" if re.fullmatch(_NUMBER, value) else short_name(value)
             for value in order
         ]
     )
-    return [RunGroup(name, tuple(found[value])) for name, value in zip(names, order, strict=True)]
+    return [
+        RunGroup(name, tuple(runs_by_value[value]))
+        for name, value in zip(names, order, strict=True)
+    ]
 
 
 def short_name(name: str) -> str:
@@ -169,57 +170,14 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     ]
 
 
-def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
-    """Put the runs of every group into the order of the first, by a setting that pairs them."""
-    values: list[dict[str, RunRecord]] = []
-    for group in groups:
-        own: dict[str, RunRecord] = {}
-        for record in group.runs:
-            value = setting_of(record, key)
-            name = clean(record.name, longest=60)
-            if value is None:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not"
-                )
-            if value in own:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} "
-                    f"comes twice, in {name!r}"
-                )
-            own[value] = record
-        values.append(own)
-    common = sorted(set.intersection(*(set(own) for own in values)), key=_order)
-    if not common:
-        raise InvalidArgumentError(
-            f"--pair-by {key[:40]} expects values that all groups have; they share none"
-        )
-    return [
-        RunGroup(group.name, tuple(own[value] for value in common))
-        for group, own in zip(groups, values, strict=True)
-    ]
-
-
-def unpaired_note(typed: Sequence[RunGroup], paired: Sequence[RunGroup], key: str) -> list[str]:
-    """Say how many runs found no partner, if any."""
-    left = [
-        f"{len(b.runs)} of {len(a.runs)} of {a.name}"
-        for a, b in zip(typed, paired, strict=True)
-        if len(a.runs) > len(b.runs)
-    ]
-    return (
-        [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."]
-        if left
-        else []
-    )
-
-
 def differing_settings(
     groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the known settings in which groups differ, and notes on them and on those in which
-    the runs of one group do.
+    """Return the settings in which groups differ, and notes on them.
+
+    And on those in which the runs of one group do.
     """
-    between, said, within = [], [], []
+    between, listed, within = [], [], []
     for name in RULES:
         if name in besides or name == "seed":
             continue
@@ -235,12 +193,12 @@ def differing_settings(
             within.append(name)
         elif len(set.union(*values)) > 1:
             between.append(name)
-            said.append(
+            listed.append(
                 f"{name} "
                 f"({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})"
             )
     notes = (
-        [f"The groups differ in {', '.join(said)}: what is found may be due to any of them."]
+        [f"The groups differ in {', '.join(listed)}: what is found may be due to any of them."]
         if between
         else []
     )
@@ -252,9 +210,7 @@ def differing_settings(
 
 
 def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
-    """Return a record of the values of a metric, at steps 1, 2, ..., or of two rows, steps and
-    values.
-    """
+    """Return a record of values of a metric, at steps 1, 2, ..., or of steps and values."""
     try:
         value = np.asarray(numbers, dtype=float)
     except (TypeError, ValueError):

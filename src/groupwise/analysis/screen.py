@@ -31,6 +31,7 @@ from groupwise.analysis.evidence import (
     meaning_of,
 )
 from groupwise.analysis.fitted import Fitted
+from groupwise.analysis.usual import usual_line
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
@@ -188,8 +189,9 @@ def screen_of(
     shown = sorted(small[:SPARKS], key=lambda one: _order(one.quantity))
     since = _since(judged)
     shade = _shade(record, judged)
-    sparks = tuple(_chart(one, shade, points // 3) for one in shown)
-    others = tuple(replace(_chart(one, shade, points // 3), small=False) for one in small[SPARKS:])
+    charts = {one.quantity: _chart(record, one, shade, points // 3) for one in small}
+    sparks = tuple(charts[one.quantity] for one in shown)
+    others = tuple(replace(charts[one.quantity], small=False) for one in small[SPARKS:])
     every = [one for one in (reward, *signals) if one is not None]
     return Screen(
         tiles=tuple(
@@ -349,12 +351,16 @@ def _place(one: Signal) -> int:
     return len(_OF_TILES) if one.told is None else -1
 
 
-def _chart(one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
+def _chart(record: RunRecord, one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
     """Chart a quantity small, on an axis that a few spikes do not crush."""
     y_range, beyond = beyond_spikes(one.value_T)
     lines = with_mean(
         "logged", one.step_T, one.value_T, points=points, split=None if shade is None else shade[0]
     )
+    usual = usual_line(record, one.quantity, one.step_T, one.value_T)
+    if usual is not None:
+        lines = usual, *lines
+        y_range = y_range or useful_range(usual.ordinates, shown=one.value_T)
     if y_range is None and one.quantity in _SHARES:
         y_range = useful_range(shown=[0.0, 0.1, *one.value_T])
     caption = (one.about + beyond).strip()

@@ -7,7 +7,7 @@ The verdict is never "unstable": a curve alone does not tell that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.analysis.fitted import Fitted
@@ -27,15 +27,14 @@ from groupwise.series.staleness import (
     LagSetting,
     UnknownSettingError,
     kl_notes,
-    lag_of,
-    momentum_of,
     request_for,
+    stability_setting,
 )
 from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce
-    from groupwise.edge.mode import ImportanceRatio, RateLimit, Stability
+    from groupwise.edge.mode import RateLimit, Stability
     from groupwise.edge.swings import EarlyWarning, LastingSwing
     from groupwise.forecasting.results import FitResult
 
@@ -103,8 +102,12 @@ class StabilityEvidence(Plain):
             return f"The mode that the reward shows is stable as far as the log shows: {numbers}."
         return (
             f"Open: {numbers}. The margin may be below 1, so the data do not say whether this mode "
-            "is stable."
+            f"is stable.{self.mode.decision}"
         )
+
+    def assuming(self, assumption: str) -> StabilityEvidence:
+        """Return the same with a first note on what is assumed."""
+        return replace(self, notes=(assumption, *self.notes)) if assumption else self
 
     @property
     def all_notes(self) -> tuple[str, ...]:
@@ -194,41 +197,37 @@ NO_LAG_LEFT = (
     "training."
 )
 PERHAPS_NO_LAG = (
-    "What the ratio leaves of the lag is not known, so intervals cover both ends: the whole lag, "
-    "and none."
+    "How much of the lag counts is not known, so intervals cover both ends: all of it, and none."
 )
-
-
-def with_ratio(mode: Stability, ratio: ImportanceRatio = "clipped") -> tuple[str, ...]:
-    """Say what the importance ratio makes of an instability, which is judged without it."""
-    low, high = mode.bounds
-    if mode.stable or high <= mode.threshold:
-        return ()
-    if mode.force >= high:
-        return ("No importance ratio would hold it.",)
-    unless = "" if mode.force < low else ", unless a KL term is in the reward"
-    if unless and ratio != "exact":
-        clipped = "A clipped importance ratio may hold it: unclipped it would be stable up to"
-        return (f"{clipped} {number(high)}.",)
-    end = number(high if unless else low)
-    return (f"With the exact importance ratio it is stable up to {end}{unless}.",)
 
 
 def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
     """Say what the run's own settings and its fitted reward tell, or why they do not."""
-    from groupwise.edge.swings import lasting_swing
-
-    if fitted.fit is None or not fitted.rewarding:
-        return StabilityEvidence()
-    if fitted.fit.status in NO_APPROACH and not lasting_swing(fitted.fit.value_T).lasts:
+    if fitted.fit is None or not fitted.rewarding or no_approach(fitted.fit):
         return StabilityEvidence()
     try:
-        momentum, adam = momentum_of(record)
-        return measured_stability(record, fitted, momentum, lag_of(record), adam=adam)
+        setting = stability_setting(record)
+        evidence = measured_stability(
+            record, fitted, setting.momentum, setting.lag, adam=setting.adam
+        )
+        return evidence.assuming(setting.assumption)
     except UnknownSettingError as error:
-        return StabilityEvidence(unavailable=str(error), unknown_settings=(error.name,))
+        return StabilityEvidence(unavailable=str(error), unknown_settings=error.names)
     except GroupwiseError as error:
         return StabilityEvidence(unavailable=sentence(str(error)))
+
+
+def no_approach(fit: FitResult) -> str:
+    """Return why a reward that neither nears a plateau nor swings tells no force, or ""."""
+    from groupwise.edge.swings import lasting_swing
+
+    if fit.status not in NO_APPROACH or lasting_swing(fit.value_T).lasts:
+        return ""
+    return (
+        "expected a reward that approaches a plateau, got one that does not "
+        f"({readable(fit.message).rstrip('.')}): no force can be read off it; give a later "
+        "--until, or another --metric"
+    )
 
 
 def measured_stability(
@@ -254,13 +253,9 @@ def measured_stability(
             f"{period} rows"
         )
     if fit.status in NO_APPROACH:
-        if swings:
-            return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
-        raise InsufficientDataError(
-            "expected a reward that approaches a plateau, got one that does not "
-            f"({readable(fit.message).rstrip('.')}): no force can be read off it; give a later "
-            "--until, or another --metric"
-        )
+        if problem := no_approach(fit):
+            raise InsufficientDataError(problem)
+        return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
     rate = record.config.value("learning_rate")
     rate = rate if rate is not None and rate > 0 else None
     rate_of_sgd = None if adam else rate

@@ -38,13 +38,6 @@ _CLOCKS = (
     "timestamp",
     "global_step",
 )
-# Beside those of a report: what is cheap to show while the run goes on.
-_FURTHER = (
-    ("eval/reward", "Evaluation", "reward"),
-    ("dead_group_share", "Zero-variance groups", "share of groups"),
-    ("reward_std_within_group", "Spread within groups", "standard deviation"),
-    ("reward_std_batch", "Spread over the batch", "standard deviation"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,9 +55,7 @@ class Track(Plain):
 
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
-    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a
-    look beside them, a few other keys.
-    """
+    """Return the lines of a run: its metric, reward functions, what is known beside them."""
     wanted: dict[str, tuple[str, str, str]] = {}
     for column, key, title, unit in _worth_a_look(record, metric):
         wanted.setdefault(column, (key, title, unit))
@@ -87,9 +78,7 @@ def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
 
 
 def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield column, key ("" where it is not shown), title and unit of the metric, of reward
-    functions and of what is known beside them.
-    """
+    """Yield column, key ("" where not shown), title and unit of what is worth a look."""
     seen: pl.Series | None = None
     with suppress(MissingMetricError):
         column = record.column(judged_column(record) if metric == "reward" else metric)
@@ -116,10 +105,10 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
             clean(function.quantity.removeprefix("reward/"), longest=60),
             "reward",
         )
-    for quantity, title, unit in (*_FURTHER, *((b.quantity, b.title, b.unit) for b in BEHAVIOURS)):
-        meaning = meaning_of(record, quantity)
+    for behaviour in BEHAVIOURS:
+        meaning = meaning_of(record, behaviour.quantity)
         if meaning is not None:
-            yield meaning.column, quantity, title, unit
+            yield meaning.column, behaviour.quantity, behaviour.title, behaviour.unit
 
 
 def _nothing_to_see(record: RunRecord, column: str) -> bool:
@@ -170,24 +159,24 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
     """Judge a run; forecast its metric where it can be told how it stands and nothing is wrong."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        found = judge(record, ended=ended)
+        judgement = judge(record, ended=ended)
         # Nobody may be left to write: what would be none of a run that is over is none.
-        none = no_forecast(found) or (not ended and no_forecast(judge(record, ended=True)))
-        forecast = "" if none else _forecast(record, found, metric, level)
-    signs = [sign for sign in (found.first_sign, *found.then) if sign is not None]
+        none = no_forecast(judgement) or (not ended and no_forecast(judge(record, ended=True)))
+        forecast = "" if none else _forecast(record, judgement, metric, level)
+    signs = [sign for sign in (judgement.first_sign, *judgement.then) if sign is not None]
     # What was held out goes by its own name in the words.
     moved = tuple(
         name
         for sign in signs
         for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60))
     )
-    return Judged(found, moved, found.last_step, len(record.steps), forecast)
+    return Judged(judgement, moved, judgement.last_step, len(record.steps), forecast)
 
 
-def _forecast(record: RunRecord, found: Judgement, metric: str, level: float) -> str:
+def _forecast(record: RunRecord, judgement: Judgement, metric: str, level: float) -> str:
     """Say where the metric is forecast to be, as the report of a run does."""
     try:
         bare = unfitted(record, metric)
-        return ahead(bare, found, foretold(bare, Ahead(level=level)))
+        return ahead(bare, judgement, foretold(bare, Ahead(level=level)))
     except GroupwiseError:
         return ""

@@ -162,12 +162,12 @@ def judge(run: Given, value_T: ArrayLike | None = None, *, ended: bool | None = 
         >>> print(judge([0.5] * 30 + [0.0] * 30).state)
         failed
     """
-    found = run_of(run, value_T)
+    record = run_of(run, value_T)
     if ended is None:
-        return found.judgement
+        return record.judgement
     from groupwise.diagnostics.judge import judge as judge_record
 
-    return judge_record(found, ended=ended)
+    return judge_record(record, ended=ended)
 
 
 def report(
@@ -204,11 +204,11 @@ def report(
     return write_page([(run, run.opened) for run in opened], path, metric=metric, force=force)
 
 
-def _refuse(known: Any) -> None:
+def _refuse(options: Any) -> None:
     """Refuse beside a run what only arrays need to be told."""
-    if known:
+    if options:
         raise InvalidArgumentError(
-            f"expected {', '.join(known)} with arrays alone, got a run, which has its own: leave "
+            f"expected {', '.join(options)} with arrays alone, got a run, which has its own: leave "
             "it out"
         )
 

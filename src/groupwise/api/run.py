@@ -1,5 +1,4 @@
-"""`open_run`: a run as an object that says how it stands, fits, forecasts, draws and reports
-itself.
+"""`open_run`: a run as an object that says how it stands, fits, forecasts and reports itself.
 
 Every answer is made elsewhere, by what the commands call too; here it is asked for.
 """
@@ -21,7 +20,7 @@ from groupwise.errors import (
     InsufficientDataError,
     InvalidArgumentError,
 )
-from groupwise.files import PYTHON, free_target, write_whole
+from groupwise.files import free_target, write_whole
 from groupwise.readers import open_run as read_run
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
@@ -36,8 +35,9 @@ _MOST_ROWS = 200  # of a forecast
 
 @dataclass(frozen=True, repr=False)
 class Run(RunRecord):
-    """A run: its record, and what can be asked of it. In a notebook it shows its judgement and its
-    curve.
+    """A run: its record, and what can be asked of it.
+
+    In a notebook it shows its judgement and its curve.
 
     Args:
         opened: what it was read from, or None; components are looked for beside it.
@@ -55,9 +55,7 @@ class Run(RunRecord):
 
     @cached_property
     def judgement(self) -> Judgement:
-        """How the run stands, judged once; a record whose writer lives is judged as a run that
-        goes on.
-        """
+        """How the run stands, judged once; where its writer lives, as a run that goes on."""
         from groupwise.diagnostics.judge import judge
 
         return judge(self)
@@ -250,9 +248,7 @@ def open_run(
 
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
-    """Return what a user calls a run: a record, a path, the values of a metric, or its steps and
-    values.
-    """
+    """Return what a user calls a run: a record, a path, values of a metric, steps and values."""
     from groupwise.analysis.run_groups import record_of_numbers
 
     if isinstance(given, Run) and value_T is None:
@@ -273,7 +269,9 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
 
 def _run(record: RunRecord, opened: Path | None = None) -> Run:
     """Return a record as a run."""
-    return Run(**{one.name: getattr(record, one.name) for one in fields(RunRecord)}, opened=opened)
+    return Run(
+        **{entry.name: getattr(record, entry.name) for entry in fields(RunRecord)}, opened=opened
+    )
 
 
 def write_page(
@@ -287,10 +285,10 @@ def write_page(
         raise InvalidArgumentError("expected a run, got none: give one or a list of them")
     target = Path(path)
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
-    free_target(target, logs, force=force, way=PYTHON)
+    free_target(target, logs, force=force)
     room = page_room(len(runs))
     summaries = [
         summarise(record, metric=metric, room=room, opened=opened) for record, opened in runs
     ]
-    write_whole(target, render(summaries), force=force, way=PYTHON)
+    write_whole(target, render(summaries), force=force)
     return target

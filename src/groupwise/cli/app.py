@@ -39,7 +39,7 @@ PROGRAM = Program(
             "model."
         ),
         "plan": (
-            "Best group size and number of prompts for a budget, and what the size in use costs; "
+            "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."
         ),
         "stability": (

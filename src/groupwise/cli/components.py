@@ -1,6 +1,4 @@
-"""The command `groupwise components`: the variance components of scores in a file, or of a run
-under a model.
-"""
+"""The command `groupwise components`: variance components of scores."""
 
 from __future__ import annotations
 
@@ -149,8 +147,8 @@ def components(
             f"expected --model CHECKPOINT with {source}, got none: rewards alone hold no "
             "components; groupwise plan says what they tell"
         )
-    known = {name: value for name, value in given.items() if value}
-    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **known)
+    options = {name: value for name, value in given.items() if value}
+    how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **options)
     target = path_beside(source) if output is None else output
     _check_target(target, [source], force=force)
     record = opening.open(source)
@@ -212,7 +210,7 @@ def _of_file(
     if is_components(source):
         needless = {"--zero-mean/--any-mean": mean, "--output": output}
         _refuse(source, "which holds components already", needless)
-        _show(load_components(source, level=level), None, as_json=as_json, told=True)
+        _show(load_components(source, level=level), None, as_json=as_json, with_provenance=True)
         return
     if output is not None:
         _check_target(output, [source], force=force)
@@ -228,16 +226,18 @@ def _check_target(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
     check_free(target, force=force)
 
 
-def _keep(found: SavedComponents, target: Path | None, *, force: bool, as_json: bool) -> None:
+def _keep(saved: SavedComponents, target: Path | None, *, force: bool, as_json: bool) -> None:
     """Save components where there is a target, and print them."""
     from groupwise.analysis.component_file import save_components
 
     if target is not None:
-        save_components(found.components, target, provenance=found.provenance, force=force)
-    _show(found, target, as_json=as_json, told=target is not None)
+        save_components(saved.components, target, provenance=saved.provenance, force=force)
+    _show(saved, target, as_json=as_json, with_provenance=target is not None)
 
 
-def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: bool) -> None:
+def _show(
+    saved: SavedComponents, target: Path | None, *, as_json: bool, with_provenance: bool
+) -> None:
     """Print components, and in words what they were measured on where that is to be told."""
     from groupwise.analysis.plan import provenance_notes
     from groupwise.pages.text import print_components
@@ -245,25 +245,25 @@ def _show(found: SavedComponents, target: Path | None, *, as_json: bool, told: b
     if as_json:
         cli.print_json(
             {
-                **found.components.as_dict(),
-                "provenance": dict(found.provenance),
+                **saved.components.as_dict(),
+                "provenance": dict(saved.provenance),
                 "file": None if target is None else str(target),
             }
         )
         return
-    notes = list(provenance_notes(found.provenance)) if told else []
+    notes = list(provenance_notes(saved.provenance)) if with_provenance else []
     if target is not None:
         notes.append(f"Saved in {target}; `groupwise plan` says what to do with it")
-    print_components(found.components, notes, cli.out_console())
+    print_components(saved.components, notes, cli.out_console())
 
 
 def _steps(text: str | None) -> tuple[int, int] | None:
     """Return the first and the last step of A:B."""
     if text is None:
         return None
-    found = re.fullmatch(r"\s*(\d{1,15})\s*:\s*(\d{1,15})\s*", text)
-    if found is None or int(found[1]) > int(found[2]):
+    match = re.fullmatch(r"\s*(\d{1,15})\s*:\s*(\d{1,15})\s*", text)
+    if match is None or int(match[1]) > int(match[2]):
         raise InvalidArgumentError(
             f"--steps expects the first and the last step as 100:200; got {text!r}"
         )
-    return int(found[1]), int(found[2])
+    return int(match[1]), int(match[2])

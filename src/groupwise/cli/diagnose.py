@@ -27,11 +27,11 @@ def diagnose(
         from groupwise.analysis.fitted import cut
 
         record = cut(record, until)
-    found = judge(record)
+    judgement = judge(record)
     remarks = record.remarks() if why else ()
     if as_json:
-        cli.print_json(found.as_dict() | ({"remarks": remarks} if why else {}))
+        cli.print_json(judgement.as_dict() | ({"remarks": remarks} if why else {}))
     else:
         heights = reward_heights(record)
-        print_judgement(found, heights, cli.out_console(), why=why, remarks=remarks)
-    return cli.exit_code([found.state], fail_on=fail_on)
+        print_judgement(judgement, heights, cli.out_console(), why=why, remarks=remarks)
+    return cli.exit_code([judgement.state], fail_on=fail_on)

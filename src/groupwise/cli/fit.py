@@ -1,6 +1,4 @@
-"""The commands `groupwise fit`, one metric and all laws, and `groupwise forecast`, where one
-metric goes.
-"""
+"""The commands `groupwise fit`, all laws of one metric, and `groupwise forecast`."""
 
 from __future__ import annotations
 

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
-
-if TYPE_CHECKING:
-    from groupwise.analysis.fleet import FleetRow
 
 _HEAD = 4096  # bytes in which a page says what it is
 
@@ -23,15 +18,7 @@ def fleet(
     *,
     output: Annotated[
         Path | None,
-        cli.option(
-            "FILE",
-            (
-                "The list as .parquet, .csv or .jsonl; a run that has not changed since is not "
-                "judged again."
-            ),
-            "--output",
-            "-o",
-        ),
+        cli.option("FILE", "The list as a table, .csv.", "--output", "-o"),
     ] = None,
     page: Annotated[
         Path | None, cli.option("FILE", "Also a page with the curve of every run, and filters.")
@@ -45,19 +32,20 @@ def fleet(
     fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
-    force: Annotated[
-        bool, cli.flag("--force", "Judge every run again, and overwrite a page of another kind.")
-    ] = False,
+    force: Annotated[bool, cli.flag("--force", "Overwrite a page of another kind.")] = False,
 ) -> int:
-    """Judge every run below some folders, worst first: exit code 2 where none can be read, else
-    as of diagnose, of the worst.
+    """Judge every run below some folders, worst first.
+
+    Exit code 2 where none can be read, else as of diagnose, of the worst.
     """
-    from groupwise.analysis.fleet import judge_fleet
+    from groupwise.analysis.fleet import check_table, judge_fleet, write_table
     from groupwise.pages.fleet import MARK, fleet_page, print_fleet
     from groupwise.pages.html import made_by
 
     inputs = [path for path in (*paths, opening.config) if path is not None and path.is_file()]
-    known, save = _table(output, inputs, force=force)
+    if output is not None:
+        free_target(output, inputs, force=True, endings=(".csv",))
+        check_table(output)
     if page is not None:
         ours = (
             page.is_file() and MARK.encode() in page.read_bytes()[:_HEAD]
@@ -66,23 +54,18 @@ def fleet(
     written = [path for path in (output, page) if path is not None]
     workers_of = cli.engine_of(engine, workers)
     with cli.progress(quiet=as_json) as show:
-        found = judge_fleet(
-            paths,
-            opening.asked,
-            workers_of,
-            known=known,
-            seconds=limit,
-            without=written,
-            save=save,
-            told=show,
+        judged = judge_fleet(
+            paths, opening.asked, workers_of, seconds=limit, without=written, progress=show
         )
+    if output is not None:
+        write_table(output, judged.runs)
     if page is not None:
         made = made_by(cli.typed_arguments([*paths, *inputs, *written]))
-        write_whole(page, fleet_page(found, provenance=made), force=True)
+        write_whole(page, fleet_page(judged, provenance=made), force=True)
     if as_json:
-        cli.print_json(found)
+        cli.print_json(judged)
     else:
-        print_fleet(found, cli.out_console())
+        print_fleet(judged, cli.out_console())
         cli.print_lines(
             *(
                 f"The {what}: {path}"
@@ -90,19 +73,4 @@ def fleet(
                 if path is not None
             )
         )
-    return cli.exit_code(found.states, fail_on=fail_on)
-
-
-def _table(
-    output: Path | None, inputs: Sequence[Path], *, force: bool
-) -> tuple[Sequence[FleetRow], Callable[[Sequence[FleetRow]], None]]:
-    """Return what a list holds already, and what keeps one; another file is refused, since it is
-    never written over.
-    """
-    from groupwise.analysis.fleet import ENDINGS, read_table, write_table
-
-    if output is None:
-        return (), lambda _rows: None
-    free_target(output, inputs, force=output.is_file(), endings=ENDINGS)
-    before = read_table(output) if output.is_file() else ()
-    return () if force else before, partial(write_table, output)
+    return cli.exit_code(judged.states, fail_on=fail_on)

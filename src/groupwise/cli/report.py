@@ -40,8 +40,9 @@ def report(
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:
-    """Write one page on one or several runs, and how each stands here: exit codes as of
-    diagnose, the worst of several.
+    """Write one page on one or several runs, and how each stands here.
+
+    Exit codes as of diagnose, the worst of several.
     """
     from groupwise.analysis.charts import reward_heights
     from groupwise.analysis.component_file import path_beside
@@ -65,14 +66,14 @@ def report(
             record = opening.open(path)
             inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
-            asked: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "metric": metric,
                 "until": until,
                 "at": steps,
                 "forecast_level": level,
                 "room": room,
             }
-            summaries.append(summarise(record, **asked, opened=path))
+            summaries.append(summarise(record, **options, opened=path))
             heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:
@@ -83,7 +84,7 @@ def report(
     if as_json:
         cli.print_json({"provenance": made, "runs": [summary.as_dict() for summary in summaries]})
     else:
-        for found, cells in zip(judged, heights, strict=True):
-            print_judgement(found, cells, cli.out_console())
+        for judgement, cells in zip(judged, heights, strict=True):
+            print_judgement(judgement, cells, cli.out_console())
         cli.print_lines(f"The page: {target}")
-    return cli.exit_code([found.state for found in judged], fail_on=fail_on)
+    return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)

@@ -1,6 +1,4 @@
-"""What the commands share: the options of several of them, runs opened, files written whole,
-progress shown.
-"""
+"""What the commands share: options, runs opened, files written whole, progress shown."""
 
 from __future__ import annotations
 
@@ -247,9 +245,7 @@ class Opening:
 
 
 def opened(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose `opening`, where it takes one, is made of three options: --set,
-    --config and --column.
-    """
+    """Return a command whose `opening` is made of --set, --config and --column."""
     signature = inspect.signature(command)
     if "opening" not in signature.parameters:
         return command
@@ -274,9 +270,9 @@ def opened(command: Callable[..., Any]) -> Callable[..., Any]:
         ]
         made += [] if options else [parameter.replace(annotation=hints[name])]
     with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
-    with_options.__annotations__ = {one.name: one.annotation for one in made} | {
-        "return": hints["return"]
-    }
+    with_options.__annotations__ = {
+        parameter_made.name: parameter_made.annotation for parameter_made in made
+    } | {"return": hints["return"]}
     return with_options
 
 
@@ -294,13 +290,14 @@ def stands(judged: Judgement) -> dict[str, Any]:
 
 
 def exit_code(states: Iterable[State], *, fail_on: str) -> int:
-    """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where
-    one cannot be told, else 0.
+    """Return the exit code of judged runs.
+
+    1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0.
     """
-    found = {state.value for state in states}
-    if found & {"failing", "failed", fail_on}:
+    values = {state.value for state in states}
+    if values & {"failing", "failed", fail_on}:
         return FOUND
-    return CANNOT_TELL if "cannot_tell" in found else OK
+    return CANNOT_TELL if "cannot_tell" in values else OK
 
 
 def engine_of(name: str | None, workers: int | None) -> Engine:
@@ -312,7 +309,7 @@ def engine_of(name: str | None, workers: int | None) -> Engine:
 
 def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
     """Split the NAME=VALUE texts of one option."""
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for text in texts:
         key, equals, value = (part.strip() for part in text.partition("="))
         if not (key and equals and value):
@@ -320,26 +317,26 @@ def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
                 f"{name} expects {form}; got {text!r}: write the name, an equals sign and the "
                 "value without spaces"
             )
-        if found.setdefault(key, value) != value:
+        if values.setdefault(key, value) != value:
             raise InvalidArgumentError(
-                f"{name} gives {key} twice, as {found[key]!r} and {value!r}: give it once"
+                f"{name} gives {key} twice, as {values[key]!r} and {value!r}: give it once"
             )
-    return found
+    return values
 
 
 def numbers(name: str, text: str, example: str) -> list[float]:
     """Split the numbers of one option."""
-    found = []
+    values = []
     for part in text.split(","):
         with suppress(ValueError):
-            found.append(float(part))
-            if math.isfinite(found[-1]):
+            values.append(float(part))
+            if math.isfinite(values[-1]):
                 continue
         raise InvalidArgumentError(
             f"{name} expects finite numbers with commas between them, as {example}; got "
             f"{part.strip()[:60]!r} in {text[:60]!r}"
         )
-    return found
+    return values
 
 
 def steps_of(text: str | None) -> list[float] | None:
@@ -356,9 +353,7 @@ def logs_of(record: RunRecord) -> list[Path]:
 
 
 def typed_arguments(paths: Sequence[Path]) -> list[str]:
-    """Return the arguments of this process as a shell would take them, paths without the folders
-    that they lie in.
-    """
+    """Return the arguments as a shell would take them, paths without their folders."""
     from groupwise.wording import shown_argument
 
     typed = {str(path) for path in paths}

@@ -1,6 +1,4 @@
-"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what
-would be safe.
-"""
+"""The command `groupwise stability`: how far a setting, or a run, is from instability."""
 
 from __future__ import annotations
 
@@ -10,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from groupwise.cli import shared as cli
-from groupwise.errors import InvalidArgumentError, MissingMetricError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError, MissingMetricError
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Fitted
@@ -65,8 +63,9 @@ def stability(
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
-    """How far a setting, or a run, is from instability, and what learning rate and interval
-    would be safe.
+    """How far a setting, or a run, is from instability.
+
+    And what learning rate and interval would be safe.
     """
     from groupwise.analysis.fitted import fit_metric
     from groupwise.edge.threshold import lag_by_name
@@ -173,7 +172,7 @@ def _of_numbers(
 ) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.margin import judged
-    from groupwise.analysis.stability import ADAM, NO_INTERVAL, with_ratio
+    from groupwise.analysis.stability import ADAM, NO_INTERVAL
     from groupwise.edge.mode import rate_limits
     from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
     from groupwise.series.staleness import LagSetting, kl_notes, optimizer_of, request_for
@@ -216,7 +215,7 @@ def _of_numbers(
     }
     grids = [stability_grid(mode), limit_grid(limits)]
     grids += [mode_grid(modes, stiffness)] if len(modes) > 1 else []
-    return _Answer(" ".join((mode.status, *with_ratio(mode, lag.importance_ratio))), data, grids)
+    return _Answer(mode.status, data, grids)
 
 
 def _lag(trainer_lag: TrainerLag | None) -> LagSetting | None:
@@ -249,25 +248,29 @@ def _refuse_missing(typed: dict[str, Any], *, adam: bool, lag_known: bool) -> No
 
 def _of_run(record: RunRecord, trainer_lag: TrainerLag | None, fitted: Fitted) -> _Answer:
     """Judge the mode that a run's reward shows."""
-    from groupwise.analysis.stability import measured_stability
+    from groupwise.analysis.stability import measured_stability, no_approach
     from groupwise.pages.tables import evidence_grid, limit_grid
-    from groupwise.series.staleness import lag_of, momentum_of
+    from groupwise.series.staleness import stability_setting
 
-    momentum, adam = momentum_of(record)
-    lag = _lag(trainer_lag) or lag_of(record)
     if not fitted.rewarding:
         raise MissingMetricError(
             f"expected a reward, got {fitted.metric}: the force is read off the approach of a "
             "reward to its plateau"
         )
-    evidence = measured_stability(record, fitted, momentum, lag, adam=adam, warn=True)
+    if fitted.fit is not None and (problem := no_approach(fitted.fit)):
+        raise InsufficientDataError(problem)
+    setting = stability_setting(record, _lag(trainer_lag))
+    lag = setting.lag
+    evidence = measured_stability(
+        record, fitted, setting.momentum, lag, adam=setting.adam, warn=True
+    ).assuming(setting.assumption)
     data = {
         **evidence.as_dict(),
         "run": record.name,
         "metric": fitted.metric,
         "law": None if fitted.fit is None else fitted.fit.law,
-        "optimizer": "adam" if adam else "sgd",
-        "importance_ratio": lag.importance_ratio if lag.ratio_known else None,
+        "optimizer": "adam" if setting.adam else "sgd",
+        "importance_ratio": lag.importance_ratio,
         "kl_term": lag.kl_term,
         "trainer": None if trainer_lag is None else trainer_lag.as_dict(),
         "notes": list(evidence.all_notes),

@@ -1,6 +1,4 @@
-"""The command `groupwise watch`: a page on runs that are still being written, or one look at
-them.
-"""
+"""The command `groupwise watch`: a page on runs that go on, or one look at them."""
 
 from __future__ import annotations
 
@@ -82,12 +80,12 @@ def _look(
     records = [opening.open(path) for path in runs]
     judged = [judge(record, ended=ended) for record in records]
     if as_json:
-        several = {"runs": [{"run": found.run, **found.as_dict()} for found in judged]}
+        several = {"runs": [{"run": judgement.run, **judgement.as_dict()} for judgement in judged]}
         cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)
     else:
-        for record, found in zip(records, judged, strict=True):
-            print_judgement(found, reward_heights(record), cli.out_console())
-    return cli.exit_code([found.state for found in judged], fail_on=fail_on)
+        for record, judgement in zip(records, judged, strict=True):
+            print_judgement(judgement, reward_heights(record), cli.out_console())
+    return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)
 
 
 def _serve(

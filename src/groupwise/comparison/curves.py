@@ -1,5 +1,6 @@
-"""One run's curve, and the quantities that runs are compared by: late mean and time to a held
-level; each with its step noise.
+"""One run's curve and what runs are compared by: late mean, time to a held level.
+
+Each has its step noise.
 """
 
 from __future__ import annotations
@@ -73,21 +74,19 @@ def _smoothed(
 ) -> Float:
     """Return what a run moves around; arrays are told apart by their bytes."""
     step, value = np.frombuffer(steps), np.frombuffer(values)
-    found = fit(
+    fitted = fit(
         step,
         value,
         variance_T=None if variances is None else np.frombuffer(variances),
         window=window,
         smoothing=smoothing,
     )
-    whole = found.status != "non_stationary" and found.curve_T.size == step.size
-    return found.curve_T if whole else running_line(step, value)
+    whole = fitted.status != "non_stationary" and fitted.curve_T.size == step.size
+    return fitted.curve_T if whole else running_line(step, value)
 
 
 def running_line(step_T: Float, value_T: Float) -> Float:
-    """Return straight lines fitted to the neighbouring tenth of the rows on either side, at
-    least four.
-    """
+    """Return straight lines fitted to a tenth of the rows on either side, at least four."""
     half = max(4, step_T.size // 10)
     smooth = np.empty(step_T.size)
     for t in range(step_T.size):
@@ -100,8 +99,9 @@ def running_line(step_T: Float, value_T: Float) -> Float:
 
 
 def local_spread(residual_T: Float) -> Float:
-    """Return the root mean square of residuals over a third of the rows around each, never below
-    a fifth of the whole.
+    """Return the root mean square of residuals over a third of the rows around each.
+
+    Never below a fifth of the whole.
     """
     half = max(8, residual_T.size // 6)
     total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
@@ -124,21 +124,21 @@ def within(interval: Interval, bounds: tuple[float, float]) -> Interval:
     )
 
 
-def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
+def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) -> Measured:
     """Measure the mean over a window of steps.
 
     The autocorrelation of the noise is that of the whole run's residuals, averaged over as
     `curves.noise` does; its size is that of the rows in and around the window.
     """
-    inside = (found.step_T >= first) & (found.step_T <= last)
-    step, value = found.step_T[inside], found.value_T[inside]
+    inside = (run.step_T >= first) & (run.step_T <= last)
+    step, value = run.step_T[inside], run.value_T[inside]
     if step.size < FEWEST_LATE:
         return missing(f"fewer than {FEWEST_LATE} rows lie in the late window", level=level)
     mean = float(value.mean())
-    spread = local_spread(found.residual)
+    spread = local_spread(run.residual)
     if spread.max() <= 1e-12 * max(1.0, abs(mean)):
         return Measured(Interval(mean, mean, mean, level), 0.0)
-    noise = _noise(found.step_T, found.residual / spread, _window_columns(found.step_T, inside))
+    noise = _noise(run.step_T, run.residual / spread, _window_columns(run.step_T, inside))
     scale = float(noise.errors[0]) * math.sqrt(float((spread[inside] ** 2).mean()))
     half = scale * float(noise.widening(level)[0])
     return Measured(
@@ -147,9 +147,7 @@ def late_level(found: Curve, first: float, last: float, *, level: float = 0.95) 
 
 
 def _window_columns(step_T: Float, inside_T: NDArray[np.bool_]) -> Float:
-    """Mean and slope in the window, and outside it polynomials about as free as the smooth
-    curve.
-    """
+    """Mean and slope in the window; outside it polynomials about as free as the curve."""
     centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
     outside = ~inside_T
     columns = [inside_T.astype(float), centred]
@@ -173,8 +171,9 @@ def held_rows(rows: int) -> int:
 
 
 def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
-    r"""Return the step from which values hold a level to the end, by least squares: $\arg\min_t
-    \sum_{s \le t} (y_s - L)$.
+    r"""Return the step from which values hold a level to the end, by least squares.
+
+    That is $\arg\min_t \sum_{s \le t} (y_s - L)$.
 
     Where the isotonic regression of the values crosses the level; halfway between two rows.
     Infinite where the level is not held: fewer than `held_rows` come after the crossing, or the
@@ -193,18 +192,19 @@ def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
 
 
 def time_to(
-    found: Curve,
+    run: Curve,
     reach: float,
     rng: np.random.Generator,
     *,
     last: float = math.inf,
     level: float = 0.95,
 ) -> Measured:
-    """Measure the step from which the metric holds a level; its step noise from curves simulated
-    around the smooth one.
+    """Measure the step from which the metric holds a level.
+
+    Its step noise is that of curves simulated around the smooth one.
     """
-    inside = found.step_T <= last
-    step, value, smooth = found.step_T[inside], found.value_T[inside], found.smooth_T[inside]
+    inside = run.step_T <= last
+    step, value, smooth = run.step_T[inside], run.value_T[inside], run.smooth_T[inside]
     passed = float(passing(step, value[None], reach)[0])
     residual = value - smooth
     if float(np.ptp(residual)) < 1e-12 * max(1.0, float(np.abs(value).max())):

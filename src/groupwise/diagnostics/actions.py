@@ -89,7 +89,9 @@ def _action(entry: str, config: RunConfig, step: int | None) -> Action:
     kind = Kind(name)
     row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
     goes_back = kind is Kind.RESTART and step is not None
-    factor, value, words = None, step if goes_back else None, size[1:] or str(step)
+    factor: float | None = None
+    value: float | None = step if goes_back else None
+    words = size[1:] or str(step)
     if size.startswith("="):
         value = float(words)
     elif size:

@@ -21,7 +21,6 @@ from groupwise.diagnostics.judgement import (
     Sign,
     Status,
     by_sign,
-    exactly,
     no_sign,
     not_logged,
 )
@@ -65,7 +64,12 @@ LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 DROPPED, UNBALANCED = 0.2, 3.0
 _FIRST, _NEAR = 10, 20
 # Signatures of a mismatch however small the gap is.
-_FROM_THE_START = (Fact.SAMPLING_TRUNCATED, Fact.RATIO_SUMMED, Fact.CORRELATION_LOW)
+_FROM_THE_START = (
+    Fact.SAMPLING_TRUNCATED,
+    Fact.RATIO_SUMMED,
+    Fact.RATIO_CAPPED,
+    Fact.CORRELATION_LOW,
+)
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 
 
@@ -274,7 +278,12 @@ def discards(evidence: Evidence) -> Finding:
         return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
-    if size is None or prompts is None:
+    generated, share = evidence.quantity("generated_samples_total"), None
+    if generated is not None and np.array_equal(generated.step_T, dropped.step_T):
+        share = each / np.maximum(np.diff(generated.value_T, prepend=0.0), 1.0)
+    elif size is not None and prompts is not None:
+        share = each / (each + size * float(prompts))
+    if share is None:
         said = (
             f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old; of how many is not "
             "known."
@@ -285,7 +294,6 @@ def discards(evidence: Evidence) -> Finding:
             said,
             log="the group size and prompts a step (--set)",
         )
-    share = each / (each + size * float(prompts))
     row = beyond(dropped, share > DROPPED)
     if row is None:
         return no_sign(
@@ -314,42 +322,20 @@ def discards(evidence: Evidence) -> Finding:
 def router(evidence: Evidence) -> Finding:
     """Look for experts whose load drifts apart."""
     known = evidence.quantity("router_loss")
-    found = (
-        [known]
-        if known is not None
-        else [one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS]
-    )
+    named = (one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS)
+    found = [known] if known is not None else [*named]
     if not found:
         return not_logged(ROUTER, "No load of experts is in the log.")
     for signal in found:
         early = float(np.median(np.abs(signal.value_T[:_FIRST])))
-        row = (
-            since_the_first(signal, np.abs(signal.value_T) > UNBALANCED * early)
-            if early > 0
-            else None
-        )
+        limit = UNBALANCED * early
+        row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None
         if row is not None:
-            step, late, name = (
-                int(signal.step_T[row]),
-                float(np.median(signal.value_T[row:])),
-                clean(signal.column, longest=40),
-            )
-            words = f"{name} {early:.2g} → {late:.2g}"
-            message, sign = (
-                f"The experts' load drifts since step {step:,}: {words}.",
-                Sign(ROUTER, step, early, late, words),
-            )
-            ratio = exactly(late / early)
-            return Finding(
-                ROUTER,
-                Status.WARNING,
-                message,
-                step,
-                ratio,
-                UNBALANCED,
-                signs=(sign,),
-                facts=(Fact.ROUTER_DRIFTS,),
-            )
+            step, late = int(signal.step_T[row]), float(np.median(signal.value_T[row:]))
+            words = f"{clean(signal.column, longest=40)} {early:.2g} → {late:.2g}"
+            message = f"The experts' load drifts since step {step:,}: {words}."
+            sign = Sign(ROUTER, step, early, late, words)
+            return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
     return no_sign(ROUTER, "No sign of experts whose load drifts.")
 
 

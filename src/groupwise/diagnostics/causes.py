@@ -259,7 +259,8 @@ class Case:
                 return False
             near = max(row.lag, len(reward) // 16)
             return abs(reward.at(min(own)) - reward.at(self.onset)) <= near
-        own = [sign.step for answer in found for sign in answer.signs]
+        # What stood from the first row on explains no fall long after.
+        own = [sign.step for answer in found for sign in answer.signs if sign.before is not None]
         own += [
             sign.step
             for name, sign in self.signs.items()

@@ -192,7 +192,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     (height, now), after, step = found.change.ends, found.after, found.change.first
     message = f"reward {arrow(height, now)}, falling since step {step:,}"
     advice, fact = (
-        "evaluate the best checkpoint and the last one on held-out prompts",
+        "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell",
         Fact.DECLINE,
     )
     level, status = reward_level(evidence)[0], Status.WARNING

@@ -138,28 +138,14 @@ def _by_share(cut: Signal) -> Finding:
         )
         return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, facts=_LIKELY)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
-    sign = Sign(
-        "truncated_share",
-        step,
-        before,
-        late.value,
-        f"{now:.0f} % truncated (was {100 * before:.0f} %)",
-        step,
-    )
+    words = f"{now:.0f} % truncated (was {100 * before:.0f} %)"
     message = (
         f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % "
         "before"
     )
-    return Finding(
-        TRUNCATION,
-        Status.WARNING,
-        message,
-        step,
-        late,
-        HALF,
-        signs=(sign,),
-        facts=(*_LIKELY, Fact.CUT_OFF_IN_MID_RUN),
-    )
+    sign = Sign("truncated_share", step, before, late.value, words)
+    facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
+    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, *facts)
 
 
 def _by_rows(length: Signal) -> Finding | None:

@@ -13,13 +13,14 @@ import polars as pl
 
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.falls import fall_of
+from groupwise.diagnostics.falls import level_changes
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
     Signal,
     counted,
+    gained_since,
     share_of,
     since_when,
     stands_since,
@@ -75,22 +76,16 @@ def check(evidence: Evidence) -> Finding:
         message = f"{said}, with the reward at its top"
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
         return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
-    flat = _is_flat(evidence, step)
+    flat = evidence.reward is not None and not gained_since(evidence, step)
     status = _gravity(
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
     stands = "and the reward stands" if flat else "while the reward still moves"
-    stands = "and the reward has fallen" if _has_fallen(evidence) else stands
+    stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     signs = (Sign("entropy", step, first, now, words, step),)
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
-
-
-def _has_fallen(evidence: Evidence) -> bool:
-    """Whether the reward fell for good, and so stands where nobody wants it."""
-    fall = fall_of(evidence)
-    return fall is not None and fall.lasts
 
 
 def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:
@@ -183,16 +178,6 @@ def _may_have_arrived(evidence: Evidence, step: float) -> bool:
         return False
     few = max(3, len(reward) // 8)
     return reward.score(slice(0, few), slice(len(reward) - few, None)) > 3.0
-
-
-def _is_flat(evidence: Evidence, step: float) -> bool:
-    """Whether the reward gained nothing since a step that is more than noise."""
-    reward = evidence.reward
-    if reward is None:
-        return False
-    row = min(reward.at(step), len(reward) - 4)
-    few = max(2, (len(reward) - row) // 3)
-    return reward.score(slice(row, row + few), slice(len(reward) - few, None)) < 3.0
 
 
 def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> bool:

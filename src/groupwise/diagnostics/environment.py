@@ -64,12 +64,12 @@ def environments(evidence: Evidence) -> Finding:
     each = environments_of(evidence)
     if each is None:
         return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
-    worst, rose = each.worst[0], f"{each.rose} of {counted(each.count, 'environment')} rise"
-    if not each.fell or worst.step is None:
-        return no_sign(ENVIRONMENTS, f"None loses what it had earned, {rose}.")
+    worst = each.worst[0]
+    if worst.step is None:
+        return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose} of {each.count - 1:,} others rise"
+    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
     if 2 * each.fell > each.count or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
@@ -136,32 +136,33 @@ def _mirrored(each: Environments) -> bool:
 
 def infrastructure(evidence: Evidence) -> Finding:
     """Look for episodes that fail by their environment, and are graded as answers."""
-    shares = _shares(evidence, "failure_share", _FAILURES)
+    shares = shares_of(evidence, "failure_share", _FAILURES)
     if not shares:
         return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
     about = "Episodes fail by their environment"
     fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
-    found = [_failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
+    found = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
     return next((answer for answer in found if answer.facts), found[0])
 
 
 def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
-    shares = _shares(evidence, "tool_failure_share", _TOOLS)
+    shares = shares_of(evidence, "tool_failure_share", _TOOLS)
     if not shares:
         return not_logged(TOOLS, "No share of failing tool calls is in the log.")
-    return _failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
+    return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
 
 
-def _shares(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
+def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
     """The shares of one kind of failure, by its quantity or by their names."""
     share = evidence.quantity(quantity)
-    named = (one for one in evidence.matching(pattern) if not one.column.startswith("reward"))
+    functions = {signal.column for _, signal in evidence.named("reward/")}
+    named = (one for one in evidence.matching(pattern) if one.column not in functions)
     signals = [share] if share is not None else named
     return [one for one in signals if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
 
 
-def _failing(
+def failing(
     check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
 ) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""
@@ -183,7 +184,9 @@ def _failing(
 
 def tool_use(evidence: Evidence) -> Finding:
     """Look for a policy that has stopped to call its tools."""
-    calls = evidence.quantity("tool_calls")
+    calls, turns = evidence.quantity("tool_calls"), evidence.quantity("turns")
+    if calls is None and turns is not None:  # a rollout of the fewest turns calls none
+        calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged(TOOL_USE, "How often tools are called is not in the log.")
     early = calls.level(slice(None, _FIRST))
@@ -196,6 +199,9 @@ def tool_use(evidence: Evidence) -> Finding:
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])
     words = f"tool calls {arrow(early, late)} a rollout"
     message = f"The policy stops calling tools since step {step:,}: {words}."
+    reward = evidence.reward
+    if reward is not None and reward.score(*ends_of(reward)) > CLEARLY:
+        return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
     return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
 

@@ -53,24 +53,19 @@ class Fact(Enum):
     TIES_BROKEN = "drop: ties broken"
     # reward_hacking: the held-out reward beside the training reward
     LOOPHOLE = "held out: gain not shared, beyond doubt"
-    HELD_OUT_FOLLOWS = "held out: follows"
-    HELD_OUT_FALLS = "held out: falls"
-    HELD_OUT_FLAT = "held out: flat"
     HELD_OUT_STANDS_AFTER_GAIN = "held out: stands after a gain"
     HELD_OUT_FALLS_AS_TRAINING_RISES = "held out: falls as training rises"
     HELD_OUT_FALLS_ALONE = "held out: falls alone"
     OVERFITTING = "held out: overfitting"
     COLUMNS_PART = "components: part"
+    GROUPS_OF_ONE = "groups: of one"
     # reward_functions
     FORMAT_ALONE_EARNS = "reward: format alone"
     FUNCTIONS_OPPOSED = "reward: against each other"
     # numbers, gradient and learning rate
     NOT_FINITE = "numbers: not finite"
     GRADIENT_EXPLODED = "gradient: exploded"
-    GRADIENT_DRIFTS = "gradient: drift"
-    GRADIENT_SPIKES = "gradient: spikes"
     GRADIENT_LOST = "gradient: lost"
-    GRADIENT_ZERO = "gradient: zero"
     RATE_ZERO = "rate: likely"
     CRASHED = "crash: the log ends in an error"
     # sampler and trainer
@@ -82,6 +77,7 @@ class Fact(Enum):
     # by which signature they differ
     SAMPLING_TRUNCATED = "sampler: truncated"
     RATIO_SUMMED = "sampler: ratio summed"
+    RATIO_CAPPED = "sampler: ratio at its cap"
     CORRELATION_LOW = "sampler: correlation of probabilities"
     GAP_FOLLOWS_KL = "sampler: gap follows the KL"
     GAP_FOLLOWS_AGE = "sampler: gap follows the age"
@@ -118,8 +114,6 @@ class Fact(Enum):
     ENTROPY_GONE = "entropy: gone"
     ENTROPY_LOW = "entropy: low"
     # groups whose rewards are all equal
-    GROUPS_AS_EXPECTED = "zero variance: as expected"
-    GROUPS_EXPLAINED = "zero variance: explained by the reward"
     GROUPS_ALIKE = "zero variance: above expectation"
     GROUPS_ALL_WRONG = "zero variance: all wrong"
     GROUPS_ALIKE_AT_ONCE = "groups: at once"

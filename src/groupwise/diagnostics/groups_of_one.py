@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import numpy as np
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 NAME = "groups_of_one"
-ADVICE = "sample 4 rollouts or more of each prompt: alone, whatever earns is reinforced"
 # What trainers call a loss or an estimator that wants no groups.
 _WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
@@ -26,7 +26,7 @@ def check(evidence: Evidence) -> Finding:
     undefined = _undefined(evidence)
     if undefined:
         why = f"{undefined} is not a number in any row: a deviation of one rollout divides it"
-        return Finding(NAME, Status.WARNING, f"groups of one: {why}", advice=ADVICE)
+        return Finding(NAME, Status.WARNING, f"groups of one: {why}", facts=(Fact.GROUPS_OF_ONE,))
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
@@ -36,22 +36,26 @@ def check(evidence: Evidence) -> Finding:
     )
     if same is not None:
         why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
-    elif size == 1 and not logged and not _rewards_differ(evidence):
-        why = "the settings say group size 1"
+    elif size == 1 and not logged and not evidence.rewards_differ:
+        why = f"the group size is 1 ({evidence.record.config.group_size.source})"
+    elif _all_zero(evidence, advantages[1:]):
+        why = "advantages are 0 in all rows, or all rewards of each group are equal"
     else:
         return no_sign(NAME, "No sign of it.")
-    return Finding(NAME, Status.WARNING, f"groups of one: no baseline, {why}", advice=ADVICE)
+    return Finding(
+        NAME, Status.WARNING, f"groups of one: no baseline, {why}", facts=(Fact.GROUPS_OF_ONE,)
+    )
 
 
 def _undefined(evidence: Evidence) -> str:
-    """The column of advantages that holds no finite value although rewards do; "" where none."""
+    """The column of advantages that holds no number although rewards do; "" where none."""
     steps, reward = evidence.record.steps, evidence.reward
     columns = [
         meaning.column
         for meaning in evidence.record.meanings
         if meaning.quantity.startswith("advantage") and meaning.column in steps.columns
     ]
-    undefined = (name for name in columns if not steps[name].is_finite().any())
+    undefined = (name for name in columns if not steps[name].count())
     return "" if reward is None else next(undefined, "")
 
 
@@ -78,9 +82,11 @@ def equal_in_print(one: Signal, other: Signal) -> bool:
     return alike and bool(np.allclose(one.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
 
 
-def _rewards_differ(evidence: Evidence) -> bool:
-    """Whether rewards differ within groups: then others are in them, whatever the settings seem
-    to say.
+def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
+    """Whether the largest and smallest advantages are 0 although rewards differ from row to row,
+    and nothing says that those of each group are equal.
     """
-    spread = evidence.quantity("reward_std_within_group")
-    return spread is not None and bool((spread.value_T > 0).any())
+    reward, logged = evidence.reward, [one for one in advantages if one is not None]
+    if reward is None or not reward.span or evidence.groups.zero_variance.known:
+        return False
+    return bool(logged) and all(one.is_zero.all() for one in logged)

@@ -112,7 +112,7 @@ def check(evidence: Evidence) -> Finding:
     )
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
-    return no_sign(NAME, f"{moved} ({pair.name}).", Fact.HELD_OUT_FOLLOWS)
+    return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
 def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding | None:
@@ -512,10 +512,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
-    falls = coupling is None or coupling.high < 0
-    fact = Fact.HELD_OUT_FALLS if falls else Fact.HELD_OUT_FLAT
-    facts = () if status is Status.INFO else (fact,)
-    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs, facts=facts)
+    return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)
 
 
 def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
@@ -648,13 +645,15 @@ def _apart(
         if nothing
         else fell
     )
-    shown = zip((names[0], f"reward/{names[1]}"), names, changes, strict=True)
+    shown = zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     signs = tuple(
-        _sign(signal, clean(name, longest=40), step, change) for signal, name, change in shown
+        _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
+        for signal, change in shown
     )
-    why = (
-        "nothing is earned of what is wanted" if nothing else "one is earned at the other's expense"
-    )
+    why = "one is earned at the other's expense"
+    if nothing:
+        wanted = WANTED.search(names[1])
+        why = "nothing is earned of what is wanted" if wanted else "that one earns nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     facts = (Fact.COLUMNS_PART,) if status is Status.WARNING else ()
     return Finding(
@@ -685,36 +684,12 @@ def _one_earns_all(
     for name, function in counted.items():
         change, never_less = function.change(early, late), function.low >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
-            share = Interval(change.value / gain, change.low / gain, change.high / gain)
             task = WANTED.search(name) and not any(map(of_task, earning))
-            return _beside_nothing(
-                evidence, {one: counted[one] for one in (best, name)}, share, task=bool(task)
-            )
+            status = Status.WARNING if task else Status.INFO
+            changes = tuple(column_change(evidence, each, counted[each]) for each in (best, name))
+            names = f"reward/{best}", name
+            return _apart(counted[best], function, names, changes, status, nothing=True)
     return None
-
-
-def _beside_nothing(
-    evidence: Evidence, functions: Mapping[str, Signal], share: Interval, *, task: bool
-) -> Finding:
-    """Report a function that earns beside one that earns nothing."""
-    best, nothing = functions
-    since = parting_of(
-        Pair(
-            functions[nothing].step_T,
-            functions[best].value_T,
-            functions[nothing].value_T,
-            1.0,
-            1.0,
-            nothing,
-        )
-    ).step
-    signs = [
-        _sign(f"reward/{name}", clean(name, longest=40), since, column_change(evidence, name, one))
-        for name, one in functions.items()
-    ]
-    status, facts = (Status.WARNING, (Fact.COLUMNS_PART,)) if task else (Status.INFO, ())
-    message = f"{signs[0].words} while {signs[1].words}, which counts too"
-    return Finding(NAME, status, message, since, share, NOTHING, signs=tuple(signs), facts=facts)
 
 
 NAME = "reward_hacking"
@@ -818,11 +793,6 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
         for pair in found
         if pair is not None
     ]
-
-
-def pair_of(evidence: Evidence) -> Pair | None:
-    """Return training and held-out reward side by side, or None where there is no held-out one."""
-    return next(iter(pairs_of(evidence)), None)
 
 
 def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:

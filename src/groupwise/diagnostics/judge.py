@@ -5,7 +5,7 @@ Every command, page and callback shows it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -93,6 +93,8 @@ _EXPLAINED = {
     zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
     hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
 }
+# What a headline says in any case.
+_ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED}
 # Checks of one quantity, which are no bare "no sign of it" where its move is told.
 _QUANTITIES = {beyond.DIVERGENCE: "kl", beyond.MISMATCH: "sampler_mismatch"}
 _RANK = {
@@ -157,7 +159,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=_headline(answers, story),
+        headline=_headline(answers.values(), story, evidence.record.in_part),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -194,23 +196,14 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _headline(answers: Mapping[str, Finding], story: Story) -> str:
-    """What is told, and what is said in any case: the environment that fell, and the error in
-    which the log ends.
+def _headline(answers: Iterable[Finding], story: Story, in_part: str) -> str:
+    """What is told, and what is said in any case: the environment that fell, the error in which
+    the log ends, and how much of the log was read.
     """
-    always = {
-        environment.ENVIRONMENTS: Fact.ENVIRONMENT_FELL,
-        numerics.CRASH: Fact.CRASHED,
-    }
-    more = [
-        answers[check].message for check, fact in always.items() if fact in answers[check].facts
-    ]
-    said = dict.fromkeys((story.headline, *more))
-    return (
-        "; ".join(one.rstrip(".") for one in said)
-        if said.keys() > {story.headline}
-        else story.headline
-    )
+    more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
+    more = [message for message in (*more, in_part) if message not in ("", story.headline)]
+    said = (one.rstrip(".") for one in (story.headline, *more))
+    return "; ".join(said) if more else story.headline
 
 
 def _levels(story: Story, progress: Progress) -> tuple[float | None, float | None, int | None]:

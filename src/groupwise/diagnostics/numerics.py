@@ -302,7 +302,7 @@ def gradient(evidence: Evidence) -> Finding:
         DRIFT,
         advice=advice,
         signs=signs,
-        facts=(Fact.GRADIENT_EXPLODED if huge else Fact.GRADIENT_DRIFTS,),
+        facts=(Fact.GRADIENT_EXPLODED,) if huge else (),
     )
 
 
@@ -334,20 +334,10 @@ def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -
         f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before.",
         exactly(top / usual),
     )
-    if leaps.size < _STOPPED and float(norm_T[_FIRST:].max()) <= HUGE:
-        return Finding(GRADIENT, Status.INFO, message, step, ratio, SPIKE)
-    advice, signs = "clip the gradient norm", (_grew(step, usual, top),)
-    return Finding(
-        GRADIENT,
-        Status.WARNING,
-        message,
-        step,
-        ratio,
-        SPIKE,
-        advice=advice,
-        signs=signs,
-        facts=(Fact.GRADIENT_SPIKES,),
-    )
+    many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
+    signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
+    status = Status.WARNING if many else Status.INFO
+    return Finding(GRADIENT, status, message, step, ratio, SPIKE, advice=advice, signs=signs)
 
 
 def _medians(value_T: Float) -> Float:
@@ -427,7 +417,6 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
             advice=advice,
             log=LOG_DEAD,
             signs=(sign,),
-            facts=(Fact.GRADIENT_ZERO,),
         )
     differ = (
         f"rewards differ (spread {np.median(spread):.2g})"
@@ -506,14 +495,5 @@ def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
     )
     if nothing <= 0.5:
         return no_sign(UPDATES, "No sign of updates of exactly nothing.")
-    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy:"
-    if norm is None:
-        return Finding(
-            UPDATES,
-            Status.INFO,
-            f"{message} log the gradient norm to see the updates.",
-            log=LOG_NORM,
-        )
-    return Finding(
-        UPDATES, Status.INFO, f"{message} the gradient norm is {np.median(norm.value_T):.2g}."
-    )
+    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy."
+    return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")

@@ -167,14 +167,9 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     return by_sign(NAME, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 
 
-def _mean(signal: Signal, rows: slice) -> float:
-    """The mean of some rows."""
-    return signal.level(rows)
-
-
 def _late(signal: Signal) -> float:
     """What a function earns in the last fifth of its rows, ten rows at least."""
-    return _mean(signal, slice(-max(_FEW, len(signal) // 5), None))
+    return signal.level(slice(-max(_FEW, len(signal) // 5), None))
 
 
 def _top(signal: Signal) -> float:

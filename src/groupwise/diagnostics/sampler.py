@@ -13,13 +13,15 @@ import math
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, mean_ranks
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 # A mean ratio below .97 is more than rounding. It counts as e^-gap where its logarithm is within
 # 35 % of the gap.
-KEPT, FAR_BELOW, ALIKE, SUMMED = 0.97, 0.9, 0.35, 5.0
+KEPT, FAR_BELOW, ALIKE, SUMMED, TINY = 0.97, 0.9, 0.35, 5.0, 1e-6
+# The share of rows whose largest ratio is one number from which that is a cap.
+CAPPED = 0.8
 # A gap that stands, grows, or goes with another column, by rank.
 STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8
 # Probabilities of one token by both engines: below it more than rounding parts them.
@@ -41,13 +43,17 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     early, late = _ends(np.abs(gap.value_T))
     if ratio is not None and len(ratio) >= 2 * _FIRST and early > 0:
         first, last = _ends(ratio.value_T)
-        kept = 0 < first < KEPT and abs(last - first) <= STEADY * (1 - first)
-        shrinkage = -math.log(first) if kept else 0.0
-        words = f"mean ratio {first:.3g}, gap {early:.2g} nats"
-        if kept and first < FAR_BELOW and shrinkage > SUMMED * early:
-            return Fact.RATIO_SUMMED, f"{words} (e^-gap is {math.exp(-early):.3g})"
-        if kept and abs(shrinkage / early - 1) <= ALIKE:
-            return Fact.SAMPLING_TRUNCATED, f"{words} (e^-gap is {math.exp(-early):.3g})"
+        words = f"mean ratio {first:.3g}, gap {early:.2g} nats (e^-gap is {math.exp(-early):.3g})"
+        logs = [math.log(max(end, TINY)) for end in (first, last)]
+        far = max(-math.log(FAR_BELOW), SUMMED * early)
+        if min(logs) > far or max(logs) < -far:
+            return Fact.RATIO_SUMMED, words
+        kept, most = max(first, last) < KEPT, evidence.quantity("sampler_ratio_max")
+        if kept and most is not None and float((most.value_T == most.high).mean()) > CAPPED:
+            return Fact.RATIO_CAPPED, f"no ratio above {most.high:g}, and their mean {last:.3g}"
+        steady = abs(last - first) <= STEADY * (1 - first)
+        if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
+            return Fact.SAMPLING_TRUNCATED, words
     grows = late > GREW * early > 0
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
     for quantity, fact, words in _COMPANIONS:
@@ -78,11 +84,9 @@ def _ends(value_T: Float) -> tuple[float, float]:
 
 def _rank_correlation(one: Signal, other: Signal) -> float:
     """Spearman's correlation over the steps that both have; 0 with few of them."""
-    from scipy.stats import rankdata
-
     _, left, right = np.intersect1d(one.step_T, other.step_T, return_indices=True)
     if len(left) < 2 * FEWEST_ROWS:
         return 0.0
-    ranks = [rankdata(column) for column in (np.abs(one.value_T[left]), other.value_T[right])]
-    spreads = [float(rank.std()) for rank in ranks]
-    return float(np.corrcoef(*ranks)[0, 1]) if min(spreads) > 0 else 0.0
+    rank_2T = np.stack([mean_ranks(np.abs(one.value_T[left])), mean_ranks(other.value_T[right])])
+    correlation = np.corrcoef(rank_2T) if rank_2T.std(axis=1).min() > 0 else np.eye(2)
+    return float(np.atleast_2d(correlation)[0, 1])

@@ -489,6 +489,14 @@ class Evidence:
         return group_evidence(self.record)
 
     @cached_property
+    def rewards_differ(self) -> bool:
+        """Whether rewards are known to differ within most groups."""
+        spread, equal = self.groups.spread, self.groups.zero_variance
+        return (spread.known and float(np.nanmedian(spread.value_T)) > 0) or (
+            equal.known and float(np.nanmedian(equal.value_T)) < 0.5
+        )
+
+    @cached_property
     def group_size(self) -> int | None:
         """Rollouts of a group, from the settings or the rollouts."""
         stated = self.record.config.value("group_size")

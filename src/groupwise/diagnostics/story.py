@@ -160,7 +160,7 @@ def _stands(evidence: Evidence) -> str:
             f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, "
             "before you raise the lr"
         )
-    spread, equal = evidence.groups.spread, evidence.groups.zero_variance
+    equal = evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
         if alike >= _MOST:
@@ -168,14 +168,12 @@ def _stands(evidence: Evidence) -> str:
                 f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are "
                 "sometimes right"
             )
-    differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
-    differ = differ or (equal.known and float(np.nanmedian(equal.value_T)) < 0.5)
     return (
         (
             "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on copies, "
             "20 updates each"
         )
-        if differ
+        if evidence.rewards_differ
         else STANDS
     )
 

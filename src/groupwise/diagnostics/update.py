@@ -29,15 +29,14 @@ def check(evidence: Evidence) -> Finding:
     ends = [evidence.quantity(f"advantage_{end}") for end in ("min", "max")]
     advantages = [signal for signal in ends if signal is not None and len(signal) >= FEWEST_ROWS]
     norm = evidence.quantity("gradient_norm")
-    norm = None if norm is None or len(norm) < FEWEST_ROWS else norm
-    if norm is None and not advantages:
+    norms = [] if norm is None or len(norm) < FEWEST_ROWS else [norm]
+    if not norms and not advantages:
         return not_logged(NAME, "Neither advantages nor the gradient's norm are in the log.")
-    for signal in advantages:
-        if (finding := _of_advantage(evidence, signal)) is not None:
-            return finding
-    if norm is not None and (finding := _of_norm(evidence, norm)) is not None:
-        return finding
-    return no_sign(NAME, "No sign of an update that cannot be right.")
+    found = [_of_advantage(evidence, one) for one in advantages]
+    found += [_of_norm(evidence, one) for one in norms]
+    return next(filter(None, found), None) or no_sign(
+        NAME, "No sign of an update that cannot be right."
+    )
 
 
 def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
@@ -65,17 +64,14 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
     another finding.
     """
     first, whole = float(np.median(norm.value_T[:_FIRST])), float(np.median(norm.value_T))
-    step = int(norm.step_T[0])
-    words = f"gradient norm {whole:.3g}"
-    if min(first, whole) > LARGE_NORM:
-        message = f"{words} from the first row on; healthy runs have .01 to 13."
-        sign = Sign("gradient_norm", step, None, whole, words)
-        return by_sign(NAME, Status.WARNING, message, sign, LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL)
-    spread = evidence.groups.spread
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
-    differ = spread.known and float(np.nanmedian(spread.value_T)) > 0
-    if 0 < max(first, whole) < SMALL_NORM and stands and differ:
-        message = f"{words} from the first row on and rewards differ; healthy runs have .01 to 13."
-        sign = Sign("gradient_norm", step, None, whole, words)
-        return by_sign(NAME, Status.WARNING, message, sign, SMALL_NORM, Fact.GRADIENT_BELOW_USUAL)
-    return None
+    if min(first, whole) > LARGE_NORM:
+        limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
+    elif 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:
+        limit, fact, more = SMALL_NORM, Fact.GRADIENT_BELOW_USUAL, " and rewards differ"
+    else:
+        return None
+    words = f"gradient norm {whole:.3g}"
+    message = f"{words} from the first row on{more}; healthy runs have .01 to 13."
+    sign = Sign("gradient_norm", int(norm.step_T[0]), None, whole, words)
+    return by_sign(NAME, Status.WARNING, message, sign, limit, fact)

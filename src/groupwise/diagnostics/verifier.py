@@ -8,10 +8,13 @@ grades no answer itself.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Float, moving_mean
+from groupwise.diagnostics.environment import HALF, MORE_FAILED, failing, shares_of
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import (
     Constant,
@@ -34,18 +37,15 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.signals import (
-    CRITICAL,
     FEWEST_ROWS,
     LOG_RELATIVE,
     LOG_REWARD,
     MORE_ROWS,
-    WARNING,
     Evidence,
     Signal,
     counted,
     reward_floor,
     signal_of,
-    since_when,
 )
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.diagnostics.swings import reward_level
@@ -201,27 +201,13 @@ def _frozen(signal: Signal, found: Constant) -> bool:
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
     """Report a logged rate of exceptions, timeouts or failed parses that rose."""
-    for signal in evidence.matching(_FAILURES):
-        n, meaning = len(signal), evidence.record.meaning(signal.column)
-        if n < FEWEST_ROWS or signal.low < 0 or signal.high > 1:
-            continue
-        if meaning is not None and meaning.quantity.startswith("reward"):
-            continue  # a reward for corrected errors is none
-        few = max(4, n // 5)
-        base = median(signal.value_T[:few])
-        high = signal.value_T > base + 0.5 * max(signal.high - base, 0.1)
-        onset = since_when(high, rate=WARNING, still=False)
-        if onset is None:
-            continue
-        step, value, name = (
-            int(signal.step_T[onset]),
-            signal.mean(slice(onset, n)),
-            clean(signal.column, longest=60),
-        )
-        message = f"{name} {arrow(base, value.value)} at step {step:,}"
-        status = Status.CRITICAL if value.low > 0.5 else Status.WARNING
-        return Finding(NAME, status, message, step, value, base, facts=(Fact.FAILURES_LOGGED,))
-    return None
+    fact, more = Fact.FAILURES_LOGGED, (0.0, MORE_FAILED)
+    shares = shares_of(evidence, "grading_failure_share", _FAILURES)
+    found = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
+    worst = next((answer for answer in found if answer.facts), None)
+    if worst is not None and worst.value is not None and worst.value.value > HALF:
+        return replace(worst, status=Status.CRITICAL)
+    return worst
 
 
 def _outages(evidence: Evidence) -> Finding | None:
@@ -314,7 +300,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     assert reward is not None
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
-    clear = step_down(level) or _declined(evidence, level)
+    clear = _declined(evidence, level)
     found = clear or _fallen(evidence, level)
     if found is None:
         return None
@@ -386,42 +372,6 @@ def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     return (
         (row, change) if -change.value >= 0.5 * (found.change.before - found.change.after) else None
     )
-
-
-def step_down(signal: Signal) -> tuple[int, Interval] | None:
-    """Find the row at which a metric dropped at once and stayed down."""
-    n, value = len(signal), signal.value_T
-    few = max(5, n // 20)
-    if n < 4 * few or signal.deviation <= 0:
-        return None
-    total = np.concatenate([[0.0], np.cumsum(value)])
-    rows = np.arange(few, n - few + 1)
-    before, after = (total[rows] - total[rows - few]) / few, (total[rows + few] - total[rows]) / few
-    from scipy.special import ndtri
-
-    error = signal.deviation * np.sqrt(2 / few)
-    row = int(rows[int((after - before).argmin())])
-    change = signal.change(slice(row - few, row), slice(row, row + few))
-    limit = -float(ndtri(CRITICAL / n))
-    if change.value > -limit * error:
-        return None
-    # At once: the rows before still stand at the old level (a row that averages a window may mix
-    # both), and it stayed down.
-    old, new = float(value[row - few : row].mean()), float(value[row : row + few].mean())
-    middle, high = (old + new) / 2, new + 0.7 * (old - new)
-    sharp = (
-        bool(value[row - 1] > high)
-        and bool(value[row - 2] > middle)
-        and bool((value[row + 1 : row + 3] < middle).all())
-    )
-    stayed = float((value[row:] < middle).mean()) > 0.9
-    # And it had not been falling: the rows just before stand near the height reached.
-    levels = (total[few : row + 1] - total[: row + 1 - few]) / few
-    flat_before = (
-        float(value[row - few : row].mean())
-        >= float(np.quantile(levels, 0.9)) + 0.35 * change.value
-    )
-    return (row, change) if sharp and stayed and flat_before else None
 
 
 def who_fails(evidence: Evidence, step: int) -> Fact | None:

@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Finding:
             or _fewer(evidence, equal, taught, room)
             or _small_group(evidence)
         )
-        return other or _calm(evidence, room, float(equal.value_T.mean()))
+        return other or _calm(evidence, float(equal.value_T.mean()))
     return _starved(evidence, equal, room, onset)
 
 
@@ -143,7 +143,6 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
             where,
             value,
             expected,
-            facts=(Fact.GROUPS_EXPLAINED,),
         )
     facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
@@ -326,10 +325,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
         f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward "
         f"{mean})"
     )
-    advice = "grade some completions by hand; take easier prompts, or a larger group"
-    return Finding(
-        NAME, Status.CRITICAL, message, None, value, 1 - STARVED, advice=advice, facts=facts
-    )
+    return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
@@ -356,8 +352,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     )
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
-    fact = Fact.GROUPS_ALIKE if status is Status.WARNING else Fact.GROUPS_AS_EXPECTED
-    return Finding(NAME, status, message, step, value, old, facts=(fact,))
+    facts = (Fact.GROUPS_ALIKE,) if status is Status.WARNING else ()
+    return Finding(NAME, status, message, step, value, old, facts=facts)
 
 
 def _small_group(evidence: Evidence) -> Finding | None:
@@ -382,9 +378,8 @@ def _small_group(evidence: Evidence) -> Finding | None:
     words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
-    facts = (small, Fact.GROUPS_AS_EXPECTED)
     status = Status.WARNING if grave and evidence.ended else Status.INFO
-    return Finding(NAME, status, words, None, now, HALVED, facts=facts)
+    return Finding(NAME, status, words, None, now, HALVED, facts=(small,))
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -412,11 +407,11 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         value,
         _MOSTLY,
         log="the group size (--set group_size=G)",
-        facts=(Fact.SMALL_GROUP_POSSIBLE, Fact.GROUPS_AS_EXPECTED),
+        facts=(Fact.SMALL_GROUP_POSSIBLE,),
     )
 
 
-def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
+def _calm(evidence: Evidence, mean: float) -> Finding:
     """Say what the groups are like where nothing is wrong with them."""
     expected = evidence.groups.expected
     excess = ""
@@ -426,12 +421,8 @@ def _calm(evidence: Evidence, room: Float, mean: float) -> Finding:
             f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected "
             f"({expected.source})"
         )
-    roomy = float(room.mean()) > 2 * STARVED
-    return no_sign(
-        NAME,
-        f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}.",
-        Fact.GROUPS_AS_EXPECTED if roomy else Fact.GROUPS_EXPLAINED,
-    )
+    said = f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}."
+    return no_sign(NAME, said)
 
 
 # A value this near to the end of the range that was seen is that end.

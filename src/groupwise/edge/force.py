@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.edge.spectrum import force_of_eigenvalue, meeting
-from groupwise.edge.threshold import Complex, Float, Lag, first_place, lag_by_name, lowest_edge
+from groupwise.edge.threshold import Complex, Float, Lag, first_place, lag_by_name, threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval
@@ -92,7 +92,7 @@ class ForceOfMotion:
         self.kind = lag_by_name(lag) if isinstance(lag, str) else lag
         self.momentum, self.interval = momentum, interval
         self.period = self.kind.period(interval)
-        self.limit = float(lowest_edge(self.kind, momentum, interval))
+        self.limit = float(threshold(self.kind, momentum, interval))
         self.turn = meeting(self.kind, momentum, interval)
         self.onset = self._force(self.turn)
 

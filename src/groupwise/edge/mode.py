@@ -15,36 +15,22 @@ from typing import Literal, get_args
 import numpy as np
 
 from groupwise.edge.spectrum import LONGEST_FIXED_LAG, oscillation_onset, spectrum
-from groupwise.edge.threshold import (
-    Complex,
-    Lag,
-    check_setting,
-    lowest_edge,
-    partly_stale,
-    scan_of_edge,
-)
+from groupwise.edge.threshold import Complex, Lag, check_setting, lag_by_name, threshold
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
 
-ImportanceRatio = Literal["none", "exact", "clipped"]
+ImportanceRatio = Literal["none", "exact", "clipped", "unknown"]
 KLTerm = Literal["none", "reward", "loss", "unknown"]
-Regime = Literal["overdamped", "underdamped", "unstable"]
+Regime = Literal["overdamped", "underdamped", "unstable", "open"]
 IntervalStatus = Literal[
     "exact", "at least", "any", "none"
 ]  # of a longest interval: found, the longest looked at, proved, none at all
+OpenSetting = Literal["lag", "importance_ratio", "kl_in"]
 
 AT_EDGE = 1 - 1e-12
 """Share of the edge from which a force counts as at it."""
 LONGEST_INTERVAL = 1_000_000
 """Longest interval that is looked at, in updates."""
-LONGEST_PARTLY_STALE = 16_384
-"""The same where a part of the force is current, and each interval takes a search."""
-
-WINDOW = (
-    "The spectral radius at this force is below 1: it lies in a window of stability above the "
-    "threshold. It counts as unstable, since whatever lowers the force by enough makes the mode "
-    "grow."
-)
 EXACT_RATIO = (
     "With the exact importance ratio no lag is left but in the old deviation and in a KL term "
     "inside the reward."
@@ -54,18 +40,17 @@ CLIPPED_RATIO = (
     "upper bound. Larger ones are held by the clip but need not settle, and no linear threshold "
     "speaks of them."
 )
+UNKNOWN_RATIO = "What the loss does about the lag is unknown."
 AT_LEAST = (
     "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not "
     "looked at."
 )
-SCANNED_EDGE = (
-    "The threshold was searched for at {}: an unstable stretch between two of them may lie below "
-    "it."
-)
-SCANNED_INTERVALS = (
-    "The longest refresh interval was searched for among {:,} intervals, each from 1 to 64 and "
-    "then a sample to {:,}: an unstable one between two of them may be shorter."
-)
+DECIDING: dict[OpenSetting, str] = {
+    "lag": "the lag, of which the settings give only the largest",
+    "importance_ratio": "the importance ratio (a clip fraction near 0 means the larger threshold)",
+    "kl_in": "kl_in, where the KL term is (in the reward it means the smaller threshold)",
+}
+"""What a setting decides that leaves more than one threshold possible."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +61,7 @@ class Stability(Plain):
         *("regime", "stable", "spectral_radius", "threshold", "rule_threshold", "margin"),
         *("max_learning_rate", "max_refresh_interval", "max_refresh_status", "time_constants"),
         *("period", "oscillation_onset", "force", "lag", "refresh_interval", "momentum"),
-        *("stale_share", "bounds", "tightness", "status", "notes"),
+        *("bounds", "tightness", "deciding=open_settings", "status", "notes"),
     )
 
     force: float  # learning rate x stiffness, a
@@ -84,11 +69,10 @@ class Stability(Plain):
     refresh_interval: int  # R, updates
     momentum: float  # mu
     regime: Regime
-    # of the matrix of one period; below 1 where it is stable, and in a window above the threshold
-    spectral_radius: float
-    threshold: float  # of a, for this lag without importance ratio
+    spectral_radius: float  # of the matrix of one period
+    threshold: float  # of a, for this lag
     rule_threshold: float  # (1 - mu)/R, the published rule
-    margin: float  # threshold over a
+    margin: float  # the lowest threshold that is possible over a
     max_learning_rate: float | None  # at the threshold; None where the present one is not known
     # the longest interval up to which all are stable; infinite where none is too long
     max_refresh_interval: float
@@ -96,17 +80,19 @@ class Stability(Plain):
     oscillation_onset: float  # a from which this mode oscillates; infinite where it grows before
     time_constants: tuple[float, ...]  # of the slow modes of the matrix, in updates
     period: float  # of its oscillation in updates, infinite where it has none
-    # thresholds that the importance ratio leaves possible, lowest first
+    # thresholds that lag, importance ratio and KL term leave possible, lowest first
     bounds: tuple[float, float]
-    stale_share: float  # share of the restoring force that is as old as the rollouts
+    # the settings that decide between them, where the force lies between them
+    open_settings: tuple[OpenSetting, ...] = ()
     notes: tuple[str, ...] = ()  # sentences
 
     @property
-    def stable(self) -> bool:
-        """Whether the force is below the first threshold, so that the mode returns to its fixed
-        point without an importance ratio.
+    def stable(self) -> bool | None:
+        """Whether the mode returns to its fixed point; None where the settings leave both sides of
+        the edge possible.
         """
-        return self.force < AT_EDGE * self.threshold
+        sides = {self.force < AT_EDGE * bound for bound in self.bounds}
+        return sides.pop() if len(sides) == 1 else None
 
     @property
     def tightness(self) -> float:
@@ -114,20 +100,29 @@ class Stability(Plain):
         return self.bounds[1] / self.bounds[0]
 
     @property
+    def decision(self) -> str:
+        """What decides on which side of the edge the mode is, or "" where nothing is left open."""
+        names = [DECIDING[name] for name in self.open_settings]
+        return f" What decides: {'; '.join(names)}." if names else ""
+
+    @property
     def status(self) -> str:
         """What to know, in one sentence."""
+        low, high = self.bounds
         if self.stable:
             margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
-            return (
-                f"Stable: {self.force:.3g} of {self.threshold:.3g}, a margin of {margin}; "
-                f"{self.regime}."
-            )
+            return f"Stable: {self.force:.3g} of {low:.3g}, a margin of {margin}; {self.regime}."
         largest = (
             ""
             if self.max_learning_rate is None
             else f"; the largest learning rate is {self.max_learning_rate:.3g}"
         )
-        return f"Unstable: {self.force:.3g} exceeds {self.threshold:.3g}{largest}."
+        if self.stable is None:
+            return (
+                f"Cannot tell: a force of {self.force:.3g} lies between {low:.3g} and {high:.3g}, "
+                f"the thresholds that the settings leave possible.{self.decision}"
+            )
+        return f"Unstable: {self.force:.3g} exceeds {high:.3g}{largest}."
 
 
 def stability(
@@ -138,8 +133,8 @@ def stability(
     lag: str | Lag = "refresh",
     learning_rate: float | None = None,
     importance_ratio: ImportanceRatio = "none",
-    stale_share: float = 1.0,
     kl_term: KLTerm = "unknown",
+    lag_is_bound: bool = False,
 ) -> Stability:
     r"""Return where one mode stands against the edge of stability: $\eta K < a_c(\mu, R)$.
 
@@ -149,9 +144,9 @@ def stability(
         refresh_interval: R, updates from one generation of rollouts to the next, or a fixed lag.
         lag: none, fixed, refresh or async.
         learning_rate: $\eta$, to have the largest stable one in its unit.
-        importance_ratio: what corrects old rollouts: none, exact or clipped.
-        stale_share: share of the force that is as old as the rollouts.
+        importance_ratio: what corrects old rollouts: none, exact, clipped or unknown.
         kl_term: where the KL term stands: none, reward, loss or unknown.
+        lag_is_bound: whether rollouts may be younger than the lag.
 
     Returns:
         A `Stability`: the thresholds, the margin, and the longest interval that is stable.
@@ -167,24 +162,30 @@ def stability(
     Source: derived here (lab/docs/theory/dynamics.md); the published rule is arXiv 2606.30789's.
     """
     _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)
-    kind = partly_stale(lag, stale_share)
+    kind = lag_by_name(lag) if isinstance(lag, str) else lag
     if kind.name == "fixed" and refresh_interval > LONGEST_FIXED_LAG:
         raise InvalidArgumentError(
             f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got {refresh_interval}: "
             "use threshold"
         )
+    notes = [] if kind.name == "none" else _notes_on_ratio(importance_ratio, kl_term)
+    if importance_ratio == "exact" and kl_term in {"none", "loss"}:
+        kind = lag_by_name("none")  # no lag is left
     interval = 1 if kind.name == "none" else refresh_interval
-    limit = float(lowest_edge(kind, momentum, interval))
+    limit = float(threshold(kind, momentum, interval))
     constants, period, radius = _motion(kind, force, momentum, interval, limit)
     longest, longest_status = longest_interval(kind, force, momentum)
-    margin = limit / float(force)  # beyond the range of numbers it is infinite
+    bounds, open_settings = _bounds(
+        limit, 2 * (1 + momentum), importance_ratio, kl_term, lag_is_bound=lag_is_bound
+    )
+    margin = bounds[0] / float(force)  # beyond the range of numbers it is infinite
     regime: Regime = "underdamped" if math.isfinite(period) else "overdamped"
     mode = Stability(
         force=force,
         lag=kind.name,
         refresh_interval=interval,
         momentum=momentum,
-        regime="unstable" if force >= AT_EDGE * limit else regime,
+        regime=regime,
         spectral_radius=radius,
         threshold=limit,
         rule_threshold=(1 - momentum) / interval,
@@ -192,14 +193,18 @@ def stability(
         max_learning_rate=None if learning_rate is None else learning_rate * margin,
         max_refresh_interval=longest,
         max_refresh_status=longest_status,
-        oscillation_onset=oscillation_onset(kind, momentum, interval, stale_share=kind.stale_share),
+        oscillation_onset=oscillation_onset(kind, momentum, interval),
         time_constants=constants,
         period=period,
-        bounds=_bounds(limit, 2 * (1 + momentum), importance_ratio, kl_term),
-        stale_share=stale_share,
+        bounds=bounds,
     )
-    notes = _notes(mode, importance_ratio, kl_term)
-    return replace(mode, notes=(*notes, *_notes_on_scans(mode, kind)))
+    if not mode.stable:
+        mode = replace(mode, regime="open" if mode.stable is None else "unstable")
+    return replace(
+        mode,
+        open_settings=open_settings if mode.stable is None else (),
+        notes=(*_notes(mode), *notes),
+    )
 
 
 def _motion(
@@ -245,53 +250,37 @@ def _times(
 
 
 def _bounds(
-    limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm
-) -> tuple[float, float]:
-    """Thresholds that the ratio leaves possible: with a KL term in the reward the whole force
-    stays stale at the fixed point.
+    limit: float, free: float, ratio: ImportanceRatio, kl_term: KLTerm, *, lag_is_bound: bool
+) -> tuple[tuple[float, float], tuple[OpenSetting, ...]]:
+    """Thresholds that the settings leave possible, and the settings that leave them open: with a KL
+    term in the reward the whole force stays stale at the fixed point.
     """
-    if ratio == "none" or kl_term == "reward":
-        return limit, limit
-    return (free, free) if ratio == "exact" else (min(limit, free), max(limit, free))
+    partly: dict[OpenSetting, bool] = {
+        "lag": lag_is_bound,
+        "importance_ratio": ratio in {"clipped", "unknown"} and kl_term != "reward",
+        "kl_in": ratio != "none" and kl_term == "unknown",
+    }
+    left_open = tuple(name for name, is_open in partly.items() if is_open)
+    return (limit, free if left_open else limit), left_open
 
 
 def longest_interval(kind: Lag, force: float, momentum: float) -> tuple[float, IntervalStatus]:
-    r"""Return the longest interval up to which all are stable, and what is known of it.
-
-    Thresholds of a wholly stale force fall with the interval. Where a part is current they need
-    not: short intervals are looked at one by one, long ones by a sample. No interval is too long
-    where less than half is stale and $(1-\sigma)a \le (1-\sqrt\mu)^2$: the current part then
-    answers without a swing, so that a stale part that is smaller returns less than it is given,
-    however old it is.
+    """Return the longest interval up to which all are stable, and what is known of it: thresholds
+    fall with the interval.
     """
-    share = kind.stale_share
 
     def unstable(interval: int) -> bool:
-        return AT_EDGE * float(lowest_edge(kind, momentum, interval, most=force)) <= force
+        return AT_EDGE * float(threshold(kind, momentum, interval)) <= force
 
-    if kind.name == "none" or share == 0:
+    if kind.name == "none":
         return (0.0, "none") if unstable(1) else (math.inf, "any")
-    if share <= 0.5 and (1 - share) * force <= (1 - math.sqrt(momentum)) ** 2:
-        return math.inf, "any"
-    before = 0
-    for interval in _tried_intervals(share):
-        if unstable(interval):
-            low, high = before, interval
-            while high - low > 1:
-                middle = (low + high) // 2
-                low, high = (low, middle) if unstable(middle) else (middle, high)
-            return float(low), "exact" if low else "none"
-        before = interval
-    return float(before), "at least"
-
-
-def _tried_intervals(share: float) -> list[int]:
-    """Rising intervals that are looked at before the first change is halved."""
-    if share == 1:
-        return [*(2**power for power in range(20)), LONGEST_INTERVAL]
-    ladder = np.geomspace(64, LONGEST_PARTLY_STALE, 41).astype(np.int64)
-    # Even and odd blocks differ where the current part flips its sign.
-    return sorted({*range(1, 65), *ladder.tolist(), *(ladder - 1).tolist()})
+    if not unstable(LONGEST_INTERVAL):
+        return float(LONGEST_INTERVAL), "at least"
+    low, high = 0, LONGEST_INTERVAL
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if unstable(middle) else (middle, high)
+    return float(low), "exact" if low else "none"
 
 
 def _check_mode(
@@ -315,7 +304,7 @@ def _check_mode(
         )
     if ratio not in get_args(ImportanceRatio):
         raise InvalidArgumentError(
-            f"expected an importance ratio of none, exact or clipped, got {ratio[:60]!r}"
+            f"expected an importance ratio of none, exact, clipped or unknown, got {ratio[:60]!r}"
         )
     if kl_term not in get_args(KLTerm):
         raise InvalidArgumentError(
@@ -323,11 +312,9 @@ def _check_mode(
         )
 
 
-def _notes(mode: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
+def _notes(mode: Stability) -> list[str]:
     """What to know of the numbers."""
     notes, limit, rule = [], mode.threshold, mode.rule_threshold
-    if not mode.stable and mode.spectral_radius < 1:
-        notes.append(WINDOW)
     if rule > limit * (1 + 1e-12):
         notes.append(
             f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here."
@@ -336,30 +323,15 @@ def _notes(mode: Stability, ratio: ImportanceRatio, kl_term: KLTerm) -> list[str
         notes.append(
             f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be."
         )
-    if mode.stale_share != 1:
-        notes.append(
-            f"A share of {mode.stale_share:.3g} of the force is taken as stale, the rest as "
-            "current."
-        )
-    if mode.lag != "none" and ratio != "none":
-        notes += _notes_on_ratio(ratio, kl_term)
-    return notes
-
-
-def _notes_on_scans(mode: Stability, kind: Lag) -> list[str]:
-    """What a search did not look at."""
-    at_least = mode.max_refresh_status == "at least"
-    if kind.constant_force or kind.stale_share in {0, 1}:
-        return [AT_LEAST.format(mode.max_refresh_interval)] if at_least else []
-    notes = [SCANNED_EDGE.format(scan_of_edge(kind, mode.momentum, mode.refresh_interval))]
-    if at_least or mode.max_refresh_status == "exact":
-        tried = _tried_intervals(kind.stale_share)
-        notes.append(SCANNED_INTERVALS.format(len(tried), tried[-1]))
+    if mode.max_refresh_status == "at least":
+        notes.append(AT_LEAST.format(mode.max_refresh_interval))
     return notes
 
 
 def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     """What an importance ratio does about the lag."""
+    if ratio == "none":
+        return []
     if kl_term == "reward":
         stays = (
             "A KL term in the reward is as old as the rollouts: at the fixed point the whole force "
@@ -367,9 +339,7 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
         )
         held = "The clip holds the swings beyond the threshold; it does not move the threshold."
         return [stays, held] if ratio == "clipped" else [stays]
-    if ratio == "exact":
-        return [EXACT_RATIO]
-    return [CLIPPED_RATIO]
+    return [{"exact": EXACT_RATIO, "clipped": CLIPPED_RATIO}.get(ratio, UNKNOWN_RATIO)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,25 +350,32 @@ class RateLimit(Plain):
 
     rule: str  # exact or published
     learning_rate: float  # its limit
-    allows: bool  # whether the present learning rate is below it
+    allows: bool | None  # whether the present learning rate is below it; None: it cannot be told
     binds: bool  # whether it is the smallest limit of all
     note: str  # what to know
 
 
 def rate_limits(mode: Stability, learning_rate: float) -> tuple[RateLimit, ...]:
     """Return what each rule allows at most, the smallest one marked."""
-    limits = [
-        ("exact", learning_rate * mode.margin, "of the linear mode, without importance ratio"),
-        (
+    exact, published = (
+        learning_rate * mode.margin,
+        learning_rate * mode.rule_threshold / mode.force,
+    )
+    return (
+        RateLimit(
+            "exact",
+            exact,
+            mode.stable,
+            exact <= published,
+            "of the linear mode, at the lowest threshold that is possible",
+        ),
+        RateLimit(
             "published",
-            learning_rate * mode.rule_threshold / mode.force,
+            published,
+            learning_rate < published,
+            published <= exact,
             "learning rate × stiffness × interval < 1 − momentum",
         ),
-    ]
-    smallest = min(limit for _, limit, _ in limits)
-    return tuple(
-        RateLimit(rule, limit, learning_rate < limit, limit == smallest, note)
-        for rule, limit, note in limits
     )
 
 

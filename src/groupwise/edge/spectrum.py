@@ -11,14 +11,9 @@ import numpy as np
 
 from groupwise.edge.threshold import (
     Complex,
-    Flags,
-    Float,
     Lag,
     check_setting,
-    first_place,
     lag_by_name,
-    lowest_edge,
-    partly_stale,
     period_matrix,
 )
 
@@ -30,7 +25,7 @@ _SMALL = 64  # longest fixed lag whose matrix is cheaper than Newton's steps
 def spectrum(kind: Lag, force: float, momentum: float, interval: int) -> Complex:
     """Return the eigenvalues of one period; infinity beyond the range of numbers."""
     if kind.name == "fixed" and interval > _SMALL:
-        values = _values_of_long_lag(kind, force, momentum, interval)
+        values = _values_of_long_lag(force, momentum, interval)
         if len(values):
             return values
     matrix = period_matrix(kind, force, momentum, interval)
@@ -39,37 +34,36 @@ def spectrum(kind: Lag, force: float, momentum: float, interval: int) -> Complex
     return np.linalg.eigvals(matrix).astype(np.complex128)
 
 
-def _values_of_long_lag(kind: Lag, force: float, momentum: float, lag: int) -> Complex:
+def _values_of_long_lag(force: float, momentum: float, lag: int) -> Complex:
     r"""The eigenvalues of a long fixed lag in the upper half plane, by Newton's steps on $(\lambda
-    - 1)(1 - \mu/\lambda) + a(1 - \sigma) + a\sigma\lambda^{-d}$.
+    - 1)(1 - \mu/\lambda) + a\lambda^{-d}$.
     """
-    stale, current = force * kind.stale_share, force * (1 - kind.stale_share)
-    if abs(stale) + abs(current) > 1e100:
+    if force > 1e100:
         return np.empty(0, dtype=np.complex128)
 
-    # One start on the unit circle for each turn of the delay; the two roots of the current part
-    # have their own, and so have real ones.
+    # One start on the unit circle for each turn of the delay; the roots without a force have their
+    # own, and so have real ones.
     turn = 2j * np.pi * np.arange(0, lag // 2 + 2)
-    free = np.roots([1.0, -(1 + momentum - current), momentum]).astype(np.complex128)
+    free = np.array([1.0, momentum], dtype=np.complex128)
     line = np.linspace(max(momentum, 0.01), 1 - 1e-9, 50).astype(np.complex128)
     value = np.concatenate([np.exp((turn + 1j) / lag), free[free != 0], line])
     with np.errstate(all="ignore"):
         for _ in range(60):
-            held = (value - 1) * (1 - momentum / value) + current
-            power = stale * np.exp(-lag * np.log(value))
+            held = (value - 1) * (1 - momentum / value)
+            power = force * np.exp(-lag * np.log(value))
             change = (held + power) / (1 - momentum / value**2 - lag * power / value)
             # A step beyond a branch's width would land on another one.
             change *= np.minimum(1, 0.5 / lag / np.maximum(np.abs(change), 1e-300))
             value = value - change
-        held = (value - 1) * (1 - momentum / value) + current
-        error = np.abs(held + stale * np.exp(-lag * np.log(value)))
-        good = error < 1e-9 * (np.abs(held) + np.abs(value - 1) + abs(current))
+        held = (value - 1) * (1 - momentum / value)
+        error = np.abs(held + force * np.exp(-lag * np.log(value)))
+        good = error < 1e-9 * (np.abs(held) + np.abs(value - 1))
     upper = np.sort(np.where(value.imag < 0, np.conj(value), value)[good & np.isfinite(value)])
     return upper[np.append(np.abs(np.diff(upper)) > 1e-9, True)] if len(upper) else upper
 
 
 def force_of_eigenvalue(kind: Lag, eigenvalue: Any, momentum: float, interval: int) -> Any:
-    r"""Return the force at which one period has an eigenvalue, for a constant force or a fixed lag.
+    r"""Return the force at which one period has an eigenvalue.
 
     The characteristic equation is linear in the force, so two determinants solve it. Of a complex
     eigenvalue the result is a force where it is real and positive.
@@ -77,9 +71,7 @@ def force_of_eigenvalue(kind: Lag, eigenvalue: Any, momentum: float, interval: i
     value = np.asarray(eigenvalue)
     with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         if kind.name == "fixed":
-            pull = 1 - kind.stale_share + kind.stale_share * np.power(value, -float(interval))
-            return (1 - value) * (1 - momentum / value) / pull
-        assert kind.constant_force
+            return (1 - value) * (1 - momentum / value) / np.power(value, -float(interval))
         shift = value[..., None, None] * np.eye(3)
         without, each = (
             np.linalg.det(period_matrix(kind, force, momentum, interval) - shift)
@@ -102,51 +94,13 @@ def meeting(kind: Lag, momentum: float, interval: int) -> float:
     return 1 - float(gap[50])
 
 
-def oscillation_onset(
-    lag: str | Lag, momentum: float, refresh_interval: int = 1, *, stale_share: float = 1.0
-) -> float:
-    r"""Return the smallest force from which the slowest mode oscillates; infinite where it grows
-    before.
-
-    It is where the slow real eigenvalue meets the next: on-policy $(1-\sqrt\mu)^2$. Else, where a
-    part of the force of a block is current or a stale part of a fixed lag pulls away, it is the
-    first force at which the leading eigenvalue is no positive number.
+def oscillation_onset(lag: str | Lag, momentum: float, refresh_interval: int = 1) -> float:
+    r"""Return the smallest force from which the slowest mode oscillates: where the slow real
+    eigenvalue meets the next, on-policy $(1-\sqrt\mu)^2$.
     """
     check_setting(momentum, refresh_interval)
-    kind = partly_stale(lag, stale_share)
-    if kind.stale_share == 0 or (kind.name == "refresh" and refresh_interval == 1):
+    kind = lag_by_name(lag) if isinstance(lag, str) else lag
+    if kind.name == "refresh" and refresh_interval == 1:
         kind = lag_by_name("none")
-    if kind.constant_force or (kind.name == "fixed" and kind.stale_share > 0):
-        top = meeting(kind, momentum, refresh_interval)
-        return float(force_of_eigenvalue(kind, top, momentum, refresh_interval))
-    return _first_turn(kind, momentum, refresh_interval)
-
-
-def _first_turn(kind: Lag, momentum: float, interval: int) -> float:
-    """The first force below the threshold at which the leading eigenvalue is no positive number,
-    by a scan on both scales.
-    """
-    count = 40 if kind.name == "fixed" else 400
-    forces = float(lowest_edge(kind, momentum, interval)) * np.union1d(
-        np.geomspace(0.0004 / count, 1, count), np.linspace(0, 1, count // 2 + 1)
-    )
-
-    def turned(force_F: Float) -> Flags:
-        if kind.name == "fixed":
-            spectra = [spectrum(kind, float(force), momentum, interval) for force in force_F]
-        else:
-            spectra = list(np.linalg.eigvals(period_matrix(kind, force_F, momentum, interval)))
-        return np.array([not positive_leads(value) for value in spectra])
-
-    if not (turning := turned(forces[1:])).any():
-        return math.inf
-    first = int(np.argmax(turning))
-    low, high = forces[first : first + 1], forces[first + 1 : first + 2]
-    return float(first_place(lambda force: turned(force[0])[None], low, high)[0])
-
-
-def positive_leads(value_E: Complex) -> bool:
-    """Return whether a positive number is the largest eigenvalue, or as large."""
-    size = np.abs(value_E)
-    positive = (np.abs(value_E.imag) <= 1e-7 * size) & (value_E.real > 0)
-    return bool((positive & (size >= (1 - 1e-12) * size.max())).any())
+    top = meeting(kind, momentum, refresh_interval)
+    return float(force_of_eigenvalue(kind, top, momentum, refresh_interval))

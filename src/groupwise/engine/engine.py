@@ -9,23 +9,21 @@ from __future__ import annotations
 
 import math
 import pickle
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol
 
 from groupwise.engine.worker import Answer, Kind
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 NAMES = ("local", "ray", "slurm")
-_LOOK = 0.1  # seconds between looks at the clock and at a wish to stop
+_LOOK = 0.1  # seconds between looks at the clock
 _FAILED_STARTS = 3  # in a row, without a worker that got ready in between
 
 Function = Callable[[Any], Any]
-T = TypeVar("T")
 
 
 class EngineError(GroupwiseError):
@@ -39,7 +37,6 @@ class Status(Enum):
     FAILED = "failed"  # the function raised
     DIED = "died"  # its worker ended
     LATE = "late"  # it took longer than it may, and its worker was ended
-    CANCELLED = "cancelled"  # the job was stopped before
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,14 +55,6 @@ class Outcome:
     def done(self) -> bool:
         """Whether there is a value."""
         return self.status is Status.DONE
-
-
-@dataclass(frozen=True, slots=True)
-class Reduction(Generic[T]):
-    """Values added up."""
-
-    total: T | None  # over the shards that are done; None where none is
-    outcomes: tuple[Outcome, ...]  # without their values, in the order of the shards
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +96,6 @@ class Engine:
 
     name: str = "local"  # local, ray or slurm
     workers: int | None = 1  # at once; as many as there is room for where None
-    address: str | None = None  # of a Ray cluster; by default the one that runs on this machine
 
     def __post_init__(self) -> None:
         """Refuse what is no engine."""
@@ -117,10 +105,6 @@ class Engine:
             )
         if self.workers is not None and self.workers < 1:
             raise InvalidArgumentError(f"expected at least one worker, got {self.workers}")
-        if self.address is not None and self.name != "ray":
-            raise InvalidArgumentError(
-                f"expected no address with the engine {self.name}: only ray has one"
-            )
 
     def map(
         self,
@@ -130,74 +114,32 @@ class Engine:
         gpus: int = 0,  # of each worker
         cpus: int = 1,  # of each worker; libraries there take as many threads
         limits: Limits = Limits(),  # what a shard may take
-        each: Callable[[Outcome], None]
-        | None = None,  # is told every outcome; what it raises ends the job
-        stop: threading.Event
-        | None = None,  # once set, workers are ended and the remaining shards are cancelled
+        # is told every outcome; what it raises ends the job
+        each: Callable[[Outcome], None] = lambda _: None,
     ) -> list[Outcome]:
         """Apply a function to every shard; the outcomes come in the order of the shards."""
         outcomes: dict[str, Outcome] = {}
 
         def keep(outcome: Outcome) -> None:
-            if each is not None:
-                each(outcome)
+            each(outcome)
             outcomes[outcome.name] = outcome
 
-        self._run(function, shards, keep, gpus=gpus, cpus=cpus, limits=limits, stop=stop)
-        return [outcomes[name] for name in shards]
-
-    def reduce(
-        self,
-        function: Function,
-        shards: Mapping[str, Any],
-        add: Callable[[T, T], T],
-        *,
-        each: Callable[[Outcome], None] | None = None,
-        **options: Any,
-    ) -> Reduction[T]:
-        """Apply a function as `map` does and add the values up in the order of the shards."""
-        total: Sum[T] = Sum(list(shards), add)
-        outcomes: dict[str, Outcome] = {}
-
-        def keep(outcome: Outcome) -> None:
-            if each is not None:
-                each(outcome)
-            total.put(outcome.name, outcome.value)
-            outcomes[outcome.name] = replace(outcome, value=None)
-
-        self._run(function, shards, keep, **options)
-        return Reduction(total.result, tuple(outcomes[name] for name in shards))
-
-    def _run(
-        self,
-        function: Function,
-        shards: Mapping[str, Any],
-        each: Callable[[Outcome], None],
-        *,
-        gpus: int = 0,
-        cpus: int = 1,
-        limits: Limits = Limits(),
-        stop: threading.Event | None = None,
-    ) -> None:
-        """Tell `each` of the outcome of every shard."""
-        if not shards:
-            return
-        crew = self._crew(
-            pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory
-        )
-        try:
-            _Job(crew, crew.most(self.workers), list(shards.items()), limits, each).run(
-                stop or threading.Event()
+        if shards:
+            crew = self._crew(
+                pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory
             )
-        finally:
-            crew.close()
+            try:
+                _Job(crew, crew.most(self.workers), list(shards.items()), limits, keep).run()
+            finally:
+                crew.close()
+        return [outcomes[name] for name in shards]
 
     def _crew(self, function: bytes, cpus: int, gpus: int, memory: int | None) -> Crew:
         """Return the crew of this engine; its library is imported there and nowhere else."""
         if self.name == "ray":
             from groupwise.engine.on_ray import RayCrew
 
-            return RayCrew(function, self.address, cpus=cpus, gpus=gpus, memory=memory)
+            return RayCrew(function, cpus=cpus, gpus=gpus, memory=memory)
         if self.name == "slurm":
             from groupwise.engine.on_slurm import SlurmCrew
 
@@ -236,12 +178,10 @@ class _Job:
         ] = {}  # the place of the shard that a worker has, and when it was begun
         self._failed_starts = 0
 
-    def run(self, stop: threading.Event) -> None:
+    def run(self) -> None:
         """Run the job, and end all workers whatever happens."""
         try:
             while self._waiting or self._busy:
-                if stop.is_set():
-                    return self._cancel()
                 self._hire()
                 self._give()
                 for worker in self._crew.wait([*self._busy, *self._starting], _LOOK):
@@ -341,36 +281,3 @@ class _Job:
                 **facts,
             )
         )
-
-    def _cancel(self) -> None:
-        """Tell that the rest is cancelled."""
-        for shard in sorted([*self._waiting, *(shard for shard, _ in self._busy.values())]):
-            name = self._shards[shard][0]
-            self._each(
-                Outcome(
-                    name,
-                    Status.CANCELLED,
-                    sentence=f"shard {name}: the job was stopped",
-                    tries=self._tries[shard],
-                )
-            )
-
-
-class Sum(Generic[T]):
-    """Adds values up in the order of their names, so that the same bits result."""
-
-    def __init__(self, names: Sequence[str], add: Callable[[T, T], T]) -> None:
-        """Begin with nothing."""
-        self._names, self._add = deque(names), add
-        self._early: dict[str, T | None] = {}  # values that wait for those before them
-        self.result: T | None = None
-
-    def put(self, name: str, value: T | None) -> None:
-        """Take the value of one name (None where it is left out) and add what can be added."""
-        self._early[name] = value
-        while self._names and self._names[0] in self._early:
-            following = self._early.pop(self._names.popleft())
-            if following is not None:
-                self.result = (
-                    following if self.result is None else self._add(self.result, following)
-                )

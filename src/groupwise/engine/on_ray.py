@@ -48,9 +48,7 @@ class RayWorker:
 class RayCrew:
     """Hires actors."""
 
-    def __init__(
-        self, function: bytes, address: str | None, *, cpus: int, gpus: int, memory: int | None
-    ) -> None:
+    def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
         """Connect to the cluster and check what it has."""
         if find_spec("ray") is None:
             raise GroupwiseError(
@@ -64,7 +62,7 @@ class RayCrew:
 
         self._ray, self._ours = ray, not ray.is_initialized()
         if self._ours:
-            _connect(ray, address or os.environ.get("RAY_ADDRESS") or "auto")
+            _connect(ray, os.environ.get("RAY_ADDRESS") or "auto")
         self._needs = {"CPU": cpus, **({"GPU": gpus} if gpus else {})}
         self._remote = ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0)(Work)
         self._function, self._memory = ray.put(function), memory

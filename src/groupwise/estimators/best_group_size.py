@@ -1,41 +1,43 @@
-r"""The planner: which group size and how many prompts a budget is best spent on, how flat the
-optimum is, and how sure that is.
+r"""The planner: the group size that no course of a run can make bad, the price of the one in use,
+and what more rollouts a step bring.
 
-Minimises $\mathrm{MSE}(G, B) = (V_p + T/G + R/(G(G-1)))/B$ over integers with $B =
-\lfloor\text{budget}/(c_p + c_r G)\rfloor$; with estimated components the interval of the best size
-comes from draws of them (`GroupSizePlan.group_size_interval`). The gradient is that of
-leave-one-out or mean-centred advantages, unclipped and not divided by the group's deviation. It
-estimates nothing.
+With N rollouts the squared length of a gradient estimate is $E(G) = |g|^2 + \mathrm{MSE}(G, B)$
+with $\mathrm{MSE} = (V_p + T/G + R/(G(G-1)))/B$. $V_p$ rises as a run goes on, and never above
+$R/2 - |g|^2$ (docs/theory/plan.md); so the safe size is that of the least worst excess of error
+over all of them. It estimates nothing, and foresees the best size of no run.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.components import Components
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.estimators.components import QUANTITIES, Components
+from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain, Said
+from groupwise.wording import count, number
 
 Sizes = NDArray[np.integer]
 
 EVERY_SIZE_UP_TO = 256
-"""Every group size up to this one is on the curve; beyond it 16 a factor of two."""
+"""Every group size up to this one is compared; beyond it 16 a factor of two."""
 
 _STEPS_A_DOUBLING = 16
-_MOST_SIZES = 2_000_000  # larger groups are not looked at
-_MOST_RIVALS = 1000
+_LARGEST = 2_000_000
 _DRAWS = 2000
-_INDIFFERENT = 0.05
-_NEVER_MIND = 0.1
-_MANY_TIMES = 9.0  # beyond this an excess is told as "times", not in per cent
+_AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
+_NEARNESS = 2.0  # price at the best learning rate over that at a small one
+_DRAWN = QUANTITIES.index("gradient_norm2") + 1
+_SIMULATED = tuple(table_rows(Path(__file__).with_name("price_of_group_size.tsv")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,10 @@ class Budget(Plain):
         prompts = _whole(self.amount / (self.prompt_cost + self.rollout_cost * group_size))
         return prompts if self.prompt_pool is None else np.minimum(prompts, self.prompt_pool)
 
+    def spent(self, group_size: Sizes) -> Float:
+        """What a step with groups of each of these sizes costs."""
+        return self.prompts_of(group_size) * (self.prompt_cost + self.rollout_cost * group_size)
+
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint(Plain):
@@ -108,120 +114,82 @@ class CurvePoint(Plain):
 
     group_size: int  # G
     prompts: int  # B that the budget pays for
-    mse: float  # mean squared error of the gradient
-    low: float | None = None  # lower end of its band; None without an interval of the components
-    high: float | None = None  # upper end
-    # share of the components' draws in which no other size is better; None without them, or where
-    # no best size can be told
-    probability_best: float | None = None
-    expected_regret: float | None = (
-        None  # mean excess over the best over the draws, where no best size can be told; else None
-    )
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON, of what is known."""
-        return {key: value for key, value in Plain.as_dict(self).items() if value is not None}
+    mse: float  # mean squared error of the gradient, at the components as they are
+    excess: float  # largest excess over the best size, over all that Vp may come to
 
 
 @dataclass(frozen=True, slots=True)
 class Present(Plain):
-    """The group size in use, held against the best."""
+    """The group size in use, and its price beside the safe one: shares of the speed of an update
+    that it loses; below 0 it is faster.
+    """
 
     group_size: int  # G in use
     prompts: int  # what the same budget pays for with it
     mse: float  # with it
-    regret: Interval  # its mean squared error over the best, minus 1, with interval
-    prompts_saved: (
-        int  # prompts of the best plan that could go before its error is that of this size
-    )
-    gain_lost: (
-        float | None
-    )  # share of the guaranteed gain of one step that it forgoes; None where |g|^2 is unknown
+    now: Interval  # with the components as they are
+    at_most: float  # whatever Vp comes to, at a small learning rate
+    at_best_rate: float  # the same at the best learning rate
+    simulated: Interval  # what simulated runs lost that looked alike: median, 5 to 95 %
+    rate_factor: float  # of the learning rate where the safe size takes its place
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GroupSizePlan(Said):
-    """The best use of a budget.
+    """A use of a budget that no course of the run makes bad.
 
     Args:
-        group_size: the best G.
-        prompts: the best B.
+        group_size: the safe G.
+        prompts: B with it.
         mse: mean squared error of the gradient with them.
+        excess: its largest excess of error over the best size, over all that Vp may come to.
+        safe_sizes: smallest and largest G of about the least excess.
+        next_update: the G of least error of the next update.
         budget: what was to be spent.
-        curve: error over group size.
-        within_2_percent: smallest and largest G that cost at most 2 % more than the best.
-        within_10_percent: the same for 10 %.
-        every_size_within_10_percent: whether all sizes between those two do; where the budget
-            divides badly, some do not.
-        group_size_interval: smallest and largest G that are best for components the data allow;
-            None without data.
-        signal_to_noise: |g|^2 over the error of the best plan; None where unknown.
-        present: the size in use against the best, or None.
-        components: what was estimated, or None where the three numbers were given.
+        curve: error and excess over group size.
+        critical: rollouts a step at which noise equals signal, $N_c$; None where |g|^2 is unknown.
+        speed: of an update over one without noise, $N/(N + N_c)$; None likewise.
+        doubled: speed of an update with twice the rollouts over that with these; None likewise.
+        rate_factor: of the learning rate at twice the rollouts; None likewise.
+        present: the size in use and its price, or None.
+        components: what was estimated, or None where the numbers were given.
         notes: sentences on what to know before the plan is followed.
-        expected_regret: where Vp cannot be told from zero and more than one size may be the best
-            none is; then `group_size` has the smallest excess over the best, on average over what
-            the data allow, and this is that excess. Else None.
     """
-
-    KEYS: ClassVar = (
-        *(
-            "group_size",
-            "prompts",
-            "mse",
-            "curve",
-            "within_2_percent",
-            "within_10_percent",
-            "every_size_within_10_percent",
-        ),
-        *(
-            "budget",
-            "status",
-            "notes",
-            "components",
-            "signal_to_noise",
-            "group_size_interval",
-            "present",
-            "expected_regret",
-        ),
-    )
 
     group_size: int
     prompts: int
     mse: float
+    excess: float
+    safe_sizes: tuple[int, int]
+    next_update: int
     budget: Budget
     curve: tuple[CurvePoint, ...]
-    within_2_percent: tuple[int, int]
-    within_10_percent: tuple[int, int]
-    every_size_within_10_percent: bool
-    group_size_interval: tuple[int, int] | None
-    signal_to_noise: float | None
+    critical: Interval | None
+    speed: Interval | None
+    doubled: float | None
+    rate_factor: float | None
     present: Present | None
     components: Components | None
     notes: tuple[str, ...]
-    expected_regret: float | None = None
+
+    KEYS: ClassVar = (
+        *("status", "group_size", "prompts", "mse", "excess", "safe_sizes", "next_update"),
+        *("critical", "speed", "doubled", "rate_factor", "present", "curve", "budget"),
+        *("components", "notes"),
+    )
 
     def __str__(self) -> str:
-        """The best size, in a sentence."""
+        """The safe size, in a sentence."""
         return self.status
 
     @property
     def status(self) -> str:
-        """What to do, in words: what is best, how flat it is, what the size in use costs,
-        whether it matters at all.
-        """
+        """What is safe, what the size in use costs, and what more rollouts bring, in words."""
         return " ".join(_sentences(self))
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data for JSON; what rests on data only where there are any."""
-        known = Plain.as_dict(self)
-        if self.components is None:
-            del known["components"], known["signal_to_noise"]
-        return {
-            key: value
-            for key, value in known.items()
-            if value is not None or key not in {"group_size_interval", "present", "expected_regret"}
-        }
+        """Plain data for JSON, of what is known."""
+        return {key: value for key, value in Plain.as_dict(self).items() if value is not None}
 
 
 def plan_group_size(
@@ -233,15 +201,15 @@ def plan_group_size(
     present: int | None = None,
     gradient_norm2: float | None = None,
 ) -> GroupSizePlan:
-    r"""Best integer group size and number of prompts for given variance components.
+    r"""Safe group size and number of prompts for given variance components.
 
     Args:
         vp: E|g(X) - g|^2, at least 0.
         t: E T_o(X), at least 0.
         r: E R(X), at least 0; not all three zero.
         budget: of one step.
-        present: the group size in use, to be held against the best.
-        gradient_norm2: |g|^2, where known: tells when the group size stops mattering.
+        present: the group size in use, to be priced.
+        gradient_norm2: |g|^2, where known: tells what more rollouts bring.
 
     Returns:
         The plan.
@@ -251,19 +219,21 @@ def plan_group_size(
             beyond the budget.
 
     Example:
-        >>> plan_group_size(1.0, 0.0, 49.0, Budget(1024)).group_size
-        8
+        >>> plan_group_size(0.0, 108.13, 136.422, Budget(64)).group_size
+        4
 
-    Source: the exact error is derived here; arXiv 2603.01162, Theorem 7, has its form with an
-    unknown c3.
+    Source: derived here (docs/theory/plan.md).
     """
-    values = np.array([vp, t, r], dtype=np.float64)
-    if not (np.isfinite(values).all() and (values >= 0).all() and values.sum() > 0):
+    values = np.array([vp, t, r, gradient_norm2 or 0.0], dtype=np.float64)
+    if not (np.isfinite(values).all() and (values >= 0).all() and values[:3].sum() > 0):
         raise InvalidArgumentError(
             f"the components Vp, T and R have to be zero or positive, and not all zero; got {vp}, "
             f"{t}, {r}"
         )
-    return _plan(_Question(values, budget, present, gradient_norm2))
+    norm2 = (
+        None if gradient_norm2 is None else Interval(gradient_norm2, gradient_norm2, gradient_norm2)
+    )
+    return _plan(_Question(values, vp, budget, present, norm2))
 
 
 def plan_from_components(
@@ -271,46 +241,60 @@ def plan_from_components(
     budget: Budget,
     *,
     present: int | None = None,
+    sgd: bool = False,
     rng: np.random.Generator | None = None,
     draws: int = _DRAWS,
 ) -> GroupSizePlan:
-    r"""Best integer group size and number of prompts from estimated components, with what their
-    uncertainty does to the answer.
+    r"""Safe group size and number of prompts from estimated components, with what their
+    uncertainty does to the price of the size in use.
 
-    Prompts are drawn anew (bootstrap of the jackknife's pseudo-values; a normal law where only sums
-    were kept); each draw has its own curve, best size and regret. A component that comes out
-    negative counts as zero, and the plan says so. Where the interval of Vp reaches zero no size is
-    recommended: the one told has the smallest excess over the best on average over the draws.
+    Vp counts from the lower end of its interval to $R/2 - |g|^2$. Prompts are drawn anew (bootstrap
+    of the jackknife's pseudo-values; a normal law where only sums were kept).
 
     Args:
         components: as estimated.
         budget: of one step.
         present: the group size in use.
+        sgd: whether the optimiser is SGD: then, where Vp is told from zero, the size is that of the
+            least error of the next update.
         rng: of the draws; a fixed seed where None, so that one file gives one answer.
         draws: how many.
 
     Returns:
-        The plan, with bands.
+        The plan, with intervals.
 
     Raises:
-        InvalidArgumentError: the errors of `plan_group_size`, or all components are negative.
+        InvalidArgumentError: the errors of `plan_group_size`.
+        InsufficientDataError: T or R cannot be told from zero.
 
     Example:
         >>> from groupwise.estimators.components import components
         >>> rng = np.random.default_rng(1)
         >>> score, reward = rng.normal(size=(512, 4)), rng.integers(2, size=512)
-        >>> found = components(reward, np.repeat(np.arange(64), 8), score_ND=score)
-        >>> plan_from_components(found, Budget(1024), present=8).present.regret.low >= 0
+        >>> measured = components(reward, np.repeat(np.arange(64), 8), score_ND=score)
+        >>> plan_from_components(measured, Budget(1024), present=64).present.at_most > 0
         True
     """
-    if not components.positive_vtr.any():
-        raise InvalidArgumentError(
-            "expected a component above zero, got none: every group had rewards without variance, "
-            "or there were far too few groups; measure more prompts"
+    for estimate in (components.t, components.r):
+        if not (estimate.distinguishable and estimate.value > 0):
+            raise InsufficientDataError(
+                f"expected T and R above zero, got one that {components.prompts:,} prompts cannot "
+                "tell from it: measure more prompts"
+            )
+    norm2 = components.gradient_norm2
+    low = 0.0 if "vp" in components.left_open else components.vp.interval.low
+    return _plan(
+        _Question(
+            np.append(components.positive_vtr, max(norm2.value, 0.0)),
+            max(low, 0.0),
+            budget,
+            present,
+            norm2.interval,
+            components,
+            _drawn_components(components, rng or np.random.default_rng(0), draws),
+            sgd and components.vp.distinguishable,
         )
-    drawn = _drawn_components(components, np.random.default_rng(0) if rng is None else rng, draws)
-    norm2 = max(components.gradient_norm2.value, 0.0)
-    return _plan(_Question(components.positive_vtr, budget, present, norm2, components, drawn))
+    )
 
 
 def error_of(values: Float, size: Sizes, budget: Budget) -> Float:
@@ -332,443 +316,264 @@ def weights_of(size: Sizes, budget: Budget) -> Float:
     return np.stack([between, 1 / (prompts * size), 1 / (prompts * size * (size - 1.0))])
 
 
+def ceiling(r: float, gradient_norm2: float = 0.0) -> float:
+    r"""Return the largest Vp of any policy, prompts and reward: $R/2 - |g|^2$."""
+    return max(r / 2 - gradient_norm2, 0.0)
+
+
+def worst_excess(
+    low: float, t: float, r: float, size: Sizes, budget: Budget, *, gradient_norm2: float = 0.0
+) -> Float:
+    """Return the largest excess of each size's error over the least, over all Vp from `low` to
+    its ceiling: the two ends suffice, as a line over a concave function is quasi-convex.
+    """
+    low = max(low, 0.0)
+    ends = np.array([low, max(ceiling(r, gradient_norm2), low)])
+    error = error_of(np.stack([ends, np.full(2, t), np.full(2, r)], axis=1), size, budget)
+    least = error.min(axis=1, keepdims=True)
+    ratio = np.divide(error, least, out=np.where(error > 0, np.inf, 1.0), where=least > 0)
+    return np.asarray(ratio.max(axis=0) - 1)
+
+
+def safe_sizes(excess: Float, size: Sizes, *, tie: float = _AS_SAFE) -> Sizes:
+    """Return the sizes whose worst excess is within `tie` of the least; the largest is taken."""
+    return np.asarray(size[excess <= excess.min() + tie])
+
+
+def speed_lost(error: Float, reference: Float, gradient_norm2: Float | float = 0.0) -> Float:
+    """Return the share of an update's speed that one error loses beside another, with Adam at a
+    small learning rate; 0 where neither has noise or signal.
+    """
+    own = np.asarray(gradient_norm2 + error)
+    ratio = np.divide(gradient_norm2 + reference, own, out=np.ones_like(own), where=own > 0)
+    return np.asarray(1 - np.sqrt(ratio))
+
+
+def rate_factor(old: float, new: float, *, sgd: bool = False) -> float:
+    """Return the factor of the learning rate as the squared length of the estimate changes."""
+    if new <= 0:
+        return 1.0
+    return old / new if sgd else math.sqrt(old / new)
+
+
 @dataclass(frozen=True, slots=True)
 class _Question:
     """What is to be planned, and from what."""
 
-    values: Float  # Vp, T and R
+    values: Float  # Vp, T, R and |g|^2
+    low: float  # lower end of Vp
     budget: Budget
     present: int | None
-    gradient_norm2: float | None
+    norm2: Interval | None  # |g|^2
     components: Components | None = None
-    draws: Float | None = None  # of Vp, T and R, one a row
-
-    @property
-    def level(self) -> float:
-        """Coverage of the intervals."""
-        return 0.95 if self.components is None else self.components.level
+    draws: Float | None = None  # of Vp, T, R and |g|^2, one a row
+    by_next_update: bool = False
 
     def error(self, size: Sizes) -> Float:
         """The error at these sizes."""
-        return error_of(self.values, size, self.budget)
+        return error_of(self.values[:3], size, self.budget)
+
+    @property
+    def surely(self) -> float:
+        """The lower end of |g|^2."""
+        return 0.0 if self.norm2 is None else max(self.norm2.low, 0.0)
 
 
 def _drawn_components(components: Components, rng: np.random.Generator, draws: int) -> Float | None:
-    """Draws of (Vp, T, R), negative ones set to zero, or None where too few prompts allow none."""
+    """Draws of Vp, T, R and |g|^2, negative ones set to zero; None where too few prompts are."""
     if components.prompts < 3:
         return None
     pseudo = components.pseudo_PC
     if pseudo is None:
         drawn = rng.multivariate_normal(
-            components.vtr, components.vtr_covariance, size=draws, method="eigh"
+            components.estimate_C[:_DRAWN],
+            components.covariance_CC[:_DRAWN, :_DRAWN],
+            size=draws,
+            method="eigh",
         )
     else:
         weight = rng.multinomial(
             len(pseudo), np.full(len(pseudo), 1 / len(pseudo)), size=draws
         ) / len(pseudo)
-        drawn = weight @ pseudo[:, : len(components.vtr)]
+        drawn = weight @ pseudo[:, :_DRAWN]
     if "vp" in components.left_open:  # anything from 0 to R/2, above which no policy lies
         drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
     positive: Float = np.maximum(drawn, 0.0)
-    # A draw of nothing but zeros has no best size.
-    some: Float = positive[positive.sum(axis=1) > 0]
+    # A draw of nothing but zeros has no error.
+    some: Float = positive[positive[:, :3].sum(axis=1) > 0]
     return some
 
 
-def _plan(question: _Question) -> GroupSizePlan:
-    """The plan from three numbers, and draws of them where there are any."""
-    budget, present = question.budget, question.present
-    most = min(budget.largest_group, _MOST_SIZES)
+def _sizes(budget: Budget, present: int | None) -> Sizes:
+    """The sizes to compare: those that leave two prompts, or all where the budget pays for one."""
+    most = min(budget.largest_group, _LARGEST)
     if present is not None and not 2 <= present <= most:
         raise InvalidArgumentError(
             f"the group size in use has to lie between 2 and {most:,}, which the budget pays for; "
             f"got {present}"
         )
-    size = np.arange(2, most + 1)
+    several = np.arange(2, most + 1)[budget.prompts_of(np.arange(2, most + 1)) >= 2]
+    most = int(several[-1]) if len(several) else most
+    doublings = max(math.log2(most / EVERY_SIZE_UP_TO), 0.0)
+    large = np.geomspace(EVERY_SIZE_UP_TO, most, 2 + int(_STEPS_A_DOUBLING * doublings))
+    every = np.append(np.arange(2, EVERY_SIZE_UP_TO + 1), large.round().astype(np.int64))
+    return np.unique(every[every <= most])
+
+
+def _plan(question: _Question) -> GroupSizePlan:
+    """The plan from the components, and draws of them where there are any."""
+    budget = question.budget
+    size = _sizes(budget, question.present)
+    _, t, r, norm2 = question.values.tolist()
     error = question.error(size)
-    rivals = _rivals(size, budget)
-    interval = _group_size_interval(question, rivals)
-    undecided = (
-        None
-        if interval is not None and interval[0] == interval[1]
-        else _undecided(question, rivals)
-    )
-    place = int(np.argmin(error)) if undecided is None else int(np.searchsorted(size, undecided[0]))
-    best, least = int(size[place]), float(error[place])
-    shown = _shown(size, place, present)
-    plausible = (
-        () if interval is None else rivals[(rivals >= interval[0]) & (rivals <= interval[1])]
-    )
-    within_10, every_size = _within(size, error, 0.10)
-    signal = None
-    if question.gradient_norm2 is not None:
-        signal = float(question.gradient_norm2 / least) if least > 0 else math.inf
+    excess = worst_excess(question.low, t, r, size, budget, gradient_norm2=question.surely)
+    best = int(size[error.argmin()])
+    # What uses the budget up comes before what leaves a rest.
+    whole = np.isclose(budget.spent(size), budget.amount)
+    safe = safe_sizes(excess, size)
+    even = safe[np.isin(safe, size[whole])]
+    chosen = best if question.by_next_update else int((even if len(even) else safe)[-1])
+    place = int(np.searchsorted(size, chosen))
+    least = float(error[place])
+    critical, speed, doubled, factor = None, None, None, None
+    if question.norm2 is not None:
+        rollouts = float(chosen * budget.prompts(chosen))
+        critical = _inverse(question.norm2, rollouts * least)
+        value, slow, fast = (
+            rollouts / (rollouts + end) for end in (critical.value, critical.high, critical.low)
+        )
+        speed = Interval(value, slow, fast, critical.level)
+        doubled = 2 / (1 + speed.value)
+        factor = rate_factor(norm2 + least, norm2 + least / 2, sgd=question.by_next_update)
     return GroupSizePlan(
-        group_size=best,
-        prompts=budget.prompts(best),
+        group_size=chosen,
+        prompts=budget.prompts(chosen),
         mse=least,
+        excess=float(excess[place]),
+        safe_sizes=(int(safe[0]), int(safe[-1])),
+        next_update=best,
         budget=budget,
-        curve=_curve(question, size[shown], error[shown], None if undecided is None else rivals),
-        within_2_percent=_within(size, error, 0.02)[0],
-        within_10_percent=within_10,
-        every_size_within_10_percent=every_size,
-        group_size_interval=interval,
-        signal_to_noise=signal,
-        present=None
-        if present is None
-        else _present(question, present, best, plausible, None if undecided is None else rivals),
+        curve=tuple(
+            CurvePoint(*row)
+            for row in zip(
+                size.tolist(),
+                budget.prompts_of(size).astype(int).tolist(),
+                error.tolist(),
+                excess.tolist(),
+                strict=True,
+            )
+        ),
+        critical=critical,
+        speed=speed,
+        doubled=doubled,
+        rate_factor=factor,
+        present=None if question.present is None else _priced(question, question.present, chosen),
         components=question.components,
         notes=tuple(_notes(question.components, budget)),
-        expected_regret=None if undecided is None else undecided[1],
     )
 
 
-def _undecided(question: _Question, rivals: Sizes) -> tuple[int, float] | None:
-    """The size with the smallest mean regret over the draws, and that regret; None where Vp is
-    above zero, or without draws.
-
-    Of four rules this one stays closest to the truth over worlds with and without differences
-    between prompts (lab/experiments/gradient/open_plans.py): the estimates alone put everything on
-    one prompt where Vp comes out below zero.
-    """
-    if (
-        question.components is None
-        or question.draws is None
-        or question.components.vp.distinguishable
-        or not len(question.draws)
-    ):
-        return None
-    mean = _regrets(question.draws, rivals, question.budget).mean(axis=0)
-    return (int(rivals[mean.argmin()]), float(mean.min())) if np.isfinite(mean).any() else None
-
-
-def _regrets(draws: Float, size: Sizes, budget: Budget) -> Float:
-    """The excess over the best of these sizes at each of them, one row a draw."""
-    error = error_of(draws, size, budget)
-    least = error.min(axis=1, keepdims=True)
-    return np.asarray(
-        np.divide(error, least, out=np.where(error > 0, np.inf, 1.0), where=least > 0) - 1
+def _inverse(norm2: Interval, noise: float) -> Interval:
+    """Noise over |g|^2, without an upper end where that reaches zero."""
+    low, value, high = (
+        noise / end if end > 0 else math.inf for end in (norm2.high, norm2.value, norm2.low)
     )
+    return Interval(value, low, high, norm2.level)
 
 
-def _shown(size: Sizes, best: int, present: int | None) -> NDArray[np.intp]:
-    """Which sizes to put on the curve: each small one, a few of the large, and those that the
-    plan speaks of.
-    """
-    wanted = [
-        np.arange(2, EVERY_SIZE_UP_TO + 1),
-        [size[best], size[-1]],
-        [] if present is None else [present],
-    ]
-    if size[-1] > EVERY_SIZE_UP_TO:
-        doublings = math.log2(size[-1] / EVERY_SIZE_UP_TO)
-        wanted.append(
-            np.geomspace(EVERY_SIZE_UP_TO, size[-1], 2 + int(_STEPS_A_DOUBLING * doublings)).astype(
-                np.int64
-            )
-        )
-    asked = np.unique(np.concatenate([np.asarray(part, dtype=np.int64) for part in wanted]))
-    return np.flatnonzero(np.isin(size, asked))
-
-
-def _within(size: Sizes, error: Float, share: float) -> tuple[tuple[int, int], bool]:
-    """The smallest and the largest size that cost at most `share` more than the best, and
-    whether all between do.
-    """
-    near = np.flatnonzero(error <= error.min() * (1 + share))
-    return (int(size[near[0]]), int(size[near[-1]])), bool(near[-1] - near[0] + 1 == len(near))
-
-
-def _curve(
-    question: _Question, size: Sizes, error: Float, open_to: Sizes | None
-) -> tuple[CurvePoint, ...]:
-    """The points to show, with a band where there are draws, and the chance to be best, or the mean
-    excess where none can be told.
-
-    Draws pile up at Vp = 0: there most of them agree on a size that the interval of Vp does not
-    single out.
-    """
-    columns = [size.tolist(), question.budget.prompts_of(size).astype(int).tolist(), error.tolist()]
-    if question.draws is not None:
-        drawn = error_of(question.draws, size, question.budget)
-        low, high = np.quantile(drawn, [0.5 - question.level / 2, 0.5 + question.level / 2], axis=0)
-        columns += [low.tolist(), high.tolist()]
-        if open_to is None:
-            columns.append(
-                (np.bincount(drawn.argmin(axis=1), minlength=len(size)) / len(drawn)).tolist()
-            )
-        else:
-            regret = _regrets(question.draws, np.append(open_to, size), question.budget)[
-                :, len(open_to) :
-            ].mean(axis=0)
-            columns += [[None] * len(size), regret.tolist()]
-    return tuple(CurvePoint(*row) for row in zip(*columns, strict=True))
-
-
-def _rivals(size: Sizes, budget: Budget) -> Sizes:
-    """Sizes that could be best for some components: for each number of prompts only the largest,
-    thinned where there are very many.
-    """
-    prompts = budget.prompts_of(size)
-    last = np.append(prompts[1:] != prompts[:-1], True)
-    rivals = size[last | (size <= EVERY_SIZE_UP_TO)]
-    if len(rivals) <= _MOST_RIVALS:
-        return rivals
-    return rivals[np.unique(np.geomspace(1, len(rivals), _MOST_RIVALS).astype(np.int64)) - 1]
-
-
-def _group_size_interval(question: _Question, rivals: Sizes) -> tuple[int, int] | None:
-    """The interval of the best size: over the draws, and over what the interval of 1 + sqrt(R/Vp)
-    allows.
-
-    Draws that count negative components as zero pile up at the ends; Fieller's set, which knows no
-    such bound, is the wider one there.
-    """
-    if question.draws is None or question.components is None:
-        return None
-    best = rivals[error_of(question.draws, rivals, question.budget).argmin(axis=1)]
-    low, high = np.quantile(
-        best, [0.5 - question.level / 2, 0.5 + question.level / 2], method="inverted_cdf"
-    )
-    free = question.components.group_size
-    ends = [_best_at(end, question, rivals) for end in (free.low, free.high)]
-    return int(min(low, *ends)), int(max(high, *ends))
-
-
-def _best_at(free: float, question: _Question, rivals: Sizes) -> int:
-    """The best size where it would be `free` with prompts that cost nothing, all else being as
-    estimated.
-    """
-    vp, t, r = question.values.tolist()
-    if math.isinf(free):
-        vp = 0.0
-    elif vp > 0:
-        r = (free - 1) ** 2 * vp
-    elif free > 1:
-        vp = r / (free - 1) ** 2
-    values = np.array([vp, t, r])
-    place = error_of(values, rivals, question.budget).argmin() if values.any() else -1
-    return int(rivals[place])
-
-
-def _present(
-    question: _Question, present: int, best: int, plausible: ArrayLike, open_to: Sizes | None
-) -> Present:
-    """Hold the size in use against the best, and against the sizes that the interval of the best
-    leaves, or against all where none is.
-    """
-    error, least = question.error(np.array([present, best])).tolist()
-    excess = error / least - 1 if least > 0 else 0.0 if error == 0 else math.inf
-    regret = Interval(excess, excess, excess)
-    if open_to is not None and question.draws is not None:
-        regrets = _regrets(question.draws, np.append(open_to, present), question.budget)[:, -1]
-        low, high = np.quantile(regrets, [0.5 - question.level / 2, 0.5 + question.level / 2])
-        regret = Interval(float(regrets.mean()), float(low), float(high), question.level)
-    elif question.components is not None and np.size(plausible) and least > 0:
-        others = np.asarray(plausible)
-        regret = _regret(
-            question.components,
-            present,
-            np.append(others[others != present], best),
-            question.budget,
-        )
-        if others.min() <= present <= others.max():  # what may be the best size may cost nothing
-            regret = replace(regret, low=0.0)
-    norm2 = question.gradient_norm2
-    lost_gain = None if not norm2 else 1 - (norm2 + least) / (norm2 + error)
+def _priced(question: _Question, present: int, chosen: int) -> Present:
+    """The size in use beside the chosen one."""
+    budget, both = question.budget, np.array([present, chosen])
+    _, t, r, norm2 = question.values.tolist()
+    own, theirs = question.error(both)
+    now = low = high = float(speed_lost(own, theirs, norm2))
+    level = 0.95 if question.components is None else question.components.level
+    if question.draws is not None and present != chosen:
+        drawn = error_of(question.draws[:, :3], both, budget)
+        lost = speed_lost(drawn[:, 0], drawn[:, 1], question.draws[:, 3])
+        low, high = np.quantile(lost, [0.5 - level / 2, 0.5 + level / 2]).tolist()
+    ends = np.array([[vp, t, r] for vp in (question.low, ceiling(r, question.surely))])
+    error = error_of(ends, both, budget)
+    at_most = max(now, *speed_lost(error[:, 0], error[:, 1], question.surely).tolist())
+    row = next(row for row in _SIMULATED if now <= float(row["up_to"]))
+    median, least, most = (float(row[name]) for name in ("median", "low", "high"))
     return Present(
         present,
-        question.budget.prompts(present),
-        error,
-        regret,
-        _prompts_saved(question, best, error),
-        lost_gain,
+        budget.prompts(present),
+        float(own),
+        Interval(now, min(low, now), max(high, now), level),
+        at_most,
+        min(_NEARNESS * max(at_most, 0.0), 1.0),
+        Interval(median, least, most, 0.9),
+        rate_factor(float(norm2 + own), float(norm2 + theirs), sgd=question.by_next_update),
     )
-
-
-def _prompts_saved(question: _Question, best: int, error: float) -> int:
-    """How many prompts fewer than the best plan's reach this error with the best size."""
-    vp, t, r = question.values.tolist()
-    # Without replacement the error is whole/B - shared, with B of P prompts; shared vanishes for an
-    # unlimited pool.
-    pool = question.budget.prompt_pool
-    shared = 0.0 if pool is None else vp / (pool - 1)
-    whole = float(vp + shared + t / best + r / (best * (best - 1.0)))
-    if error + shared <= 0:
-        return 0
-    return question.budget.prompts(best) - max(1, math.ceil(whole / (error + shared) * (1 - 1e-12)))
-
-
-def _regret(components: Components, present: int, rivals: Sizes, budget: Budget) -> Interval:
-    """The size in use against the best one, the last of the rivals (lower end), and against each
-    (upper end), on the logarithm.
-    """
-    ratio, contrast, error = log_ratio(components, np.array([present]), rivals, budget)
-    # One quantile serves all: rivals that may be best are alike.
-    half = components.quantile(contrast[:, -1]) * error
-    value = float(ratio[-1]) - 1
-    low, high = float(ratio[-1] * np.exp(-half[-1])) - 1, float(np.max(ratio * np.exp(half))) - 1
-    return Interval(value, max(0.0, low), max(high, value), components.level)
-
-
-def log_ratio(
-    components: Components, size: Sizes, other: Sizes, budget: Budget
-) -> tuple[Float, Float, Float]:
-    """Return the error at some sizes over that at others, the weights of Vp, T and R in its
-    logarithm, and that one's standard error.
-    """
-    weight, reference = weights_of(size, budget), weights_of(other, budget)
-    error, least = components.positive_vtr @ weight, components.positive_vtr @ reference
-    contrast = weight / error - reference / least
-    variance = np.einsum("cm,cd,dm->m", contrast, components.vtr_covariance, contrast)
-    return error / least, contrast, np.sqrt(np.maximum(variance, 0.0))
 
 
 def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
     """What to know before the plan is followed."""
     if components is not None:
-        yield from (
-            f"{estimate.status}."
-            for estimate in (components.vp, components.t, components.r)
-            if not estimate.distinguishable
-        )
+        yield from (() if components.vp.distinguishable else (f"{components.vp.status}.",))
         yield from components.notes
-        yield (
-            "The best size is that of one update of the policy that was measured: measure again "
-            "once its rewards have moved."
-        )
     if budget.prompt_pool is not None:
         yield f"Prompts are drawn without replacement from {budget.prompt_pool:,}."
 
 
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
-    where = "of one prompt" if plan.prompts == 1 else f"of each of {plan.prompts:,} prompts"
-    if plan.expected_regret is not None:
-        yield from _undecided_in_words(plan, where, plan.expected_regret)
-        return
+    rest = plan.budget.amount - plan.budget.spent(np.array([plan.group_size]))[0]
+    left = "" if np.isclose(rest, 0) else f", and {rest:,.3g} are left over"
     yield (
-        f"Best for {plan.budget.amount:,.10g} {plan.budget.unit}: {plan.group_size} rollouts "
-        f"{where}."
-    )
-    yield _flatness_in_words(plan)
-    if plan.group_size_interval is not None and plan.components is not None:
-        first, last = plan.group_size_interval
-        left = f"the best size between {first} and {last}" if first < last else "no other size"
-        yield f"The data leave {left} ({percent(plan.components.level)})."
-    if plan.present is not None:
-        yield _present_in_words(plan, plan.present)
-    if plan.signal_to_noise is not None:
-        known = plan.components is None or plan.components.gradient_norm2.distinguishable
-        yield _signal_in_words(plan.signal_to_noise if known else 0.0)
-
-
-def _undecided_in_words(plan: GroupSizePlan, where: str, regret: float) -> Iterator[str]:
-    """What is open where Vp cannot be told from zero, and what is the least to be regretted."""
-    assert plan.components is not None
-    yield (
-        "No best size can be told: Vp, the variance between prompts, cannot be told from zero "
-        f"with {plan.components.prompts:,} prompts."
-    )
-    span = ""
-    if plan.group_size_interval is not None:
-        first, last = plan.group_size_interval
-        span = (
-            f"; the best may lie anywhere from {first:,} to {last:,} "
-            f"({percent(plan.components.level)})"
-        )
-    yield (
-        f"Of {plan.budget.amount:,.10g} {plan.budget.unit} the smallest expected regret, "
-        f"{percent(regret)} more variance than the best, has {plan.group_size} rollouts "
-        f"{where}{span}."
+        f"{plan.group_size} is safe for a whole run: whatever the prompts turn into, the error of "
+        f"an update stays within {percent(plan.excess)} of the best size's. Of "
+        f"{plan.budget.amount:,.10g} {plan.budget.unit} that is {plan.group_size} rollouts of "
+        f"each of {count(plan.prompts, 'prompt')}{left}; the next update has its least error at "
+        f"{plan.next_update:,}."
     )
     if plan.present is not None and plan.present.group_size != plan.group_size:
-        yield f"G = {plan.present.group_size} in use has {percent(plan.present.regret.value)}."
+        yield _price_in_words(plan, plan.present)
+    yield "No rule tells the best size of a run beforehand."
+    if plan.critical is not None and plan.speed is not None and plan.doubled is not None:
+        yield _rollouts_in_words(plan, plan.critical, plan.speed, plan.doubled)
 
 
-def _flatness_in_words(plan: GroupSizePlan) -> str:
-    """How flat the optimum is.
-
-    Where floor(N/G) drops a prompt a size in the middle may cost more than those around it.
-    """
-    low, high = plan.within_10_percent
-    if low == high:
-        return "Every other group size costs over 10 % more variance."
-    if plan.every_size_within_10_percent:
-        return f"Any group size from {low} to {high} costs at most 10 % more variance."
-    return (
-        f"The group sizes that cost at most 10 % more variance lie between {low} and {high}, but "
-        "not all between do: some divide the budget badly."
-    )
-
-
-def _present_in_words(plan: GroupSizePlan, present: Present) -> str:
-    """What the group size in use costs beside the best."""
-    regret = present.regret
-    if present.group_size == plan.group_size:
-        return f"The present size, {present.group_size}, is the best one."
-    if plan.mse == 0:
-        best = f"the best, {plan.group_size}, takes all prompts and leaves none"
-        return f"G = {present.group_size} leaves an error of {present.mse:.3g}; {best}."
-    cost = f"G = {present.group_size} costs {_excess(regret.value)} the best, {plan.group_size}"
-    if regret.bounded and regret.high > regret.low:
-        cost += f" ({_range(regret)})"
-    # A doubled batch halves the variance: that is what the regret is to be measured by.
-    if regret.value <= _INDIFFERENT:
-        return cost + "; doubling the batch would cut it by half: do not bother."
-    if not present.prompts_saved:
-        return cost + "."
-    saved = (
-        f"the best size reaches the same error with {plan.prompts - present.prompts_saved:,} of "
-        f"its {plan.prompts:,} prompts"
-    )
-    return (
-        cost
-        + f"; {saved}"
-        + (
-            "."
-            if regret.value > _NEVER_MIND
-            else ", little beside the half that doubling the batch would cut."
+def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
+    """What the group size in use costs beside the safe one."""
+    now, simulated, size = present.now, present.simulated, present.group_size
+    ends = f" ({_signed(now.low)} to {_signed(now.high)})" if now.high > now.low else ""
+    today = f"as things stand {size} in use loses {_signed(now.value)} of an update's speed{ends}"
+    if now.value < 0:
+        today = (
+            f"as things stand {size} in use is {percent(-now.value)} faster{ends}, of which no "
+            "gain is to be expected"
         )
-    )
-
-
-def _excess(regret: float) -> str:
-    """An excess over the best, in per cent or as a multiple."""
     return (
-        f"{1 + regret:,.3g} times the variance of"
-        if regret > _MANY_TIMES
-        else f"{percent(regret)} more variance than"
+        f"Beside it, {today}; once prompts part at most {percent(max(present.at_most, 0.0))}, "
+        f"twice that near the edge of the learning rate. Simulated runs that looked like this lost "
+        f"{_signed(simulated.value)} ({_signed(simulated.low)} to {_signed(simulated.high)}). "
+        f"From {size} to {plan.group_size}: learning rate × {number(present.rate_factor)}."
     )
 
 
-def _range(regret: Interval) -> str:
-    """The interval of an excess, in the unit of its value."""
-    if regret.value > _MANY_TIMES or regret.high > 10 * _MANY_TIMES:
-        return f"{1 + regret.low:,.3g} to {1 + regret.high:,.3g} times"
-    return f"{percent(regret.low)} to {percent(regret.high)}"
+def _signed(share: float) -> str:
+    """A share in per cent, with a true minus."""
+    return percent(share).replace("-", "−")
 
 
-def _signal_in_words(signal: float) -> str:
-    """Whether the group size matters at this budget."""
-    if signal <= 0:
+def _rollouts_in_words(
+    plan: GroupSizePlan, critical: Interval, speed: Interval, doubled: float
+) -> str:
+    """What more rollouts a step would bring."""
+    if math.isinf(critical.value):
         return (
-            "The squared gradient cannot be told from zero: more prompts would tell whether the "
-            "batch is large enough."
+            "The squared gradient cannot be told from zero: more rollouts a step pay, nobody can "
+            "tell how much."
         )
-    if math.isinf(signal):
-        return (
-            "The batch has no error: it takes every prompt of the pool, and nothing is left to "
-            "chance."
-        )
-    if signal > 1 / _NEVER_MIND:
-        return (
-            f"The squared gradient is {signal:.3g} times the batch's error: at this budget the "
-            "group size no longer matters."
-        )
+    ends = f" ({number(critical.low)} to {number(critical.high)})"
     return (
-        f"The batch's error is {1 / signal:.3g} times the squared gradient: the noise still limits "
-        "each step."
+        f"An update has {percent(speed.value)} of the speed that it would have without noise; "
+        f"twice the rollouts make it up to {number(doubled)} times as fast, with learning rate × "
+        f"{number(plan.rate_factor)}. Noise equals signal at {number(critical.value)} rollouts"
+        f"{ends if critical.high > critical.low else ''}."
     )
 
 

@@ -14,7 +14,13 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.best_group_size import Budget, error_of, weights_of
+from groupwise.estimators.best_group_size import (
+    Budget,
+    error_of,
+    safe_sizes,
+    weights_of,
+    worst_excess,
+)
 from groupwise.estimators.components import Components
 from groupwise.intervals import Interval, percent, ratio_interval, student_quantile
 from groupwise.plain import Plain
@@ -93,11 +99,11 @@ def decide(
 ) -> Decision:
     r"""Hold the present group size against every other at the same number of rollouts.
 
-    The error is $(V_p + T/G + R/(G(G-1)))/B$ with $BG = N$. A size may be taken where the lower end
-    of the interval of the present size's error over its own lies above the threshold: that of least
-    error where it is among them, otherwise that of the highest lower end. Where Vp cannot be told
-    from zero that end is Fieller's, so that no huge group is taken because nothing spoke against
-    it.
+    Only a size that no course of the run makes bad may be taken (`safe_sizes`): one whose error
+    the present size's exceeds by more than the threshold, even at the lower end of the interval;
+    that of least error where it is among them, otherwise that of the highest lower end. Where Vp
+    cannot be told from zero that end is Fieller's, so that no huge group is taken because nothing
+    spoke against it.
 
     Source: the error is derived in lab/docs/theory/gradient.md; the rule is ours.
     """
@@ -107,11 +113,15 @@ def decide(
             f"expected a group size within {lowest} and {highest or rollouts} that divides "
             f"{rollouts}, got {present}: widen the bounds, or begin with another"
         )
-    error = error_of(np.maximum(estimate.vtr, 0.0), np.array(sizes), Budget(rollouts))
+    vp, t, r = np.maximum(estimate.vtr, 0.0).tolist()
+    error = error_of(np.array([vp, t, r]), np.array(sizes), Budget(rollouts))
     best = sizes[int(np.argmin(error))]
+    quantile = student_quantile(level, max(estimate.prompts - 1, 1.0))
+    low = estimate.vtr[0] - quantile * math.sqrt(estimate.covariance_CC[0, 0])
+    safe = safe_sizes(worst_excess(low, t, r, np.array(sizes), Budget(rollouts)), np.array(sizes))
     others = [size for size in sizes if size != present]
     excesses = {size: _excess(estimate, present, size, rollouts, level) for size in others}
-    sure = [size for size in others if excesses[size].low > threshold]
+    sure = [size for size in others if size in safe and excesses[size].low > threshold]
     size = best if best in sure else max(sure, key=lambda size: excesses[size].low, default=present)
     rival = size if size != present else best
     excess = excesses.get(rival, Interval(0.0, 0.0, 0.0, level))

@@ -59,7 +59,8 @@ def fit(
     widened by what not knowing the noise costs.
 
     Args:
-        time_T: increasing times in optimiser updates (or any clock), shape (T,).
+        time_T: increasing times in optimiser updates, shape (T,); of another clock the oscillator
+            takes rows that lie closer than 1 as an update each.
         value_T: the metric, shape (T,); nan where missing.
         variance_T: sampling variance of each value as the groups tell it, shape (T,); None where
             unknown.
@@ -122,7 +123,9 @@ def judged_fits(
     questioned.
     """
     room = observations.time_M.size - 2
-    able = [law for law in laws if len(law.parameters) <= room] or [law_by_name("constant")]
+    able = [law.by_rows(observations.gap) for law in laws if len(law.parameters) <= room] or [
+        law_by_name("constant")
+    ]
     fits = ranked([fit_law(observations, law) for law in able])
     if len(fits) > 1 and fits[0].law.name == "oscillator":
         fits = ranked(fits, inertia=inertia_foretells(observations, [found.law for found in fits]))

@@ -196,6 +196,11 @@ def intervals_of(
         out[name] = Interval(found.values[name], low, high, level)
 
     over = _functions_of(found.law, area.shapes, found.whole.span)
+    if found.law.name == "oscillator":
+        # At the edge of the search it may as well never fade.
+        faint = over["damping_ratio"] <= found.law.axes[1].low * (1 + 1e-9)
+        over["damping_ratio"] = np.where(faint, 0.0, over["damping_ratio"])
+        over |= {name: np.where(faint, np.inf, over[name]) for name in ("tau1", "tau2")}
     best_K = np.concatenate(
         list(_functions_of(found.law, found.whole.at(found.point), found.whole.span).values())
     )

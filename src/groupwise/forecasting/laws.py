@@ -2,7 +2,8 @@ r"""Laws of mean reward against time, as pure functions with analytic derivative
 
 Every law has the one form $r(t) = r_\infty + (r_0 - r_\infty)\, g(t; a, b)$: a decay $g$ that falls
 from 1 towards 0 carries the shape, and start and plateau are linear. Time is any clock that starts
-at 0: steps, optimiser updates, or the integral of the learning rate. First every $g$ with its
+at 0: steps, optimiser updates, or the integral of the learning rate; the half update of the
+oscillator counts on updates. First every $g$ with its
 slopes by the shape values, then the laws with the region in which their shapes are sought. Nothing
 here is fitted to data; that is `fit`.
 """
@@ -11,7 +12,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -88,73 +90,59 @@ def power_slopes(t: Values, ts: Values, b: Values) -> Float:
     return np.stack([g * b * t / (ts * (ts + t)), -g * np.log1p(t / ts)])
 
 
-def oscillator_decay(t: Values, omega: Values, zeta: Values) -> Float:
+def oscillator_decay(t: Values, omega: Values, zeta: Values, update: float = 0.0) -> Float:
     r"""Step response of the damped oscillator, one law through under-, critical and overdamped.
 
-    $g'' + 2\zeta\omega g' + \omega^2 g = 0,\; g(0) = 1,\; g'(0) = 0$, hence
-    $g = e^{-\zeta z}[\cos s z + (\zeta/s)\sin s z]$, $z = \omega t$, $s = \sqrt{1 - \zeta^2}$
-    (hyperbolic for $\zeta > 1$).
+    $h'' + 2\zeta\omega h' + \omega^2 h = 0,\; h(0) = 1,\; h'(0) = 0$, hence
+    $h = e^{-\zeta z}[\cos s z + (\zeta/s)\sin s z]$, $z = \omega t$, $s = \sqrt{1 - \zeta^2}$
+    (hyperbolic for $\zeta > 1$). A recursion whose level is the same at updates -1 and 0 is at rest
+    half an update before 0: $g(t) = h(t + u/2)/h(u/2)$ with updates of length u, at most
+    $1/\omega$.
 
-    Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation is derived
-    by us.
+    Source: 2606.30789 (m r'' + gamma r' + k (r - r*) = 0); the form without cancellation and the
+    half update are derived by us.
     """
-    cosine, sine = _entire_pair(omega * t, zeta)
-    return np.asarray(cosine + zeta * sine)
+    rest = np.minimum(omega * update, 1.0) / 2
+    (cosine, sine), (first, second) = (
+        _entire_pair(z, zeta) for z in (omega * t + rest, np.asarray(rest))
+    )
+    return np.asarray((cosine + zeta * sine) / (first + zeta * second))
 
 
-def oscillator_slopes(t: Values, omega: Values, zeta: Values) -> Float:
+def oscillator_slopes(t: Values, omega: Values, zeta: Values, update: float = 0.0) -> Float:
     r"""Derivatives of `oscillator_decay` by frequency and damping ratio.
 
-    $\partial g/\partial\omega = -t\,h$ with the impulse response $h = e^{-\zeta z}\sin(sz)/s$;
-    $\partial g/\partial\zeta = 2\,h * h = e^{-\zeta z}[\sin(sz)/s - z\cos(sz)]/(1-\zeta^2)$, a
-    power series near $\zeta = 1$. Derived by us.
+    $\partial h/\partial z = -e^{-\zeta z}\sin(sz)/s$;
+    $\partial h/\partial\zeta = e^{-\zeta z}[\sin(sz)/s - z\cos(sz)]/(1-\zeta^2)$, a power series
+    near $\zeta = 1$. Derived by us.
     """
-    cosine, sine = _entire_pair(omega * t, zeta)
-    z = omega * t
+    rest, moved = np.minimum(omega * update, 1.0) / 2, np.where(omega * update < 1, update / 2, 0)
+    decay = oscillator_decay(t, omega, zeta, update)
+    late, first = (_slopes(z, zeta) for z in (omega * t + rest, np.asarray(rest)))
+    by_omega = late[0] * (t + moved) - decay * first[0] * moved
+    by_zeta = late[1] - decay * first[1]
+    return np.stack([by_omega, by_zeta]) / oscillator_decay(rest, 1.0, zeta)
+
+
+def _slopes(z: Values, zeta: Values) -> tuple[Float, Float]:
+    """Derivatives of the step response by z and by the damping ratio."""
+    cosine, sine = _entire_pair(z, zeta)
     x = (1 - zeta * zeta) * z * z
     near = np.abs(x) < 0.5
     direct = (sine - z * cosine) / np.where(near, 1.0, 1 - zeta * zeta)
-    by_zeta = np.where(near, np.exp(-zeta * z) * z**3 * _series(np.where(near, x, 0.0)), direct)
-    return np.stack([-t * sine, by_zeta])
+    return -sine, np.where(near, np.exp(-zeta * z) * z**3 * _series(np.where(near, x, 0.0)), direct)
 
 
 def _entire_pair(z: Values, zeta: Values) -> tuple[Float, Float]:
-    """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any mixture of damping ratios,
-    each regime only where it holds.
+    """Return e^{-zeta z} cos(s z) and e^{-zeta z} sin(s z)/s for any damping ratios.
+
+    Both are written in the decaying exponentials of the two (complex) rates: nothing overflows, and
+    nothing cancels near critical damping.
     """
-    zeta = np.asarray(zeta, dtype=float)
-    under = zeta < 1
-    if under.all():
-        return _underdamped(z, zeta)
-    if not under.any():
-        return _overdamped(z, zeta)
-    z = np.broadcast_to(z, np.broadcast_shapes(np.shape(z), zeta.shape))
-    if zeta.shape == (*z.shape[:1], *(1,) * (z.ndim - 1)):
-        # One damping ratio a row, as on a grid: whole rows are in one regime.
-        under = under.reshape(-1)
-    else:
-        zeta = np.broadcast_to(zeta, z.shape)
-        under = zeta < 1
-    cosine, sine = np.empty(z.shape), np.empty(z.shape)
-    for regime, pair in ((under, _underdamped), (~under, _overdamped)):
-        cosine[regime], sine[regime] = pair(z[regime], zeta[regime])
-    return cosine, sine
-
-
-def _underdamped(z: Float, zeta: Float) -> tuple[Float, Float]:
-    """The pair for zeta < 1, s = sqrt(1 - zeta^2)."""
-    s = np.sqrt(1 - zeta * zeta)
-    damped, angle = np.exp(-zeta * z), s * z
-    return damped * np.cos(angle), damped * np.sin(angle) / s
-
-
-def _overdamped(z: Float, zeta: Float) -> tuple[Float, Float]:
-    """The pair for zeta >= 1 (hyperbolic), in decaying exponentials: no overflow, no
-    cancellation near 1.
-    """
-    s = np.sqrt(np.maximum(zeta * zeta - 1, 1e-16))
-    slow, fast = np.exp(z * (-1 / (zeta + s))), np.expm1(z * (-2 * s))
-    return slow * (1 + 0.5 * fast), slow * fast * (-0.5 / s)
+    root = np.sqrt(np.asarray(zeta * zeta - 1, dtype=complex))
+    root = np.where(np.abs(root) < 1e-8, 1e-8, root)
+    slow, fast = np.exp(-z / (zeta + root)), np.expm1(-2 * z * root)
+    return (slow * (1 + 0.5 * fast)).real, (slow * fast * (-0.5 / root)).real
 
 
 def _series(x: Float) -> Float:
@@ -301,26 +289,14 @@ class Law:
         amplitude = parameters["start"] - parameters["plateau"]
         return np.column_stack([1 - decay, decay, *(amplitude * row for row in derivatives)])
 
-    def guess(self, time_T: ArrayLike, value_T: ArrayLike) -> dict[str, float]:
-        """Return starting values from the data alone: the best cell of a coarse search with
-        white noise, time 0 at the first row.
+    def by_rows(self, gap: float) -> Law:
+        """The law on a clock that is none of updates, whose rows lie closer than they do: each is
+        an update.
         """
-        time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
-        if not self.shapes:
-            return {"plateau": float(value.mean())}
-        span = float(np.ptp(time)) or 1.0
-        lines = (axis.from_search(np.linspace(*axis.ends(span), 24)) for axis in self.axes)
-        grids = np.meshgrid(*lines, indexing="ij")
-        best: tuple[float, dict[str, float]] = (np.inf, {})
-        for axes in zip(*(grid.ravel() for grid in grids), strict=True):
-            shape = [float(v) for v in self.shapes_of(*axes)]
-            decay = self.decay(time - time[0], *shape)
-            columns = np.column_stack([1 - decay, decay])
-            linear = np.linalg.lstsq(columns, value, rcond=None)[0]
-            error = float(((value - columns @ linear) ** 2).sum())
-            if error < best[0]:
-                best = error, dict(zip(self.parameters, [*linear.tolist(), *shape], strict=True))
-        return best[1]
+        if self.name != "oscillator" or gap >= 1:
+            return self
+        slopes = partial(oscillator_slopes, update=gap)
+        return replace(self, decay=partial(oscillator_decay, update=gap), slopes=slopes)
 
     def _check_names(self, parameters: dict[str, float]) -> None:
         """Raise where a parameter is missing or unknown."""
@@ -355,14 +331,14 @@ LAWS: tuple[Law, ...] = (
     Law(
         "oscillator",
         (
-            "plateau + (start - plateau) exp(-zeta w t) [cos(s w t) + (zeta / s) sin(s w t)], s = "
-            "sqrt(1 - zeta^2)"
+            "plateau + (start - plateau) h(t + 1/2) / h(1/2), h(t) = exp(-zeta w t) [cos(s w t) + "
+            "(zeta / s) sin(s w t)], s = sqrt(1 - zeta^2), t in updates"
         ),
         "damped oscillator: inertia, damping and a restoring force",
         ("natural_frequency", "damping_ratio"),
         (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")),
-        oscillator_decay,
-        oscillator_slopes,
+        partial(oscillator_decay, update=1.0),
+        partial(oscillator_slopes, update=1.0),
         "2606.30789",
         shapes_of=oscillator_shapes,
     ),

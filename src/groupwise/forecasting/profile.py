@@ -309,7 +309,7 @@ def region(products: Gram, box: Box, best: tuple[float, ...], largest_error: flo
         points,
         shapes,
         surface(whole.law, products, *shapes),
-        _on_searched_edge(box, points),
+        _on_searched_edge(box, points, undamped=False),
     )
 
 
@@ -420,13 +420,17 @@ def _crossings(root: Float, quantity: Float, limit: Float) -> tuple[Flags, Float
     return crossing, first * (1 - share) + second * share
 
 
-def _on_searched_edge(box: Box, points: tuple[Float, ...]) -> Flags:
-    """Grid points that lie on the edge of the whole search, or beyond it."""
+def _on_searched_edge(box: Box, points: tuple[Float, ...], *, undamped: bool = True) -> Flags:
+    """Grid points that lie on the edge of the whole search, or beyond it; a swing that does not
+    fade may count as one inside, since its frequency is that of one that hardly does.
+    """
     whole = whole_box(box.law, box.span)
     edge = np.zeros(points[0].shape, dtype=bool)
     for i, values in enumerate(points):
         slack = 1e-9 * (whole.high[i] - whole.low[i])
-        edge |= (values <= whole.low[i] + slack) | (values >= whole.high[i] - slack)
+        if undamped or box.law.axes[i].scale != "damping":
+            edge |= values <= whole.low[i] + slack
+        edge |= values >= whole.high[i] - slack
     return edge
 
 

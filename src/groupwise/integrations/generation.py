@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.files import table_rows
 from groupwise.readers.keys import meanings_of
-from groupwise.record.recorder import UNEVEN, Say
+from groupwise.record.recorder import UNEVEN
 from groupwise.record.run import Meaning, RunConfig
 from groupwise.record.table import BASE_COLUMNS
 
@@ -112,15 +112,6 @@ class Generation:
         }
         kept = {name: values for name, values in columns.items() if values is not None}
         return [dict(zip(kept, cells, strict=True)) for cells in zip(*kept.values(), strict=True)]
-
-
-def say_missing(row: Mapping[str, Any], expected: Sequence[str], say: Say) -> None:
-    """Say which of the metrics that are expected the first step lacks."""
-    if missing := [name for name in expected if row.get(name) is None]:
-        say(
-            f"the trainer gives no {', '.join(missing)} in its first step: what needs them will be "
-            "unavailable"
-        )
 
 
 def joined(generations: Sequence[Generation]) -> Generation:

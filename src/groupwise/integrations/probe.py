@@ -85,10 +85,8 @@ class Probe:
         except (InsufficientDataError, InvalidArgumentError):
             return
 
-    def row(
-        self, *, prompts: float, group_size: float, learning_rate: float | None
-    ) -> dict[str, float | None]:
-        r"""Return the columns of a step."""
+    def row(self, *, prompts: float, group_size: float) -> dict[str, float | None]:
+        """Return the columns of a step."""
         estimate = self.components
         if estimate is None or not self._fresh:
             return {}
@@ -110,9 +108,6 @@ class Probe:
             "gradient/group_size_low": best.low,
             "gradient/group_size_high": best.high,
             "gradient/noise": noise,
-            "gradient/noise_temperature": math.nan
-            if learning_rate is None
-            else learning_rate * noise / 2,
             "gradient/prompts": float(estimate.prompts),
         }
         if self.decision is not None:

@@ -24,7 +24,6 @@ from groupwise.integrations.generation import (
     Generation,
     apart,
     joined,
-    say_missing,
     step_meanings,
 )
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
@@ -36,7 +35,6 @@ from groupwise.integrations.probe import (
     sketched,
 )
 from groupwise.integrations.trl_trainer import (
-    EXPECTED,
     StepMetrics,
     Watch,
     check_trainer,
@@ -47,7 +45,6 @@ from groupwise.integrations.trl_trainer import (
     processes,
     sketch_trouble,
     unfit,
-    updates_a_generation,
 )
 from groupwise.record.recorder import (
     FOLDER,
@@ -179,7 +176,9 @@ class GroupwiseCallback:
         self._active = True
         with self._safely():
             self._metrics.of_step()  # what a training that raised left behind is of no step
-            self._misconfigurations()
+            if self.sketch_every and (trouble := sketch_trouble(self.trainer)):
+                self._say(f"no sketches: {trouble}; the rest is recorded")
+                self.sketch_every = 0
             self._checks.begin(last_step=getattr(state, "max_steps", None) or None, here=self._main)
         if self._main:
             with self._safely():
@@ -309,25 +308,6 @@ class GroupwiseCallback:
             keep_record(state, recorder.run["id"])
         return recorder
 
-    def _misconfigurations(self) -> None:
-        """Say what will not work as it may be meant."""
-        trainer, args = self.trainer, self.trainer.args
-        if self.sketch_every and (trouble := sketch_trouble(trainer)):
-            self._say(f"no sketches: {trouble}; the rest is recorded")
-            self.sketch_every = 0
-        if getattr(args, "learning_rate", None) == 0:
-            self._say("the learning rate is 0: nothing will be learned")
-        if (updates := updates_a_generation(trainer)) > 1:
-            self._say(
-                f"each generation of rollouts serves {updates:g} updates: rewards come with the "
-                "first, the column lag counts on"
-            )
-        if getattr(args, "logging_steps", 1) != 1:
-            self._say(
-                f"grad_norm is logged every {args.logging_steps:g} steps only; all else is "
-                "recorded of every step"
-            )
-
     def _take(self, output: Mapping[str, Any]) -> None:
         """Keep the rollouts of a generation, and probe them where it is time."""
         generation = None
@@ -419,12 +399,9 @@ class GroupwiseCallback:
             row |= self.probe.row(
                 prompts=float(row["prompts"] or 1),
                 group_size=float(row["group_size"] or 1),
-                learning_rate=self._learning_rate,
             )
             self._advise()
         self._count(row)
-        if self._steps_seen == 1:
-            say_missing(row, EXPECTED, self._say)
         return row, generation.rollouts() if generation else None
 
     def _advise(self) -> None:

@@ -36,7 +36,6 @@ _NEEDED = (
     "state",
 )
 _KEPT = "groupwise"
-EXPECTED = ("reward", "entropy", "completions/mean_length", "frac_reward_zero_std", "step_time")
 
 
 def check_trainer(trainer: Any) -> None:
@@ -139,15 +138,6 @@ def keep_record(state: Any, number: str) -> None:
     kept = getattr(state, "stateful_callbacks", None)
     if isinstance(kept, dict):
         kept[_KEPT] = {"record": number}
-
-
-def updates_a_generation(trainer: Any) -> float:
-    """Return how many optimiser updates one generation of rollouts serves."""
-    args = trainer.args
-    every = (getattr(args, "steps_per_generation", None) or 1) * (
-        getattr(args, "num_iterations", None) or 1
-    )
-    return float(every) / (args.gradient_accumulation_steps or 1)
 
 
 def sketch_trouble(trainer: Any) -> str:

@@ -27,7 +27,6 @@ from groupwise.integrations.generation import (
     apart,
     array_of,
     joined,
-    say_missing,
     step_meanings,
 )
 from groupwise.integrations.live_judgement import LiveJudgement
@@ -48,7 +47,6 @@ VARIABLE = "GROUPWISE_RECORD"
 """Environment variable: the folder of the record; "groupwise" in the trainer's default_local_dir
 where it is not set.
 """
-EXPECTED = ("actor/entropy", "actor/lr", "actor/grad_norm", "response_length/mean")
 _MARK, _PADDING = "__groupwise__", "pad"
 _MOST_FAILURES = 5
 
@@ -70,7 +68,7 @@ class Tap:
         self._generations: list[Generation] = []
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
         self._inside = threading.local()
-        self._broken = self._noted = self._took_any = False
+        self._broken = self._noted = False
         self._failures = Failures(
             self._say, _MOST_FAILURES
         )  # in a row: since the last step that was recorded
@@ -146,7 +144,6 @@ class Tap:
         if generation is not None:
             row, rollouts = {**row, **generation.row()}, generation.rollouts()
         row |= metrics
-        self._tell_missing(row, seen=generation is not None)
         self._last = (row, rollouts)
         self.recorder.append(row, rollouts)
         self._failures.in_a_row = 0
@@ -234,20 +231,6 @@ class Tap:
         self._generations.append(
             Generation(reward_N, rank[inverse.reshape(-1)], parts, advantage_N, length_N)
         )
-        self._took_any = True
-
-    def _tell_missing(self, row: Mapping[str, Any], *, seen: bool) -> None:
-        """Say once what the first step of training lacks."""
-        if self._noted:
-            return
-        if seen:
-            self._noted = True
-            say_missing(row, EXPECTED, self._say)
-        elif "training/global_step" in row and not self._took_any:
-            self._noted = True
-            self._say(
-                "no advantage estimator was called in this process: only metrics are recorded"
-            )
 
     def _safely(self, work: Callable[[], None]) -> None:
         """Do what must not end the training; several failures in a row end the recording."""

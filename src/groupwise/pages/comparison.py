@@ -1,6 +1,4 @@
-"""Show a comparison of runs in the terminal: the answer, a row for each group, and judgements,
-in 80 columns.
-"""
+"""A comparison of runs in the terminal: the answer, a row for each group, judgements."""
 
 from __future__ import annotations
 
@@ -25,13 +23,14 @@ _BADNESS = (State.OK, State.CANNOT_TELL, State.WARNING, State.FAILING, State.FAI
 
 
 def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
-    """Print the answer, a row for each group, and how failed runs were judged; asked why, all
-    judgements, the tests and the notes.
+    """Print the answer, a row for each group, and how failed runs were judged.
+
+    Asked why, also all judgements, the tests and the notes.
     """
     out = Printer(console)
     console.width = min(console.width, _COLUMNS)
-    for place, said in enumerate(comparison.answer):
-        _wrapped(out, said, style="" if place else "bold")
+    for place, line in enumerate(comparison.answer):
+        _wrapped(out, line, style="" if place else "bold")
     out.grid(_grid(comparison, len(comparison.groups) if why else _MOST_GROUPS))
     if why:
         _print_why(comparison, out)
@@ -40,9 +39,7 @@ def print_comparison(comparison: RunComparison, console: Console, *, why: bool =
 
 
 def _print_rest(comparison: RunComparison, out: Printer) -> None:
-    """Print what stands below the table: how many groups it leaves out, how doubtful runs were
-    judged, and which settings differ.
-    """
+    """Print what the table leaves out, how doubtful runs were judged, and settings that differ."""
     if len(comparison.groups) > _MOST_GROUPS:
         _wrapped(
             out, f"{count(len(comparison.groups) - _MOST_GROUPS, 'more group')}: --why", style="dim"
@@ -92,9 +89,7 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
 
 
 def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:
-    """Print a sentence in lines of 80 columns, into a pipe too, cut where it is longer than it
-    may be.
-    """
+    """Print a sentence in lines of 80 columns, into a pipe too, cut where it is too long."""
     for line in textwrap.wrap(clean(text, longest=longest), _COLUMNS, break_on_hyphens=False):
         out.console.print(escape(line), style=style, highlight=False, soft_wrap=True)
 
@@ -104,12 +99,12 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
     Of too many those that failed are shown, then those compared.
     """
-    found, every = comparison.found, comparison.groups
+    measured, every = comparison.found, comparison.groups
     first = sorted(
         range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g)
     )[:most]
     groups = [every[g] for g in sorted(first)]
-    columns = _columns(groups, found)
+    columns = _columns(groups, measured)
     key, names = shared_key([group.name for group in groups])
     cells = zip(
         *(names, list(map(_state_of, groups)), *(column for _, column in columns)), strict=True
@@ -118,22 +113,22 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
     return Grid(head, tuple(cells), tuple(range(2, len(head))))
 
 
-def _columns(groups: Sequence[ComparedGroup], found: Comparison) -> list[tuple[str, list[str]]]:
+def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tuple[str, list[str]]]:
     """Return the columns of numbers, each with its head."""
     decimals = shown_decimals([group.ends_at for group in groups])
     columns = [("last rows", [_written(group.ends_at, decimals) for group in groups])]
-    if found.pairings and any(group.level != group.ends_at for group in groups):
+    if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (
-                f"{found.late_from:.0f}–{found.late_to:.0f}",
+                f"{measured.late_from:.0f}–{measured.late_to:.0f}",
                 [_written(group.level, decimals) for group in groups],
             )
         )
-    if math.isfinite(found.reach):
+    if math.isfinite(measured.reach):
         columns.append(
             (
-                f"holds {number(found.reach, digits=2)} from",
-                [_held(group, found) for group in groups],
+                f"holds {number(measured.reach, digits=2)} from",
+                [_held(group, measured) for group in groups],
             )
         )
     return columns
@@ -153,13 +148,13 @@ def _state_of(group: ComparedGroup) -> str:
     return many + worst.value.replace("_", " ")
 
 
-def _held(group: ComparedGroup, found: Comparison) -> str:
+def _held(group: ComparedGroup, measured: Comparison) -> str:
     """Write from which step the runs of a group hold the level."""
     times = group.times
     held = [time for time in times if math.isfinite(time)]
     if not times:
         return "–"
     if not held:
-        return f"not by {found.late_to:.0f}"
+        return f"not by {measured.late_to:.0f}"
     mean = f"{sum(held) / len(held):.0f}"
     return mean if len(held) == len(times) else f"{mean}, {len(held)}/{len(times)}"

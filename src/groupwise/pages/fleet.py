@@ -101,7 +101,7 @@ def _body(fleet: Fleet) -> Markup:
     )
     order = tag("label", join((text("Order "), choices)))
     table = tag("table", join((tag("thead", tag("tr", head)), tag("tbody", Markup(""), id="runs"))))
-    said = text(
+    without_script = text(
         "This list needs JavaScript; the same rows are embedded below as JSON, and groupwise fleet "
         "prints them."
     )
@@ -115,6 +115,6 @@ def _body(fleet: Fleet) -> Markup:
         ),
         tag("div", table, class_="scroll", role="region", tabindex="0", aria_label="Table: runs"),
         tag("p", tag("button", text("Show more"), id="more", type="button")),
-        tag("noscript", tag("p", said, class_="missing")),
+        tag("noscript", tag("p", without_script, class_="missing")),
     )
     return tag("article", join(parts, "\n"), class_="fleet")

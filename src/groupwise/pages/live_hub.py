@@ -1,5 +1,4 @@
-"""What a live page shows of its runs, kept up to date: read what is new, say what changed, judge in
-the background.
+"""What a live page shows of its runs, kept up to date; judged in the background.
 
 The newest of each part of a run is kept and numbered, so that a page that lost its connection is
 sent what it has not. It knows no sockets.
@@ -90,8 +89,9 @@ class LiveRun:
 
 
 def new_pool() -> ProcessPoolExecutor:
-    """Return a pool of two processes, so that a report does not wait for a judgement; they leave
-    the processor to the training.
+    """Return a pool of two processes, so that a report does not wait for a judgement.
+
+    They leave the processor to the training.
     """
     return ProcessPoolExecutor(
         2, mp_context=multiprocessing.get_context("spawn"), initializer=_settle
@@ -144,9 +144,9 @@ class Hub:
 
     def update(self, index: int) -> bool:
         """Look at one log and say what changed."""
-        found = self._read(index)
-        self._publish(index, found)
-        return found is not None
+        parts = self._read(index)
+        self._publish(index, parts)
+        return parts is not None
 
     def _read(self, index: int) -> dict[str, Any] | None:
         """Look at a log; return the parts that may have changed, or None where nothing did."""
@@ -161,21 +161,19 @@ class Hub:
             {} if record is None else {"tracks": tracks_of(record, self.metric, points=self.points)}
         )
 
-    def _publish(self, index: int, found: dict[str, Any] | None) -> None:
-        """Say what a look at a log found, and how the run stands, which changes with time alone
-        too.
-        """
+    def _publish(self, index: int, parts: dict[str, Any] | None) -> None:
+        """Say what a look at a log found, and how the run stands, which time alone changes."""
         run = self.runs[index]
         follower = run.follower
         if follower.grew and (not run.grown or follower.grew > run.grown[-1]):
             run.grown.append(follower.grew)
         ended = run.has_ended()
-        run.stale = run.stale or found is not None or ended != run.ended
+        run.stale = run.stale or parts is not None or ended != run.ended
         run.ended = ended
-        if found is not None:
+        if parts is not None:
             run.fault = ""
         self._say(index, "state", self.state(index))
-        for part, value in (found or {}).items():
+        for part, value in (parts or {}).items():
             self._say(index, part, value)
 
     def state(self, index: int) -> dict[str, Any]:
@@ -217,8 +215,9 @@ class Hub:
             wake.set()
 
     async def follow(self) -> None:
-        """Look at the logs and judge the runs until `stop`; reading happens in a thread, so that
-        the page is served meanwhile.
+        """Look at the logs and judge the runs until `stop`.
+
+        Reading happens in a thread, so that the page is served meanwhile.
         """
         while not self.stopping:
             for index, run in enumerate(self.runs):
@@ -228,9 +227,7 @@ class Hub:
             await asyncio.sleep(_TICK)
 
     async def _look(self, index: int) -> None:
-        """Look at one log in a thread; what fails there is said of its run, and the others go
-        on.
-        """
+        """Look at one log in a thread; what fails there is said of its run alone."""
         run, started = self.runs[index], time.perf_counter()
         try:
             self._publish(index, await asyncio.to_thread(self._read, index))
@@ -267,15 +264,17 @@ class Hub:
         run, started = self.runs[index], time.monotonic()
         record, run.stale = run.follower.record, False
         try:
-            found = await self._ask(
+            judgement = await self._ask(
                 partial(shown, ended=run.ended), record, self.metric, self.level
             )
         except BrokenProcessPool:
             self._failures += 1
-            found = {"problem": "The process that judges the run died, perhaps for want of memory."}
+            judgement = {
+                "problem": "The process that judges the run died, perhaps for want of memory."
+            }
         except Exception as error:  # noqa: BLE001
             # the page goes on without a judgement and says so
-            found = {
+            judgement = {
                 "problem": (
                     f"The run could not be judged: {clean(error, longest=200)}. This is a defect "
                     "of groupwise."
@@ -283,11 +282,11 @@ class Hub:
             }
         finally:
             self._judging = False
-        took = found.pop("took", time.monotonic() - started)
+        took = judgement.pop("took", time.monotonic() - started)
         run.next_judgement = time.monotonic() + max(
             _FEWEST_SECONDS_BETWEEN_JUDGEMENTS, SHARE * took
         )
-        run.judged = found | {"at": time.time()}
+        run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
 
     async def report(self, index: int) -> bytes | None:
@@ -296,11 +295,17 @@ class Hub:
         if run.follower.record is None or self._pool is None or self.stopping:
             return None
         now = (run.follower.record, run.ended)
-        known, task = self._reports.get(index, (None, None))
+        record_before, task = self._reports.get(index, (None, None))
         failed = (
             task is not None and task.done() and (task.cancelled() or task.exception() is not None)
         )
-        if task is None or known is None or known[0] is not now[0] or known[1] != now[1] or failed:
+        if (
+            task is None
+            or record_before is None
+            or record_before[0] is not now[0]
+            or record_before[1] != now[1]
+            or failed
+        ):
             command = ["report", run.follower.path.name]
             made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=command)
             task = asyncio.ensure_future(
@@ -317,9 +322,7 @@ class Hub:
         return page.encode()
 
     async def _ask(self, what: Callable[..., Any], *arguments: Any) -> Any:
-        """Let the pool compute something; where its process dies, what comes next is computed by
-        another.
-        """
+        """Let the pool compute something; a new pool stands in for one that died."""
         pool = self._pool
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, what, *arguments)
@@ -329,12 +332,13 @@ class Hub:
             raise
 
     def rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
-        """Return completions of a run as JSON, with how many each view has; for a thread, since
-        a run may have a million.
+        """Return completions of a run as JSON, with how many each view has.
+
+        For a thread, since a run may have a million.
         """
         kept = self._kept_of(index)
-        found = kept.rollouts
-        if found is None:
+        rollouts = kept.rollouts
+        if rollouts is None:
             return to_json(
                 {
                     "version": 0,
@@ -349,14 +353,15 @@ class Hub:
         about = {
             "version": kept.version,
             "stale": stale,
-            "counts": found.counts,
-            "range": found.range,
+            "counts": rollouts.counts,
+            "range": rollouts.range,
         }
-        return to_json(about | found.part(view, first, most, whole=whole).as_dict())
+        return to_json(about | rollouts.part(view, first, most, whole=whole).as_dict())
 
     def prompts(self, index: int) -> str:
-        """Return the prompts of a run as JSON, for a thread: what is said of them, and the cells
-        of their table.
+        """Return the prompts of a run as JSON: what is said of them, and their table.
+
+        For a thread.
         """
         from groupwise.pages.tables import prompt_grid
 
@@ -364,19 +369,17 @@ class Hub:
         with kept.lock:
             if kept.prompts is None:
                 kept.prompts = prompt_table(kept.record or RunRecord.empty(""))
-        found = kept.prompts
+        table = kept.prompts
         return to_json(
             {
-                "said": found.said,
-                "method": found.method,
-                "table": prompt_grid(found),
+                "said": table.said,
+                "method": table.method,
+                "table": prompt_grid(table),
             }
         )
 
     def _kept_of(self, index: int) -> Kept:
-        """Return the completions of a run, read anew where the log changed and the last time is
-        long enough ago.
-        """
+        """Return the completions of a run, read anew where the log changed a while ago."""
         kept, record = self._kept[index], self.runs[index].follower.record
         with kept.lock:
             if record is not None and record is not kept.record and time.monotonic() >= kept.due:
@@ -388,8 +391,9 @@ class Hub:
         return kept
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
-        """Yield the events of one page: the newest of each part that it has not, then what
-        changes; or that too many pages are open.
+        """Yield the events of one page: what it lacks, then what changes.
+
+        Or that too many pages are open.
         """
         if self.streams >= MOST_STREAMS:
             yield f"retry: 5000\n{_event('full', to_json({'most': MOST_STREAMS}))}"
@@ -439,9 +443,7 @@ class Hub:
 
 
 def _names(followers: Sequence[Follower]) -> list[str]:
-    """Return what to call the runs: their own names, and as much of their paths as tells them
-    apart.
-    """
+    """Return what to call the runs: their names, and of their paths what tells them apart."""
     parts = [(*follower.place.absolute().parts[:-1], follower.path.name) for follower in followers]
     depth = 1
     while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
@@ -467,23 +469,21 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
     from groupwise.pages.screen import head_of, said_of
 
     started = time.process_time()
-    found = judged(record, metric, level, ended=ended)
-    learning = found.judgement.learning
+    made = judged(record, metric, level, ended=ended)
+    learning = made.judgement.learning
     # Of a run that can be judged the page has a list of what is not logged further down.
-    open_ = found.judgement.state is State.CANNOT_TELL
+    open_ = made.judgement.state is State.CANNOT_TELL
     labelled = [
-        (label, words)
-        for label, words in said_of(found.judgement)
-        if open_ or label != "not logged"
+        (label, words) for label, words in said_of(made.judgement) if open_ or label != "not logged"
     ]
     lines = [
         *labelled,
         *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])]),
     ]
-    said: dict[str, Any] = _cleaned(
-        found.as_dict() | {"head": head_of(found.judgement.state), "lines": lines}
+    page: dict[str, Any] = _cleaned(
+        made.as_dict() | {"head": head_of(made.judgement.state), "lines": lines}
     )
-    return said | {"took": time.process_time() - started}
+    return page | {"took": time.process_time() - started}
 
 
 def _cleaned(value: Any) -> Any:
@@ -517,8 +517,9 @@ def whole_page(
 
 
 def _settle() -> None:
-    """Begin as a process that others come before, that leaves Ctrl-C to its parent and ends with
-    it.
+    """Begin as a process that others come before.
+
+    It leaves Ctrl-C to its parent and ends with it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()

@@ -1,6 +1,4 @@
-"""The judgement of a run in the terminal: eight lines of 80 columns, the state first and the
-reward last.
-"""
+"""The judgement of a run in eight lines of 80 columns: the state first, the reward last."""
 
 from __future__ import annotations
 
@@ -77,26 +75,27 @@ class _Line:
 
 
 def print_judgement(
-    found: Judgement,
+    judgement: Judgement,
     heights: Sequence[float | None],
     console: Console,
     *,
     why: bool = False,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Print the judgement of a run and its reward as one line of bars; where asked for, also
-    every check and the numbers behind them.
+    """Print the judgement of a run and its reward as one line of bars.
+
+    Where asked for, also every check and the numbers behind them.
     """
     plain = _plain(console)
-    first, *others = judgement_lines(found, heights, plain=plain)
-    _print_head(first, found.state, console)
+    first, *others = judgement_lines(judgement, heights, plain=plain)
+    _print_head(first, judgement.state, console)
     for line in others:
         _print(console, Text(line))
     if why:
         _print(console, Text())
-        for said in actions_said(found):
-            _print(console, Text(_spelt(f"  {said}", plain=plain)))
-        for check in found.checks:
+        for line in actions_said(judgement):
+            _print(console, Text(_spelt(f"  {line}", plain=plain)))
+        for check in judgement.checks:
             _print(
                 console,
                 Text(
@@ -104,57 +103,61 @@ def print_judgement(
                     style=_CHECK_STYLES.get(check.status, ""),
                 ),
             )
-            for said in _numbers(check):
-                _print(console, Text(_spelt(f"      {said}", plain=plain)))
+            for sentence_said in _numbers(check):
+                _print(console, Text(_spelt(f"      {sentence_said}", plain=plain)))
     if remarks:
         _print(console, Text())
-        for said in remarks:
+        for sentence_said in remarks:
             _print(
                 console,
-                Text(_spelt(f"  {clean(sentence(said), longest=_LONGEST_REMARK)}", plain=plain)),
+                Text(
+                    _spelt(
+                        f"  {clean(sentence(sentence_said), longest=_LONGEST_REMARK)}", plain=plain
+                    )
+                ),
             )
 
 
-def actions_said(found: Judgement) -> Iterable[str]:
+def actions_said(judgement: Judgement) -> Iterable[str]:
     """Yield what to do, an action a line, with the settings of the user's trainer."""
-    for action in found.actions:
+    for action in judgement.actions:
         settings = f": {' '.join(action.settings)}" if action.settings else ""
         ask = f" (for its setting give --set {action.missing})" if action.missing else ""
         yield clean(f"Do: {action.words}{settings}{ask}", longest=_LONGEST)
 
 
-def print_first_line(found: Judgement, console: Console) -> None:
+def print_first_line(judgement: Judgement, console: Console) -> None:
     """Print state, name and headline, for commands that then answer another question."""
-    first, *others = _headline(found, plain=_plain(console))
-    _print_head(first, found.state, console)
+    first, *others = _headline(judgement, plain=_plain(console))
+    _print_head(first, judgement.state, console)
     for line in others:
         _print(console, Text(line))
 
 
 def judgement_lines(
-    found: Judgement, heights: Sequence[float | None] = (), *, plain: bool = False
+    judgement: Judgement, heights: Sequence[float | None] = (), *, plain: bool = False
 ) -> list[str]:
     """Return the lines of a judgement; `plain` writes them in ASCII."""
-    head = _headline(found, plain=plain)
+    head = _headline(judgement, plain=plain)
     bars = [f"  reward {_bars(heights, plain=plain)}"] if heights else []
-    kept = list(_labelled(found))
+    kept = list(_labelled(judgement))
     while kept:
-        drawn = [line for one in kept for line in _drawn(one, plain=plain)]
+        drawn = [line for entry in kept for line in _drawn(entry, plain=plain)]
         lines = [*head, *drawn, *bars]
         if len(lines) <= MOST_LINES and words_in(lines) <= MOST_WORDS:
             return lines
         # The least of them goes: the second line of one, or one altogether.
-        least = max(kept, key=lambda one: one.rank)
+        least = max(kept, key=lambda entry: entry.rank)
         shorter = [] if least.lines == 1 else [replace(least, lines=1, rank=least.rank - _SECOND)]
-        kept = [other for one in kept for other in (shorter if one is least else [one])]
+        kept = [other for entry in kept for other in (shorter if entry is least else [entry])]
     return [*head, *bars]
 
 
-def said_of(found: Judgement) -> list[tuple[str, str]]:
-    """Return the labels of a judgement, each with all that it has to say, for a page that has
-    room.
-    """
-    return [(line.label, clean("".join(line.parts), longest=_LONGEST)) for line in _labelled(found)]
+def said_of(judgement: Judgement) -> list[tuple[str, str]]:
+    """Return the labels of a judgement with all that each has to say, for a page with room."""
+    return [
+        (line.label, clean("".join(line.parts), longest=_LONGEST)) for line in _labelled(judgement)
+    ]
 
 
 def words_in(lines: Iterable[str]) -> int:
@@ -184,24 +187,20 @@ def head_of(state: State, *, plain: bool = False) -> str:
     return _spelt(f"{_MARKS[state]} {state.value.replace('_', ' ').upper()}", plain=plain)
 
 
-def _headline(found: Judgement, *, plain: bool) -> list[str]:
-    """Return the first line, and a second where the headline needs it; the run's name is
-    shortened before the headline is.
-    """
-    head, said = head_of(found.state, plain=plain), _brief(found.headline, plain=plain)
-    room = WIDTH - cell_len(head) - 4 - cell_len(said)
+def _headline(judgement: Judgement, *, plain: bool) -> list[str]:
+    """Return the first line, and a second where needed; the name is shortened first."""
+    head, headline = head_of(judgement.state, plain=plain), _brief(judgement.headline, plain=plain)
+    room = WIDTH - cell_len(head) - 4 - cell_len(headline)
     name = _shortened(
-        _spelt(clean(found.run) or "unnamed run", plain=plain),
+        _spelt(clean(judgement.run) or "unnamed run", plain=plain),
         room if room >= _LEAST_NAME else _USUAL_NAME,
         plain=plain,
     )
-    return _wrapped(f"{head}  {name}  ", said, indent=2, lines=2, plain=plain)
+    return _wrapped(f"{head}  {name}  ", headline, indent=2, lines=2, plain=plain)
 
 
 def _shortened(name: str, room: int, *, plain: bool) -> str:
-    """Return a name without its middle where it is too long: what tells runs apart is at its
-    ends.
-    """
+    """Return a name without its middle where it is too long: its ends tell runs apart."""
     if cell_len(name) <= room:
         return name
     dots = _spelt("…", plain=plain)
@@ -210,51 +209,49 @@ def _shortened(name: str, room: int, *, plain: bool) -> str:
     return f"{set_cell_size(name, start)}{dots}{set_cell_size(name[::-1], end)[::-1]}"
 
 
-def _labelled(found: Judgement) -> Iterable[_Line]:
+def _labelled(judgement: Judgement) -> Iterable[_Line]:
     """Yield the labelled lines that there are, in their order."""
-    first, then = found.first_sign, found.then
+    first, then = judgement.first_sign, judgement.then
     if first is not None:
         beside = tuple(sign for sign in then if sign.step == first.step)
         yield _Line("first sign", _signs((first, *beside)), 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
     if then:
         yield _Line("then", _signs(then), 6, lines=2)
-    if found.cause.named:
-        yield _Line(found.cause.sure, (found.cause.named,), 4, lines=2)
-    if found.do:
-        yield _Line("do", (found.do,), 3, lines=2)
-    if found.cost is not None:
-        yield _Line("cost", _joined(found.cost.parts, ", "), 5)
-    if found.gpu_hours:  # who gives the GPUs wants to know
-        yield _Line("GPU-hours", (found.gpu_hours,), 3)
-    if not found.ended:
+    if judgement.cause.named:
+        yield _Line(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
+    if judgement.do:
+        yield _Line("do", (judgement.do,), 3, lines=2)
+    if judgement.cost is not None:
+        yield _Line("cost", _joined(judgement.cost.parts, ", "), 5)
+    if judgement.gpu_hours:  # who gives the GPUs wants to know
+        yield _Line("GPU-hours", (judgement.gpu_hours,), 3)
+    if not judgement.ended:
         yield _Line(
             "goes on",
             ("judged as a run that goes on: what noise or a dip may be is waited for",),
             7,
         )
     if (
-        found.not_logged
-        and found.state is not State.OK
-        and found.cause.certainty is not Certainty.LIKELY
+        judgement.not_logged
+        and judgement.state is not State.OK
+        and judgement.cause.certainty is not Certainty.LIKELY
     ):
-        yield _Line("not logged", _joined(found.not_logged, "; "), 8, lines=2)
+        yield _Line("not logged", _joined(judgement.not_logged, "; "), 8, lines=2)
 
 
 def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
-    """Return signals that moved, in the order given, each with its step where it is not that of
-    the one before.
-    """
+    """Return signals that moved, each with its step where that is not the one before's."""
     same = [place > 0 and sign.step == signs[place - 1].step for place, sign in enumerate(signs)]
-    said = [
+    words_of = [
         sign.words if beside else f"step {sign.step:,}  {sign.words}"
         for sign, beside in zip(signs, same, strict=True)
     ]
     return (
-        said[0],
+        words_of[0],
         *(
             f"{', ' if beside else '; '}{words}"
-            for words, beside in zip(said[1:], same[1:], strict=True)
+            for words, beside in zip(words_of[1:], same[1:], strict=True)
         ),
     )
 
@@ -301,8 +298,9 @@ def _brief(text: str, *, plain: bool) -> str:
 
 
 def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> list[str]:
-    """Break a text after its head into so many lines at most, each of which fits; what has no
-    room is cut off and shown to be.
+    """Break a text after its head into so many lines at most.
+
+    What has no room is cut off and shown to be.
     """
     room = WIDTH - cell_len(head)
     if cell_len(text) <= room:
@@ -350,11 +348,11 @@ def _answer(check: Finding) -> str:
 def _numbers(check: Finding) -> Iterable[str]:
     """Yield the number that a check rests on, what it is held against, and its facts."""
     against = "" if check.limit is None else f", against {number(check.limit)}"
-    said = [] if check.value is None else [f"{_ends(check.value)}{against}"]
-    said += [fact.value for fact in check.facts]
-    said += [f"first column: {check.column}"] if check.column else []
-    if said:
-        yield clean("; ".join(said), longest=_LONGEST)
+    numbers = [] if check.value is None else [f"{_ends(check.value)}{against}"]
+    numbers += [fact.value for fact in check.facts]
+    numbers += [f"first column: {check.column}"] if check.column else []
+    if numbers:
+        yield clean("; ".join(numbers), longest=_LONGEST)
 
 
 def _ends(value: Interval) -> str:

@@ -1,6 +1,4 @@
-"""One run on the page: the first screen, and below it forecast, law, group size, stability, and
-how all of it was computed.
-"""
+"""One run on the page: the first screen, forecast, law, group size, stability, method."""
 
 from __future__ import annotations
 
@@ -179,10 +177,10 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     sync = path.replace("runs/", "run-")
     tiles = [
         (
-            tag("dt", text(one.name)),
-            tag("dd", join((text(one.value), tag("small", text(one.more))))),
+            tag("dt", text(tile.name)),
+            tag("dd", join((text(tile.value), tag("small", text(tile.more))))),
         )
-        for one in screen.tiles
+        for tile in screen.tiles
     ]
     sparks = [
         figure(chart, f"{path}/screen/sparks/{place}", sync)
@@ -190,7 +188,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     ]
     parts = [
         _banner(summary, heading),
-        tag("dl", join(tag("div", join(one)) for one in tiles), class_="tiles")
+        tag("dl", join(tag("div", join(tile)) for tile in tiles), class_="tiles")
         if tiles
         else _NOTHING,
         tag("div", _NOTHING, data_axes=f"{path}/screen", class_="axes")
@@ -200,6 +198,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         if screen.chart.lines and screen.tiles
         else _NOTHING,
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        _usual(screen.sparks),
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
         _todo(judged, screen),
         _NOTHING if judged.environments is None else _environments(judged.environments),
@@ -207,14 +206,19 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     return tag("div", join(parts, "\n"), class_="first")
 
 
+def _usual(charts: Sequence[Chart]) -> Markup:
+    """Return what the grey bands are."""
+    bands = [f"{one.title} {one.lines[0].band}" for one in charts if one.lines[0].band]
+    said = f"Grey, used by no rule: {'; '.join(bands)}."
+    return tag("p", text(said), class_="usual") if bands else _NOTHING
+
+
 def _environments(each: Environments) -> Markup:
     """Return the reward of every environment or seat on its own, the worst first."""
     rows = [
         [
             isolated(one.name),
-            text(one.course),
-            text(number(one.before)),
-            text(number(one.after)),
+            *map(text, (one.course, number(one.before), number(one.after))),
             text("–" if one.step is None else f"{one.step:,}"),
         ]
         for one in each.worst
@@ -227,7 +231,7 @@ def _environments(each: Environments) -> Markup:
 def _banner(summary: Summary, heading: str) -> Markup:
     """Return state and headline in the state's colour, with the run's name."""
     judged = summary.judgement
-    said = tag(
+    headline = tag(
         heading, join((tag("b", text(head_of(judged.state))), text(f" · {judged.headline}")))
     )
     cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
@@ -235,7 +239,7 @@ def _banner(summary: Summary, heading: str) -> Markup:
         f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
     )
     name = tag("p", join((breakable(summary.name), tag("small", text(span)))), class_="run-name")
-    return tag("header", join((said, name)), class_=f"banner {judged.state}")
+    return tag("header", join((headline, name)), class_=f"banner {judged.state}")
 
 
 def _todo(judged: Judgement, screen: Screen) -> Markup:
@@ -271,10 +275,10 @@ def _settings_to_copy(judged: Judgement) -> Markup:
 def _why(judged: Judgement) -> Markup:
     """Return first sign, what followed, cause, cost, what to log, and the answer of every check."""
     signs = [] if judged.first_sign is None else [("First sign", judged.first_sign)]
-    signs += [("Then", one) for one in judged.then]
+    signs += [("Then", sign) for sign in judged.then]
     lines = [
-        join((tag("b", text(f"{name}, step {one.step:,}: ")), isolated(one.words)))
-        for name, one in signs
+        join((tag("b", text(f"{name}, step {sign.step:,}: ")), isolated(sign.words)))
+        for name, sign in signs
     ]
     cost = "" if judged.cost is None else ", ".join(judged.cost.parts)
     facts = (
@@ -283,7 +287,7 @@ def _why(judged: Judgement) -> Markup:
         ("GPU-hours", judged.gpu_hours),
         ("Log", "; ".join(judged.not_logged)),
     )
-    lines += [join((tag("b", text(f"{name}: ")), text(said))) for name, said in facts if said]
+    lines += [join((tag("b", text(f"{name}: ")), text(words))) for name, words in facts if words]
     return join(
         (
             _listed(lines),
@@ -297,16 +301,18 @@ def _why(judged: Judgement) -> Markup:
     )
 
 
-def _check(found: Finding) -> tuple[Markup, ...]:
+def _check(finding: Finding) -> tuple[Markup, ...]:
     """Return the cells of one check."""
-    said = found.message or (f"Log {found.log}." if found.log else "")
+    answer = finding.message or (f"Log {finding.log}." if finding.log else "")
     return (
-        text(title_of(found.check)),
+        text(title_of(finding.check)),
         tag(
-            "span", text(_ANSWERS.get(found.status, found.status)), class_=f"answer {found.status}"
+            "span",
+            text(_ANSWERS.get(finding.status, finding.status)),
+            class_=f"answer {finding.status}",
         ),
-        text("–" if found.step is None else f"{found.step:,}"),
-        text(sentence(said)),
+        text("–" if finding.step is None else f"{finding.step:,}"),
+        text(sentence(answer)),
     )
 
 
@@ -377,28 +383,30 @@ def _law(summary: Summary) -> Markup:
 
 def _group_size(summary: Summary) -> Markup:
     """Return the plan with its components, or else what rewards alone say; tables folded."""
-    found = summary.group_size
+    evidence = summary.group_size
     grids = []
-    if found.plan is not None:
+    if evidence.plan is not None:
         grids += [
             tag("h3", text("Group sizes at this budget")),
-            grid(plan_grid(found.plan, shown_sizes(found.plan))),
+            grid(plan_grid(evidence.plan, shown_sizes(evidence.plan))),
         ]
-    if found.components is not None:
+    if evidence.components is not None:
         grids += [
             tag("h3", text("Variance components of the gradient")),
-            grid(component_grid(found.components)),
+            grid(component_grid(evidence.components)),
         ]
-    if found.plan is not None and found.baselines:
+    if evidence.plan is not None and evidence.baselines:
         grids += [
             tag("h3", text("Baselines at the batch in use")),
-            grid(baseline_grid(found.baselines, found.plan)),
+            grid(baseline_grid(evidence.baselines, evidence.plan)),
         ]
-    if found.rewards is not None and found.rewards.zero_variance is not None:
-        grids.append(grid(outlook_grid(found.rewards.zero_variance)))
-    notes = _listed(map(isolated, found.notes)) if found.notes else _NOTHING
-    said = (*found.said, *((found.missing,) if found.missing else ()))
-    return join((*(tag("p", text(one)) for one in said), _folded("numbers", join((*grids, notes)))))
+    if evidence.rewards is not None and evidence.rewards.zero_variance is not None:
+        grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))
+    notes = _listed(map(isolated, evidence.notes)) if evidence.notes else _NOTHING
+    answers = (*evidence.said, *((evidence.missing,) if evidence.missing else ()))
+    return join(
+        (*(tag("p", text(answer)) for answer in answers), _folded("numbers", join((*grids, notes))))
+    )
 
 
 def _stability(summary: Summary) -> Markup:
@@ -427,20 +435,20 @@ def _cost(judged: Judgement) -> Markup:
     spent = judged.spent
     if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    asked = (
+    request = (
         "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
         if spent.seconds is not None
         else ""
     )
-    asked = (
+    request = (
         ""
         if spent.gpu_hours is not None
         else f"GPU-hours: {spent.missing}."
         if spent.missing
-        else asked
+        else request
     )
     return join(
-        (grid(cost_grid(judged)), tag("p", text(asked), class_="small") if asked else _NOTHING)
+        (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
     )
 
 
@@ -455,22 +463,20 @@ def _rollouts(summary: Summary, path: str) -> Markup:
 
 def _prompts(summary: Summary) -> Markup:
     """Return which prompts teach and what each deserves."""
-    found = summary.prompts
-    if not found.rows:
+    prompts = summary.prompts
+    if not prompts.rows:
         return _NOTHING
-    named = (
-        f"Prompts: {len(found.rows)} of {sum(number for _, number in found.standings):,}, those "
-        "that deserve most first"
-    )
+    every = sum(number for _, number in prompts.standings)
+    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that deserve most first"
     return join(
         (
-            tag("p", text(found.said)),
+            tag("p", text(prompts.said)),
             _folded(
                 named,
                 join(
                     (
-                        grid(prompt_grid(found), wraps={0: ("bdi", "key")}),
-                        tag("p", text(found.method), class_="small"),
+                        grid(prompt_grid(prompts), wraps={0: ("bdi", "key")}),
+                        tag("p", text(prompts.method), class_="small"),
                     )
                 ),
             ),
@@ -509,10 +515,10 @@ def _notes(summary: Summary) -> Markup:
 def _settings(summary: Summary) -> Markup:
     """Return the settings with where each was found."""
     rows = [
-        [text(name.replace("_", " ")), isolated(one["value"]), isolated(one["source"])]
-        for name, one in summary.settings.items()
+        [text(name.replace("_", " ")), isolated(setting["value"]), isolated(setting["source"])]
+        for name, setting in summary.settings.items()
     ]
-    known = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
+    settings = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
     unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
     rest = (
         tag(
@@ -524,41 +530,42 @@ def _settings(summary: Summary) -> Markup:
         else _NOTHING
     )
     return _folded(
-        f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown", join((known, rest))
+        f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown",
+        join((settings, rest)),
     )
 
 
 def _columns(summary: Summary) -> Markup:
     """Return what each logged key means."""
     rows = []
-    for one in summary.meanings:
-        doubt = f" ({one['doubt']})" if one["doubt"] else ""
+    for meaning in summary.meanings:
+        doubt = f" ({meaning['doubt']})" if meaning["doubt"] else ""
         rows.append(
             [
-                isolated(one["column"]),
-                text(one["quantity"] or "unknown"),
-                isolated(one["definition"] + doubt),
+                isolated(meaning["column"]),
+                text(meaning["quantity"] or "unknown"),
+                isolated(meaning["definition"] + doubt),
             ]
         )
-    said = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
-    return _folded(f"What each logged key means: {count(len(rows), 'key')}", said)
+    body = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
+    return _folded(f"What each logged key means: {count(len(rows), 'key')}", body)
 
 
 def _sources(summary: Summary) -> Markup:
     """Return the files."""
     rows = [
         [
-            isolated(one["path"]),
-            text(one["reader"]),
-            text(file_size(one["bytes"])),
-            text(f"{one['rows']:,}"),
-            isolated(one["note"]),
+            isolated(source["path"]),
+            text(source["reader"]),
+            text(file_size(source["bytes"])),
+            text(f"{source['rows']:,}"),
+            isolated(source["note"]),
         ]
-        for one in summary.sources
+        for source in summary.sources
     ]
-    said = (
+    body = (
         table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})
         if rows
         else _NOTHING
     )
-    return _folded(count(len(rows), "file"), said)
+    return _folded(count(len(rows), "file"), body)

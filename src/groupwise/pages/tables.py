@@ -1,6 +1,4 @@
-"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes,
-stability.
-"""
+"""Tables and phrases that page and terminal share, as plain texts."""
 
 from __future__ import annotations
 
@@ -14,7 +12,7 @@ from groupwise.analysis.prompt_table import PromptTable
 from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
-from groupwise.estimators.best_group_size import CurvePoint, GroupSizePlan
+from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
@@ -104,8 +102,9 @@ def candidate_grid(fit: FitResult) -> Grid:
 
 
 def forecast_grid(outlook: Outlook) -> Grid:
-    """Return the forecast: step, mean, band of the mean and band of a row, with decimals that
-    agree down each column.
+    """Return the forecast: step, mean, and bands of the mean and of a row.
+
+    Decimals agree down each column.
     """
     level = percent(outlook.result.level)
     mean_places = _decimals((row.mean_low, row.mean_high) for row in outlook.rows)
@@ -121,16 +120,14 @@ def forecast_grid(outlook: Outlook) -> Grid:
 
 
 def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
-    """Return the decimals that tell the ends of every band apart, or None where plain decimals
-    do not suit one.
-    """
+    """Return the decimals that tell all ends of bands apart; None where none suit one."""
     places = [decimals_of(band) for band in bands]
-    known = [place for place in places if place is not None]
-    return max(known) if len(known) == len(places) else None
+    plain = [place for place in places if place is not None]
+    return max(plain) if len(plain) == len(places) else None
 
 
 def component_grid(components: Components) -> Grid:
-    """Return Vp, T, R, |g|² and the best size with their intervals."""
+    """Return Vp, T, R, |g|² and the size of least error with their intervals."""
     estimates = (components.vp, components.t, components.r, components.gradient_norm2)
     rows = [
         (
@@ -147,7 +144,7 @@ def component_grid(components: Components) -> Grid:
             "G*",
             number(size.value),
             between(size),
-            "best group size, prompts free and rollouts fixed: 1 + √(R/Vp)",
+            "group size of least error of the next update: 1 + √(R/Vp)",
         )
     )
     return Grid(
@@ -171,47 +168,34 @@ def between(interval: Interval) -> str:
 
 
 def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
-    """Return group sizes with their prompts, error over that of the best, and chance to be best;
-    where none is, their mean excess.
-    """
+    """Return group sizes with their prompts, and their error over the best one's."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
-    chances = any(point.probability_best is not None for point in points)
-    rows = []
-    for point in points:
-        chance = () if not chances else (share(point.probability_best or 0.0),)
-        error = number(point.mse / plan.mse if plan.mse > 0 else point.mse)
-        if point.expected_regret is not None:
-            error = percent(point.expected_regret)
-        rows.append(
-            (f"{point.group_size:,}", f"{point.prompts:,}", error, *chance, _word(plan, point))
+    least = min(point.mse for point in plan.curve)
+    words = {plan.next_update: ["least error now"]}
+    words.setdefault(plan.group_size, []).append("safe")
+    if plan.present is not None:
+        words.setdefault(plan.present.group_size, []).append("in use")
+    rows = tuple(
+        (
+            f"{point.group_size:,}",
+            f"{point.prompts:,}",
+            percent(point.mse / least - 1) if least > 0 else number(point.mse),
+            percent(point.excess) if math.isfinite(point.excess) else "∞",
+            ", ".join(words.get(point.group_size, ())),
         )
-    error = "Error, best = 1" if plan.mse > 0 else "Error"
-    error = error if plan.expected_regret is None else "Expected excess"
-    head = ("Group size", "Prompts", error, *(("Chance to be best",) if chances else ()), "")
+        for point in points
+    )
     best = next(
         (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
     )
-    return Grid(head, tuple(rows), tuple(range(len(head) - 1)), best)
-
-
-def _word(plan: GroupSizePlan, point: CurvePoint) -> str:
-    """Say what a size is to the plan."""
-    size = point.group_size
-    told = "best" if plan.expected_regret is None else "least regret"
-    words = [told] if size == plan.group_size else []
-    words += ["in use"] if plan.present is not None and plan.present.group_size == size else []
-    if not words and plan.mse == 0:
-        return "as good" if point.mse == 0 else ""
-    if not words and plan.expected_regret is None:
-        for cost in (0.02, 0.1):
-            if point.mse <= plan.mse * (1 + cost):
-                return f"within {percent(cost)}"
-    return " and ".join(words)
+    head = ("Group size", "Prompts", "More error now", "At most", "")
+    return Grid(head, rows, (0, 1, 2, 3), best)
 
 
 def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
-    """Return the baselines with their error over that of leave-one-out, at the batch in use or
-    else the best one.
+    """Return the baselines with their error over that of leave-one-out.
+
+    At the batch in use, or else the best one.
     """
     batch = plan if plan.present is None else plan.present
     level = rows[0].ratio.level
@@ -229,12 +213,13 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
     return Grid(head, cells, (1, 2))
 
 
-def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
-    """Return the share of zero-variance groups at the size in use and at larger ones, and how
-    many more would be informative.
+def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
+    """Return the share of zero-variance groups at the size in use and at larger ones.
+
+    And how many more would be informative.
     """
     rows = []
-    for row in found.shares:
+    for row in outlook.shares:
         gained = (
             ""
             if row.gained is None
@@ -250,7 +235,7 @@ def outlook_grid(found: ZeroVarianceOutlook) -> Grid:
                 "extrapolated" if row.extrapolated else "in use",
             )
         )
-    level = percent(found.now.level)
+    level = percent(outlook.now.level)
     return Grid(
         ("Group size", "Zero-variance", f"{level} interval", "More informative", ""),
         tuple(rows),
@@ -268,21 +253,19 @@ _COSTS = {
 
 
 def cost_grid(judged: Judgement) -> Grid:
-    """Return what was spent, what of it since the first sign, and what is to come, in the units
-    that are known.
-    """
+    """Return what was spent, what of it since the first sign, and what is to come."""
     costs = {
         "Spent": judged.spent,
         "Since the first sign": judged.cost,
         "To come, by plan": judged.to_come,
     }
-    known = {name: cost for name, cost in costs.items() if cost is not None}
+    spent = {name: cost for name, cost in costs.items() if cost is not None}
     units = [
-        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in known.values())
+        unit for unit in _COSTS if any(getattr(cost, unit) is not None for cost in spent.values())
     ]
     rows = [
         (name, f"{cost.steps:,}", *(_amount(cost, unit) for unit in units))
-        for name, cost in known.items()
+        for name, cost in spent.items()
     ]
     return Grid(
         ("", "Steps", *(_COSTS[unit] for unit in units)),
@@ -307,12 +290,10 @@ def _amount(cost: Cost, unit: str) -> str:
     )
 
 
-def prompt_grid(found: PromptTable) -> Grid:
-    """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest
-    rollouts, rollouts that each deserves.
-    """
+def prompt_grid(table: PromptTable) -> Grid:
+    """Return prompts: how they stand, visits that taught, newest pass rate, rollouts deserved."""
     rows = []
-    for row in found.rows:
+    for row in table.rows:
         rate = (
             number(row.mean)
             if row.now is None
@@ -328,7 +309,7 @@ def prompt_grid(found: PromptTable) -> Grid:
                 f"{row.deserves}",
             )
         )
-    now = "Pass rate now" if found.binary else "Mean reward now"
+    now = "Pass rate now" if table.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
     return Grid(head, tuple(rows), (2, 3, 4, 5))
 
@@ -351,7 +332,7 @@ def stability_grid(
         number(found.threshold),
         f"momentum {number(found.momentum)}, {interval}",
     )
-    onset = ("Oscillates from", _onset(found), "force per update")
+    onset = ("Oscillates from", number(found.oscillation_onset), "force per update")
     if not promised:
         return Grid(
             head,
@@ -376,9 +357,9 @@ def stability_grid(
         ends = [number(end) for end in dict.fromkeys(found.bounds)]
         rows.append(
             (
-                "Threshold with the ratio",
+                "Thresholds possible",
                 " to ".join(ends),
-                "what the importance ratio leaves possible",
+                "what the settings leave open",
             )
         )
     if learning_rate and found.max_learning_rate is not None:
@@ -402,9 +383,7 @@ def stability_grid(
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
-    """Return where the mode of a run stands as a table of texts, without what no margin can be
-    promised for.
-    """
+    """Return where the mode of a run stands, without what no margin can be promised for."""
     assert evidence.mode is not None
     return stability_grid(
         evidence.mode,
@@ -427,15 +406,6 @@ def _longest(found: Stability) -> str:
     )
 
 
-def _onset(found: Stability) -> str:
-    """The onset of oscillation in words."""
-    return (
-        number(found.oscillation_onset)
-        if math.isfinite(found.oscillation_onset)
-        else "grows before"
-    )
-
-
 def limit_grid(limits: Sequence[RateLimit]) -> Grid:
     """Return the rules with what each allows."""
     names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
@@ -443,7 +413,7 @@ def limit_grid(limits: Sequence[RateLimit]) -> Grid:
         (
             names[one.rule],
             number(one.learning_rate),
-            "allows it" if one.allows else "forbids it",
+            {True: "allows it", False: "forbids it", None: "leaves it open"}[one.allows],
             one.note,
         )
         for one in limits

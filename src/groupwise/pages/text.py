@@ -16,7 +16,6 @@ from groupwise.analysis.fitted import (
     Fitted,
     Outlook,
     ahead,
-    aimed,
     gained,
     no_forecast,
     spent_by_then,
@@ -46,7 +45,6 @@ from groupwise.wording import (
     number,
     readable,
     sentence,
-    steps_of_interval,
 )
 
 
@@ -135,7 +133,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
-    out.line(aimed(outlook))
+    out.line("" if outlook.target is None else str(outlook.target))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
     out.line(_status(fitted, outlook.law, judged))
@@ -155,9 +153,7 @@ def print_plan(
     console: Console,
     judged: Judgement | None = None,
 ) -> None:
-    """Print a plan: that the run failed where it did, then words, sizes, components and
-    baselines.
-    """
+    """Print a plan: that the run failed where it did, words, sizes, components, baselines."""
     out = Printer(console)
     if judged is not None and judged.alarm:
         print_first_line(judged, console)
@@ -171,18 +167,16 @@ def print_plan(
     out.notes((*plan.notes, *notes))
 
 
-def print_run_plan(found: RunPlan, judged: Judgement, console: Console) -> None:
-    """Print that a run failed where it did, what rewards alone say of its group size, its batch,
-    and the command for the rest.
-    """
+def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
+    """Print what rewards alone say of a run's group size, and the command for the rest."""
     out = Printer(console)
     if judged.alarm:
         print_first_line(judged, console)
-    out.line(found.status)
-    out.line(found.batch.said)
-    if found.zero_variance is not None:
-        out.grid(outlook_grid(found.zero_variance))
-    out.line(f"For a best size: {found.command}")
+    out.line(plan.status)
+    out.line(plan.batch.said)
+    if plan.zero_variance is not None:
+        out.grid(outlook_grid(plan.zero_variance))
+    out.line(f"For a safe size and its price: {plan.command}")
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:
@@ -223,6 +217,4 @@ def _cost(outlook: Outlook) -> str:
     done = outlook.done_step
     if not math.isfinite(done.value):
         return "out of sight"
-    return ", ".join(
-        [f"step {steps_of_interval(done.value, done.low, done.high)[0]}", *spent_by_then(outlook)]
-    )
+    return ", ".join([f"step {number(done.value, digits=2)}", *spent_by_then(outlook)])

@@ -197,7 +197,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "rollouts",
-        "one completion a row with its prompt and reward, in JSON lines or Parquet",
+        "one completion a row with its prompt and reward: JSON lines, CSV, Parquet, W&B's tables",
         sniff_rollouts,
         read_rollouts,
         binary=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import NDArray
 
 from groupwise import limits
@@ -38,7 +39,7 @@ from groupwise.readers.steps import (
 )
 from groupwise.record.resolution import TELLING
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.record.table import BASE_COLUMNS, steps_table
+from groupwise.record.table import BASE_COLUMNS, steps_table, stretches_kept, thinned
 
 Array = NDArray[np.float64]
 
@@ -49,6 +50,7 @@ _STAMP_KEYS = vocabulary("time_stamp")
 _CUMULATIVE = frozenset(_UPDATE_KEYS + _TOKEN_KEYS + _SECOND_KEYS + _STAMP_KEYS)
 _NO_NUMBERS = frozenset(vocabulary("no_number"))
 _NO_ELAPSED = 1e9  # seconds, of which 30 years are a time since 1970
+_STRETCH = 1024  # lines
 _CLOCKS = ("optimizer_updates", "tokens", "seconds")
 # Rows from which a column tells a clock from what each step took, and the share of rows in which
 # the latter falls. A column that stands ten times as high as it rises, by less than two seconds or
@@ -136,7 +138,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
         for meaning in meanings
     )
     alike, meanings = _alike(renamed, meanings)
-    took = _took(merged, {**columns, **renamed}, meanings, spacing)
+    longest = spacing if store.share == 1.0 else np.inf  # steps that a row may stand for
+    took = _took(merged, {**columns, **renamed}, meanings, longest)
     clock = _clock(merged, columns, took, config, framework, spacing) | chosen_clocks(
         chosen, columns
     )
@@ -144,19 +147,28 @@ def assemble(log: Log, request: Request) -> RunRecord:
         clock["seconds"] = _since_start(clock["seconds"], took["seconds"], merged.trained)
     config = _with_rate(config, renamed, meanings)
     steps = steps_table(merged.step, renamed | alike, **clock)
-    if len(steps) > limits.MOST_ROWS:
-        steps = steps.head(limits.MOST_ROWS)
-        notes.append(limits.later_rows(limits.MOST_ROWS))
+    steps, source = _with_room(steps, log, merged.rows)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
         steps=steps,
         config=config,
         meanings=meanings,
-        sources=(Source(str(log.path), log.reader, log.size, merged.rows),),
+        sources=(source,),
         notes=(*log.notes, *notes, *merged.notes, *said, *_store_notes(store)),
         labels=labels,
     )
     return sound(record, shown(log.path))
+
+
+def _with_room(steps: pl.DataFrame, log: Log, rows: int) -> tuple[pl.DataFrame, Source]:
+    """Return as many steps as there is room for, and the source of their rows."""
+    of = log.store.read if log.store.share < 1 else 0
+    if len(steps) > limits.MOST_ROWS:
+        steps = steps.filter(thinned(len(steps)))
+        rows, of = len(steps), max(rows, of)
+    return steps, Source(
+        str(log.path), log.reader, log.size, rows, limits.read_in_part(rows, of), of
+    )
 
 
 def _by_metric(log: Log, request: Request) -> Log:
@@ -288,10 +300,9 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[s
     key, step, note = step_column(store)
     if step is not None:
         return key, step, each, [note] if note else []
-    rows = np.arange(1, store.count + 1, dtype=np.float64)
     return (
         "",
-        rows,
+        store.number,
         each,
         ["no column holds the step, so the rows are counted: name it with --column step=NAME"],
     )
@@ -633,13 +644,44 @@ class Origin:
 class Feed(ABC):
     """Takes the lines of a log in order, each with its line feed where it has one."""
 
+    store: RowStore  # the rows so far
+    joined = b"\0"  # what joins lines that are not read apart
+    _lines = 0  # so far
+    _newest: Sequence[bytes] = ()  # of them, which wait where not all are read
+
     @abstractmethod
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
 
-    def take_block(self, block: bytes) -> None:
+    def take_whole(self, block: bytes) -> None:
         """Read whole lines in UTF-8."""
         self.take(lines_in(block))
+
+    def take_block(self, block: bytes) -> None:
+        """Read whole lines in UTF-8; where there is no room for all rows, stretches of them."""
+        if self.store.share == 1.0:
+            self._lines += block.count(b"\n")
+            self.take_whole(block)
+            return
+        lines = [*self._newest, *block.splitlines(keepends=True)]
+        waits = max(0, len(lines) // _STRETCH - 1) * _STRETCH
+        for start in range(0, waits, _STRETCH):
+            stretch = b"".join(lines[start : start + _STRETCH])
+            number = np.array([self._lines // _STRETCH])
+            if self.joined in stretch or stretches_kept(number, self.store.share)[0]:
+                self.take_whole(stretch)
+                self.finish()
+            else:
+                self.store.read += _STRETCH * self.store.read // self._lines
+            self._lines += _STRETCH
+        self._newest = lines[waits:]
+
+    def take_newest(self) -> None:
+        """Read the lines that wait."""
+        if self._newest:
+            self._lines += len(self._newest)
+            self.take_whole(b"".join(self._newest))
+            self._newest = ()
 
     def finish(self) -> None:  # noqa: B027  most hold nothing back
         """Take what was held back: no line follows."""
@@ -655,6 +697,7 @@ def read_fed(feed: Feed, path: Path, request: Request) -> RunRecord:
     blocks = Blocks(seen)
     for block in blocks:
         feed.take_block(block)
+    feed.take_newest()
     feed.finish()
     record = feed.record(Origin(path, seen.size, seen.encoding), request)
     return replace(record, notes=(*blocks.notes(), *record.notes))

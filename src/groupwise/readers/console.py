@@ -12,10 +12,9 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -49,6 +48,9 @@ _STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
 _SCAN = 1 << 25
 
 
+_MOST_ERRORS = 10  # of those behind which a program went on
+
+
 class Console(Feed):
     """Takes printed lines and keeps the rows among them; each form of a row has a class of its
     own.
@@ -75,16 +77,14 @@ class Console(Feed):
             if (
                 sender in ("", self._printer) or not self.store.count
             ):  # others may break off as the run ends
-                self._tracebacks.add(body, self.store.count)
-            rows = self.store.count
-            if self.store.passes_over():
-                continue
+                self._tracebacks.add(body, self.store.read)
+            rows = self.store.read
             if len(line) <= self.longest:
                 self.line(line.rstrip())
             else:
                 for start in range(0, len(line), self.longest):
                     self.line(line[start : start + self.longest].rstrip())
-            if self.store.count > rows:
+            if self.store.read > rows:
                 self._printer = sender
 
     def line(self, line: str) -> None:
@@ -118,15 +118,25 @@ class Console(Feed):
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
         runs = self.store.labels.get("run", {})
-        last = max(
-            (row for row, name in runs.items() if name == request.chosen),
-            default=self.store.count - 1,
-        )
-        if quoted := self._tracebacks.behind.get(last + 1):
+        own = {row for row, name in runs.items() if name == request.chosen}
+        own = own or set(range(self.store.count))
+        before = self.store.read - self.store.count + max(own) + 1
+        record = replace(record, notes=(*record.notes, *self._restarts(own, before)))
+        if quoted := self._tracebacks.behind.get(before):
             step = record.steps["step"][-1]
             stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
             record = replace(record, notes=(*record.notes, stopped), error=quoted)
         return record
+
+    def _restarts(self, own: set[int], last: int) -> Iterator[str]:
+        """Yield the steps behind which a program went on after an error."""
+        counter = next((name for name in self.store.names() if name.endswith("step")), None)
+        if counter is not None:
+            rows, steps = self.store.sparse(counter)
+            for row in [*self._tracebacks.behind][:_MOST_ERRORS]:
+                place = int(np.searchsorted(self.store.number[rows], row, side="right"))
+                if place and row < last and rows[place - 1] in own:
+                    yield f"an error stands behind step {steps[place - 1]:.0f}, and the run goes on"
 
 
 def parse_row(text: str) -> Row | None:
@@ -246,11 +256,10 @@ class TrlConsole(Console):
 
     def __init__(self) -> None:
         super().__init__()
-        self._bars: list[Bars] = []  # of each row
         self._seen: Bars = {}
         self._reached: Bars = {}
         self._titled: set[int] = set()
-        self._shapes: list[frozenset[str]] = []
+        self._shape: frozenset[str] | None = None  # of the last row
         self._summaries = self._embedded = self._ended = 0
         self._stated: dict[str, Any] = {}
         self._arguments: dict[str, Any] = {}
@@ -350,13 +359,12 @@ class TrlConsole(Console):
             self.damaged += 1
         elif is_summary(row):
             self._summaries += 1
-            self._ended = self.store.count
+            self._ended = self.store.read
         elif _MARKS & set(row) or any(str(key).startswith("eval_") for key in row):
+            if self._shape is None or not self._is_cut:
+                self._shape = _shape(tuple(row))
             self.store.add(row)
-            self._bars.append(dict(self._seen))
-            self._shapes.append(
-                self._shapes[-1] if self._is_cut and self._shapes else _shape(tuple(row))
-            )
+            self.store.mark(bars=dict(self._seen), shape=self._shape)
 
     def _read_statement(self, line: str) -> None:
         """Note what the trainer says of itself at its start."""
@@ -385,10 +393,8 @@ class TrlConsole(Console):
                 f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same "
                 "values and left out"
             )
-            store, printed = (
-                store.kept(~again),
-                replace(printed, bars=list(compress(printed.bars, ~again))),
-            )
+            store = store.kept(~again)
+            printed = replace(printed, bars=store.marked("bars"))
         step, found = steps_of(store, printed)
         about = {
             name: value
@@ -402,7 +408,7 @@ class TrlConsole(Console):
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
         """Return the trainer's own rows and what was printed around them."""
-        store, bars, odd = self.store, self._bars, _strangers(self._shapes)
+        store, odd = self.store, _strangers(self.store.marked("shape"))
         words = (
             "printed dictionary is no row of the trainer and was",
             "printed dictionaries are no rows of the trainer and were",
@@ -414,11 +420,11 @@ class TrlConsole(Console):
         )
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
-            store, bars = store.kept(stay), list(compress(bars, stay))
-        ended = self._summaries > 0 and self._ended >= self.store.count
+            store = store.kept(stay)
+        ended = self._summaries > 0 and self._ended >= self.store.read
         stated = self._stated
         return store, Printed(
-            bars,
+            store.marked("bars"),
             dict(self._reached),
             frozenset(self._titled),
             stated.get("total"),
@@ -511,7 +517,6 @@ class VerlConsole(Console):
         self._settings = VerlSettings()  # of the process whose rows are to come
         self._settings_of: dict[str, VerlSettings] = {}  # by the process that prints rows
         self._scaled: set[str] = set()
-        self._senders: list[str] = []
         self._broken = self._headless = 0
 
     def nothing(self) -> tuple[str, str]:
@@ -526,9 +531,10 @@ class VerlConsole(Console):
             line = _REPEATED.sub("", line).rstrip()
         match = _VERL_ROW.search(line) if "step:" in line else None
         if match is not None:
-            self._senders.append(_sender(line)[0])
-            self._settings_of.setdefault(self._senders[-1], self._settings)
+            sender = _sender(line)[0]
+            self._settings_of.setdefault(sender, self._settings)
             self.store.add(self._row(match))
+            self.store.mark(sender=sender)
             return
         self._headless += _is_headless(line)
         if self._settings in self._settings_of.values() and "{'" in line and _DUMP.search(line):
@@ -577,7 +583,7 @@ class VerlConsole(Console):
             (row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen),
             0,
         )
-        settings = self._settings_of[self._senders[first]].found()
+        settings = self._settings_of[self.store.marked("sender")[first]].found()
         stated = (
             (settings, "the settings that verl printed"),
             ({"framework": "verl"}, "the printed rows"),
@@ -598,7 +604,7 @@ class VerlConsole(Console):
 
         One whose steps begin behind the first of the run before goes on from a checkpoint of it.
         """
-        found = [_PID.match(sender) for sender in self._senders]
+        found = list(map(_PID.match, self.store.marked("sender")))
         kinds, names = (
             {match[1] if match else None for match in found},
             [match[2] if match else "" for match in found],
@@ -626,7 +632,7 @@ def sniff_verl(seen: Peek) -> float:
     """Return the confidence that the file is verl's printed output: a row of it, or its
     settings, within the first 32 MB.
     """
-    if seen.text[:1] == "{":
+    if seen.text[:1] == "{" and not _DUMP.match(seen.text):
         return 0.0
     structured = seen.path.suffix.lower() in _STRUCTURED
     if _VERL_BYTES.search(b"\n" + start_of(seen, len(seen.head) if structured else _SCAN)):
@@ -788,6 +794,10 @@ class DictConsole(Console):
             del self._open[sender]
             self._rounded = True
             self._add({"step": step}, "".join(entries))
+
+    def finish(self) -> None:
+        """Forget what is open: what follows is of another step."""
+        self._open.clear()
 
     def _add(self, step: dict[str, float], text: str) -> None:
         """Keep the row that a printed dictionary holds."""

@@ -79,6 +79,31 @@ def _swift(row: Row) -> Iterator[dict[str, Any]]:
         }
 
 
+def _is_wandb_table(row: Row) -> bool:
+    """Return whether a row is one of W&B's tables, with prompts and completions in it."""
+    names, data = row.get("columns"), row.get("data")
+    return (
+        isinstance(names, list)
+        and isinstance(data, list)
+        and all(
+            any(name in names for name in vocabulary(kind)) for kind in ("prompt", "completion")
+        )
+    )
+
+
+def _wandb_table(row: Row) -> Iterator[dict[str, Any]]:
+    """Yield the completions of one of W&B's tables."""
+    names = row["columns"]
+    ours = {
+        name: kind
+        for kind in ("prompt", "completion", "reward")
+        for name in [next((name for name in vocabulary(kind) if name in names), kind)]
+    }
+    cells = zip(*row["data"], strict=False)
+    columns = {ours.get(name, name): [*column] for name, column in zip(names, cells, strict=False)}
+    yield from _swift(columns)
+
+
 def _of_conversation(row: Row, texts: str, reward: str) -> Iterator[dict[str, Any]]:
     """Yield the one completion of a row of NeMo-RL's or ART's; its prompt is None where the
     conversation is not parted.
@@ -214,6 +239,7 @@ def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
 
 DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
     "ms-swift": (_is_swift, _swift),
+    "wandb": (_is_wandb_table, _wandb_table),
     "art": (
         lambda row: {"group_index", "reward"} <= set(row) and isinstance(row.get("messages"), list),
         lambda row: _of_conversation(row, "messages", "reward"),

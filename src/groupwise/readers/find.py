@@ -5,7 +5,7 @@ no log is read.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,31 +18,28 @@ from groupwise.readers.trackers import is_mlflow_run
 _DEEPEST = 32  # folders between the one that was given and a run
 _ROLLOUTS = "rollout_folder"
 _TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
-Known = Callable[[Path], bool]  # whether a path is a run that was found before and is what it was
 
 
 def runs_below(
     place: Path,
-    known: Known = lambda _: False,
     without: Collection[Path] = (),
     deepest: int = _DEEPEST,
 ) -> list[Path]:
     """Return the runs at or so many folders below a path, by name; the path itself where none
     is, so that whoever opens it says why.
     """
-    if not place.is_dir() or known(place):
+    if not place.is_dir():
         return [place]
     reader, left_out = _reader_of(place), {path.resolve() for path in without}
     if reader is not None and reader.name != _ROLLOUTS:
         return [place]
     return sorted(
-        _found(place, known, left_out, _DEEPEST - deepest, beside_rollouts=reader is not None)
+        _found(place, left_out, _DEEPEST - deepest, beside_rollouts=reader is not None)
     ) or [place]
 
 
 def _found(
     folder: Path,
-    known: Known,
     without: Collection[Path],
     depth: int,
     *,
@@ -53,9 +50,9 @@ def _found(
     """
     folders, files = _inside(folder, without)
     if beside_rollouts:
-        folders, files = _no_rollouts(folders, files, known)
-    runs, beside = _below(folders if depth < _DEEPEST else [], known, without, depth)
-    logs = [file for file in files if known(file) or is_log(file)]
+        folders, files = _no_rollouts(folders, files)
+    runs, beside = _below(folders if depth < _DEEPEST else [], without, depth)
+    logs = [file for file in files if is_log(file)]
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over
@@ -63,20 +60,18 @@ def _found(
     return runs + logs if len(runs + logs) == 1 else runs + logs + beside
 
 
-def _no_rollouts(
-    folders: Sequence[Path], files: Sequence[Path], known: Known
-) -> tuple[list[Path], list[Path]]:
+def _no_rollouts(folders: Sequence[Path], files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
     """Return the folders and files that hold no rollouts by their names or contents."""
     others = [
         inner
         for inner in folders
         if inner.name != "rollouts" and not inner.name.startswith("step_")
     ]
-    return others, [file for file in files if known(file) or not _are_rollouts(file)]
+    return others, [file for file in files if not _are_rollouts(file)]
 
 
 def _below(
-    folders: Sequence[Path], known: Known, without: Collection[Path], depth: int
+    folders: Sequence[Path], without: Collection[Path], depth: int
 ) -> tuple[list[Path], list[Path]]:
     """Return the runs in folders, and the folders of rollouts that belong to what lies beside
     them.
@@ -84,12 +79,12 @@ def _below(
     runs: list[Path] = []
     beside: list[Path] = []
     for inner in folders:
-        reader = None if known(inner) else _reader_of(inner)
-        if reader is None and not known(inner):
-            runs += _found(inner, known, without, depth + 1)
-        elif reader is None or reader.name != _ROLLOUTS:
+        reader = _reader_of(inner)
+        if reader is None:
+            runs += _found(inner, without, depth + 1)
+        elif reader.name != _ROLLOUTS:
             runs.append(inner)
-        elif inside := _found(inner, known, without, depth + 1, beside_rollouts=True):
+        elif inside := _found(inner, without, depth + 1, beside_rollouts=True):
             runs += inside
         else:  # a run that kept nothing else, or what lies beside one
             (runs if (inner / "rollouts").is_dir() else beside).append(inner)

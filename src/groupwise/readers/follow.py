@@ -233,6 +233,7 @@ class Follower:
         assert self._found is not None
         self._broken = None
         try:
+            self._feed.take_newest()
             self.record = self._feed.record(
                 Origin(self._found.path, self._offset, self._encoding), self._found.request
             )

@@ -31,8 +31,7 @@ class JournalFeed(Feed):
 
     def accept(self, line: bytes) -> None:
         """Take one line."""
-        if not self._rows.is_full:
-            self._rows.take(line)
+        self._rows.take(line)
 
     def take(self, lines: Iterable[str]) -> None:
         """Take lines as text."""

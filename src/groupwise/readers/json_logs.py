@@ -13,7 +13,6 @@ from typing import Any
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
-from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
     VALUE_KEYS,
@@ -31,7 +30,6 @@ from groupwise.readers.source import (
     counted,
     first_lines,
     json_lines,
-    lines_in,
     noted,
     peek,
     read_whole,
@@ -70,21 +68,12 @@ class JsonlFeed(Feed):
     """One JSON object a line."""
 
     def __init__(self) -> None:
-        self._store, self._plain = RowStore(), PlainRows()
+        self.store = RowStore()
         self._damaged = self._skipped = 0
-
-    def take_block(self, block: bytes) -> None:
-        """Read whole lines, by column where their rows are plain and none sums up a training."""
-        table = self._plain.table(block, without=("train_runtime",))
-        if table is None:
-            self.take(lines_in(block))
-        else:
-            self._store.add_table(table)
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        if not self._store.passes_over():
-            self._store.extend(map(unwrapped, self._rows(lines)))
+        self.store.extend(map(unwrapped, self._rows(lines)))
 
     def _rows(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
         """Yield the rows of the run, and count the other lines."""
@@ -100,12 +89,12 @@ class JsonlFeed(Feed):
         """Return the record of what was taken so far."""
         notes = list(encoding_notes(origin.encoding)) + summary_notes(self._skipped)
         notes += noted(self._damaged, *DAMAGED_LINES)
-        if self._damaged > self._store.count:
+        if self._damaged > self.store.count:
             raise UnreadableRunError(
                 f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in "
                 f"{shown(origin.path)}: repair it"
             )
-        return assemble(Log(self._store, origin.path, "jsonl", origin.size, tuple(notes)), request)
+        return assemble(Log(self.store, origin.path, "jsonl", origin.size, tuple(notes)), request)
 
 
 def sniff_json(seen: Peek) -> float:

@@ -80,6 +80,8 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
             )
             note += f"; {rows} put between the neighbours"
         return by_bars, [note]
+    if store.share < 1:
+        return store.number, [_COUNTED]
     order, falls = _counted_rows(store, main)
     count = int(order.max())
     notes = (

@@ -1,4 +1,4 @@
-"""Rollouts: one completion a row in JSON lines or Parquet, in one file or one a step, with or
+"""Rollouts: one completion a row in JSON lines, CSV or Parquet, in one file or one a step, with or
 without their trainer's own layout.
 
 The keys that are understood are the lists at the top. The steps of the record are means over the
@@ -12,7 +12,7 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import compress, islice
 from operator import or_
@@ -27,7 +27,6 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
-from groupwise.readers.columns import PlainRows
 from groupwise.readers.configs import config_of
 from groupwise.readers.dumps import GROUPS, SPELLED, SPELLINGS, dump_of, rows_of_dump
 from groupwise.readers.rows import RowStore, clean_key, parse_number
@@ -46,6 +45,7 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
+from groupwise.readers.tables import texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet, steps_table
@@ -71,10 +71,6 @@ _CUT_OFF = ("length", "max_tokens")  # reasons to finish at the limit
 _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
 _OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
-_MAYBE_A_NUMBER = (
-    r"(?i)^\s*[+-]?(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?\s*$"
-    r"|^\s*(?:[+-]?(?:inf|infinity|nan)|true|false)\s*$"
-)
 _LARGEST_STEP = 2.0**53
 
 Array = NDArray[np.float64]
@@ -185,6 +181,7 @@ class RolloutRows:
         store: the numbers.
         file_step: the step that each row's file is named after, NaN where it is not.
         labels: key -> what tells the groups apart, None where missing.
+        over: rows that there is no room for.
         left_out: rows that are no rollouts.
         silent: rows without a completion.
         messages: texts that are lists of chat messages.
@@ -202,9 +199,8 @@ class RolloutRows:
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
         self.labels: dict[str, list[str | None]] = {}
-        self.left_out = self.silent = self.messages = self.split_uids = 0
+        self.over = self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
-        self._known: dict[str, str] = {}
 
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
         """Append one row, or count it as left out where it is no rollout."""
@@ -215,8 +211,8 @@ class RolloutRows:
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
             return
-        if self.store.full():
-            self.store.too_long += 1
+        if (self.store.count + 1) * len(self.store.names()) > limits.MOST_CELLS:
+            self.over += 1
             return
         self._add_texts([self._text(prompt)], [self._text(completion)])
         self.file_step.append(file_step if file_step == file_step else _partition(row))
@@ -249,7 +245,7 @@ class RolloutRows:
                 None if name is None else self._label(key, name, layout) for name in table[key]
             )
             self.label_column(key).extend(names)
-        self.store.add_table(_cells_in(table))
+        self.store.extend(map(_cells_of, table.iter_rows(named=True)))
         return True
 
     def _add_texts(self, prompts: Iterable[str | None], completions: Iterable[str | None]) -> None:
@@ -372,22 +368,6 @@ def _is_by_column(schema: Mapping[str, pl.DataType], layout: Layout) -> bool:
 def _texts_under(key: str, table: pl.DataFrame) -> pl.Series:
     """Return a column of texts, all missing where the table does not have it."""
     return table[key] if key in table else pl.Series(key, dtype=pl.Utf8).clear(len(table))
-
-
-def _cells_in(table: pl.DataFrame) -> pl.DataFrame:
-    """Return a table without texts that can be neither a number nor a step."""
-    written = [
-        name
-        for name, kind in table.schema.items()
-        if kind == pl.Utf8 and name not in _TEXT_KEYS and "step" not in name
-    ]
-    maybe = [
-        pl.col(name).is_in(_CUT_OFF).cast(pl.Float64)
-        if name in _REASONS
-        else pl.when(pl.col(name).str.contains(_MAYBE_A_NUMBER)).then(pl.col(name))
-        for name in written
-    ]
-    return table.select(pl.exclude(_TEXT_KEYS)).with_columns(maybe)
 
 
 def _anywhere(table: pl.DataFrame, names: Iterable[str]) -> pl.Series:
@@ -563,15 +543,24 @@ def sniff_rollouts(seen: Peek) -> float:
     """
     if seen.head.startswith(b"PAR1"):
         return 0.95 if _is_table(seen.path) else 0.0
-    if seen.binary or not seen.text.startswith("{"):
+    if seen.binary:
         return 0.0
     rows = _first_rows(seen)
     return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
 
 
 def _first_rows(seen: Peek) -> list[dict[str, Any]]:
-    """Return the first rows of JSON lines; an empty one stands for a line that is damaged."""
-    return [row or {} for row in json_lines(first_lines(seen, _FIRST_ROWS))]
+    """Return the first rows of JSON lines, or of a table of texts between commas; an empty one
+    stands for a line that is damaged.
+    """
+    if seen.text.startswith("{"):
+        return [row or {} for row in json_lines(first_lines(seen, _FIRST_ROWS))]
+    names = set(re.split(r"[,;\t\r\"]+", seen.text.partition("\n")[0]))
+    if names.isdisjoint(PROMPT_KEYS) or names.isdisjoint(COMPLETION_KEYS):
+        return []
+    rows = list(texts_and_numbers(first_lines(seen, _FIRST_ROWS)))
+    layout = layout_of(rows)
+    return rows if layout is not None and layout.completion else []
 
 
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
@@ -717,6 +706,12 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         sources.append(
             Source(str(path), "rollouts", path.stat().st_size, rows.store.count - before)
         )
+    of = rows.store.count + rows.over
+    if rows.over and len(files) > 1:  # every other file then, the last among them
+        record = _read(files[::-2][::-1], name, home, request)
+        note = f"{len(record.sources)} of {len(files)} files were read, evenly"
+        source = dataclasses.replace(record.sources[0], note=note, of=of)
+        return dataclasses.replace(record, sources=(source, *record.sources[1:]))
     if not rows.store.count or not rows.store.names():
         raise UnreadableRunError(
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with "
@@ -729,6 +724,9 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     config = request.config
     if verl and not config.framework.known:
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
+    if rows.over:
+        note = f"only the first {rows.store.count:,} of its {of:,} rows were read"
+        sources[0] = dataclasses.replace(sources[0], note=note, of=of)
     notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]
     return _record(
         name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts()
@@ -750,36 +748,28 @@ class _Lines:
     dump: str  # the trainer whose dump layout must be unpacked, or ""
     layout: Layout
     group_size: int | None
-    plain: PlainRows = field(default_factory=PlainRows)
     taken: int = 0  # rows of a dump so far
 
-    def add(self, rows: RolloutRows, block: bytes) -> tuple[int, bool]:
-        """Add the rows of some lines; return how many lines are damaged, and whether each line
-        was a row that was read by column.
-        """
+    def add(self, rows: RolloutRows, block: bytes) -> int:
+        """Add the rows of some lines; return how many lines are damaged."""
+        lines = json_lines(lines_in(block))
         if self.dump:
-            dumped = list(enumerate(filter(None, json_lines(lines_in(block))), self.taken))
+            dumped = list(enumerate(filter(None, lines), self.taken))
             self.taken += len(dumped)
             _add_dump(rows, dumped, self.dump, self.seen.path, self.group_size)
-            return 0, False
-        step, left_out, damaged = _number(self.seen.path), rows.left_out, 0
-        table = self.plain.table(block)
-        if table is not None and rows.add_table(table, self.layout, step):
-            return 0, rows.left_out == left_out
-        for row in json_lines(lines_in(block)):
+            return 0
+        step, damaged = _number(self.seen.path), 0
+        for row in lines:
             if row is None:
                 damaged += 1
             else:
                 rows.add(row, self.layout, step)
-        return damaged, False
+        return damaged
 
-    def completions(self, start: int, *, plain: bool) -> pl.Series:
+    def completions(self, start: int) -> pl.Series:
         """Read the completions again of the block that begins at a place of the file."""
-        rows, block = RolloutRows(), next(iter(Blocks(self.seen, start)), b"")
-        if plain:
-            with suppress(pl.exceptions.PolarsError):  # the file is another by now
-                return pl.read_ndjson(block, schema={self.layout.completion: pl.Utf8}).to_series()
-        self.add(rows, block)
+        rows = RolloutRows()
+        self.add(rows, next(iter(Blocks(self.seen, start)), b""))
         return rows.text_columns()["completion"]
 
 
@@ -800,10 +790,12 @@ def _add_file(
         )
     damaged, before = 0, rows.store.count
     blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
-    for block in blocks:
-        unread, plain = lines.add(rows, block)
-        damaged += unread
-        rows.left(partial(lines.completions, blocks.start, plain=plain))
+    if not seen.text.startswith("{"):
+        for row in texts_and_numbers(blocks.lines()):
+            rows.add(row, layout)
+    for block in blocks if seen.text.startswith("{") else ():
+        damaged += lines.add(rows, block)
+        rows.left(partial(lines.completions, blocks.start))
     if dump:
         return False
     if damaged and rows.store.count == before:
@@ -1059,6 +1051,17 @@ def _meaning(column: str, reward: str) -> Meaning:
     )
 
 
+def _are_whole(rollouts: pl.DataFrame) -> bool:
+    """Return whether completions without others of their prompt are groups of one: their
+    advantages are 0 or the rewards.
+    """
+    if "advantage" not in rollouts:
+        return True
+    given, reward = pl.col("advantage"), pl.col("reward")
+    alone = (given.abs() < 1e-6) | ((given - reward).abs() < 1e-6)
+    return bool(rollouts.select(alone.all()).item())
+
+
 def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunConfig:
     """Return the settings with the group size where all groups have one, and note where they do
     not.
@@ -1067,8 +1070,13 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunCo
     low, high, known = int(sizes.min()), int(sizes.max()), config.value("group_size")
     if low != high:
         notes.append(f"the groups have {low} to {high} completions")
-    elif known is None and low > 1:
+    elif known is None and (low > 1 or _are_whole(rollouts)):
         return config.with_settings({"group_size": low}, "the groups of the rollouts")
+    elif known is None:
+        notes.append(
+            "one completion of each prompt is in the file, and advantages say that it had others: "
+            "the group size is not known"
+        )
     if known is not None and (low, high) != (known, known):
         notes.append(
             f"the group size {known} ({config.group_size.source}) is not that of the logged groups"

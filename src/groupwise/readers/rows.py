@@ -7,17 +7,18 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from copy import copy
 from functools import cache, lru_cache
-from itertools import chain, groupby, islice
+from itertools import chain, compress, groupby, islice
 from typing import Any
 
 import numpy as np
-import polars as pl
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
 from groupwise.readers.source import bare
 from groupwise.record.resolution import printed_decimals
+from groupwise.record.table import THINNED, thinned
 
 _BATCH, _DEPTH = 4096, 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
@@ -55,6 +56,7 @@ LISTED = frozenset(
     {"reward", "rewards", "group_rewards", "scores"}
 )  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
+Marks = dict[str, dict[int, Any]]
 _NUMERIC = re.compile(r"[+-]?[.,]*+\d[\d.,]*+\s*+[%\w]{0,3}$")
 _LONGEST_NUMBER = 64
 
@@ -133,17 +135,27 @@ class _Column:
 
     __slots__ = ("rows", "values")
 
-    def __init__(self, rows: Iterable[int] = (), values: Iterable[float] = ()) -> None:
-        self.rows, self.values = array("q", rows), array("d", values)
+    def __init__(self, rows: ArrayLike = (), values: ArrayLike = ()) -> None:
+        self.rows = array("q", np.asarray(rows, dtype=np.int64).tobytes())
+        self.values = array("d", np.asarray(values, dtype=np.float64).tobytes())
+
+
+def _moved(marks: Marks, place: NDArray[np.int64]) -> Marks:
+    """Return what is noted of rows at other places, -1 for none."""
+    return {
+        key: {int(place[row]): mark for row, mark in cells.items() if place[row] >= 0}
+        for key, cells in marks.items()
+    }
 
 
 class RowStore:
     """The numbers of a log, by key."""
 
     def __init__(self, most_rows: int | None = None) -> None:
-        self.count = 0  # rows so far
-        self.is_cut = False  # whether there are more rows than are read one by one
-        self._most_rows = most_rows or limits.MOST_ROWS
+        self.count = 0  # rows that are kept
+        self.read = 0  # rows that came
+        self.share = 1.0  # of the rows that are kept, where there is no room for all
+        self._most_rows = most_rows
         self.texts: dict[str, int] = {}  # cells that hold a text
         self.labels: dict[
             str, dict[int, str]
@@ -154,9 +166,9 @@ class RowStore:
         self.decimals: dict[
             str, int
         ] = {}  # of the cells of a key, where a print shows a fixed number of them
-        self.too_wide = self.too_long = (
-            0  # cells left out for too many keys, rows left out for too many cells
-        )
+        self.marks: Marks = {}  # row -> what a reader notes beside its cells
+        self.too_wide = 0  # cells left out for too many keys
+        self._number = array("q")  # of each row that is kept, among those that came
         self._columns: dict[str, _Column] = {}
         self._kinds: dict[str, set[str]] = {}
         self._varied: set[str] = set()
@@ -172,94 +184,86 @@ class RowStore:
         """Append rows; nested mappings are flattened with "/"."""
         waiting = iter(rows)
         while batch := list(islice(waiting, _BATCH)):
-            if len(batch) > (left := max(0, self._most_rows - self.count)):
-                self.is_cut, batch = True, batch[:left]
             for names, block in groupby(
                 batch, key=tuple
             ):  # rows of the same keys are taken column by column
                 same = list(block)
-                self._columns_of(
-                    names, list(zip(*(row.values() for row in same), strict=True)), len(same)
-                )
+                columns = list(zip(*(row.values() for row in same), strict=True))
+                self._columns_of(names, columns, len(same), limits.MOST_ROWS)
 
     def add(self, row: Mapping[Any, Any]) -> None:
         """Append one row."""
         self.extend((row,))
+
+    def mark(self, **marks: Any) -> None:
+        """Note something of the row that was added last."""
+        for key, mark in marks.items():
+            self.marks.setdefault(key, {})[self.count - 1] = mark
+
+    def marked(self, key: str) -> list[Any]:
+        """Return what was noted of each row."""
+        marks = self.marks.get(key, {})
+        return [marks[row] for row in range(self.count)]
 
     def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
         width = len(names)
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
+        self._columns_of(names, list(zip(*rows, strict=True)), len(rows), limits.MOST_LONG)
 
     def _columns_of(
-        self, names: Sequence[Any], columns: Sequence[Sequence[Any]], length: int
+        self, names: Sequence[Any], columns: Sequence[Sequence[Any]], length: int, most: int
     ) -> None:
-        """Append rows by column, as many as a table may have."""
-        most = max(
-            0,
-            limits.most_rows(len(self._columns) or min(len(names), limits.MOST_KEYS)) - self.count,
-        )
-        self.too_long += max(0, length - most)
-        start = self.count
+        """Append rows by column; where a table has no room for more, rows before them go."""
+        width = len(self._columns) or min(len(names), limits.MOST_KEYS)
+        most = self._most(width, most)
+        if self.count >= most:
+            self._thin()
+        start, room = self.count, min(length, most - self.count)
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
             for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
                 if isinstance(cell, str):
                     self.see_print(name, cell)
+            part = cells[:room]
+            held = [cell is not None for cell in part]
             try:
-                self._numbers(name, array("d", map(float, cells[:most])))
+                numbers = array("d", map(float, compress(part, held)))
+                self._numbers(name, numbers, None if all(held) else np.flatnonzero(held))
             except (ValueError, TypeError, OverflowError):
-                self._cells(name, cells[:most], start)
-        self.count = start + min(length, most)
+                self._cells(name, part, start)
+        self._came(start, room)
+        if room < length:
+            rest = [cells[room:] for cells in columns]
+            self._columns_of(names, rest, length - room, most)
+
+    def _most(self, width: int, rows: int) -> int:
+        """Return how many rows a table of so many columns may have."""
+        return min(self._most_rows or rows, max(2, limits.MOST_CELLS // max(1, width)))
+
+    def _thin(self) -> None:
+        """Keep a part of the rows, evenly, and the newest."""
+        kept = self.kept(thinned(self.count))
+        self.share *= THINNED
+        self.count, self._columns, self._number = kept.count, kept._columns, kept._number
+        self.labels, self.marks = kept.labels, kept.marks
 
     def _cells(self, name: str, cells: Iterable[Any], start: int) -> None:
         """Append one cell a row, from a row on."""
         for self.count, cell in enumerate(cells, start=start):
             self._cell(name, cell)
 
-    def add_table(self, table: pl.DataFrame) -> None:
-        """Append the rows of a table of numbers and texts; a missing cell is none."""
-        start, width = self.count, len({*self._columns, *table.columns})
-        if start + len(table) > limits.most_rows(width):
-            self.extend(table.iter_rows(named=True))
-            return
-        places = [
-            np.flatnonzero(column.is_not_null()) if column.null_count() else np.arange(len(column))
-            for column in table
-        ]
-        filled = [(column, rows) for column, rows in zip(table, places, strict=True) if len(rows)]
-        for column, rows in sorted(
-            filled, key=lambda one: one[1][0]
-        ):  # as they would come row by row
-            self.count, name = start, clean_key(column.name)
-            plain_numbers = column.dtype.is_numeric() or column.dtype == pl.Boolean
-            try:
-                cells = (
-                    column.cast(pl.Float64).to_numpy()[rows]
-                    if plain_numbers
-                    else array("d", map(float, column.drop_nulls()))
-                )
-            except (ValueError, TypeError):
-                self._cells(name, column, start)
-            else:
-                self._numbers(name, cells, rows)
-        self.count = start + len(table)
+    def _came(self, start: int, rows: int) -> None:
+        """Count rows that are appended."""
+        self.count = start + rows
+        self._number.extend(range(self.read, self.read + rows))
+        self.read += rows
 
-    def full(self) -> bool:
-        """Return whether a further row would be too many for a table, whose missing cells take
-        memory too.
-        """
-        return (
-            self.count >= self._most_rows
-            or (self.count + 1) * len(self._columns) > limits.MOST_CELLS
-        )
-
-    def passes_over(self) -> bool:
-        """Return whether a row that is about to be read is passed over, for there are too many."""
-        self.is_cut |= (is_full := self.full())
-        return is_full
+    @property
+    def number(self) -> NDArray[np.float64]:
+        """The number of each row among those that came, from 1."""
+        return np.array(self._number, dtype=np.float64) + 1
 
     def _takes(self, name: str) -> bool:
         """Return whether a key is there or may be added."""
@@ -360,14 +364,14 @@ class RowStore:
     def _numbers(
         self,
         name: str,
-        numbers: array[float] | NDArray[np.float64],
+        numbers: array[float],
         rows: NDArray[np.int64] | None = None,
     ) -> None:
         """Append one number a row, from the current row on or in rows counted from it."""
-        if not self._takes(name):
+        if not numbers or not self._takes(name):
             self.too_wide += len(numbers)
             return
-        column = self._columns.setdefault(name, _Column())
+        column = self._columns.get(name) or self._columns.setdefault(name, _Column())
         places = np.arange(len(numbers)) if rows is None else rows
         column.rows.frombytes((places + self.count).tobytes())
         column.values.frombytes(numbers.tobytes())
@@ -377,13 +381,6 @@ class RowStore:
         notes = []
         if self.too_wide:
             notes.append(limits.left_out(self.too_wide))
-        if self.is_cut:
-            notes.append(limits.later_rows(self.count))
-        elif self.too_long:
-            notes.append(
-                f"the log has more than {limits.MOST_CELLS:,} cells: the last {self.too_long:,} "
-                "rows left out"
-            )
         return notes
 
     def kept(self, stays: NDArray[np.bool_]) -> RowStore:
@@ -398,14 +395,11 @@ class RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
         there is one column for each name.
         """
-        store = RowStore()
-        store.count, store.texts, store.unread = (
-            int((place >= 0).sum()),
-            dict(self.texts),
-            dict(self.unread),
-        )
-        store.decimals = dict(self.decimals)
-        store.too_wide, store.too_long = self.too_wide, self.too_long
+        store = copy(self)
+        store.count, store._columns = int((place >= 0).sum()), {}
+        number = np.zeros(store.count, dtype=np.int64)
+        number[place[place >= 0]] = np.array(self._number, dtype=np.int64)[place >= 0]
+        store._number = array("q", number.tobytes())
         for key in self.names():
             rows, values = self.sparse(key)
             names = (
@@ -416,10 +410,7 @@ class RowStore:
                 mine = mine[np.argsort(place[rows[mine]])]
                 if len(mine):
                     store._columns[name or key] = _Column(place[rows[mine]], values[mine])
-        store.labels = {
-            key: {int(place[row]): text for row, text in cells.items() if place[row] >= 0}
-            for key, cells in self.labels.items()
-        }
+        store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 
     def by_metric(self, step: NDArray[np.float64]) -> RowStore | None:
@@ -447,16 +438,11 @@ class RowStore:
 
     def renamed(self, names: Mapping[str, str]) -> RowStore:
         """Return some of the columns under other names."""
-        store = RowStore()
-        store.count = self.count
-        store.texts = {new: self.texts[old] for old, new in names.items() if old in self.texts}
-        store.unread = {new: self.unread[old] for old, new in names.items() if old in self.unread}
-        store.decimals = {
-            new: self.decimals[old] for old, new in names.items() if old in self.decimals
-        }
-        store._columns = {
-            new: self._columns[old] for old, new in names.items() if old in self._columns
-        }
+        store = copy(self)
+        store.labels, store.marks = {}, {}
+        for part in ("texts", "unread", "decimals", "_columns"):
+            cells = getattr(self, part)
+            setattr(store, part, {new: cells[old] for old, new in names.items() if old in cells})
         return store
 
     def names(self) -> list[str]:

@@ -8,6 +8,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any, AnyStr, TextIO
@@ -74,6 +75,10 @@ def peek(path: Path) -> Peek:
             f"expected a log file or a run folder, got {shown(path)}, which is neither: give the "
             "path of one"
         )
+    if not head.strip() and len(head) < size:
+        with path.open("rb") as file:
+            parts = iter(partial(file.read, _FIRST_TEXT), b"")
+            head = next(filter(bytes.strip, parts), b"").lstrip() + file.read(HEAD_BYTES)
     encoding = _encoding(head)
     text = head.decode(encoding, errors="replace").lstrip("\ufeff").lstrip()
     if not text:
@@ -226,11 +231,12 @@ def first_lines(seen: Peek, most: int) -> list[str]:
 
 
 def _beginning(file: TextIO) -> Iterator[str]:
-    """Yield the first megabyte of lines."""
+    """Yield the first megabyte of lines behind blank ones."""
     read = 0
     while read < _FIRST_TEXT and (line := file.readline(limits.LONGEST_LINE)):
-        read += len(line)
-        yield line
+        if read or not line.isspace():
+            read += len(line)
+            yield line
 
 
 def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]:

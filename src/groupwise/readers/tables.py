@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
@@ -124,6 +127,8 @@ class CsvFeed(Feed):
     format ends it.
     """
 
+    joined = b'"'
+
     def __init__(self) -> None:
         self._held: list[str] = []  # lines that are not parsed yet
         self._characters = 0  # in them
@@ -132,12 +137,11 @@ class CsvFeed(Feed):
         self._delimiter = ""
         self._names: list[str] | None = None
         self._notes: list[str] = []
-        self._store, self._broken, self._over = RowStore(), 0, False
+        self.store, self._broken, self._over = RowStore(), 0, False
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
-        self._store.is_cut |= self._store.too_long > 0
-        for line in () if self._over or self._store.is_cut else lines:
+        for line in () if self._over else lines:
             if (
                 len(line) > limits.MOST_VALUES
                 and max(map(line.count, _BETWEEN)) > limits.MOST_VALUES
@@ -167,7 +171,7 @@ class CsvFeed(Feed):
         except csv.Error:
             self._over = True
         if batch and self._names is not None:
-            self._store.add_cells(self._names, batch)
+            self.store.add_cells(self._names, batch)
 
     def _parsed(self, lines: Sequence[str]) -> Iterator[list[str]]:
         """Yield the records of lines that are not empty; the first line that is not blank tells
@@ -199,7 +203,7 @@ class CsvFeed(Feed):
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
-        store, name = self._store, ""
+        store, name = self.store, ""
         notes = [*encoding_notes(origin.encoding), *self._notes]
         runs = exported_runs(self._names or [])
         if runs:
@@ -231,6 +235,20 @@ class CsvFeed(Feed):
             ),
             request,
         )
+
+
+def texts_and_numbers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table whose cells may be texts over several lines; the first that breaks
+    the format ends it.
+    """
+    csv.field_size_limit(limits.LONGEST_CELL)
+    whole = (line for line in lines if line.strip() and line.count(",") <= limits.MOST_VALUES)
+    head = next(whole, "").lstrip("\ufeff")
+    with suppress(csv.Error):
+        for row in csv.DictReader(chain([head], whole), delimiter=_delimiter(head) or ","):
+            cells = {key: cell for key, cell in row.items() if key and cell}
+            numbers = {key: parse_number(cell) for key, cell in cells.items()}
+            yield cells | {key: number for key, number in numbers.items() if number is not None}
 
 
 def _tag(path: Path) -> str:
@@ -288,6 +306,6 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
         for name, kind in table.schema.items()
         if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)
     ]
-    store = RowStore()
-    store.add_table(table.select(wanted))
+    store = RowStore(limits.MOST_LONG)
+    store.extend(table.select(wanted).iter_rows(named=True))
     return assemble(Log(store, path, "parquet", seen.size), request)

@@ -133,34 +133,28 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     ]
     run = one_run(path, [clean_key(name) for name in names], request.chosen)
     original = next(name for name in names if clean_key(name) == run)
-    query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid LIMIT ?"
-    cells = database.execute(query, (original, limits.MOST_ROWS + 1))
-    logged = [(step, _object(content)) for step, content in _stored(path, cells)]
-    rows = [(step, row) for step, row in logged if row is not None]
-    store = RowStore.of(
-        {**numbers, "step": step} for step, row in rows if (numbers := _numbers_in(row)) is not None
-    )
-    notes = tuple(
-        noted(
-            len(logged) - len(rows),
-            "row is no whole JSON object and was",
-            "rows are not whole JSON objects and were",
-        )
+    query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid"
+    cells = database.execute(query, (original,))
+    store, tables, damaged = RowStore(), list[Any](), 0
+    for step, content in _stored(path, cells):
+        row = _object(content)
+        damaged += row is None
+        nested = [value for value in (row or {}).values() if isinstance(value, dict)]
+        tables += [value["_value"] for value in nested if value.get("_type") == "trackio.table"]
+        numbers = _numbers_in(row or {})
+        if numbers is not None:
+            store.add({**numbers, "step": step})
+    notes = noted(
+        damaged,
+        "row is no whole JSON object and was",
+        "rows are not whole JSON objects and were",
     )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(
-        Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run), request
+        Log(store, path, "database", path.stat().st_size, tuple(notes), stated=stated, name=run),
+        request,
     )
-    return _with_tables(
-        record,
-        [
-            value["_value"]
-            for _, row in rows
-            for value in row.values()
-            if isinstance(value, dict) and value.get("_type") == "trackio.table"
-        ],
-        path,
-    )
+    return _with_tables(record, tables, path)
 
 
 def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunRecord:

@@ -326,10 +326,11 @@ def _grouped(
 ) -> tuple[pl.DataFrame, RunConfig]:
     """Return the rows with prompt_id: by position where G is known, else by runs of one prompt."""
     group, source = config.value("group_size"), config.group_size.source
-    if group and (rows.group_by("step").len()["len"] % group == 0).all():
+    placed = rows.with_columns(prompt_id=pl.int_range(pl.len()).over("step") // (group or 1))
+    groups = placed.group_by("step", "prompt_id").agg(pl.len(), pl.col("prompt").n_unique())
+    if group and (groups["len"] == group).all() and (groups["prompt"] == 1).all():
         notes.append(f"groups of completions by position: {group} rows each ({source})")
-        place = pl.int_range(pl.len()).over("step")
-        return rows.with_columns(prompt_id=place // group), config
+        return placed, config
     run = pl.col("prompt_id")
     rows = rows.with_columns(prompt_id=pl.struct("step", "prompt").rle_id().cast(pl.Int64))
     rows = rows.with_columns(run - run.min().over("step"))
@@ -340,7 +341,7 @@ def _grouped(
     sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
         notes.append(
-            f"the rows of a step are not a multiple of the group size {group} ({source}), which is "
+            f"the rows of a step are no groups of {group} for one prompt ({source}): that size is "
             "not used for them"
         )
     elif len(sizes) == 1 and sizes[0] > 1:

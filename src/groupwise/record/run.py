@@ -1,6 +1,4 @@
-"""One run as data: a table of steps, a table of rollouts, the settings, and what every column
-means.
-"""
+"""One run as data: steps, rollouts, settings, and what every column means."""
 
 from __future__ import annotations
 
@@ -54,6 +52,7 @@ from groupwise.record.table import (
     step_entry,
     steps_of_rows,
     steps_table,
+    thinned,
 )
 from groupwise.record.texts import Texts
 
@@ -126,6 +125,8 @@ class Source:
         bytes: size of the file.
         rows: rows that were taken from it.
         note: anything to know about it.
+        of: rows that it holds, about so many, where it has more than are read, which `note` says;
+            0 of another.
 
     Example:
         >>> Source("log.csv", "table", 120, 3).rows
@@ -137,6 +138,7 @@ class Source:
     bytes: int
     rows: int
     note: str = ""
+    of: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +193,17 @@ class RunRecord:
             ),
         )
 
+    @property
+    def in_part(self) -> str:
+        """What is said of a log with more rows than are read, "" of any other."""
+        return next((source.note for source in self.sources if source.of), "")
+
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
 
     def column(self, name: str) -> str:
-        """Return the log's own key for `name`: a key, a canonical quantity, or a forgiving spelling
-        of either.
+        """Return the log's own key for `name`: a key, a quantity, or a forgiving spelling.
 
         Args:
             name: what the user calls it.
@@ -217,9 +223,9 @@ class RunRecord:
         keys = self.metrics()
         if name in keys:
             return name
-        found = self._called(name)
-        if found:
-            return max(found, key=self._usefulness)
+        columns = self._called(name)
+        if columns:
+            return max(columns, key=self._usefulness)
         listed = ", ".join(keys[:40]) + (f" and {len(keys) - 40} more" if len(keys) > 40 else "")
         raise MissingMetricError(
             f"expected a metric of {self.name}, got {name[:80]!r}: the log has "
@@ -227,17 +233,15 @@ class RunRecord:
         )
 
     def _called(self, name: str) -> list[str]:
-        """Return the columns that a name may mean: by their quantity, else by a forgiving
-        spelling of their key or quantity.
-        """
+        """Return the columns that a name may mean: by quantity, else a forgiving spelling."""
         keys, spelled = self.metrics(), _spelling(name)
-        known = [
+        meanings = [
             meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys
         ]
         return (
-            [meaning.column for meaning in known if meaning.quantity == name]
+            [meaning.column for meaning in meanings if meaning.quantity == name]
             or [key for key in keys if _spelling(key) in (spelled, f"{spelled}/mean")]
-            or [meaning.column for meaning in known if _spelling(meaning.quantity) == spelled]
+            or [meaning.column for meaning in meanings if _spelling(meaning.quantity) == spelled]
         )
 
     def meaning(self, column: str) -> Meaning | None:
@@ -245,12 +249,14 @@ class RunRecord:
         return next((meaning for meaning in self.meanings if meaning.column == column), None)
 
     def _usefulness(self, column: str) -> tuple[bool, bool, int]:
-        """Rank columns of one quantity: those that carry something, then the unambiguous, then
-        the fullest.
-        """
-        known = self.meaning(column)
+        """Rank columns of one quantity: informative, unambiguous, full ones first."""
+        meaning = self.meaning(column)
         count = len(self.steps) - self.steps[column].null_count()
-        return (known is None or not known.unavailable, known is None or not known.ambiguous, count)
+        return (
+            meaning is None or not meaning.unavailable,
+            meaning is None or not meaning.ambiguous,
+            count,
+        )
 
     def validate(self) -> None:
         """Check the invariants of both tables.
@@ -344,9 +350,7 @@ class RunRecord:
         return target
 
     def _write(self, folder: Path) -> None:
-        """Write the files of the record into an existing folder and wait until they are on the
-        disk.
-        """
+        """Write the files of the record into a folder and wait until they are on the disk."""
         self.steps.write_parquet(folder / _STEPS)
         if self.rollouts is not None:
             self.with_completions(self.rollouts).write_parquet(folder / ROLLOUTS)
@@ -368,8 +372,9 @@ class RunRecord:
 
     @classmethod
     def load(cls, folder: str | Path) -> RunRecord:
-        """Read a saved record, or one that a `RecordWriter` is still appending to; whole steps
-        only, none twice.
+        """Read a saved record, or one that a `RecordWriter` is still appending to.
+
+        Whole steps only, none twice.
 
         Args:
             folder: as given to `save` or to `RecordWriter`.
@@ -507,9 +512,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
 
 
 def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a step with plain numbers; raise where it has no step or holds something
-    else.
-    """
+    """Return the row of a step with plain numbers; raise where it holds something else."""
     step = row.get("step")
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
         raise InvalidArgumentError(
@@ -526,9 +529,7 @@ def without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def has_ended(record: RunRecord) -> bool:
-    """Return whether a run is over, as far as can be known: it goes on where a process holds one
-    of its journals to write it.
-    """
+    """Return whether a run is over: no process holds one of its journals to write it."""
     return not any(
         source.reader == "journal" and being_written(Path(source.path)) for source in record.sources
     )
@@ -548,14 +549,14 @@ def description_of(
     name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
 ) -> dict[str, Any]:
     """Return what a record says of itself, as plain data."""
-    known = {} if config is None else config.known()
+    settings = {} if config is None else config.known()
     return {
         "format": FORMAT,
         "version": VERSION,
         "name": name,
         "config": {
             key: {"value": setting.value, "source": setting.source}
-            for key, setting in known.items()
+            for key, setting in settings.items()
         },
         "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
     }
@@ -637,8 +638,9 @@ def _checksum(path: Path) -> int:
 
 
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
-    """Read a table of a saved record once its checksum is right: damaged Parquet can end the
-    whole process inside its decoder.
+    """Read a table of a saved record once its checksum is right.
+
+    Damaged Parquet can end the whole process inside its decoder.
     """
     try:
         damaged = _checksum(path) != checksums[path.name]
@@ -663,14 +665,18 @@ def step_in(entry: Mapping[str, Any]) -> int | None:
 def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     """Return the completions of an entry of a journal."""
     rollouts = entry.get("rollouts")
-    return [one for one in rollouts if isinstance(one, dict)] if isinstance(rollouts, list) else []
+    return (
+        [rollout for rollout in rollouts if isinstance(rollout, dict)]
+        if isinstance(rollouts, list)
+        else []
+    )
 
 
 def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     """Return those entries of a journal that hold a step which no later entry replaces."""
-    found = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
-    stands = rows_that_stand(np.array([step for step, _ in found], dtype=np.int64))
-    return [entry for (_, entry), whether in zip(found, stands, strict=True) if whether]
+    steps = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
+    stands = rows_that_stand(np.array([step for step, _ in steps], dtype=np.int64))
+    return [entry for (_, entry), whether in zip(steps, stands, strict=True) if whether]
 
 
 def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -681,8 +687,10 @@ def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class JournalRows:
-    """The record of a journal, line after line: some megabytes wait to become rows of the tables,
-    and of more completions than memory has room for the newest are kept.
+    """The record of a journal, line after line.
+
+    Some megabytes wait to become rows of the tables, and of more completions than memory has room
+    for the newest are kept.
     """
 
     def __init__(self, home: Path) -> None:
@@ -690,27 +698,19 @@ class JournalRows:
         self.path, self.lines, self.taken = home / JOURNAL, LineReader(), 0
         self._record = load_saved(home) if (home / SAVED).is_file() else RunRecord.empty(home.name)
         self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
-        self._saved = len(self._record.steps)
+        self._saved, self._is_thinned = len(self._record.steps), False
         self._entries: list[dict[str, Any]] = []
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the journal holds more rows than are read."""
-        return self.taken > limits.MOST_ROWS
 
     def read(self) -> None:
         """Take all lines of the journal, as far as there is one."""
         for line in journal_lines(self.path):
             self.take(line)
-            if self.is_full:
-                return
 
     def take(self, line: bytes) -> None:
         """Take one line."""
-        for entry in self.lines.take(line):
+        entry = self.lines.take(line)
+        if entry is not None:
             self.taken += "row" in entry
-            if self.is_full:
-                return
             self._entries.append(entry)
         self._held += len(line)
         if self._held > _HELD:
@@ -737,16 +737,18 @@ class JournalRows:
             rollouts_before = rollouts_before.filter(is_before)
         steps_before = self._record.steps.filter(is_before)
         self._saved = min(self._saved, len(steps_before))
+        parts = [steps_before, steps]
+        if sum(map(len, parts)) > min(limits.MOST_ROWS, limits.MOST_CELLS // steps.width):
+            self._is_thinned = True
+            parts = [part.filter(thinned(len(part))) for part in parts]
         self._record = dataclasses.replace(
             self._record,
-            steps=stacked([steps_before, steps], self._odd),
+            steps=stacked(parts, self._odd),
             rollouts=newest(stacked([rollouts_before, rollouts], self._odd), self._odd),
         )
 
     def record(self) -> RunRecord:
-        """Return the record so far: with a sound clock, what the journal says of it, and notes on
-        what is damaged and what is odd in it.
-        """
+        """Return the record so far, with notes on what is damaged and what is odd in it."""
         self._settle()
         record, sources = self._record, self._record.sources
         if self._about:
@@ -760,22 +762,21 @@ class JournalRows:
             )
         if self.path.is_file():
             rows = len(record.steps) - self._saved
-            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows))
-        later = [limits.later_rows(limits.MOST_ROWS)] if self.is_full else []
+            of = self.taken if self._is_thinned else 0
+            note = limits.read_in_part(len(record.steps), of)
+            sources = (*sources, Source(str(self.path), "journal", self.lines.end, rows, note, of))
         meanings = [
             meaning for meaning in record.meanings if meaning.column in record.steps.columns
         ]
         return with_notes(
             dataclasses.replace(record, meanings=tuple(meanings), sources=sources),
-            (*notes_on(self.lines.damage), *later),
+            notes_on(self.lines.damage),
             Odd(self._odd),
         )
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
-    """Return the record with a sound clock, and with notes on what is damaged and what is odd in
-    it.
-    """
+    """Return the record with a sound clock, and with notes on what is odd in it."""
     steps = mended(record.steps, odd)
     return dataclasses.replace(
         record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
@@ -808,8 +809,9 @@ def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> N
 
 
 def _replace(target: Path, partial: Path) -> None:
-    """Put the finished folder where the old one is, so that a whole one is there at every moment
-    but one rename.
+    """Put the finished folder where the old one is.
+
+    A whole one is there at every moment but one rename.
     """
     if not target.exists():
         partial.rename(target)

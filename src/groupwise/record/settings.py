@@ -158,6 +158,7 @@ class RunConfig:
         temperature: of sampling.
         max_completion_length: tokens at which the sampler cut completions off.
         model: the model that was trained.
+        lora_rank: rank of the adapter, where one is trained; 0 for all weights.
         engine: what sampled the rollouts (vllm, sglang, hf, ...).
         framework: trl, verl, unsloth, ...
         framework_version: its version.
@@ -196,6 +197,7 @@ class RunConfig:
     temperature: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     max_completion_length: Annotated[Setting, _COUNT] = UNKNOWN
     model: Annotated[Setting, _TEXT] = UNKNOWN
+    lora_rank: Annotated[Setting, _NOT_NEGATIVE] = UNKNOWN
     engine: Annotated[Setting, _TEXT] = UNKNOWN
     framework: Annotated[Setting, _TEXT] = UNKNOWN
     framework_version: Annotated[Setting, _TEXT] = UNKNOWN
@@ -206,8 +208,7 @@ class RunConfig:
     seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
 
     def with_settings(self, settings: Mapping[str, Any], source: str) -> RunConfig:
-        """Return a copy in which `settings` replace what was there; a value of None changes
-        nothing.
+        """Return a copy in which `settings` replace what was there; None changes nothing.
 
         Args:
             settings: name -> value; texts are converted to the type of the setting.
@@ -223,12 +224,12 @@ class RunConfig:
             >>> RunConfig().with_settings({"kl_weight": 0.04}, "README.md").kl_weight.source
             'README.md'
         """
-        found = {
+        checked = {
             name: Setting(check_setting(name, value), source)
             for name, value in settings.items()
             if value is not None
         }
-        return dataclasses.replace(self, **found)
+        return dataclasses.replace(self, **checked)
 
     def known(self) -> dict[str, Setting]:
         """Return the settings that have a value, by name.

@@ -24,6 +24,9 @@ _WIDEST = (
     1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
 )
 _MOST_TOLD = 5
+THINNED = 1 / 8  # of the rows of a table that has no room for more
+_STRETCH, _STRETCHES, _NEWEST = 16, 64, 1024  # rows of a stretch, the fewest of these, newest rows
+_GOLDEN = (5**0.5 - 1) / 2
 
 Odd = Counter[
     tuple[str, str]
@@ -49,7 +52,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
             column=repr(clean(column, longest=60)),
             is_or_are="is" if cells == 1 else "are",
         )
-        for (kind, column), cells in sorted(odd.items(), key=lambda one: one[0][0] == "nan")
+        for (kind, column), cells in sorted(odd.items(), key=lambda item: item[0][0] == "nan")
         if kind in _ODD
     ]
     rest = len(notes) - _MOST_TOLD
@@ -103,24 +106,22 @@ def columns_of(
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
-    """Return the cells of each key and the rows that they stand in, of as many keys as a table
-    may have.
-    """
-    found: dict[str, tuple[list[int], list[Any]]] = {}
+    """Return the cells of each key and their rows, of as many keys as a table may have."""
+    cells: dict[str, tuple[list[int], list[Any]]] = {}
     most, beyond = limits.most_keys(len(rows)), 0
     for place, row in enumerate(rows):
         for name, value in row.items():
-            if name not in found:
-                if len(found) >= most:
+            if name not in cells:
+                if len(cells) >= most:
                     beyond += 1
                     continue
-                found[name] = ([], [])
-            places, values = found[name]
+                cells[name] = ([], [])
+            places, values = cells[name]
             places.append(place)
             values.append(value)
     if beyond:
         odd["wide", ""] += beyond
-    return found
+    return cells
 
 
 def _float_column(
@@ -169,16 +170,17 @@ def rollouts_table(
             series.append(
                 _float_series(key, _float_column(name, *cells, len(whole), odd), len(whole))
             )
-    return pl.DataFrame({one.name: one for one in series})
+    return pl.DataFrame({column.name: column for column in series})
 
 
 def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
-    """Return the rows of tables, one after the other, with as many columns as a table may have;
-    None where there is no table.
+    """Return the rows of tables, one after the other; None where there is no table.
+
+    It has as many columns as a table may have.
     """
     table = (
-        pl.concat(found, how="diagonal")
-        if (found := [one for one in tables if one is not None])
+        pl.concat(present, how="diagonal")
+        if (present := [part for part in tables if part is not None])
         else None
     )
     if table is None or table.width <= (most := limits.most_keys(len(table)) + len(BASE_COLUMNS)):
@@ -188,9 +190,7 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
 
 
 def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
-    """Return the rollouts of the newest steps that there is room for, and of these the newest
-    texts.
-    """
+    """Return the rollouts of the newest steps with room, and of these the newest texts."""
     if rollouts is None:
         return None
     most = limits.MOST_CELLS // rollouts.width
@@ -221,16 +221,12 @@ def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
 
 
 def sound_text(text: str) -> str:
-    r"""Return a text that has a place in UTF-8: half of a pair of surrogates is written as an
-    escape.
-    """
+    r"""Return a text that has a place in UTF-8: half of a surrogate pair as an escape."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
-    """Return a whole number of 64 bits: of a larger one what they hold, so that hashes without a
-    sign stay apart.
-    """
+    """Return a whole number of 64 bits; of a larger one its last, which keeps hashes apart."""
     if -(2**63) <= value < 2**63:
         return value
     odd["id", name] += 1
@@ -240,13 +236,13 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> NDArray[np.float64]:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        found = np.array(
+        numbers = np.array(
             [math.nan if value is None else value for value in values], dtype=np.float64
         )
     except (TypeError, ValueError, OverflowError):
-        found = np.zeros(0)
-    if found.shape == (len(values),):
-        return found
+        numbers = np.zeros(0)
+    if numbers.shape == (len(values),):
+        return numbers
     return np.array([_number(name, value, odd) for value in values], dtype=np.float64)
 
 
@@ -268,8 +264,9 @@ def _as_float(value: Any) -> float:
 
 
 def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
-    """Return a steps table whose clock never falls and whose windows are above 0: the steps, or
-    1, stand in for what is not so.
+    """Return a steps table whose clock never falls and whose windows are above 0.
+
+    The steps, or 1, stand in for what is not so.
     """
     updates, window = steps["optimizer_updates"].to_numpy(), steps["window"].to_numpy()
     wrong, above = (
@@ -288,8 +285,7 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
 
 
 def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows of a log are not superseded: a row falls when a later row has its step or
-    an earlier one.
+    """Return which rows no later row supersedes, by having its step or an earlier one.
 
     So a run that was resumed from a checkpoint keeps, of every step, what the continued run wrote.
     """
@@ -297,6 +293,21 @@ def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
         return np.zeros(0, dtype=bool)
     later = np.minimum.accumulate(step_T[::-1])[::-1]
     return np.append(step_T[:-1] < later[1:], True)
+
+
+def stretches_kept(number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+    """Return which of numbered stretches are kept where only a share of them is."""
+    return number * _GOLDEN % 1.0 < share
+
+
+def thinned(rows: int) -> NDArray[np.bool_]:
+    """Return which rows stay of a table without room for more.
+
+    The newest, and stretches that lie evenly and that no period of a log falls together with.
+    """
+    stays = stretches_kept(np.arange(rows) // min(_STRETCH, -(-rows // _STRETCHES)), THINNED)
+    stays[rows - min(_NEWEST, rows // 8) :] = True
+    return stays
 
 
 def read_parquet(path: Path) -> pl.DataFrame:
@@ -348,9 +359,7 @@ def plain_number(key: Any, value: Any) -> float | None:
 
 
 def readable_cells(row: Mapping[Any, Any], odd: Odd) -> dict[str, Any]:
-    """Return a row of a step or a completion with None for each cell that cannot be recorded,
-    which is counted.
-    """
+    """Return a row with None for each cell that cannot be recorded, which is counted."""
     readable: dict[str, Any] = {}
     for key, value in row.items():
         name = "a key"
@@ -435,22 +444,23 @@ def check_steps(steps: pl.DataFrame) -> None:
         )
     if (
         updates.null_count()
-        or not bool(updates.is_finite().all())
-        or bool((np.diff(updates.to_numpy()) < 0).any())
+        or not np.isfinite(updates.to_numpy()).all()
+        or (np.diff(updates.to_numpy()) < 0).any()
     ):
         raise InvalidArgumentError(
             "expected optimizer_updates that never fall, got a missing or a smaller one: check "
             "updates_per_step"
         )
-    if window.null_count() or not bool((window.is_finite() & (window > 0)).all()):
+    if window.null_count() or not (np.isfinite(window.to_numpy()) & (window.to_numpy() > 0)).all():
         raise InvalidArgumentError(
             "expected windows above 0, got one that is missing or not: check logging_steps"
         )
 
 
 def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
-    """Raise where the rollouts table breaks an invariant; `left` says that completions stay in
-    their files.
+    """Raise where the rollouts table breaks an invariant.
+
+    `left` says that completions stay in their files.
     """
     for name, kind in rollouts.schema.items():
         whole = name in WHOLE_COLUMNS or (left and name == "completion")

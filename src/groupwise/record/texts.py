@@ -1,6 +1,4 @@
-"""Completions that stay in the files they were read from: a record holds where they are, and
-they are read where somebody looks.
-"""
+"""Completions that stay in the files they were read from, read where somebody looks."""
 
 from __future__ import annotations
 
@@ -22,12 +20,13 @@ class Texts:
     again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
 
     def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Return what expressions make of the completions at some places, null for none; one
-        part is in memory at a time.
+        """Return what expressions make of the completions at places, null for none.
+
+        One part is in memory at a time.
         """
-        known = places.drop_nulls().unique().sort().to_numpy()
-        part = np.searchsorted(self.ends, known, side="right")
-        found = [pl.DataFrame(schema={"completion": pl.Utf8}).select(made)]
+        wanted = places.drop_nulls().unique().sort().to_numpy()
+        part = np.searchsorted(self.ends, wanted, side="right")
+        tables = [pl.DataFrame(schema={"completion": pl.Utf8}).select(made)]
         for number in np.unique(part).tolist():
             start = self.ends[number - 1] if number else 0
             texts, size = self.again[number](), self.ends[number] - start
@@ -36,10 +35,10 @@ class Texts:
                     f"expected {size} completions where they stood, got {len(texts)}: open the run "
                     "again"
                 )
-            found.append(
-                texts.gather(known[part == number] - start).to_frame("completion").select(made)
+            tables.append(
+                texts.gather(wanted[part == number] - start).to_frame("completion").select(made)
             )
-        row = np.searchsorted(known, places.fill_null(0).to_numpy())
-        return pl.concat(found).select(
+        row = np.searchsorted(wanted, places.fill_null(0).to_numpy())
+        return pl.concat(tables).select(
             pl.all().gather(pl.Series(row, dtype=pl.Int64).zip_with(places.is_not_null(), places))
         )

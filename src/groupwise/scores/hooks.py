@@ -1,7 +1,7 @@
 """Gradients of every rollout, by hooks on layers or one rollout after another.
 
 One forward and one backward pass leave the factors of these layers behind: Linear, Hugging Face's
-Conv1D, Embedding, LayerNorm, and any other layer without children (RMSNorm ...) by torch.func on
+Conv1D, Embedding, and any other layer without children (LayerNorm, RMSNorm ...) by torch.func on
 that layer alone. A parameter that is used outside its layer, or in a layer whose first dimension is
 not the rollouts, is not covered; the error names it. `loop_scores` covers it and holds N gradients
 of each parameter.
@@ -212,7 +212,6 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
     nn, layer = torch.nn, cast("Any", module)
     rules: dict[Any, Rule] = {
         nn.Linear.forward: _linear,
-        nn.LayerNorm.forward: _layer_norm,
         nn.Embedding.forward: _embedding,
     }
     rule = rules.get(type(module).forward)
@@ -252,21 +251,6 @@ def _embedding(
     if module.padding_idx is not None:
         right = right * (number != module.padding_idx)[..., None]
     return {"weight": Use(number, right)}
-
-
-def _layer_norm(
-    module: Any, source: torch.Tensor, gradient: torch.Tensor
-) -> dict[str, Contribution]:
-    """Weight: output gradient times the normalised input; bias: output gradient."""
-    import torch
-
-    shape = tuple(module.normalized_shape)
-    normal = torch.nn.functional.layer_norm(source.to(gradient.dtype), shape, eps=module.eps)
-    rollouts = len(source)
-    return {
-        "weight": (gradient * normal).reshape(rollouts, -1, *shape).sum(1),
-        "bias": gradient.reshape(rollouts, -1, *shape).sum(1),
-    }
 
 
 def _layer_alone(

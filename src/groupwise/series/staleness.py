@@ -4,8 +4,8 @@ besides the force.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, cast
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
@@ -16,19 +16,29 @@ if TYPE_CHECKING:
 
 
 Optimizer = Literal["sgd", "adam"]
-UNKNOWN_RATIO = "What the loss does about the lag is unknown: no importance ratio is counted on."
 UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
     "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
-UNKNOWN_KIND = (
-    "expected the kind of lag, which the run does not say: give it with --set lag_kind=none, "
-    "fixed, refresh or async"
-)
-UNKNOWN_INTERVAL = (
-    "expected the refresh interval, which the run does not say: give it with --set "
-    "refresh_interval=UPDATES"
-)
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "trl": {"beta1": 0.9, "lag_kind": "none"},
+    "unsloth": {"beta1": 0.9, "lag_kind": "none"},
+    "verl": {"beta1": 0.9, "lag_kind": "refresh", "refresh_interval": 4},
+    "prime_rl": {"beta1": 0.9, "lag_kind": "fixed", "refresh_interval": 8},
+    "nemo_rl": {"beta1": 0.9, "lag_kind": "none"},
+    "openrlhf": {"beta1": 0.9},
+    "slime": {"beta1": 0.9},
+    "areal": {"beta1": 0.9},
+}
+"""What trainers do unless they are told otherwise, in the versions of `edge.trainers`: AdamW, and
+the lag of their own defaults where they have one.
+"""
+_REQUESTS = {
+    "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",
+    "beta1": "beta1=VALUE",
+    "lag_kind": "lag_kind=none, fixed, refresh or async",
+    "refresh_interval": "refresh_interval=UPDATES",
+}
 CURRENT_TERM = (
     "A KL term in the loss is current while the reward's part of the force is stale: the whole "
     "force is taken as stale (in the two-armed bandit 1.04 of it is)."
@@ -36,11 +46,15 @@ CURRENT_TERM = (
 
 
 class UnknownSettingError(InvalidArgumentError):
-    """A setting that is needed is unknown."""
+    """Settings that are needed are unknown."""
 
-    def __init__(self, name: str, message: str) -> None:
-        super().__init__(message)
-        self.name = name
+    def __init__(self, *names: str, framework: str = "") -> None:
+        asked = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
+        default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
+        super().__init__(
+            f"expected {', '.join(names)}, which the run does not say: give {asked}{default}"
+        )
+        self.names = names
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +67,7 @@ class LagSetting:
     kl_term: KLTerm = "unknown"  # none, reward, loss or unknown
     notes: tuple[str, ...] = ()  # how it follows
     unknown_settings: tuple[str, ...] = ()  # those that would change it
-    # share of the force that is as old as the rollouts; below 1 where a KL term in the loss is
-    # current
-    stale_share: float = 1.0
-    ratio_known: bool = True  # where the ratio is not known, none is counted on
+    is_bound: bool = False  # whether rollouts may be younger
 
     def __post_init__(self) -> None:
         """Refuse a fixed lag whose matrix would be too large."""
@@ -77,10 +88,10 @@ class LagSetting:
     @property
     def remaining(self) -> tuple[LagSetting, ...]:
         """The lags that may remain after the loss's correction: this one, none, or both where
-        ratio or KL term leave it open.
+        ratio, KL term or a mere bound leave it open.
         """
-        uncorrected = self.importance_ratio == "none" and self.ratio_known
-        if self.kind == "none" or self.kl_term == "reward" or uncorrected:
+        uncorrected = self.importance_ratio == "none" or self.kl_term == "reward"
+        if self.kind == "none" or (uncorrected and not self.is_bound):
             return (self,)
         corrected = self.importance_ratio == "exact" and self.kl_term != "unknown"
         on_policy = LagSetting("none", 1)
@@ -88,18 +99,15 @@ class LagSetting:
 
 
 def setting_of_trainer(lag: TrainerLag) -> LagSetting:
-    """Return the lag that a trainer's own settings amount to; an importance ratio that is
-    unknown is not counted on.
-    """
-    unknown = lag.importance_ratio == "unknown"
+    """Return the lag that a trainer's own settings amount to."""
     return LagSetting(
         lag.kind,
         lag.refresh_interval,
-        "none" if unknown else cast("ImportanceRatio", lag.importance_ratio),
+        lag.importance_ratio,
         lag.kl_term,
-        (*lag.reasons, UNKNOWN_RATIO) if unknown else lag.reasons,
+        lag.reasons,
         lag.unknown_settings,
-        ratio_known=not unknown,
+        is_bound=lag.worst_case,
     )
 
 
@@ -116,51 +124,92 @@ def optimizer_of(name: str) -> Optimizer:
     )
 
 
+@dataclass(frozen=True, slots=True)
+class StabilitySetting:
+    """What a judgement of stability needs of a run's settings."""
+
+    momentum: float  # beta1 for Adam
+    adam: bool
+    lag: LagSetting
+    assumption: str = ""  # which of the trainer's defaults are assumed
+
+
+def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> StabilitySetting:
+    """Return momentum and lag of a run; what the run does not say is its trainer's default, and
+    what has none is asked for at once.
+    """
+    framework = _framework_of(record)
+    defaults = DEFAULTS.get(framework, {})
+    says = record.config.value
+    adam = says("optimizer") is None or optimizer_of(str(says("optimizer"))) == "adam"
+    wanted = {"beta1"} if adam and _missing_of_momentum(record) else set()
+    if lag is None and says("lag_kind") is None:
+        wanted |= {"lag_kind", "refresh_interval"}
+    assumed = {name: default for name, default in defaults.items() if name in wanted}
+    config = record.config.with_settings(assumed, f"the default of {framework}")
+    record = replace(record, config=config)
+    missing = (*_missing_of_momentum(record), *(() if lag else _missing_of_lag(record)))
+    if missing:
+        raise UnknownSettingError(*missing, framework=framework if defaults else "")
+    momentum, adam = momentum_of(record)
+    lag = lag or replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
+    listed = ", ".join(f"{name} {default}" for name, default in assumed.items())
+    return StabilitySetting(
+        momentum,
+        adam,
+        lag,
+        f"Assumed are the defaults of {framework}, since the run does not say them: {listed}. "
+        "Where it had others, give them with --set NAME=VALUE."
+        if assumed
+        else "",
+    )
+
+
+def _framework_of(record: RunRecord) -> str:
+    return str(record.config.value("framework") or "").lower().replace("-", "_")
+
+
+def _missing_of_momentum(record: RunRecord) -> tuple[str, ...]:
+    name = record.config.value("optimizer")
+    wanted = "beta1" if name is not None and optimizer_of(str(name)) == "adam" else "momentum"
+    absent = record.config.value(wanted) is None
+    return (
+        (wanted,) if absent and (name is not None or record.config.value("beta1") is None) else ()
+    )
+
+
+def _missing_of_lag(record: RunRecord) -> tuple[str, ...]:
+    kind = record.config.value("lag_kind")
+    absent = [
+        name for name in ("lag_kind", "refresh_interval") if record.config.value(name) is None
+    ]
+    return () if kind == "none" else tuple(absent)
+
+
 def momentum_of(record: RunRecord) -> tuple[float, bool]:
     """Return the momentum of a run, beta1 for Adam, and whether it is Adam."""
-    momentum, beta1 = record.config.value("momentum"), record.config.value("beta1")
-    name = record.config.value("optimizer")
-    adam = momentum is None and beta1 is not None
-    if name is not None:
-        adam = optimizer_of(str(name)) == "adam"
-    value = beta1 if adam else momentum
-    if value is not None:
-        return float(value), adam
-    wanted = "beta1" if adam else "momentum"
-    how = f"--set {wanted}=VALUE"
-    if name is None:
-        how = "--set momentum=VALUE for SGD, --set beta1=VALUE for Adam"
-    raise UnknownSettingError(
-        wanted,
-        f"expected the {wanted} of the optimiser, which the run does not say: give it with {how}",
-    )
+    if missing := _missing_of_momentum(record):
+        raise UnknownSettingError(*missing)
+    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
+    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
+    return float(cast("float", record.config.value("beta1") if adam else momentum)), adam
 
 
 def lag_of(record: RunRecord) -> LagSetting:
     """Return the lag that a run's settings give."""
-    kind, interval = record.config.value("lag_kind"), record.config.value("refresh_interval")
-    if kind is None:
-        raise UnknownSettingError("lag_kind", UNKNOWN_KIND)
+    if missing := _missing_of_lag(record):
+        raise UnknownSettingError(*missing)
+    kind = str(record.config.value("lag_kind"))
     if kind == "none":
         return LagSetting("none", 1)
-    if interval is None:
-        raise UnknownSettingError("refresh_interval", UNKNOWN_INTERVAL)
-    framework = str(record.config.value("framework") or "").lower()
-    kl_term = _kl_term_of(record, framework)
+    framework = _framework_of(record)
     # A trainer's own setting of this name says token or sequence: both are clipped ratios.
-    ratio: ImportanceRatio | None = record.config.value("importance_ratio")
+    ratio = cast("ImportanceRatio", record.config.value("importance_ratio"))
     if ratio not in ("none", "exact", "clipped"):
-        ratio = None
-    if ratio is None and framework in {"trl", "verl", "unsloth"} and kind == "refresh":
-        ratio = "clipped"
-    return LagSetting(
-        str(kind),
-        int(interval),
-        ratio or "none",
-        kl_term,
-        () if ratio else (UNKNOWN_RATIO,),
-        ratio_known=ratio is not None,
-    )
+        clips = framework in {"trl", "verl", "unsloth"} and kind == "refresh"
+        ratio = "clipped" if clips else "unknown"
+    interval = int(cast("int", record.config.value("refresh_interval")))
+    return LagSetting(kind, interval, ratio, _kl_term_of(record, framework))
 
 
 def _kl_term_of(record: RunRecord, framework: str) -> KLTerm:
@@ -184,11 +233,7 @@ def request_for(names: tuple[str, ...]) -> str:
 
 
 def kl_notes(lag: LagSetting) -> list[str]:
-    """Return sentences on the place of the KL term, where it is unknown or where it leaves a
-    share of the force current.
-    """
+    """Return sentences on the place of the KL term, where it is unknown or current."""
     if lag.kind != "none" and lag.importance_ratio == "exact" and lag.kl_term == "unknown":
         return [UNKNOWN_PLACE]
-    if lag.kind == "none" or lag.kl_term != "loss" or lag.stale_share != 1:
-        return []
-    return [CURRENT_TERM]
+    return [CURRENT_TERM] if lag.kind != "none" and lag.kl_term == "loss" else []

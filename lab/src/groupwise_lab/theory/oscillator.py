@@ -14,7 +14,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.edge.threshold import Float, Lag, lag_by_name, partly_stale
+from groupwise.edge.threshold import Float, lag_by_name
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile
@@ -103,9 +103,7 @@ def oscillator(
             "expected an interval of at least 1 and the reading centred or backward, got "
             f"{refresh_interval} and {reading[:60]!r}"
         )
-    mass, damping = _readings(partly_stale(lag, stale_share), force, momentum, refresh_interval)[
-        reading
-    ]
+    mass, damping = _readings(lag, force, momentum, refresh_interval, stale_share)[reading]
     # A mass of zero (backward, without momentum) is the first-order law: a mass that no curve can
     # tell from zero stands for it.
     moved = max(mass, 1e-9 * damping**2 / force if damping > 0 else 1e-12)
@@ -114,15 +112,16 @@ def oscillator(
 
 
 def _readings(
-    kind: Lag, force: float, momentum: float, interval: int
+    lag: str, force: float, momentum: float, interval: int, stale_share: float
 ) -> dict[str, tuple[float, float]]:
     """Mass and damping of both readings."""
     mass = (1 + momentum) / 2
-    if kind.name == "fixed":
-        mass += kind.stale_share * force * interval**2 / 2
-    reach = 1.0 if kind.name == "none" else 1 + kind.stale_share * (interval - 1)
+    share = 0.0 if lag == "none" else stale_share
+    if lag == "fixed":
+        mass += share * force * interval**2 / 2
+    reach = 1 + share * (interval - 1)
     return {
-        "centred": (mass, (1 - momentum) - force * kind.mean_lag(interval)),
+        "centred": (mass, (1 - momentum) - force * share * lag_by_name(lag).mean_lag(interval)),
         "backward": (momentum, (1 - momentum) - force * reach),
     }
 

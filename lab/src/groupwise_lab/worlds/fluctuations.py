@@ -13,17 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.edge.threshold import (
-    Float,
-    check_setting,
-    partly_stale,
-    period_matrix,
-    threshold,
-)
+from groupwise.edge.threshold import Float, check_setting, threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 from groupwise_lab.theory.mse import mse
+from groupwise_lab.theory.partly_stale import spectral_radius, updates_of_period
 
 
 def stationary_variance(
@@ -45,15 +40,15 @@ def stationary_variance(
     Source: derived here; on-policy it is $\eta^2 s^2 (1+\mu)/[(1-\mu) a (2(1+\mu) - a)]$.
     """
     _check(force, momentum, refresh_interval, noise_variance)
-    kind = partly_stale(lag, stale_share)
-    if force >= float(threshold(kind, momentum, refresh_interval)):
+    if spectral_radius(force, momentum, refresh_interval, lag, stale_share) >= 1 - 1e-9:
         return math.inf
     scale = learning_rate**2 * noise_variance
     if lag == "none":
         return scale * (1 + momentum) / ((1 - momentum) * force * (2 * (1 + momentum) - force))
     return scale * float(
         _stationary(
-            [_updates(force, momentum, refresh_interval, lag, stale_share)], np.ones((1, 1))
+            [updates_of_period(force, momentum, refresh_interval, lag, stale_share)],
+            np.ones((1, 1)),
         )[0, 0]
     )
 
@@ -88,7 +83,9 @@ def stationary_covariance(
     limit = float(threshold(lag, momentum, refresh_interval))
     if (force >= limit).any():
         return np.full_like(noise, np.inf)
-    updates = [_updates(float(mode), momentum, refresh_interval, lag, 1.0) for mode in force]
+    updates = [
+        updates_of_period(float(mode), momentum, refresh_interval, lag, 1.0) for mode in force
+    ]
     return learning_rate**2 * _stationary(updates, noise)
 
 
@@ -99,26 +96,6 @@ def _check(force: float, momentum: float, interval: int, noise: float) -> None:
         raise InvalidArgumentError(f"expected a positive force per update, got {force}")
     if not (math.isfinite(noise) and noise >= 0):
         raise InvalidArgumentError(f"expected a noise variance of at least 0, got {noise}")
-
-
-def _updates(
-    force: float, momentum: float, interval: int, lag: str, stale_share: float
-) -> list[Float]:
-    """The updates of one period as matrices; the first two rows are position and velocity."""
-    if lag in {"none", "fixed"}:
-        return [period_matrix(partly_stale(lag, stale_share), force, momentum, interval)]
-    slots = 1 if lag == "refresh" else 2
-    inner = np.eye(2 + slots)
-    inner[:2, 1] = momentum
-    inner[:2, 0] -= (1 - stale_share) * force
-    inner[:2, 2] = -stale_share * force
-    last = inner.copy()
-    # At the end of a block the newest position takes the last slot, and the slots before it move
-    # up.
-    for slot in range(slots - 1):
-        last[2 + slot] = inner[3 + slot]
-    last[1 + slots] = inner[0]
-    return [inner] * (interval - 1) + [last]
 
 
 def _stationary(updates_M: list[list[Float]], noise_MM: Float) -> Float:

@@ -25,7 +25,7 @@
     law: ["--panel-ink", 2],
     forecast: ["--c2", 2, [7, 4]], plateau: ["--c2", 1.5, [2, 4]],
     held_out: ["--c1", 1.5, null, true], evaluation: ["--c1", 2], beside: ["--c3", 2], expected: ["--panel-ink", 1.5, [6, 3]],
-    limit: ["--panel-muted", 1, [3, 3]], stem: ["--c0", 0, null, true],
+    limit: ["--panel-muted", 1, [3, 3]], usual: ["--panel-muted", 0], stem: ["--c0", 0, null, true],
   };
   const BANDS = { limit: "28" };
   const MOVES = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity };
@@ -304,7 +304,7 @@
     }
 
     drawKeys() {
-      const lines = this.lines.filter((line) => line.role !== "plateau");
+      const lines = this.lines.filter((line) => line.role !== "plateau" && (line.role !== "usual" || !this.model.small));
       this.values = new Map();
       const plain = !this.model.wide && lines.every((line) => line.role === "faint" || line.role === "observed" || line.role === "smooth");
       const several = lines.length > 1 && !plain; // a small chart of one quantity needs no keys: what is logged is read

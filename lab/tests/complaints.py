@@ -32,6 +32,9 @@ KEYS: dict[str, dict[str, str]] = {
         "calls": "tools/call_frequency",
         "failures": "tools/failure_frequency",
         "dead": "frac_reward_zero_std",
+        "largest": "sampling/importance_sampling_ratio/max",
+        "correct": "rewards/correct/mean",
+        "bonus": "rewards/bonus/mean",
     },
     "verl": {
         "reward": "critic/score/mean",
@@ -46,11 +49,43 @@ KEYS: dict[str, dict[str, str]] = {
         "ratio": "rollout_corr/rollout_is_mean",
         "turns": "num_turns/mean",
         "age": "training/off_policy/trajectory_staleness/mean",
+        "calls": "tool_call_counts/mean",
+        "compared": "critic/advantages/mean",
+        "largest": "rollout_corr/rollout_is_max",
+        "alike": "training/rollout_actor_probs_pearson_corr",
+        "dropped": "fully_async/count/dropped_stale_samples",
+        "generated": "fully_async/count/total_generated_samples",
+        "first": "critic/score/math/mean",
+        "second": "critic/score/code/mean",
+        "infra": "sandbox/timeout_rate",
+    },
+    "seats": {
+        "reward": "reward",
+        "first": "player_0/reward",
+        "second": "player_1/reward",
+        "entropy": "entropy",
+    },
+    "nemo-rl": {
+        "reward": "train/reward",
+        "first": "train/math_env/reward",
+        "second": "train/code_env/reward",
+        "norm": "train/grad_norm",
+        "rate": "train/lr",
+        "kl": "train/kl_penalty",
+        "entropy": "train/approx_entropy",
+        "gap": "train/gen_kl_error",
+        "ratio": "train/sampling_importance_ratio",
+        "length": "train/mean_gen_tokens_per_sample",
+        "dead": "train/baseline_reward/pct_0",
+        "solved": "train/baseline_reward/pct_1",
+        "compared": "train/advantages/mean",
     },
     "prime-rl": {
         "reward": "train/agg/all/agent/reward/mean",
         "first": "train/math/all/reward/mean",
         "second": "train/code/all/reward/mean",
+        "turns": "num_turns/all/mean",
+        "infra": "stop_condition/all/timeout_reached",
         "norm": "optim/grad_norm",
         "rate": "optim/lr",
         "entropy": "entropy/all/mean",
@@ -83,6 +118,7 @@ def healthy(rng: Generator, rows: int) -> Columns:
         "length": rng.uniform(150, 600) * (1 + rng.normal(0, 0.03, rows)),
         "truncated": np.clip(0.02 + rng.normal(0, 0.005, rows), 0, 1),
         "dead": np.clip(0.2 + rng.normal(0, 0.05, rows), 0, 1),
+        "solved": np.clip(0.1 + rng.normal(0, 0.03, rows), 0, 1),
         "gap": rng.uniform(0.001, 0.004) * np.exp(rng.normal(0, 0.1, rows)),
         "ratio": 1 + rng.normal(0, 0.002, rows),
         "infra": np.clip(0.01 + rng.normal(0, 0.005, rows), 0, 1),
@@ -208,22 +244,104 @@ def too_slow(rng: Generator, rows: int) -> Columns:
     return _flat(rng, rows, healthy(rng, rows)) | {"kl": kl, "rate": 5e-8}
 
 
+def one_seat_falls(rng: Generator, rows: int) -> Columns:
+    """One player is lost while the other rises by more."""
+    return one_environment_falls(rng, rows)
+
+
+def capped_ratio(rng: Generator, rows: int) -> Columns:
+    """The ratio is logged after it was truncated, and much of it lies beyond."""
+    gap = rng.uniform(0.05, 0.09) * np.exp(rng.normal(0, 0.05, rows))
+    ratio = np.exp(-rng.uniform(0.7, 1.2) * gap)
+    return healthy(rng, rows) | {"gap": gap, "ratio": ratio, "largest": 2.0}
+
+
+def groups_of_one(rng: Generator, rows: int) -> Columns:
+    """The advantage is the reward itself."""
+    columns = healthy(rng, rows)
+    return columns | {"compared": columns["reward"]}
+
+
+def ended_schedule(rng: Generator, rows: int) -> Columns:
+    """The rate comes down to 0 in the middle of the run, and nothing is learnt after."""
+    columns, end = healthy(rng, rows), rng.uniform(0.3, 0.6) * rows
+    level = columns["reward"][: int(end)].mean() + rng.normal(0, 0.025, rows)
+    late = np.arange(rows) > end
+    rate = 1e-6 * np.clip(1 - np.arange(rows) / end, 0, None)
+    return columns | {"rate": rate, "reward": np.where(late, level, columns["reward"])}
+
+
+def constant_answers(rng: Generator, rows: int) -> Columns:
+    """Every prompt gets one and the same answer: nothing varies any more."""
+    gone = _since(rng, rows, 2) > 0.5
+    columns = healthy(rng, rows)
+    still = {"reward": 0.1, "length": 12.0, "entropy": 0.0, "spread": 0.0, "dead": 1.0}
+    return columns | {name: np.where(gone, level, columns[name]) for name, level in still.items()}
+
+
+def unlike_precision(rng: Generator, rows: int) -> Columns:
+    """A gap above 0 from the first step on, which grows as the entropy falls."""
+    entropy = np.linspace(0.6, rng.uniform(0.1, 0.2), rows) + rng.normal(0, 0.005, rows)
+    gap = rng.uniform(0.02, 0.03) * (0.6 / entropy) ** 1.5
+    return healthy(rng, rows) | {"entropy": entropy, "gap": gap}
+
+
+def drift(rng: Generator, rows: int) -> Columns:
+    """Gap and gradient grow together."""
+    grown = np.exp(np.linspace(0, rng.uniform(3, 4), rows) + rng.normal(0, 0.05, rows))
+    return healthy(rng, rows) | {"gap": 0.006 * grown, "norm": 0.2 * grown**0.7}
+
+
+def unlike_routing(rng: Generator, rows: int) -> Columns:
+    """The probabilities of one token are little alike, and the mean gap is small."""
+    alike = rng.uniform(0.55, 0.7) + rng.normal(0, 0.02, rows)
+    return healthy(rng, rows) | {"alike": alike}
+
+
+def discards(rng: Generator, rows: int) -> Columns:
+    """What comes late is dropped, more and more of it."""
+    share = 0.02 + rng.uniform(0.3, 0.5) * _since(rng, rows, 6)
+    return healthy(rng, rows) | {
+        "generated": np.cumsum(np.full(rows, 128.0)),
+        "dropped": np.cumsum(np.round(128 * share)),
+    }
+
+
+def columns_part(rng: Generator, rows: int) -> Columns:
+    """What is wanted falls as a bonus rises, and the total with it."""
+    rise = np.linspace(0, 1, rows)
+    correct = 0.5 - rng.uniform(0.25, 0.35) * rise + rng.normal(0, 0.015, rows)
+    bonus = 0.2 + rng.uniform(0.9, 1.2) * rise + rng.normal(0, 0.015, rows)
+    return healthy(rng, rows) | {"correct": correct, "bonus": bonus, "reward": correct + bonus}
+
+
 Kind = Callable[[Generator, int], Columns]
 CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "truncated sampling": (truncated_sampling, ("trl", "verl"), "truncated distribution"),
     "summed ratio": (summed_ratio, ("trl", "verl"), "summed over tokens"),
     "never synchronised": (never_synchronised, ("trl", "verl"), "never reach the sampler"),
     "stale queue": (stale_queue, ("trl", "verl"), "stale queue"),
-    "tokenised again": (tokenised_again, ("verl", "verl"), "tokenised again"),
+    "tokenised again": (tokenised_again, ("verl", "prime-rl"), "tokenised again"),
     "impossible advantages": (impossible_advantages, ("verl", "verl"), "deviation near 0"),
     "summed loss": (summed_loss, ("trl", "prime-rl"), "far longer than the settings say"),
-    "no policy term": (no_policy_term, ("trl", "trl"), "hardly any of the policy's gradient"),
-    "one environment falls": (one_environment_falls, ("prime-rl", "prime-rl"), "one environment"),
-    "infrastructure fails": (infrastructure_fails, ("open-instruct", "open-instruct"), "infra"),
-    "tools stop": (tools_stop, ("trl", "trl"), "stops calling its tools"),
+    "no policy term": (no_policy_term, ("trl", "nemo-rl"), "hardly any of the policy's gradient"),
+    "one environment falls": (one_environment_falls, ("prime-rl", "nemo-rl"), "one environment"),
+    "infrastructure fails": (infrastructure_fails, ("open-instruct", "prime-rl"), "infra"),
+    "tools stop": (tools_stop, ("trl", "verl"), "stops calling its tools"),
     "tools fail": (tools_fail, ("trl", "trl"), "tool calls fail"),
     "too fast": (too_fast, ("trl", "verl"), "too large from the start"),
     "too slow": (too_slow, ("trl", "verl"), "far too small"),
+    "one seat falls": (one_seat_falls, ("seats", "seats"), "one environment"),
+    "one data source falls": (one_environment_falls, ("verl", "verl"), "one environment"),
+    "capped ratio": (capped_ratio, ("trl", "verl"), "logged after it was truncated"),
+    "groups of one": (groups_of_one, ("verl", "nemo-rl"), "groups of one"),
+    "ended schedule": (ended_schedule, ("trl", "verl"), "learning rate is 0"),
+    "constant answers": (constant_answers, ("trl", "verl"), "its answers shrank"),
+    "unlike precision": (unlike_precision, ("trl", "verl"), "unlike precision"),
+    "drift": (drift, ("trl", "verl"), "the optimisation itself"),
+    "unlike routing": (unlike_routing, ("verl", "verl"), "routed otherwise"),
+    "discards": (discards, ("verl", "verl"), "discards starve"),
+    "columns part": (columns_part, ("trl", "trl"), "reward hacking"),
 }
 """By name: the generator, the two trainers whose keys it has, words of the cause."""
 
@@ -262,6 +380,40 @@ def first_row_lucky(rng: Generator, rows: int) -> Columns:
     return columns
 
 
+def game_of_two(rng: Generator, rows: int) -> Columns:
+    """What one player loses the other wins."""
+    lost = 0.5 - rng.uniform(0.3, 0.45) * _since(rng, rows, 8) + rng.normal(0, 0.01, rows)
+    return healthy(rng, rows) | {"first": lost, "second": 1 - lost}
+
+
+def cap_not_reached(rng: Generator, rows: int) -> Columns:
+    """A cap of the ratio that costs its mean nothing."""
+    return healthy(rng, rows) | {"largest": 2.0}
+
+
+def mean_zero(rng: Generator, rows: int) -> Columns:
+    """Advantages that are centred."""
+    return healthy(rng, rows) | {"compared": rng.normal(0, 1e-8, rows)}
+
+
+def schedule_ends(rng: Generator, rows: int) -> Columns:
+    """A rate that comes down to 0 with the last row."""
+    return healthy(rng, rows) | {"rate": np.linspace(1e-6, 0, rows)}
+
+
+def few_discards(rng: Generator, rows: int) -> Columns:
+    """A few samples come late."""
+    return healthy(rng, rows) | {
+        "generated": np.cumsum(np.full(rows, 128.0)),
+        "dropped": np.cumsum(rng.poisson(2, rows)).astype(float),
+    }
+
+
+def fewer_turns(rng: Generator, rows: int) -> Columns:
+    """A policy that needs fewer turns and earns more."""
+    return healthy(rng, rows) | {"turns": np.linspace(4, 2, rows) + rng.normal(0, 0.05, rows)}
+
+
 ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "healthy": (healthy, ("trl", "verl")),
     "a gap that stands": (gap_that_stands, ("trl", "verl")),
@@ -269,6 +421,12 @@ ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "environments that dip": (environments_that_dip, ("prime-rl", "prime-rl")),
     "fewer calls": (fewer_calls, ("trl", "trl")),
     "a lucky first row": (first_row_lucky, ("trl", "verl")),
+    "a game of two": (game_of_two, ("seats", "seats")),
+    "a cap that is not reached": (cap_not_reached, ("trl", "verl")),
+    "advantages of mean 0": (mean_zero, ("verl", "nemo-rl")),
+    "a schedule that ends with the log": (schedule_ends, ("trl", "verl")),
+    "few discards": (few_discards, ("verl", "verl")),
+    "fewer turns": (fewer_turns, ("verl", "prime-rl")),
 }
 """Healthy logs by name: the generator and the two trainers whose keys it has."""
 

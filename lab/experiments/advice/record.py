@@ -1,0 +1,167 @@
+"""The record of every line of advice, paired by run: followed, unchanged, placebo and oracle.
+
+    python lab/experiments/advice/record.py [--sealed] [--fresh]
+
+reads `small.jsonl`, `arms.jsonl` and `fresh.jsonl` beside it, writes `record.tsv`, and prints the
+tables of lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws,
+seed 20).
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from faults import SEALED, SMALL, small_member
+from trial import EVERY, HERE, HORIZONS, lines_of
+
+ARMS = ("followed", "unchanged", "placebo", "oracle")
+FURTHER = HORIZONS[SMALL].further // EVERY
+
+
+@dataclass(frozen=True)
+class Case:
+    """One member: what was said, the outcome of each arm, and whether it recovered."""
+
+    fault: str
+    line: str  # cause or check whose advice it was; "" where nothing was said
+    fails: bool
+    outcome: dict[str, float]
+    recovered: dict[str, bool]
+    as_placebo: bool  # whether the advice does what the placebo does
+
+    def gain(self, over: str) -> float:
+        """What following gains over another arm."""
+        return self.outcome["followed"] - self.outcome[over]
+
+
+def area(right: Sequence[float]) -> float:
+    """Trapezoids over five updates, by the length."""
+    return float(np.trapezoid(right) / (len(right) - 1)) / 1e4
+
+
+def case_of(line: dict[str, Any], lines: dict[str, Any], *, healthy: bool) -> Case:
+    """Pair the arms of a member; where no look fired all arms are the run itself."""
+    number = line["number"]
+    twin = lines[f"twin-{number:03}"]["right_1e4"]
+    own = lines[f"{'twin' if healthy else 'run'}-{number:03}"]
+    right, look = own["right_1e4"], line["look"]
+    last = len(right) // 5
+    fails = np.mean(right[-last:]) < 0.9 * np.mean(twin[-last:])
+    start = (HORIZONS[SMALL].last_look if look is None else look) // EVERY
+    same = {"right_1e4": right[start : start + FURTHER + 1], "step": EVERY * start}
+    arms = {"unchanged": same} | {name: line.get(name, same) for name in ("followed", "placebo")}
+    onset = own["fault"]["onset"] // EVERY
+    undone = [{"right_1e4": twin[onset : onset + FURTHER + 1], "step": EVERY * onset}]
+    undone += [
+        {**piece["forks"][str(look)], "step": look}
+        for piece in lines.values()
+        if piece["piece"].startswith(f"oracle-{number:03}") and str(look) in piece["forks"]
+    ]
+    arms["oracle"] = max(undone, key=lambda one: area(one["right_1e4"]))
+    recovered = {}
+    for name, arm in arms.items():
+        end = arm["step"] // EVERY + FURTHER + 1
+        level = np.mean(arm["right_1e4"][-3:])
+        recovered[name] = bool(level >= 0.9 * np.mean(twin[end - 3 : end]))
+    said = "" if look is None else (line["causes"] or ["no_cause"])[0]
+    kinds = [one["kind"] for one in line.get("actions", ())]
+    return Case(
+        own["fault"]["kind"],
+        said,
+        bool(fails),
+        {name: area(arm["right_1e4"]) for name, arm in arms.items()},
+        recovered,
+        kinds == ["restart", "rate"],
+    )
+
+
+def interval(values: Sequence[float]) -> str:
+    """The mean with its bootstrap."""
+    if len(values) < 2:
+        return f"{np.mean(values):+.3f}" if values else "–"
+    drawn = np.random.default_rng(20).choice(values, size=(10_000, len(values))).mean(axis=1)
+    low, high = np.quantile(drawn, [0.025, 0.975])
+    return f"{np.mean(values):+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def row(name: str, cases: Sequence[Case]) -> str:
+    """The record of some members."""
+    counts = [sum(case.recovered[arm] for case in cases) for arm in ARMS]
+    apart = [case.gain("placebo") for case in cases if not case.as_placebo]
+    cells = [interval([case.gain("unchanged") for case in cases]), interval(apart)]
+    return " | ".join(["", name, str(len(cases)), *map(str, counts), *cells, ""]).strip()
+
+
+def table(title: str, cases: Iterable[Case], key: Callable[[Case], str]) -> None:
+    """A row a group of members."""
+    groups = defaultdict(list)
+    for case in cases:
+        groups[key(case)].append(case)
+    print(f"\n| {title} | members | followed | unchanged | placebo | oracle | gain | placebo |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name in sorted(groups, key=lambda name: -len(groups[name])):
+        print(row(name or "(no alarm)", groups[name]))
+
+
+def cases_of(name: str, kind: str, *, sealed: bool = False) -> list[Case]:
+    """The members that a file holds: with their fault, or the healthy twins."""
+    arms = lines_of(HERE / f"{name}.jsonl")
+    lines = lines_of(HERE / "small.jsonl") if name == "arms" else arms
+    return [
+        case_of(one, lines, healthy=kind == "twin")
+        for one in arms.values()
+        if "advice" in one
+        and one["piece"].startswith(kind)
+        and (one["look"] is None or "followed" in one)
+        and f"run-{one['number']:03}" in lines
+        and (small_member(one["number"]).task == SEALED) is sealed
+    ]
+
+
+def records() -> dict[str, Sequence[Case]]:
+    """The members of each line of advice, the fresh ones where it was changed and tried again."""
+    found: dict[str, Sequence[Case]] = {}
+    for name in ("arms", "fresh"):
+        groups = defaultdict(list)
+        for case in cases_of(name, "arms"):
+            groups[case.line].append(case)
+        found |= groups
+    return {line: found[line] for line in sorted(found) if line}
+
+
+def main() -> None:
+    """Print the tables, and write what docs/causes.md says of each cause."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
+    parser.add_argument("--fresh", action="store_true", help="the members nobody had seen instead")
+    given = parser.parse_args()
+    name = "fresh" if given.fresh else "arms"
+    cases, twins = (cases_of(name, kind, sealed=given.sealed) for kind in ("arms", "twin"))
+    failing = [case for case in cases if case.fails]
+    told = [case for case in failing if case.line]
+    better = [sum(case.gain("unchanged") > 0 for case in some) for some in (failing, told)]
+    print(f"{len(cases)} members, {len(failing)} fail, {len(told)} of them told;")
+    print(f"followed beats unchanged in {better[0]} of the failing, {better[1]} of the told")
+    reached = sum(case.gain("unchanged") for case in failing)
+    most = sum(case.outcome["oracle"] - case.outcome["unchanged"] for case in failing)
+    print(f"share of the oracle's gain {reached / most:.2f}" if most else "")
+    table("failing members", failing, lambda case: "told" if case.line else "")
+    table("line of advice", (case for case in cases if case.line), lambda case: case.line)
+    table("fault, failing", failing, lambda case: case.fault)
+    lost = [-case.gain("unchanged") / case.outcome["unchanged"] for case in twins]
+    alarms = sum(bool(case.line) for case in twins)
+    print(f"\n{len(lost)} healthy twins, {alarms} with an alarm; they lose {interval(lost)}")
+    rows = ["cause\tmembers\tfollowed\tplacebo"]
+    for line, some in records().items():
+        counts = [sum(case.recovered[arm] for case in some) for arm in ("followed", "placebo")]
+        rows.append("\t".join(map(str, (line, len(some), *counts))))
+    (HERE / "record.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,83 @@
+"""How many runs begin slowly, and how much sampling would a forecast have saved?
+
+    python lab/experiments/forecast/claims.py [DATA]
+
+Public runs of DATA (default: ../shared/data) and runs of the embedded trainer. Writes the tables
+`claims_public` and `claims_own`, a row a run: its cluster, by how much AICc prefers a logistic to a
+single exponential, what a stop at the plateau foreseen saves, gains and loses, and held-out over
+training gain where both are logged. Prints shares and means over clusters.
+"""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from backtest import RESULTS, cluster_of, parser, usable
+from common import Row, print_table
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.hacking import coupling_of, pair_of
+from groupwise.diagnostics.signals import Evidence
+from groupwise.forecasting.fit import fit
+from groupwise.readers import open_run
+from groupwise_lab.forecasts.backtest import trial
+from groupwise_lab.forecasts.rivals import last_mean
+from groupwise_lab.forecasts.runs import trial_of
+from groupwise_lab.forecasts.stopping import Foretell, of_clusters, slow_start, stop_at_plateau
+
+METHODS = {"last_mean": last_mean}
+
+
+def claim_row(
+    cluster: str, time_T: Float, value_T: Float, foretell: Foretell, **fitted: Any
+) -> Row:
+    """What is claimed, of one run."""
+    stop = stop_at_plateau(value_T, foretell)
+    return {
+        "cluster": cluster,
+        "slow_start": slow_start(fit(time_T, value_T, **fitted)),
+        "saved": stop.saved,
+        "gain": stop.gain,
+        "loss": stop.loss,
+    }
+
+
+def of_public_runs(data: Path) -> Iterator[Row]:
+    """A row a public run, with its coupling."""
+    for name, series in usable(data):
+        pair = pair_of(Evidence(open_run(data / name)))
+        coupling = None if pair is None else coupling_of(pair, *pair.ends)
+        yield claim_row(
+            cluster_of(name),
+            series.time_T,
+            series.value_T,
+            partial(trial_of, series, methods=METHODS),
+            window=series.window,
+            smoothing=series.smoothing,
+        ) | {"coupling": np.nan if coupling is None else coupling.value, "run": name}
+
+
+def of_trained_runs() -> Iterator[Row]:
+    """A row a run of the embedded trainer."""
+    for own in RESULTS.texts("trainer_runs"):
+        value_T = np.array(own["rewards"].split(), dtype=float)
+        time_T = np.arange(1.0, value_T.size + 1)
+        foretell = partial(trial, time_T, value_T, bounds=(0.0, 1.0), methods=METHODS)
+        yield claim_row(own["run"].rsplit("-", 1)[0], time_T, value_T, foretell) | {
+            "run": own["run"]
+        }
+
+
+def main() -> None:
+    """Run, write and print."""
+    data = parser(__doc__).parse_args().data
+    for name, rows in (("own", of_trained_runs()), ("public", of_public_runs(data))):
+        made = list(rows)
+        RESULTS.write(f"claims_{name}", made, digits=4)
+        print_table(f"{name} runs", *of_clusters(made))
+
+
+if __name__ == "__main__":
+    main()

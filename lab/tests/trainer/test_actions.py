@@ -1,0 +1,81 @@
+"""What is said is done: each action changes what it names, in its order."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+from tests.cases import each_case
+
+from groupwise.diagnostics.actions import Action, Kind
+from groupwise_lab.trainer.actions import _APPLY, Course, Masked, followed
+from groupwise_lab.trainer.rewards import FailingVerifier
+from groupwise_lab.trainer.settings import TrainSettings
+from groupwise_lab.trainer.tasks import make_task
+
+TASK = make_task("modular_addition", level=1)
+SETTINGS = TrainSettings(
+    group_size=8, rollouts_per_step=64, learning_rate=1e-3, lag_kind="fixed", refresh_interval=5
+)
+FAILING = FailingVerifier(TASK.verifier)
+
+
+def course() -> Course:
+    return Course(SETTINGS, replace(TASK, verifier=FAILING), TASK.verifier, TASK.train[:3])
+
+
+def action(kind: Kind, *, factor: float | None = None, value: float | None = None) -> Action:
+    return Action(kind, factor, value, (), "", "")
+
+
+@each_case(
+    ("kind", "size", "changed"),
+    [
+        (Kind.RATE, {"factor": 1 / 4}, {"learning_rate": 2.5e-4}),
+        (Kind.WARM_UP, {"value": 20}, {"ramp_steps": 20}),
+        (Kind.UPDATES, {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
+        (Kind.AGE, {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
+        (Kind.SYNCHRONISE, {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
+        (Kind.GROUP_SIZE, {"factor": 2}, {"group_size": 16}),
+        (Kind.GROUP_SIZE, {"value": 5}, {"group_size": 4}),
+        (Kind.GROUP_SIZE, {"factor": 16}, {"group_size": 32}),  # two prompts are left
+        (Kind.PROMPTS, {"factor": 2}, {"rollouts_per_step": 128}),
+        (Kind.PRECISION, {}, {}),
+        (Kind.WEIGHTS, {}, {}),
+        (Kind.CLIP_GRADIENT, {"value": 1}, {"gradient_clip": 1}),
+        (Kind.CLIP_HIGH, {"value": 0.28}, {"clip_high": 0.28}),
+        (Kind.REFERENCE, {"value": 0.001}, {"kl_weight": 0.001}),
+    ],
+)
+def test_an_action_changes_the_setting_that_it_names(
+    kind: Kind, size: dict[str, Any], changed: dict[str, Any]
+) -> None:
+    after = asdict(followed(course(), [action(kind, **size)]).settings)
+    before = asdict(SETTINGS)
+    assert {name: value for name, value in after.items() if value != before[name]} == changed
+
+
+def test_actions_on_the_task_and_on_the_course() -> None:
+    assert set(_APPLY) == set(Kind)
+    start = course()
+    assert followed(start, []) is start
+    longer = followed(start, [action(Kind.LIMIT, factor=2.0)])
+    assert longer.task.completion_length == 2 * TASK.completion_length
+    for kind in (Kind.REWARD, Kind.VERIFIER):
+        assert followed(start, [action(kind)]).task.verifier is TASK.verifier
+    assert followed(start, [action(Kind.FILTER)]).task.train == TASK.train[:3]
+    assert followed(start, [action(Kind.RESTART, value=35)]).step == 35
+    assert followed(start, [action(Kind.ANEW)]).step == 0
+    assert followed(start, [action(Kind.STOP)]).stopped
+    both = followed(start, [action(Kind.VERIFIER), action(Kind.MASK)]).task.verifier
+    assert both == Masked(TASK.verifier)
+    problem = TASK.train[0]
+    rewards = both([problem] * 2, [problem.answer] * 2, [True, False])
+    assert all(np.isnan(reward_N).tolist() == [False, True] for reward_N in rewards.values())
+    assert both.weights == TASK.verifier.weights
+
+
+def test_without_problems_that_teach_nothing_is_filtered() -> None:
+    bare = Course(SETTINGS, TASK, TASK.verifier)
+    assert followed(bare, [action(Kind.FILTER)]).task.train == TASK.train

@@ -13,9 +13,8 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.analysis.fitted import Ahead, Fitted, ahead, aimed, fit_metric, gained
+from groupwise.analysis.fitted import Ahead, Fitted, ahead, fit_metric, gained
 from groupwise.diagnostics.judgement import Judgement, State
-from groupwise.forecasting.results import Target
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -134,43 +133,6 @@ def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     assert gained(fitted) == "50 more steps: +0.10 (0.05 to 0.20)."
     says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05)))
     assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
-
-
-@each_case(
-    ("reached", "said"),
-    [
-        (
-            (120.0, 110.0, 140.0),
-            "; it is probably reached by step 120 (90 %: step 110 to step 140).",
-        ),
-        (
-            (120.0, 110.0, math.inf),
-            "; it is probably reached by step 120, and hardly before step 110.",
-        ),
-        (
-            (math.inf, 130.0, math.inf),
-            "; it is probably not reached by then, and hardly before step 130.",
-        ),
-        ((math.inf, math.inf, math.inf), "."),
-        ((100.0, 100.0, 100.0), "; it stands above that already."),
-        ((100.0, 100.0, 130.0), "; it is probably reached already (90 %: step 100 to step 130)."),
-        ((100.0, 100.0, math.inf), "; it is probably reached already."),
-        ((120.0, 100.0, math.inf), "; it is probably reached by step 120."),
-        ((math.inf, 100.0, math.inf), "; it is probably not reached by then."),
-    ],
-)
-def test_a_target_is_said_with_its_chance_and_its_steps(
-    made_fitted: Make, reached: tuple[float, float, float], said: str
-) -> None:
-    outlook = made_fitted().outlook
-    assert outlook is not None
-    assert aimed(outlook) == ""
-    unknown = dataclasses.replace(
-        outlook, target=Target(0.7, math.nan, Interval(math.nan, math.nan, math.nan, 0.9))
-    )
-    says("analysis/headline/3", aimed(unknown))
-    asked = dataclasses.replace(outlook, target=Target(0.7, 0.35, Interval(*reached, 0.9)))
-    assert aimed(asked) == f"The mean ends above 0.7 at step 150 with a chance of 35 %{said}"
 
 
 def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:

@@ -9,6 +9,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -18,8 +19,8 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
-from groupwise.intervals import Interval, finite_or_none, percent
+from groupwise.forecasting.results import FitResult, Forecast, band_said
+from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
@@ -118,7 +119,7 @@ class Outlook(Said):
 
     KEYS: ClassVar = (
         *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
-        *("expected_gain=gain", "target", "law=law.law", "law_status=law.status"),
+        *("expected_gain=gain", "law=law.law", "law_status=law.status"),
         *("plateau=law_end", "step_of_95_percent=done_step", "tokens_of_95_percent=done_tokens"),
         "hours_of_95_percent=done_hours",
     )
@@ -132,7 +133,6 @@ class Outlook(Said):
     done_hours: float  # hours by then; nan where the log has none
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
-    target: Target | None = None  # what is foreseen of a level that was asked for, in steps
     withheld: str = ""  # why no forecast is shown; "" where one is
 
     def as_dict(self) -> dict[str, Any]:
@@ -142,19 +142,16 @@ class Outlook(Said):
         return Said.as_dict(self)
 
     def __str__(self) -> str:
-        """The last of the steps forecast, and the chance of a target, in a sentence each, or why
-        neither is shown.
-        """
+        """The last of the steps forecast, in a sentence, or why none is shown."""
         if self.withheld:
             return self.withheld
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        said = (
+        return (
             sentence(self.result.message)
             if still
             else band_said(*ends, f"step {far.step:,}", self.result.level)
         )
-        return " ".join(str(part) for part in (said, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:
@@ -298,7 +295,6 @@ class Ahead:
 
     at: Sequence[float] | None = None  # steps; a few beyond the last where None
     level: float = 0.9  # coverage of the bands
-    target: float | None = None  # a level whose chance is wanted
     calibration: Calibration | None = None  # a table of the user's own
 
 
@@ -397,6 +393,7 @@ def foretold(
 ) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.forecasting.forecast import forecast
+    from groupwise.forecasting.observations import rate_clock
 
     series, clock = bare.series, bare.clock
     first, last = float(series.step_T[0]), float(series.step_T[-1])
@@ -404,17 +401,18 @@ def foretold(
     grid = np.linspace(last, max(last, *wanted), _GRID)
     step_S = np.concatenate([np.asarray(wanted, dtype=float), grid])
     time_S = np.array([clock.time(step) for step in step_S])
+    in_rates = partial(rate_clock, series.time_T, series.rate_T)
     result = forecast(
-        series.time_T,
+        in_rates(series.time_T),
         series.value_T,
-        time_S,
+        in_rates(time_S),
         window=series.window,
         smoothing=series.smoothing,
         level=ahead.level,
         bounds=series.likely_bounds,
-        target=ahead.target,
         calibration=ahead.calibration,
     )
+    result = dataclasses.replace(result, time_S=time_S)
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
     rows = tuple(
@@ -433,9 +431,6 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
     )  # nan of a law that does not move
     start = float(bare.series.time_T[0]) - (bare.series.window - 1)
     done = Interval(start + took.value, start + took.low, start + took.high, took.level)
-    reached = result.target and dataclasses.replace(
-        result.target, reached=clock.in_steps(result.target.reached)
-    )
     spent = clock.tokens(done.value), clock.hours(done.value)
     return Outlook(
         result,
@@ -446,7 +441,6 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
         *spent,
         float(grid[0].step),
         float(grid[-1].step),
-        reached,
     )
 
 
@@ -547,53 +541,6 @@ def gained(fitted: Fitted) -> str:
         f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
         f"{high}).{doubt}"
     )
-
-
-def aimed(outlook: Outlook) -> str:
-    """Say how likely a target is reached, and by which step."""
-    found = outlook.target
-    if found is None:
-        return ""
-    if math.isnan(found.chance):
-        return str(found)
-    said = (
-        f"The mean ends above {found.target:g} at step {outlook.gain_to:,.0f} with a chance of "
-        f"{percent(found.chance)}"
-    )
-    if not math.isfinite(found.reached.low):
-        return f"{said}."
-    return f"{said}; {_when(found.reached, outlook.gain_from)}."
-
-
-def _when(reached: Interval, now: float) -> str:
-    """Say by which step a target is reached, where it may be; the step now stands for all before
-    it.
-    """
-    earliest, likely, latest = (
-        f"step {end:,.0f}" for end in (reached.low, reached.value, reached.high)
-    )
-    if reached.high <= now:
-        return "it stands above that already"
-    if math.isfinite(reached.high):
-        return (
-            f"it is probably reached {_by(likely, reached.value, now)} ({percent(reached.level)}: "
-            f"{earliest} to {latest})"
-        )
-    probably = (
-        f"probably reached {_by(likely, reached.value, now)}"
-        if math.isfinite(reached.value)
-        else "probably not reached by then"
-    )
-    return (
-        f"it is {probably}, and hardly before {earliest}"
-        if reached.low > now
-        else f"it is {probably}"
-    )
-
-
-def _by(step: str, reached: float, now: float) -> str:
-    """Say by which step, or that it is so now."""
-    return f"by {step}" if reached > now else "already"
 
 
 def spent_by_then(outlook: Outlook) -> list[str]:

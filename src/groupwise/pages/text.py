@@ -16,7 +16,6 @@ from groupwise.analysis.fitted import (
     Fitted,
     Outlook,
     ahead,
-    aimed,
     gained,
     no_forecast,
     spent_by_then,
@@ -135,7 +134,6 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
-    out.line(aimed(outlook))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
     out.line(_status(fitted, outlook.law, judged))

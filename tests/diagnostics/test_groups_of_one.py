@@ -15,7 +15,7 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics.groups_of_one import check
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import State, Status
+from groupwise.diagnostics.judgement import Certainty, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.readers import open_run
 from groupwise.record.resolution import fewest_decimals, resolution_of
@@ -181,3 +181,16 @@ def test_a_reward_that_never_moves_tells_nothing() -> None:
 def test_advantages_without_a_number_and_infinite_ones(value: float, status: Status) -> None:
     columns = {"critic/score/mean": REWARD, "critic/advantages/mean": np.full(len(ROW), value)}
     assert told(columns)[0] is status
+
+
+def test_advantages_of_0_are_groups_of_one_or_of_equal_rewards() -> None:
+    zero = np.zeros(40)
+    reward = 0.3 + 0.05 * np.sin(np.arange(40))
+    columns = {"reward": reward, "advantage_max": zero, "advantage_min": zero}
+    meant = tuple(Meaning(name, name, "test") for name in columns)
+    found = judge(RunRecord("run", steps_table(range(40), columns), meanings=meant))
+    assert (found.cause.certainty, found.cause.keys) == (Certainty.POSSIBLE, ("groups_of_one",))
+    mean = {"reward": reward, "advantage": zero}  # centred, as it should be
+    meant = tuple(Meaning(name, name, "test") for name in mean)
+    found = judge(RunRecord("run", steps_table(range(40), mean), meanings=meant))
+    assert "groups_of_one" not in found.cause.keys

@@ -59,6 +59,7 @@ class Fact(Enum):
     OVERFITTING = "held out: overfitting"
     COLUMNS_PART = "components: part"
     GROUPS_OF_ONE = "groups: of one"
+    ADVANTAGES_ZERO = "groups: of one, or of equal rewards"
     # reward_functions
     FORMAT_ALONE_EARNS = "reward: format alone"
     FUNCTIONS_OPPOSED = "reward: against each other"

@@ -31,6 +31,7 @@ def check(evidence: Evidence) -> Finding:
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
         return not_logged(NAME, "Neither the group size nor advantages are in the log.")
+    fact = Fact.GROUPS_OF_ONE
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
@@ -39,12 +40,12 @@ def check(evidence: Evidence) -> Finding:
     elif size == 1 and not logged and not evidence.rewards_differ:
         why = f"the group size is 1 ({evidence.record.config.group_size.source})"
     elif _all_zero(evidence, advantages[1:]):
-        why = "advantages are 0 in all rows, or all rewards of each group are equal"
+        fact = Fact.ADVANTAGES_ZERO
+        why = "or all rewards of each group are equal: advantages are 0 in all rows"
     else:
         return no_sign(NAME, "No sign of it.")
-    return Finding(
-        NAME, Status.WARNING, f"groups of one: no baseline, {why}", facts=(Fact.GROUPS_OF_ONE,)
-    )
+    message = f"groups of one: no baseline, {why}"
+    return Finding(NAME, Status.WARNING, message, facts=(fact,))
 
 
 def _undefined(evidence: Evidence) -> str:

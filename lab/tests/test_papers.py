@@ -267,7 +267,8 @@ def slow_starts(tables: Tables) -> list[str]:
 
 def couplings(tables: Tables) -> list[str]:
     rows = tables("forecast/claims_public")
-    hacked, others = [], []
+    hacked: list[float] = []
+    others: list[float] = []
     for row in rows:
         if np.isfinite(row["coupling"]):
             group = hacked if "reward_hacking" in row["run"] else others
@@ -350,7 +351,8 @@ def test_every_figure_is_the_one_that_the_script_s_table_has(tables: Tables) -> 
     """
     lines = (DOCS / "studies" / "language-models.md").read_text(encoding="utf-8").splitlines()
     printed = "\n".join(line for line in lines if line.startswith("|"))
-    wrong, left = {}, set(FIGURES)
+    wrong: dict[str, object] = {}
+    left = set(FIGURES)
     for label, _, _, evidence, _ in STATEMENTS:
         if OF_MODELS in evidence:
             told = {figure.replace("\\|", "|") for figure in bold(evidence)}

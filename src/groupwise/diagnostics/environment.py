@@ -69,7 +69,7 @@ def environments(evidence: Evidence) -> Finding:
         return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose} of {each.count - 1:,} others rise"
+    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
     if 2 * each.fell > each.count or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)

@@ -28,13 +28,22 @@ collect_ignore = (
     [] if find_spec("torch") else [f"lab/src/groupwise_lab/trainer/{name}.py" for name in OF_TORCH]
 )
 
-# Folders whose tests share what takes long to make: each is worked through by one process.
-TOGETHER = ("tests/browser/",)
+# Tests that share what takes long to make or to load, as a browser or transformers: those of a name
+# are worked through by one process.
+TOGETHER = {
+    "tests/browser/": "browser",
+    "lab/tests/trainer/": "models",
+    "lab/tests/end_to_end/": "models",
+    "lab/tests/experiments/test_language_models.py": "models",
+    "tests/analysis/test_measure.py": "models",
+    "tests/analysis/test_shards.py": "models",
+    "tests/scores/": "models",
+}
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Keep the tests of a file together, and those of some folders."""
+    """Keep the tests of a file together, and those of some files."""
     if config.getvalue("dist") != "loadfile":
         return None
     from xdist.scheduler import LoadFileScheduling
@@ -42,7 +51,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = str(super()._split_scope(nodeid))
-            return next((folder for folder in TOGETHER if file.startswith(folder)), file)
+            return next((TOGETHER[path] for path in TOGETHER if file.startswith(path)), file)
 
     return Scheduling(config, log)
 

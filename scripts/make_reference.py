@@ -439,6 +439,7 @@ def named(columns: tuple[str, ...]) -> str:
 def causes_page() -> str:
     """What speaks for each cause, what against it, what to do, and what would tell."""
     from groupwise.diagnostics.causes import CAUSES
+    from groupwise.files import table_rows
 
     lines = [
         "# Causes",
@@ -448,6 +449,13 @@ def causes_page() -> str:
         "The cause with the largest weight is named; of equal weights both are, with what to log.",
         "",
     ]
+    records = {
+        one[
+            "cause"
+        ]: f"Followed {one['members']} times in [the trial](../lab/docs/studies/advice.md): "
+        f"{one['followed']} recovered, placebo {one['placebo']}."
+        for one in table_rows(ROOT / "lab" / "experiments" / "advice" / "record.tsv")
+    }
     for row in CAUSES.values():
         lines += [f"## {capital(row.label.format(column='a column'))}", ""]
         lines += ["| weight | certainty | facts together |", "|---|---|---|"]
@@ -460,6 +468,7 @@ def causes_page() -> str:
             order = "before all else" if row.lag < 0 else f"within {row.lag} rows of the reward"
             lines += [f"Moves {order}: {', '.join(row.first)}.", ""]
         lines += [f"Do: {row.do.format(step='N', onset='N')} ([page](playbook/{row.page}.md)).", ""]
+        lines += [f"{records[row.key]}", ""] if row.key in records else []
         lines += [f"Log, to tell it apart: {'; '.join(row.tells)}.", ""] if row.tells else []
     return "\n".join(lines)
 

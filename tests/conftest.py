@@ -18,11 +18,16 @@ from tests.processes import end_server, workers_forked
 
 from groupwise.analysis import fitted
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
+from groupwise.comparison import curves
+from groupwise.diagnostics import judge
+from groupwise.forecasting.fit import fit
 from groupwise.forecasting.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
 from groupwise.intervals import Interval
+from groupwise.readers import Located
+from groupwise.readers.follow import signature_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.series.metric import MetricSeries, metric_series
+from groupwise.series.metric import metric_series
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
@@ -43,17 +48,32 @@ def _fitted_once() -> Iterator[None]:
     """Fit a series once in a process, whichever commands and tests ask for it: more than half of
     their fits are of one they had before.
     """
-    fit, known = fitted._fit, {}
-
-    def once(series: MetricSeries, **asked: Any) -> FitResult:
-        asked_of = pickle.dumps((series, sorted(asked.items())))
-        if asked_of not in known:
-            known[asked_of] = fit(series, **asked)
-        return known[asked_of]
-
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitted, "_fit", once)
+        patch.setattr(fitted, "_fit", once(fitted._fit))
+        patch.setattr(curves, "fit", once(fit))
         yield
+
+
+@pytest.fixture(scope="session")
+def _judge() -> Callable[..., Any]:
+    return once(judge.judged, lambda evidence: (evidence.record, evidence.ended))
+
+
+@pytest.fixture(scope="session")
+def _read() -> Callable[..., Any]:
+    return once(Located.read, lambda log: (log.reader.name, signature_of(log.path), log.request))
+
+
+@pytest.fixture
+def judged_once(monkeypatch: pytest.MonkeyPatch, _judge: Callable[..., Any]) -> None:
+    """Judge a run once where a test asks about the same few runs again and again."""
+    monkeypatch.setattr(judge, "judged", _judge)
+
+
+@pytest.fixture
+def read_once(monkeypatch: pytest.MonkeyPatch, _read: Callable[..., Any]) -> None:
+    """Read a log once, while its files are the same."""
+    monkeypatch.setattr(Located, "read", _read)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -68,6 +88,19 @@ def forked() -> Iterator[None]:
     """Fork the workers of engines and live pages where a test is not about their start."""
     with workers_forked():
         yield
+
+
+def once(answer: Callable[..., Any], asked: Callable[..., Any] | None = None) -> Callable[..., Any]:
+    """A function that answers a question once; questions are the same that pickle alike."""
+    answers: dict[bytes, Any] = {}
+
+    def remembered(*given: Any, **named: Any) -> Any:
+        question = pickle.dumps((asked(*given) if asked else given, sorted(named.items())))
+        if question not in answers:
+            answers[question] = answer(*given, **named)
+        return answers[question]
+
+    return remembered
 
 
 def trl_row(step: int, **changes: float) -> dict[str, float]:

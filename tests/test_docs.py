@@ -7,11 +7,9 @@ from __future__ import annotations
 import doctest
 import importlib.util
 import json
-import pickle
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -248,26 +246,8 @@ def test_the_reference_is_up_to_date() -> None:
         )
 
 
-@pytest.fixture(scope="module")
-def judged_once() -> Callable[[Any], Any]:
-    """A judge who judges a run once: the pages ask about the same few runs again and again."""
-    from groupwise.diagnostics.judge import judged
-
-    judgements: dict[bytes, Any] = {}
-
-    def once(evidence: Any) -> Any:
-        run = pickle.dumps((evidence.record, evidence.ended))
-        if run not in judgements:
-            judgements[run] = judged(evidence)
-        return judgements[run]
-
-    return once
-
-
 @pytest.fixture
-def workplace(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged_once: Callable[[Any], Any]
-) -> Path:
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged_once: None) -> Path:
     """A folder of a reader of the docs: the embedded run lies in it as `trl_run`, and in `runs` one
     of the gallery that failed.
     """
@@ -275,7 +255,6 @@ def workplace(
     replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(
         tmp_path / "runs" / "length_runaway"
     )
-    monkeypatch.setattr("groupwise.diagnostics.judge.judged", judged_once)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")

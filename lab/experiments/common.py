@@ -12,6 +12,7 @@ import fcntl
 import io
 import os
 import re
+import subprocess
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -63,8 +64,18 @@ def seeded_options(text: str | None, tables: str, numbers: Mapping[str, int]) ->
     return made.parse_args()
 
 
+def code_version() -> str:
+    """The commit of this checkout, with `-dirty` where files differ from it."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    here = Path(__file__).parent
+    made = subprocess.run(command, check=False, capture_output=True, text=True, cwd=here)
+    return made.stdout.strip()
+
+
 class Results:
-    """The tables of a folder of scripts in one text file: for each a line `## NAME`, then its CSV.
+    """The tables of a folder of scripts in one text file: for each a line `## NAME @ VERSION`, then
+    its CSV. The version is that of the code that made the table, several where it was added to by
+    several; tables of before have none.
 
     Args:
         path: of the file; without one the tables are kept in memory.
@@ -108,25 +119,45 @@ class Results:
         """Write one more row."""
         self._replace(name, lambda text: text + _csv([row], 9, header=not text))
 
+    def versions(self) -> dict[str, str]:
+        """Return the version of the code that made each table."""
+        heads = (head.partition(" @ ") for head, _ in self._sections())
+        size = len(self.prefix)
+        return {name[size:]: version for name, _, version in heads if name.startswith(self.prefix)}
+
     def _texts(self) -> dict[str, str]:
         """The CSV of every table of the file."""
         if self.path is None:
             return self._memory
-        text = self.path.read_text(encoding="utf-8") if self.path.exists() else ""
+        return {head.partition(" @ ")[0]: f"{table.rstrip()}\n" for head, table in self._sections()}
+
+    def _sections(self) -> Iterator[tuple[str, str]]:
+        """The heading and the text of each table of the file."""
+        if self.path is None or not self.path.exists():
+            return iter(())
+        text = self.path.read_text(encoding="utf-8")
         _, *parts = re.split(r"^## (.+)\n", text, flags=re.MULTILINE)
-        return {
-            name: f"{table.rstrip()}\n" for name, table in zip(parts[::2], parts[1::2], strict=True)
-        }
+        return zip(parts[::2], parts[1::2], strict=True)
 
     def _replace(self, name: str, change: Callable[[str], str]) -> None:
         """Change the text of a table."""
         name = self.prefix + name
         with self._alone():
-            texts = self._texts()
-            texts[name] = change(texts.get(name, ""))
+            texts, before = self._texts(), self._texts().get(name, "")
+            texts[name] = change(before)
             if self.path is not None:
+                made = Results(self.path).versions()
+                own = (
+                    made.get(name, "").split() if before and texts[name].startswith(before) else []
+                )
+                made[name] = " ".join(dict.fromkeys([*own, code_version()]))
+                heads = {
+                    table: f"{table} @ {version}" for table, version in made.items() if version
+                }
                 partial = self.path.with_suffix(f".{os.getpid()}")
-                sections = (f"## {name}\n{text}" for name, text in sorted(texts.items()))
+                sections = (
+                    f"## {heads.get(table, table)}\n{text}" for table, text in sorted(texts.items())
+                )
                 partial.write_text("\n".join(sections), encoding="utf-8")
                 partial.replace(self.path)
 

@@ -40,8 +40,9 @@ class Groups:
 
 
 def mean_ranks(values: ArrayLike) -> Float:
-    """Return the rank of each value from 1 on, of equal ones their mean: `scipy.stats`, which has
-    it too, takes a second to load.
+    """Return the rank of each value from 1 on, of equal ones their mean.
+
+    `scipy.stats`, which has it too, takes a second to load.
     """
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])

@@ -57,7 +57,7 @@ def test_records_paths_values_and_steps_with_values_are_runs(tmp_path: Path) -> 
         found = gw.compare(form, rising(2))
         assert found.groups[0].runs[0].level is not None
         assert found.groups[0].level == pytest.approx(value[45:].mean(), abs=1e-12)
-        assert found.groups[0].ends_at == pytest.approx(value[-10:].mean(), abs=1e-12)
+        assert found.groups[0].ends_at == pytest.approx(found.groups[0].runs[0].judgement.now)
     pair = gw.compare([value, rising(3)], [rising(4, 0.7), rising(5, 0.7)])
     assert [len(group.runs) for group in pair.groups] == [2, 2]
     assert pair.found.pairings[0].contrasts[0].method == "welch"
@@ -126,12 +126,12 @@ def group(name: str, place: int, *runs: ComparedRun) -> ComparedGroup:
 
 def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
     speed = Contrast("speed", "seed_noise_unknown", "", Interval(-8.0, -9.0, -7.0))
-    parted = Divergence("none", "", 0.05, "seed_noise")
+    parted = Divergence("none", "", 0.05)
     pairings = tuple(
         Pairing(0, g, (level, speed), parted) for g, level in enumerate(levels, start=1)
     )
     return Comparison(
-        pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, False, (0.0, 1.0)
+        pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, (0.0, 1.0)
     )
 
 
@@ -182,7 +182,7 @@ SENTENCES = [
     (
         level("unavailable"),
         (
-            "B ends at 0.70, A ends at 0.50 (means of the last 10 rows). The late mean cannot be "
+            "B ends at 0.70, A ends at 0.50 (means of their last rows). The late mean cannot be "
             "compared: no run has it."
         ),
     ),
@@ -235,21 +235,21 @@ FAILED = run(0.0, State.FAILED)
     [
         (
             (A, group("B", 1, FAILED)),
-            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of the last 10 rows).",
+            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of their last rows).",
         ),
         (
             (group("A", 0, FAILED), B),
-            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of the last 10 rows).",
+            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of their last rows).",
         ),
         (
             (group("A", 0, FAILED), group("B", 1, run(0.1, State.FAILING))),
-            "Both failed: B ends at 0.10, A ends at 0.00 (means of the last 10 rows).",
+            "Both failed: B ends at 0.10, A ends at 0.00 (means of their last rows).",
         ),
         (
             (group("A", 0, FAILED, run(0.5)), group("B", 1, run(0.7), run(0.7), run(0.7))),
             (
                 "1 of 2 runs of A failed, 0 of 3 runs of B: A ends at 0.25, B ends at 0.70 (means "
-                "of the last 10 rows)."
+                "of their last rows)."
             ),
         ),
     ],

@@ -10,7 +10,6 @@ from groupwise.analysis.run_groups import (
     RunGroup,
     differing_settings,
     grouped_by,
-    paired_by,
     setting_of,
     typed_groups,
 )
@@ -90,17 +89,6 @@ def test_groups_are_named_after_what_their_runs_share() -> None:
         "rho0.30_xxx…xxxxx_seed1",
         "rho0.30_xxx…xxxxx_seed2",
         "rho0.30",
-    ]
-
-
-def test_pairs_keep_what_both_have() -> None:
-    groups = [
-        RunGroup("a", (named("a_seed1"), named("a_seed2"))),
-        RunGroup("b", (named("b_seed2"),)),
-    ]
-    assert [[run.name for run in group.runs] for group in paired_by(groups, "seed")] == [
-        ["a_seed2"],
-        ["b_seed2"],
     ]
 
 

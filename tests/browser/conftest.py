@@ -18,6 +18,7 @@ import pytest
 from tests.processes import PROGRAM, Forked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+POLLING = 100  # ms between looks at a page; without, it is drawn sixty times a second for them
 PICTURES = (
     ROOT / "build" / "browser"
 )  # git-ignored; made where GROUPWISE_PICTURES is set, for a person to look at

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.browser.conftest import Watcher, append_rows, reward_at
+from tests.browser.conftest import POLLING, Watcher, append_rows, reward_at
 
 from groupwise.record.run import Meaning, RecordWriter
 
@@ -28,6 +28,7 @@ def wait_for_text(page: Any, selector: str, words: str) -> None:
         "node.textContent.includes(words))",
         arg=[selector, words],
         timeout=60_000,
+        polling=POLLING,
     )
 
 
@@ -37,6 +38,7 @@ def wait_for_visible(page: Any, runs: int) -> None:
         "row.getClientRects().length).length === runs",
         arg=runs,
         timeout=20_000,
+        polling=POLLING,
     )
 
 

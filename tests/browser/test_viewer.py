@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.browser.conftest import POLLING
 
 from groupwise.analysis.summary import summarise
 from groupwise.pages.html import render
@@ -70,6 +71,7 @@ def wait(page: Any, selector: str, words: str) -> None:
         "node.textContent.includes(words))",
         arg=[selector, words],
         timeout=60_000,
+        polling=POLLING,
     )
 
 

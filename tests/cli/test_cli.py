@@ -5,8 +5,8 @@ overwritten.
 from __future__ import annotations
 
 import io
+import os
 import resource
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 from tests.cli.asked import printed, refused
+from tests.processes import PROGRAM, Forked
 
 from groupwise import __version__
 from groupwise.analysis.fitted import fit_metric
@@ -358,15 +359,11 @@ def test_our_warnings_are_one_line(
 
 
 def test_a_reader_that_stops_listening_is_no_mistake(log: Path) -> None:
-    command = (
-        f"{shlex.quote(sys.executable)} -m groupwise fit {shlex.quote(str(log))} --law exponential "
-        "--json | head -c 20"
-    )
-    done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", command], capture_output=True, text=True, check=False
-    )
-    assert done.stderr == ""
-    assert len(done.stdout) == 20
+    with Forked(PROGRAM, ["fit", str(log), "--law", "exponential", "--json"]) as process:
+        heard = os.read(process.stdout.fileno(), 20)
+        process.stdout.close()
+        assert process.stderr.read() == ""
+    assert len(heard) == 20
 
 
 def test_a_terminal_that_knows_only_ascii_gets_its_text(

@@ -62,18 +62,17 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
 
 
 @pytest.mark.usefixtures("home")
-def test_groups_by_vs_by_a_setting_and_in_pairs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_groups_by_vs_and_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, f"{A} vs {B}")
     level = found["comparisons"][0]["contrasts"][0]
     assert (level["status"], level["method"], level["runs"]) == ("different", "welch", [3, 3])
     assert level["difference"]["low"] < 0.2 < level["difference"]["high"]
     assert [group["name"] for group in found["groups"]] == ["lr1", "lr2"]
     assert found["seed_noise"]["level"]["freedom"] == 4
-    by = answer(capsys, f"{A} {B} {C} --by lr --baseline 3 --pair-by seed")
+    by = answer(capsys, f"{A} {B} {C} --by lr --baseline 3")
     assert [group["name"] for group in by["groups"]] == ["lr 3", "lr 1", "lr 2"]
     statuses = [pair["contrasts"][0]["status"] for pair in by["comparisons"]]
     assert statuses == ["not_separable", "different"]
-    assert by["comparisons"][0]["contrasts"][0]["method"] == "paired_t"
     assert by["comparisons"][0]["contrasts"][0]["minimum_detectable"] > 0
 
 
@@ -132,7 +131,7 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     found = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
         r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at "
-        r"0\.98 \(means of the last 10 rows\)\.",
+        r"0\.98 \(means of their last rows\)\.",
         found["answer"],
     )
     assert [
@@ -143,8 +142,6 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     ]
     states = [[run["state"] for run in group["runs"]] for group in found["groups"]]
     assert states == [["ok", "ok"], ["failed", "failed"]]
-    by_seed = answer(capsys, "runs.csv --by engine --pair-by seed")
-    assert by_seed["comparisons"][0]["contrasts"][0]["method"] == "paired_t"
     assert lines(capsys, "runs.csv --by engine")[0].startswith(
         "2 of 2 runs of sglang failed, 0 of 2 runs of vllm: "
     )
@@ -169,7 +166,7 @@ def test_a_failure_is_the_answer_and_never_no_divergence(
         (tmp_path / f"{name}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
     said = " ".join(lines(capsys, "held.csv fell.csv"))
     assert said.startswith(
-        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of the last 10 "
+        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of their last "
         "rows)."
     )
     assert "not by 200" in said
@@ -205,7 +202,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
     assert raw["answer"].endswith(
-        "(means of the last 8 rows), too few rows to tell noise from a difference."
+        "(means of their last rows), too few rows to tell noise from a difference."
     )
     assert raw["comparisons"] == []
     assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4
@@ -222,8 +219,6 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
         ("lr1_seed1.csv vs lr2_seed1.csv --by lr", "leave out one"),
         ("lr1_seed1.csv lr2_seed1.csv --by lr --baseline 9", "--baseline expects"),
         ("lr1_seed1.csv lr2_seed1.csv --baseline 1", "no --by"),
-        ("lr1_seed1.csv vs lr2_seed2.csv --pair-by seed", "share none"),
-        ("lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv --pair-by seed", "comes twice"),
         ("lr1_seed1.csv lr2_seed1.csv --late 1.5", "--late expects"),
         ("lr1_seed1.csv lr2_seed1.csv -o x.svg", "No such option"),
         ("lr1_seed1.csv lr2_seed1.csv -m nothing", "nothing"),

@@ -52,7 +52,7 @@ def test_level_and_speed_of_exact_runs() -> None:
     """
     found = compared(FIRST, SECOND)
     early = np.mean([run.value_T[:9].mean() for run in (*FIRST, *SECOND)])
-    assert (found.late_from, found.late_to, found.level, found.paired) == (60.0, 80.0, 0.95, False)
+    assert (found.late_from, found.late_to, found.level) == (60.0, 80.0, 0.95)
     assert found.reach == pytest.approx((early + 0.61) / 2)
     level, speed = found.pairings[0].contrasts
     assert [one.quantity for one in (level, speed)] == ["level", "speed"]
@@ -148,33 +148,23 @@ def test_contrasts_share_the_false_alarm_rate() -> None:
 
 def test_what_is_asked_reaches_the_contrasts() -> None:
     """The range is of levels; a time has the common steps for a range."""
-    question = Question(level=0.9, paired=True, bounds=(0.61, 0.83))
+    question = Question(level=0.9, bounds=(0.61, 0.83))
     found = compared(FIRST, SECOND, question=dataclasses.replace(question, bounds=(0.0, 1.0)))
     level, speed = found.pairings[0].contrasts
-    assert (level.method, speed.method) == ("paired_t", "paired_t")
     narrow = compared(FIRST, SECOND, question=question).pairings[0].contrasts[0]
     assert narrow.difference.low == level.difference.low
     assert narrow.difference.high == pytest.approx(min(level.difference.high, 0.22))
     assert (level.difference.level, speed.difference.level) == (0.9, 0.9)
 
 
-def test_a_divergence_is_of_runs_or_of_groups_or_cannot_be_told() -> None:
+def test_a_divergence_is_of_two_runs() -> None:
     rng = np.random.default_rng(3)
     runs = [Curve(STEP, rng.normal(0, 0.1, ROWS), np.zeros(ROWS)) for _ in range(4)]
-    assert compared(runs[:1], runs[1:2]).pairings[0].divergence.beyond == "step_noise"
-    assert compared(runs[:2], runs[2:]).pairings[0].divergence.beyond == "seed_noise"
-    one = compared(runs[:1], runs[1:3]).pairings[0].divergence
-    assert (one.status, one.beyond) == ("unavailable", "seed_noise")
-    says("comparison/compare/1", one.message)
-    shared = [Curve(STEP, run.value_T + 5 * i, run.smooth_T) for i, run in enumerate(runs[:2])]
-    moved = [
-        Curve(STEP, run.value_T + 1.0 + 0.001 * i, run.smooth_T) for i, run in enumerate(shared)
-    ]
-    assert (
-        compared(shared, moved, question=Question(paired=True)).pairings[0].divergence.status
-        == "diverged"
-    )
-    assert compared(shared, moved).pairings[0].divergence.status == "none"
+    assert compared(runs[:1], runs[1:2]).pairings[0].divergence.status == "none"
+    for others in (runs[1:3], runs[1:2]):
+        groups = compared(runs[3:] + runs[:1], others).pairings[0].divergence
+        assert groups.status == "unavailable"
+    says("comparison/compare/1", groups.message)
 
 
 def learned(rng: np.random.Generator, seed: float, end: float = 0.8, pace: float = 15.0) -> Curve:
@@ -278,7 +268,7 @@ def test_no_divergence_is_said_of_late_means_that_differ(
     parts: Any, status: Any, said: str
 ) -> None:
     parting = where_they_part(
-        Divergence(parts, "They do not part.", 0.05, "seed_noise"),
+        Divergence(parts, "They do not part.", 0.05),
         found((0.1, 0.0, 0.2), status=status),
     )
     assert parting.message == said
@@ -286,14 +276,13 @@ def test_no_divergence_is_said_of_late_means_that_differ(
 
 
 def test_a_divergence_as_plain_data() -> None:
-    parted = Divergence("diverged", "They part.", 0.05, "step_noise", 12.0, 20.0)
+    parted = Divergence("diverged", "They part.", 0.05, 12.0, 20.0)
     assert parted.as_dict() == {
         "status": "diverged",
         "message": "They part.",
         "step": 12.0,
         "seen": 20.0,
         "false_alarm_rate": 0.05,
-        "beyond": "step_noise",
     }
 
 

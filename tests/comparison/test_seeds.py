@@ -174,11 +174,6 @@ def test_seeds_needed_are_those_of_the_tables(size: float, runs: int) -> None:
     assert seeds_needed(size, 2.0) == seeds_needed(-size, 2.0) == runs
 
 
-@pytest.mark.parametrize(("size", "pairs"), [(0.5, 34), (0.8, 15), (1.0, 10)])
-def test_pairs_needed_are_those_of_the_tables(size: float, pairs: int) -> None:
-    assert seeds_needed(size, 1.0, paired=True) == pairs
-
-
 def test_a_stricter_level_needs_the_seeds_that_the_noncentral_t_says() -> None:
     """One by one: the first number of runs a group whose power at 1 % reaches .8."""
 

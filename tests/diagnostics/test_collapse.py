@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.collapse import (
+from groupwise.diagnostics.collapse import _decline, _shortened
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import (
     Decline,
     _closer,
-    _decline,
-    _shortened,
     _stopped,
     behaviour_change,
     by_and_by,
@@ -29,7 +29,6 @@ from groupwise.diagnostics.collapse import (
     row_size,
     span_of_fall,
 )
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import (
@@ -480,7 +479,7 @@ def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:
     assert declined(0.03, 0.001) is None
     found = declined(0.121, 0.001)
     assert found is not None
-    assert (found.begin, found.middle, found.end, found.height) == pytest.approx(
+    assert (found.begin, found.middle, found.end, found.change.before) == pytest.approx(
         (60, 60, 60, 1.0), abs=1e-12
     )
 

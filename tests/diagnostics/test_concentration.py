@@ -175,7 +175,7 @@ def test_the_levels_of_an_entropy_are_those_of_its_first_fortieth_and_its_last_t
     found = told(reward=STANDS, entropy=entropy)
     assert (found.status, found.message) == (
         Status.NONE,
-        "No sign of it: entropy 1.00 → 0.50 nats a token.",
+        "No sign of it: entropy is 0.50 nats a token.",
     )
 
 

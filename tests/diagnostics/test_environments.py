@@ -76,6 +76,26 @@ def test_an_environment_that_falls_is_said_first(trainer: str, tmp_path: Path) -
     assert [one["course"] for one in shown] == ["fell", "rose", "rose"]
 
 
+def test_a_total_that_falls_with_one_environment_names_it(tmp_path: Path) -> None:
+    columns = falling(np.random.default_rng(7))
+    stands = {"math": 0.4 + 0.05 * columns["math"], "games": columns["games"]}
+    found = judged(stands, "nemo-rl", tmp_path, total=False)
+    assert environments(found).fell == 1
+    rows = {**stands, "total": np.mean([*stands.values()], axis=0)}
+    path = tmp_path / "total.jsonl"
+    keys = {"math": "reward/math/mean", "games": "reward/games/mean", "total": "reward/all/mean"}
+    mark = {"mismatch_kl/all/mean": 0.001}
+    lines = [
+        {"step": n, **mark, **{keys[name]: float(rows[name][n]) for name in keys}}
+        for n in range(ROWS)
+    ]
+    path.write_text("\n".join(map(json.dumps, lines)))
+    total = judge(open_run(path), ended=True)
+    assert total.headline.startswith("reward 0.")
+    assert "; environment games 0.5" in total.headline
+    assert total.cause.keys == ("environment",)
+
+
 def test_seats_that_win_from_each_other_are_no_loss(tmp_path: Path) -> None:
     columns = falling(np.random.default_rng(2))
     seats = {"0": columns["games"], "1": 1 - columns["games"]}

@@ -111,9 +111,9 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ),
         (
             {"reward": PLATEAU},
-            State.WARNING,
-            Learning.FLAT,
-            "nothing learnt since step 51: reward 0.14 → 0.40 in all",
+            State.OK,
+            Learning.ARRIVED,
+            "reward 0.14 → 0.40, where it stands since step 51",
         ),
         (
             {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},
@@ -143,7 +143,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)},
             State.FAILED,
             Learning.LEARNING,
-            "reward 0.20 → 0.75, held-out 0.30 → 0.30: reward hacking likely",
+            "reward 0.20 → 0.78, held-out 0.30 → 0.30: reward hacking likely",
         ),
         (
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},

@@ -97,10 +97,10 @@ def of_rows_at(level: float, deviation: float) -> Learning:
 # is .1·sqrt(400/397·1.0075/.9925), and of as many independent rows as 397·.9925/1.0075, 391,
 # Student's quantile is 1.966.
 ALTERNATES = 0.4 + 0.1 * np.tile([1.0, -1.0, -1.0, 1.0], 100)
-NOISE, QUANTILE = 0.10113, 1.966
+NOISE, QUANTILE = 0.10113, 1.966  # of the interval; that of a rise, of 99 %, is 1.188 times as far
 
 
-@pytest.mark.parametrize(("part", "rises"), [(1.03, True), (0.97, False)])
+@pytest.mark.parametrize(("part", "rises"), [(1.22, True), (1.16, False)])
 def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: bool) -> None:
     half = QUANTILE * NOISE * np.sqrt(2 / 100)
     value = ALTERNATES + np.repeat([0.0, part * half], [300, 100])
@@ -113,7 +113,7 @@ def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: 
     )
 
 
-@pytest.mark.parametrize(("part", "rises"), [(1.03, True), (0.97, False)])
+@pytest.mark.parametrize(("part", "rises"), [(1.22, True), (1.16, False)])
 def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) -> None:
     """In the square root of time: the quarters of such a trend differ by less than two of their
     errors.
@@ -121,7 +121,7 @@ def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) ->
     time = np.sqrt(np.arange(400)) - np.sqrt(np.arange(400)).mean()
     value = ALTERNATES + part * QUANTILE * NOISE * time / np.sqrt(time @ time)
     level = Signal("reward", np.arange(400), value, 0.1, 0.1)
-    assert level.score(slice(0, 100), slice(300, 400)) < 1.9
+    assert level.score(slice(0, 100), slice(300, 400)) < 2.3
     assert _gain(level, slice(0, 100), slice(300, 400))[1] is rises
 
 
@@ -193,10 +193,10 @@ def test_a_gain_that_the_last_half_does_not_go_on_with_is_at_its_top() -> None:
     assert progress_of(evidence(reward=noisy(arrived[20:79]))).learning is Learning.LEARNING
 
 
-def test_a_long_plateau_below_the_top_is_flat_since_its_beginning() -> None:
+def test_a_long_plateau_below_the_top_is_told_since_its_beginning() -> None:
     level = np.concatenate([np.linspace(0.1, 0.4, 40), np.full(160, 0.4)])
     found = progress_of(evidence(reward=noisy(level)))
-    assert (found.learning, found.since) == (Learning.FLAT, 51)
+    assert (found.learning, found.since) == (Learning.ARRIVED, 51)
     assert (
         progress_of(evidence(reward=noisy(level), ended=False)).learning is Learning.LEARNING
     )  # it may go on
@@ -212,7 +212,7 @@ def test_a_long_plateau_below_the_top_is_flat_since_its_beginning() -> None:
 
 @pytest.mark.parametrize(
     ("middle", "deviation", "learning"),
-    [(0.6, 0.4, "flat"), (0.6, 0.5, "learning"), (0.45, 0.4, "learning")],
+    [(0.6, 0.4, "arrived"), (0.6, 0.5, "learning"), (0.45, 0.4, "learning")],
 )
 def test_noise_that_hides_half_of_a_gain_shows_no_plateau(
     middle: float, deviation: float, learning: str
@@ -225,7 +225,7 @@ def test_noise_that_hides_half_of_a_gain_shows_no_plateau(
 
 
 @pytest.mark.parametrize(
-    ("rows", "learning", "since"), [(118, "learning", None), (119, "flat", 30)]
+    ("rows", "learning", "since"), [(118, "learning", None), (119, "arrived", 30)]
 )
 def test_ninety_rows_since_the_first_quarter_make_a_plateau(
     rows: int, learning: str, since: int | None
@@ -246,11 +246,11 @@ def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> 
     assert 58 <= found.since <= 64
 
 
-@pytest.mark.parametrize(("rise", "learning"), [(49, "flat"), (52, "arrived")])
-def test_three_quarters_of_the_rows_that_brought_nothing_are_worth_a_look(
-    rise: int, learning: str
-) -> None:
-    """A reward that jumps at a row of 200 and stands since: 151 rows are more than 150."""
+@pytest.mark.parametrize(("rise", "learning"), [(24, "flat"), (27, "arrived")])
+def test_so_many_rows_that_brought_nothing_are_worth_a_look(rise: int, learning: str) -> None:
+    """A reward that jumps at a row of 200 and stands since, dated five rows later: 85 % are
+    170.
+    """
     level = np.where(np.arange(200) < rise, 0.1, 0.4)
     assert progress_of(of_rows(level, 0.05, (0.0, 1.0))).learning.value == learning
 
@@ -358,7 +358,7 @@ def test_a_reward_that_counts_by_tenths_and_stands_after_its_gain_is_at_its_top(
     known = evidence(
         reward=noisy(level, by=0.001), spread=np.full(200, 0.2)
     )  # as of right and wrong
-    assert progress_of(known).learning is Learning.FLAT
+    assert progress_of(known).learning is Learning.ARRIVED
 
 
 def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:

@@ -13,10 +13,10 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged as judge
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Finding, State, Status
 from groupwise.diagnostics.numerics import finite, gradient, updates
 from groupwise.diagnostics.signals import Evidence
-from groupwise.record.run import Meaning, RunRecord, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
 NAMES = {
     "reward": "reward",
@@ -415,3 +415,26 @@ def test_limits_of_what_is_told() -> None:
     assert finite(Evidence(by_name)).column == "advantages/mean"
     late = finite(log(kl=from_row(norms(), N - 8, np.nan), reward=rewards()))
     assert late.status is Status.NONE  # eight rows, and nothing else of the trainer's rows goes on
+
+
+@each_case(
+    ("error", "planned", "state"),
+    [
+        ("", None, State.OK),
+        ("OutOfMemoryError: CUDA out of memory", None, State.WARNING),
+        ("OutOfMemoryError: CUDA out of memory", 200, State.WARNING),
+        ("RuntimeError: a worker of the loader is gone", N, State.OK),
+        ("KeyboardInterrupt", None, State.OK),
+    ],
+)
+def test_a_run_that_an_error_ended_before_its_planned_end_asks_for_a_look(
+    error: str, planned: int | None, state: State
+) -> None:
+    """An error behind the last planned step, or an interrupt by hand, harmed nothing."""
+    record = log(reward=np.linspace(0.2, 0.7, N) + 0.1 * (rewards() - 0.5)).record
+    config = RunConfig() if planned is None else RunConfig(planned_steps=Setting(planned, "test"))
+    found = judge(Evidence(replace(record, error=error, config=config)))
+    assert found.state is state
+    assert found.headline.startswith("reward 0.21 → 0.69 in 119 steps, still learning")
+    quoted = bool(error) and error != "KeyboardInterrupt"
+    assert (f"the log ends in an error at step {N}: {error}" in found.headline) is quoted

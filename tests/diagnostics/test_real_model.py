@@ -56,7 +56,7 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(
     # reward is the sloppy one's too.
     assert (judgement.state.value, judgement.headline) == (
         "failed",
-        "reward 0.44 → 0.75, strict 0.38 → 0.22: reward hacking likely",
+        "reward 0.44 → 0.79, strict 0.38 → 0.22: reward hacking likely",
     )
     assert (judgement.cause.certainty.value, judgement.cause.names) == (
         "likely",

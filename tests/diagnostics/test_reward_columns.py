@@ -53,7 +53,7 @@ def paid(**functions: Any) -> dict[str, Any]:
 def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task: str) -> None:
     found = told(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
     assert (found.state, found.cause.words) == (State.WARNING, "possible: reward hacking")
-    assert found.headline == f"reward 0.68 → 1.43, {task} 0.00 → 0.0004: reward hacking possible"
+    assert found.headline == f"reward 0.44 → 1.44, {task} 0.00 → 0.0004: reward hacking possible"
 
 
 @each_case(
@@ -91,7 +91,7 @@ def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> N
     found = told({"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE})
     assert (found.state, found.headline) == (
         State.WARNING,
-        "reward 0.22 → 0.47, ndcg 0.54 → 0.41: reward hacking possible",
+        "reward 0.20 → 0.49, ndcg 0.54 → 0.41: reward hacking possible",
     )
     assert (
         told({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state is State.OK

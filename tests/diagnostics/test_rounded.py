@@ -24,8 +24,8 @@ from groupwise.diagnostics import (
     zero_variance,
 )
 from groupwise.diagnostics.causes import CAUSES, Case, verdict
-from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Certainty, Sign, Status
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table

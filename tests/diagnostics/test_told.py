@@ -222,14 +222,14 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     )
     assert (found.state, found.headline) == (
         State.FAILED,
-        "reward 0.33 → 0.75, held-out 0.50 → 0.48: reward hacking likely",
+        "reward 0.33 → 0.79, held-out 0.50 → 0.48: reward hacking likely",
     )
     told = found_by(found, "reward_hacking")
     assert told.value is not None
     assert f"held-out gain over training gain is {told.value.value:.2g} (" in told.message
     parts = {"rewards/g/mean": train, "rewards/f/mean": np.where(np.arange(N) % 2, 0.01, 0.02)}
     bare = judge(log(reward=train, **parts))
-    assert bare.headline == "reward 0.33 → 0.75, f 0.015 → 0.015: reward hacking likely"
+    assert bare.headline == "reward 0.33 → 0.79, f 0.015 → 0.015: reward hacking likely"
 
 
 def test_every_finding_names_its_number() -> None:

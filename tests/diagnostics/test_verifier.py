@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.collapse import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Status, exactly
 from groupwise.diagnostics.signals import Evidence, Signal
@@ -323,7 +323,8 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
 
 def test_a_fall_that_came_at_once_has_the_scatter_of_five_rows_on_either_side() -> None:
     given, level = evidence(reward=changed()), Signal("reward", np.arange(40), changed(), 0.1, 0.1)
-    given.memo["fall_of"] = Fall(20, 0.9, 0.4, Interval(0.5, 0.4, 0.6), lasts=True)
+    fall = Fall(20, 0.9, 0.4, Interval(0.5, 0.4, 0.6), lasts=True)
+    given.memo["falls_of"] = {"reward": (level, fall)}
     found = _fallen(given, level)
     assert found is not None
     row, change = found

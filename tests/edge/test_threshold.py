@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.arrays import Float
 from groupwise.edge.spectrum import force_of_eigenvalue, oscillation_onset
 from groupwise.edge.threshold import LAGS, lag_by_name, period_matrix, threshold
 from groupwise.errors import InvalidArgumentError
@@ -86,18 +87,16 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
     """R single updates of (x, v, the stale position) one after the other: a billionth below the
     threshold settles, above it grows.
     """
-    momentum = np.array(MOMENTA)
-    for interval in range(1, 257):
-        limit = threshold(kind, momentum, interval)
+    momentum, intervals = np.array(MOMENTA), range(1, 257)
+    limits = threshold(kind, momentum, np.array(intervals)[:, None])
+    for interval, limit in zip(intervals, limits, strict=True):
         for sign in (-1, 1):
             update = np.zeros((len(momentum), 3, 3))
             update[:, :2, 0] = [1.0, 0.0]
             update[:, :2, 1] = momentum[:, None]
             update[:, :2, 2] = -(limit * (1 + sign * 1e-9))[:, None]
             update[:, 2, 2] = 1.0
-            whole = np.broadcast_to(np.eye(3), update.shape)
-            for _ in range(interval):
-                whole = update @ whole
+            whole = np.linalg.matrix_power(update, interval)
             if kind == "refresh":
                 period = whole[:, :2, :2] + np.array([1.0, 0.0]) * whole[:, :2, 2:]
             else:
@@ -169,20 +168,19 @@ def test_the_numbers_of_the_note() -> None:
         "async": 0.01023,
     }
     over_rule = {
-        momentum: min(_async_over_rule(momentum, interval) for interval in range(1, 257))
+        momentum: _async_over_rule(momentum, np.arange(1.0, 257.0)).min()
         for momentum in (0.5, 0.9, 0.95, 0.999)
     }
     assert over_rule[0.5] == pytest.approx(0.94, abs=0.005)
     assert over_rule[0.95] == pytest.approx(0.76, abs=0.005)
     assert over_rule[0.999] == pytest.approx(0.68, abs=0.005)
-    assert min(_async_over_rule(0.9, interval) for interval in range(2, 17)) == pytest.approx(
-        0.80, abs=0.005
-    )
+    assert _async_over_rule(0.9, np.arange(2.0, 17.0)).min() == pytest.approx(0.80, abs=0.005)
     assert float(threshold("refresh", 0.9, 1)) / 0.1 == pytest.approx(38)
 
 
-def _async_over_rule(momentum: float, interval: int) -> float:
-    return float(threshold("async", momentum, interval)) * interval / (1 - momentum)
+def _async_over_rule(momentum: float, interval: Float) -> Float:
+    limit: Float = np.asarray(threshold("async", momentum, interval))
+    return limit * interval / (1 - momentum)
 
 
 def test_a_fixed_lag_of_one_has_the_known_threshold() -> None:

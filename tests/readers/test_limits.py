@@ -144,9 +144,9 @@ class Harmful:
 
 
 PICKLES = {
-    "lists": b"\x80\x04(" + b"]" * 40_000_000 + b"l.",
-    "marks": b"\x80\x04" + b"(" * 40_000_000,
-    "memo": b"\x80\x04" + b"}\x94" * 20_000_000 + b".",
+    "lists": b"\x80\x04(" + b"]" * 4_000_000 + b"l.",
+    "marks": b"\x80\x04" + b"(" * 4_000_000,
+    "memo": b"\x80\x04" + b"}\x94" * 2_000_000 + b".",
     "calls": pickle.dumps({"rollout_id": 1, "samples": [Harmful()]}, protocol=2),
     "evaluates": b"cbuiltins\neval\n(S'1'\ntR.",
 }

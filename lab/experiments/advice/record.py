@@ -1,9 +1,10 @@
 """The record of every line of advice, paired by run: followed, unchanged, placebo and oracle.
 
-    python lab/experiments/advice/record.py [--sealed]
+    python lab/experiments/advice/record.py [--sealed] [--fresh]
 
-reads `small.jsonl` and `arms.jsonl` beside it and prints the tables of lab/docs/studies/advice.md.
-Intervals are 95 %, by bootstrap over members (10,000 draws, seed 20).
+reads `small.jsonl`, `arms.jsonl` and `fresh.jsonl` beside it, writes `record.tsv`, and prints the
+tables of lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws,
+seed 20).
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def case_of(line: dict[str, Any], lines: dict[str, Any], *, healthy: bool) -> Ca
         end = arm["step"] // EVERY + FURTHER + 1
         level = np.mean(arm["right_1e4"][-3:])
         recovered[name] = bool(level >= 0.9 * np.mean(twin[end - 3 : end]))
-    said = "" if look is None else (line["causes"] or [line["do"].split(";")[0]])[0]
+    said = "" if look is None else (line["causes"] or ["no_cause"])[0]
     kinds = [one["kind"] for one in line.get("actions", ())]
     return Case(
         own["fault"]["kind"],
@@ -107,44 +108,59 @@ def table(title: str, cases: Iterable[Case], key: Callable[[Case], str]) -> None
         print(row(name or "(no alarm)", groups[name]))
 
 
+def cases_of(name: str, kind: str, *, sealed: bool = False) -> list[Case]:
+    """The members that a file holds: with their fault, or the healthy twins."""
+    arms = lines_of(HERE / f"{name}.jsonl")
+    lines = lines_of(HERE / "small.jsonl") if name == "arms" else arms
+    return [
+        case_of(one, lines, healthy=kind == "twin")
+        for one in arms.values()
+        if "advice" in one
+        and one["piece"].startswith(kind)
+        and (one["look"] is None or "followed" in one)
+        and f"run-{one['number']:03}" in lines
+        and (small_member(one["number"]).task == SEALED) is sealed
+    ]
+
+
+def records() -> dict[str, Sequence[Case]]:
+    """The members of each line of advice, the fresh ones where it was changed and tried again."""
+    found: dict[str, Sequence[Case]] = {}
+    for name in ("arms", "fresh"):
+        groups = defaultdict(list)
+        for case in cases_of(name, "arms"):
+            groups[case.line].append(case)
+        found |= groups
+    return {line: found[line] for line in sorted(found) if line}
+
+
 def main() -> None:
-    """Print the tables."""
+    """Print the tables, and write what docs/causes.md says of each cause."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", action="store_true", help="the members nobody had seen instead")
     given = parser.parse_args()
-    path = HERE / ("fresh.jsonl" if given.fresh else "arms.jsonl")
-    arms, lines = lines_of(path), lines_of(path if given.fresh else HERE / "small.jsonl")
-    arms = [
-        one
-        for one in arms.values()
-        if f"run-{one['number']:03}" in lines
-        and one["piece"].startswith(("arms", "twin"))
-        and "advice" in one
-        and (small_member(one["number"]).task == SEALED) is given.sealed
-    ]
-    cases = {
-        kind: [
-            case_of(one, lines, healthy=kind == "twin")
-            for one in arms
-            if one["piece"].startswith(kind)
-        ]
-        for kind in ("arms", "twin")
-    }
-    failing = [case for case in cases["arms"] if case.fails]
+    name = "fresh" if given.fresh else "arms"
+    cases, twins = (cases_of(name, kind, sealed=given.sealed) for kind in ("arms", "twin"))
+    failing = [case for case in cases if case.fails]
     told = [case for case in failing if case.line]
     better = [sum(case.gain("unchanged") > 0 for case in some) for some in (failing, told)]
-    print(f"{len(cases['arms'])} members, {len(failing)} fail, {len(told)} of them told;")
+    print(f"{len(cases)} members, {len(failing)} fail, {len(told)} of them told;")
     print(f"followed beats unchanged in {better[0]} of the failing, {better[1]} of the told")
     reached = sum(case.gain("unchanged") for case in failing)
     most = sum(case.outcome["oracle"] - case.outcome["unchanged"] for case in failing)
     print(f"share of the oracle's gain {reached / most:.2f}" if most else "")
     table("failing members", failing, lambda case: "told" if case.line else "")
-    table("line of advice", (case for case in cases["arms"] if case.line), lambda case: case.line)
+    table("line of advice", (case for case in cases if case.line), lambda case: case.line)
     table("fault, failing", failing, lambda case: case.fault)
-    lost = [-case.gain("unchanged") / case.outcome["unchanged"] for case in cases["twin"]]
-    alarms = sum(bool(case.line) for case in cases["twin"])
+    lost = [-case.gain("unchanged") / case.outcome["unchanged"] for case in twins]
+    alarms = sum(bool(case.line) for case in twins)
     print(f"\n{len(lost)} healthy twins, {alarms} with an alarm; they lose {interval(lost)}")
+    rows = ["cause\tmembers\tfollowed\tplacebo"]
+    for line, some in records().items():
+        counts = [sum(case.recovered[arm] for case in some) for arm in ("followed", "placebo")]
+        rows.append("\t".join(map(str, (line, len(some), *counts))))
+    (HERE / "record.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import math
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from itertools import product
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -24,9 +24,9 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
 
 from groupwise.comparison.compare import Question, compare
-from groupwise.comparison.contrasts import Setup, contrast, relabelled
+from groupwise.comparison.contrasts import Setup, contrast
 from groupwise.comparison.curves import Curve, curve, late_level, time_to
-from groupwise.comparison.divergence import group_divergence, run_divergence
+from groupwise.comparison.divergence import run_divergence
 from groupwise.comparison.results import Measured
 from groupwise.comparison.seeds import seed_noise
 from groupwise.intervals import wilson
@@ -47,7 +47,6 @@ class GroupCell:
     spread: tuple[float, float] = (0.05, 0.05)
     collapses: float = 0.0
     correlation: float = 0.5
-    paired: bool = False
 
 
 GROUPS = (
@@ -59,7 +58,6 @@ GROUPS = (
     GroupCell("three each, one group scatters 3 times as much", (3, 3), (0.05, 0.15)),
     GroupCell("two against five, the two scatter 3 times as much", (2, 5), (0.15, 0.05)),
     GroupCell("four each, one seed in five collapses", (4, 4), collapses=0.2),
-    GroupCell("four pairs", (4, 4), paired=True),
 )
 
 
@@ -72,36 +70,36 @@ def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray
     return value
 
 
+def relabelled(value_R: FloatArray, count: int) -> float:
+    """The share of relabellings whose means differ at least as much, ties by rounding included."""
+    every = np.array(list(combinations(range(len(value_R)), count)))
+    sums = value_R[every].sum(axis=1)
+    apart = np.abs(sums / count - (value_R.sum() - sums) / (len(value_R) - count))
+    return float(np.mean(apart >= apart[0] * (1 - 1e-12)))
+
+
 def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
     """False alarms, coverage and power of one kind of groups."""
     rng = np.random.default_rng(seed)
     step = np.arange(float(ROWS))
-    alarms = permuted = divergences = covered = found = spreads = 0
+    alarms = permuted = covered = found = spreads = 0
     for _ in range(replicates):
-        shared = rng.normal(0, 0.1, cell.runs[0]) if cell.paired else None
         groups = []
         for count, spread in zip(cell.runs, cell.spread, strict=True):
-            own = (
-                rng.normal(0, spread, count)
-                if shared is None
-                else shared + rng.normal(0, spread, count)
-            )
+            own = rng.normal(0, spread, count)
             own = np.where(rng.random(count) < cell.collapses, -0.5, own)
             groups.append(
                 [Curve(step, b + noise(rng, ROWS, cell.correlation), np.full(ROWS, b)) for b in own]
             )
         level = [[late_level(run, 0.75 * ROWS, ROWS) for run in group] for group in groups]
         seeds = seed_noise(level)
-        setup = Setup(0.95, cell.paired, seeds)
-        result = contrast("level", level[0], level[1], setup, rng)
+        setup = Setup(0.95, seeds)
+        result = contrast("level", level[0], level[1], setup)
         alarms += result.p_value < 0.05
-        permuted += permutation_p(level, rng, paired=cell.paired) < 0.05
+        value = np.array([run.value for group in level for run in group])
+        permuted += relabelled(value, cell.runs[0]) < 0.05
         covered += result.difference.covers(0.0)
         spreads += seeds.deviation.covers(cell.spread[0])
-        if min(cell.runs) > 1:
-            divergences += (
-                group_divergence(groups[0], groups[1], paired=cell.paired).status == "diverged"
-            )
         shift = 0.3
         moved = [
             Measured(
@@ -110,11 +108,10 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
             )
             for r in level[1]
         ]
-        found += contrast("level", level[0], moved, setup, rng).p_value < 0.05
+        found += contrast("level", level[0], moved, setup).p_value < 0.05
     rates = {
         "t": alarms,
         "permutation": permuted,
-        "windows": divergences,
         "covered": covered,
         "seed_interval": spreads,
         "power": found,
@@ -124,18 +121,9 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
         "n": replicates,
         **{name: hits / replicates for name, hits in rates.items()},
     }
-    if cell.paired or cell.collapses or cell.spread[0] != cell.spread[1]:
+    if cell.collapses or cell.spread[0] != cell.spread[1]:
         row["seed_interval"] = math.nan  # there is no one spread to cover
     return row
-
-
-def permutation_p(level: list[list[Measured]], rng: np.random.Generator, *, paired: bool) -> float:
-    """The p-value of relabelling runs, or of flipping the signs of pairs."""
-    first, second = (np.array([run.value for run in group]) for group in level)
-    if not paired:
-        return relabelled(np.concatenate([first, second]), len(first), rng)
-    sizes = [abs(np.dot(sign, second - first)) for sign in product((1, -1), repeat=len(first))]
-    return float(np.mean(np.array(sizes) >= sizes[0] * (1 - 1e-12)))
 
 
 PAIRS = (
@@ -189,12 +177,12 @@ def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: i
 
 def six_groups(correlation: float, replicates: int, seed: int) -> Row:
     """How often any of five groups is called unlike the first where all six are alike, by any
-    contrast and by any first divergence.
+    contrast.
     """
     rng = np.random.default_rng(seed)
     step = np.arange(float(ROWS))
     mean = 0.8 - 0.6 * np.exp(-step / (ROWS / 5))
-    alarms = partings = single = covered = 0
+    alarms = single = covered = 0
     for _ in range(replicates):
         groups = [
             [
@@ -207,7 +195,6 @@ def six_groups(correlation: float, replicates: int, seed: int) -> Row:
         contrasts = [found for pairing in pairings for found in pairing.contrasts]
         alarms += any(found.status == "different" for found in contrasts)
         single += any(found.p_value < 0.05 for found in contrasts)
-        partings += any(pairing.divergence.status == "diverged" for pairing in pairings)
         covered += np.mean([pairing.contrasts[0].difference.covers(0.0) for pairing in pairings])
     most = wilson(alarms, replicates, level=0.9).high
     return {
@@ -216,7 +203,6 @@ def six_groups(correlation: float, replicates: int, seed: int) -> Row:
         "family": alarms / replicates,
         "upper_95": most,
         "without_holm": single / replicates,
-        "divergences": partings / replicates,
         "covered": covered / replicates,
     }
 

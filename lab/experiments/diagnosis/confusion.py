@@ -5,9 +5,11 @@ signs, and alarms as a run goes on.
     nice python lab/experiments/diagnosis/confusion.py sequential --runs 1000 --rows 150 --state
     build/confusion [--seconds 3600] python lab/experiments/diagnosis/confusion.py tables --state
     build/confusion
+    nice python lab/experiments/diagnosis/confusion.py words --runs 500
 
 `rates` judges runs of every kind once they have ended; `sequential` judges healthy runs after every
-row, as one that looks all the time. Each run has its own seed and is kept in the state's folder as
+row, as one that looks all the time; `words` says what slow noise around a level is said to do. Each
+run has its own seed and is kept in the state's folder as
 it is done, so that a study that was cut short goes on where it stopped; another version of the
 engine begins anew. `tables` writes the tables states, causes, likely, signs and sequential of
 results.txt from what is there. The simulator is `lab/src/groupwise_lab/worlds/logs.py`.
@@ -41,14 +43,14 @@ from scipy.stats import beta
 import groupwise
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, State
-from groupwise.record.run import RunRecord
+from groupwise.record.run import RunRecord, steps_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Row, Rows, results_of, where
 
 from groupwise_lab.worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
+from groupwise_lab.worlds.runs import autoregressive_noise as autoregressive
 
-HERE = Path(__file__).parent
 RESULTS = results_of(__file__)
 FIRST_SEED = (
     1_000_000  # of the tables; rules were mended while looking at the first hundred of each kind
@@ -194,6 +196,14 @@ def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
     return {"kind": kind, "seed": seed, "rows": rows, **seen}
 
 
+def worded(rows: int, seed: int) -> str:
+    """What the reward is said to do where noise of a memory of .8 stands around a level."""
+    rng = np.random.default_rng(seed)
+    reward = 0.5 + rng.uniform(0.02, 0.1) * autoregressive(rng, rows, 1.0, 0.8)
+    record = RunRecord("noise", steps_table(range(1, rows + 1), {"reward": reward}))
+    return judge(record).learning.value
+
+
 def engine() -> str:
     """A name of this version of the engine: of its files."""
     home = Path(groupwise.__file__).parent
@@ -202,7 +212,7 @@ def engine() -> str:
         "series",
         "forecasting",
         "record",
-        "stability",
+        "edge",
         "intervals.py",
         "arrays.py",
         "wording.py",
@@ -407,7 +417,7 @@ def calibration(found: Sequence[Row]) -> list[list[object]]:
 def main() -> None:
     """Run a study, or write its tables."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["rates", "sequential", "tables"])
+    parser.add_argument("what", choices=["rates", "sequential", "words", "tables"])
     parser.add_argument("--runs", type=int, default=200)
     parser.add_argument(
         "--first",
@@ -419,7 +429,6 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=float("inf"))
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--state", type=Path, default=Path("build/confusion"))
-    parser.add_argument("--output", type=Path, default=HERE)
     given = parser.parse_args()
     warnings.simplefilter("ignore")
     rates, sequential = (
@@ -441,8 +450,11 @@ def main() -> None:
             workers=given.workers,
             seconds=given.seconds,
         )
-    given.output.mkdir(parents=True, exist_ok=True)
-    tables(known(rates), known(sequential), given.output)
+    elif given.what == "words":
+        said = Counter(worded(given.rows, given.first + seed) for seed in range(given.runs))
+        print({word: count / given.runs for word, count in said.most_common()})
+        return
+    tables(known(rates), known(sequential))
 
 
 if __name__ == "__main__":

@@ -62,16 +62,19 @@ def tailed(rng: Generator, noise: Callable[[tuple[int, int]], np.ndarray]) -> Ba
     return graded(rng, np.ones(PROMPTS), noise)
 
 
-# The world, prompts, rollouts of each, and how many copies of a prompt follow one another.
+# The world, prompts, rollouts of each, and how many copies of a prompt follow one another; shuffled
+# below 0.
 WORLDS: dict[str, tuple[Callable[[Generator], BanditWorld], int, int, int]] = {
     "right or wrong": (lambda rng: right_or_wrong(rng, 0.0), 64, 8, 1),
     "groups of four": (lambda rng: right_or_wrong(rng, 0.0), 64, 4, 1),
     "eight prompts": (lambda rng: right_or_wrong(rng, 0.0), 8, 8, 1),
     "eight copies of eight prompts": (lambda rng: right_or_wrong(rng, 0.0), 64, 8, 8),
+    "eight copies, shuffled": (lambda rng: right_or_wrong(rng, 0.0), 64, 8, -8),
     "rare success": (lambda rng: right_or_wrong(rng, 5.0), 64, 4, 1),
     "rare success, groups of eight": (lambda rng: right_or_wrong(rng, 5.0), 64, 8, 1),
     "very rare success": (lambda rng: right_or_wrong(rng, 6.5), 64, 8, 1),
     "nearly all solved": (lambda rng: right_or_wrong(rng, -5.0), 64, 8, 1),
+    "normal rewards, groups of four": (lambda rng: unlike(rng, 0.0), 64, 4, 1),
     "normal rewards": (lambda rng: unlike(rng, 0.0), 64, 8, 1),
     "unlike lengths": (lambda rng: unlike(rng, 0.5), 64, 8, 1),
     "very unlike lengths": (lambda rng: unlike(rng, 0.8), 64, 8, 1),
@@ -101,7 +104,9 @@ def row_of(name: str, replicates: int, seed: int) -> Row:
         [],
     )
     for draw in range(replicates):
-        prompt_B = np.repeat(world.draw_prompts(prompts // copies, rng), copies)
+        prompt_B = np.repeat(world.draw_prompts(prompts // abs(copies), rng), abs(copies))
+        if copies < 0:
+            rng.shuffle(prompt_B)
         score_ND, reward_N, prompt_N = world.sample_at(prompt_B, rollouts, rng)
         estimate = components(reward_N, prompt_N, score_ND=score_ND)
         covered[draw] = [

@@ -244,6 +244,8 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
     areas, ends, lines, p_values = [], [], [], []
     for optimizer, form in STUDIES:
         found = runs_of(done, optimizer, form, grid)
+        if not learnt(rows for runs in found.values() for rows in runs.values()):
+            continue
         for seed, runs in found.items():
             areas.append(
                 [
@@ -264,8 +266,7 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
                 if len(runs) == len(grid.sizes)
             ]
         )
-        runs = [rows for runs in found.values() for rows in runs.values()]
-        if len(whole) < 2 or f"prediction-{form}" not in done or not learnt(runs):
+        if len(whole) < 2 or f"prediction-{form}" not in done:
             continue
         excess = expected_excess(done[f"prediction-{form}"][0], grid.sizes)
         best = int(excess.argmin())

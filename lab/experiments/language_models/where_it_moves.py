@@ -104,21 +104,22 @@ def cells() -> list[Cell]:
 
 
 def show() -> None:
-    """Print the table of what is there."""
-    done = PIECES.tables()
-    rows = [
-        [
-            (
-                f"{cell.name} | {row['step']} | {float(row['reward']):.2f} | "
-                f"{float(row['informative']):.0%}"
-            )
-        ]
-        + [ranged(row, key) for key in ("vp", "t", "r", "group_size")]
-        for cell in cells()
-        for row in done.get(cell.name, [])
-    ]
+    """Print what is there, a table a version of the code."""
+    done, versions = PIECES.tables(), PIECES.versions()
     head = "what | updates | reward | informative groups | Vp | T | R | G*, 95 %"
-    print_table("What moves the best group size: 16 prompts of 16 rollouts", head, rows)
+    for version in dict.fromkeys(versions[cell.name] for cell in cells() if cell.name in done):
+        rows = [
+            [
+                f"{cell.name} | {row['step']} | {float(row['reward']):.2f}",
+                f"{float(row['informative']):.0%}",
+                *(ranged(row, key) for key in ("vp", "t", "r", "group_size")),
+            ]
+            for cell in cells()
+            if versions.get(cell.name) == version
+            for row in done[cell.name]
+        ]
+        title = "What moves the best group size: 16 prompts of 16 rollouts"
+        print_table(f"{title}, code of {version}", head, rows)
 
 
 def main() -> None:

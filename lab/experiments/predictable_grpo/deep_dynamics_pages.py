@@ -368,9 +368,3 @@ def exponent(points: Sequence[tuple[float, float]]) -> tuple[float, float, float
     error = math.sqrt(float((rest**2).sum()) / max(1, len(value) - 2) / float((centred**2).sum()))
     reach = student_quantile(0.95, max(1, len(value) - 2)) * error
     return slope, slope - reach, slope + reach
-
-
-def smooth(value_T: ndarray, width: int = 15) -> ndarray:
-    """A running mean that keeps its length."""
-    padded = np.pad(value_T, width // 2, mode="edge")
-    return np.convolve(padded, np.full(width, 1 / width), mode="valid")

@@ -47,6 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_backtest_takes_the_shares_that_are_asked_for(
     capsys: pytest.CaptureFixture[str], log: Path
 ) -> None:
@@ -56,6 +57,7 @@ def test_backtest_takes_the_shares_that_are_asked_for(
     assert [run["n_train"] for run in two["runs"]] == [60, 100]
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_a_share_whose_rows_do_not_move_is_left_out_alone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -74,6 +76,7 @@ def test_a_share_whose_rows_do_not_move_is_left_out_alone(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_rivals")
 def test_backtest_shows_runs_where_that_is_asked_for(
     capsys: pytest.CaptureFixture[str], log: Path
 ) -> None:
@@ -82,6 +85,7 @@ def test_backtest_shows_runs_where_that_is_asked_for(
         assert capsys.readouterr().out.count("run.csv") == shown
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_backtest_stretches_by_the_table_that_is_given(
     capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
 ) -> None:
@@ -112,6 +116,7 @@ def test_backtest_stretches_by_the_table_that_is_given(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("few_rivals")
 def test_calibrate_writes_a_table_that_forecasts_take(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
@@ -137,6 +142,7 @@ def test_calibrate_writes_a_table_that_forecasts_take(
     )
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_calibrate_prints_what_the_table_is_worth(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
@@ -153,6 +159,7 @@ def test_calibrate_prints_what_the_table_is_worth(
     assert f"The table: {table}" in " ".join(out.split())
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_two_clusters_make_no_table(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
@@ -162,6 +169,7 @@ def test_two_clusters_make_no_table(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_a_table_is_never_overwritten_without_force(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
@@ -175,6 +183,7 @@ def test_a_table_is_never_overwritten_without_force(
     assert "ends in .json" in refused(capsys, "calibrate", *runs, "-o", str(tmp_path / "table.txt"))
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_a_log_is_never_taken_for_the_table(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
@@ -189,6 +198,7 @@ def test_a_log_is_never_taken_for_the_table(
     assert log.read_bytes() == before
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_calibrate_of_nothing_says_why(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
@@ -233,12 +243,14 @@ def test_backtest_prints_scores(
         (["--min-rows", "201"], "201 rows"),
     ],
 )
+@pytest.mark.usefixtures("few_rivals")
 def test_a_share_or_a_number_of_rows_out_of_range_is_one_line(
     capsys: pytest.CaptureFixture[str], log: Path, arguments: list[str], said: str
 ) -> None:
     assert said in refused(capsys, "backtest", str(log), *arguments)
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_the_programs_name_each_others_commands(capsys: pytest.CaptureFixture[str]) -> None:
     from groupwise.cli.app import PROGRAM as INSTRUMENT
     from groupwise_lab.cli.app import PROGRAM as LABORATORY

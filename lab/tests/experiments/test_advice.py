@@ -14,6 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from groupwise.files import table_rows
+
 torch = pytest.importorskip("torch")
 
 FOLDER = Path(__file__).resolve().parents[2] / "experiments" / "advice"
@@ -314,3 +316,22 @@ def test_the_record_of_a_line_by_hand(load: Load) -> None:
     assert (silent.line, silent.gain("unchanged"), silent.gain("placebo")) == ("", 0, 0)
     assert record.interval([0.1, 0.1]) == "+0.100 (+0.100 to +0.100)"
     assert record.row("length", [case]).startswith("| length | 1 | 1 | 0 | 0 | 1 | +0.360 |")
+
+
+def test_what_the_pages_print_is_what_the_files_of_the_runner_hold(load: Load) -> None:
+    record = load("record")
+    printed = {row["cause"]: row for row in table_rows(FOLDER / "record.tsv")}
+    found = record.records()
+    assert set(printed) == set(found)
+    for line, cases in found.items():
+        row = printed[line]
+        assert int(row["members"]) == len(cases), line
+        for arm in ("followed", "placebo"):
+            assert int(row[arm]) == sum(case.recovered[arm] for case in cases), line
+    marks = record.lines_of(FOLDER / "small.jsonl")
+    arms = [one for one in record.lines_of(FOLDER / "arms.jsonl").values() if one["look"]]
+    own = {"arms": "run", "twin": "twin"}
+    for one in arms:
+        kind, number = one["piece"].split("-")
+        base = marks.get(f"{own[kind]}-{number}")
+        assert base is None or base["marks"][one["look"] // 5] == one["mark"], one["piece"]

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "u_statistic"
 PAGE = ROOT / "docs" / "studies" / "final-gap.md"
-SCRIPTS = ("gap_law", "gap_rate", "gap_bounds", "mixture_accuracy")
+SCRIPTS = ("gap_law", "gap_rate", "gap_bounds")
 Loader = Callable[[str], ModuleType]
 
 

@@ -136,7 +136,32 @@ def test_results_are_read_as_they_were_written(study: Study, tmp_path: Path) -> 
     assert results.tables().keys() == {"first", "new"}
     assert results.within("part").tables() == {"first": [{"x": 1.5}]}
     assert ("new" in results, "part" in results, results.read("part")) == (True, False, [])
-    assert results.path.read_text().splitlines()[:2] == ["## first", "name,count,share,none"]
+    version = study("common").code_version()
+    assert results.path.read_text().splitlines()[:2] == [
+        f"## first @ {version}",
+        "name,count,share,none",
+    ]
+
+
+def test_tables_carry_the_version_of_the_code_that_made_them(
+    study: Study, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that is added to by another version has both, one that is written anew the last."""
+    common, results = study("common"), results_in(study, tmp_path)
+    results.path.write_text("## old\na\n1\n")
+    for version, number in (("v1", 1), ("v2", 2)):
+        monkeypatch.setattr(common, "code_version", lambda version=version: version)
+        results.add("grown", {"a": number})
+        results.within("part").write("first", one_row(number))
+    assert results.versions() == {"old": "", "grown": "v1 v2", "part/first": "v2"}
+    assert results.within("part").versions() == {"first": "v2"}
+    assert (results.read("old"), results.read("grown")) == (one_row(1), one_row(1) + one_row(2))
+
+
+def test_no_table_of_intervals_holds_two_versions(study: Study) -> None:
+    for path in FOLDER.parent.glob("*/results.txt"):
+        versions = study("common").Results(path).versions()
+        assert {name for name, version in versions.items() if " " in version} == set(), path
 
 
 def test_moments_of_a_prompt_are_those_of_its_outcomes(study: Study) -> None:

@@ -137,6 +137,7 @@ def test_errors_are_mean_absolute_errors_of_window_means_also_by_thirds() -> Non
     )
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_the_thirds_add_up() -> None:
     score = backtest(TIME, rising(1), from_share=0.1)
     for name in ("covered", "above", "below", "windows", "rows_covered"):
@@ -148,6 +149,7 @@ def test_the_thirds_add_up() -> None:
         assert float(np.dot(weights, parts)) == pytest.approx(getattr(score, name)["groupwise"])
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_two_rows_left_have_no_thirds() -> None:
     score = backtest(np.arange(20.0), rising(1)[:20], from_share=0.9)
     assert (score.windows, score.n_test, score.thirds) == (2, 2, ())
@@ -160,6 +162,7 @@ def test_a_clean_rise_is_forecast_better_than_by_its_last_mean() -> None:
     assert score.level == 0.9
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_truth_beyond_the_band_is_counted_on_its_side() -> None:
     value = rising(4)
     up, down = value.copy(), value.copy()
@@ -171,6 +174,7 @@ def test_truth_beyond_the_band_is_counted_on_its_side() -> None:
     assert one.interval_scores["groupwise"] > 20 * 9
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_the_future_is_not_seen() -> None:
     """What comes after the cut changes no forecast: errors move exactly as the truth does."""
     value = rising(4)
@@ -184,6 +188,7 @@ def test_the_future_is_not_seen() -> None:
     assert other.truth_S - one.truth_S == pytest.approx(10.0)
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_missing_rows_do_not_count() -> None:
     value = rising(2)
     value[5::6] = np.nan
@@ -194,12 +199,14 @@ def test_missing_rows_do_not_count() -> None:
 
 
 @each_case(("share", "seen"), [(0.02, 8), (0.2, 24), (0.5, 60), (0.8, 96)])
+@pytest.mark.usefixtures("few_rivals")
 def test_the_share_seen_is_that_asked_for_but_never_under_eight_rows(
     share: float, seen: int
 ) -> None:
     assert trial(TIME, rising(3), share, methods={}).n_train == rows_seen(120, share) == seen
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_bounds_hold_every_band() -> None:
     """A band of ETS or a law that leaves 0 to 1 is held there, as ours is."""
     value = np.minimum(0.4 + 0.04 * TIME, 0.95) + 0.1 * (rising(5) - rising(5, 0.0))
@@ -214,6 +221,7 @@ def test_bounds_hold_every_band() -> None:
         assert held.interval_scores[name] < free.interval_scores[name]
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_places_of_averaged_rows_count_in_the_rows_that_are_independent() -> None:
     """Of 48 rows that are means of six, eight are independent, and places count in steps of six
     rows.
@@ -252,6 +260,7 @@ def test_a_share_outside_zero_and_one_is_refused(share: float) -> None:
         backtest(TIME, rising(6), from_share=share)
 
 
+@pytest.mark.usefixtures("few_rivals")
 def test_a_level_outside_zero_and_one_is_refused() -> None:
     tried = trial(TIME, rising(6), 0.4, methods={})
     for level in (0.0, 1.0, math.nan):

@@ -35,12 +35,6 @@ QUICK = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def _own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One cache of warm-ups for all these tests, none of the user's."""
-    monkeypatch.setenv("GROUPWISE_CACHE", str(tmp_path_factory.getbasetemp() / "cache"))
-
-
 def typed(*words: object) -> int:
     return main(["train", *QUICK, *map(str, words)])
 

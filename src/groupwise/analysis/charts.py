@@ -1,5 +1,4 @@
-"""Charts as plain data: lines with roles, decimated so that their size does not grow with the run;
-and the reward in a few heights.
+"""Charts as plain data: lines with roles, decimated; the reward in a few heights.
 
 A chart says what is to be seen, in the words of `pages/assets/panel.js`, which draws it on every
 page; `--json` prints it.
@@ -30,9 +29,6 @@ Role = Literal[
     "held_out",
     "evaluation",
     "beside",
-    "expected",
-    "limit",
-    "stem",
     "plateau",
     "usual",
 ]
@@ -109,9 +105,7 @@ class Chart(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Axis(Plain):
-    """A clock of a run that its charts can be drawn along in place of the step; linear between
-    its points, and beyond them.
-    """
+    """A clock that charts can be drawn along in place of the step; linear between points."""
 
     name: str  # what a person chooses it by, and what stands before its values
     x: tuple[float, ...]  # steps
@@ -134,9 +128,7 @@ def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
 
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
-    """Choose the smallest and the largest value of each of `points / 2` equal runs of rows: no
-    spike is lost.
-    """
+    """Choose smallest and largest value of each of `points / 2` runs of rows: no spike is lost."""
     y = np.asarray(y_T, dtype=float)
     if y.size <= points:
         return np.arange(y.size)
@@ -162,9 +154,7 @@ def running_mean(y_T: ArrayLike, size: int) -> FloatArray:
 
 
 def rounded(values: ArrayLike) -> tuple[float | None, ...]:
-    """Round to five significant digits of the largest value, so that embedded data stay small;
-    missing values become None.
-    """
+    """Round to five digits of the largest value, so that data stay small; missing is None."""
     array = np.asarray(values, dtype=float)
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
@@ -195,8 +185,9 @@ def observed_line(
 def with_mean(
     name: str, x_T: ArrayLike, y_T: ArrayLike, *, points: int = POINTS, split: float | None = None
 ) -> tuple[Line, ...]:
-    """Make a line of raw rows and, where they are many, their running mean, which never averages
-    across `split`.
+    """Make a line of raw rows and, where they are many, their running mean.
+
+    It never averages across `split`.
     """
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     usable = np.isfinite(x) & np.isfinite(y)
@@ -268,8 +259,9 @@ CELLS = 40
 
 
 def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:
-    """Return means of neighbouring rows of the reward, from 0 (its lowest, or 0 where that is
-    lower) to 1 (its highest, or 0).
+    """Return means of neighbouring rows of the reward, from 0 (lowest) to 1 (highest).
+
+    The lowest is 0 where it is above, the highest 0 where it is below.
 
     The reward is the one that is judged. A run at one level keeps its height instead of its noise.
     None stands where no row of a cell has a finite reward; nothing is returned where the log has

@@ -1,5 +1,6 @@
-"""Runs compared: each judged by itself, then held against the others; the result as data and as
-an answer in words.
+"""Runs compared: each judged by itself, then held against the others.
+
+The result is data, and an answer in words.
 """
 
 from __future__ import annotations
@@ -19,11 +20,9 @@ from groupwise.analysis.run_groups import (
     RunGroup,
     differing_settings,
     grouped_by,
-    paired_by,
     record_of_numbers,
     short_name,
     typed_groups,
-    unpaired_note,
 )
 from groupwise.comparison.compare import Question, not_compared
 from groupwise.comparison.compare import compare as compare_curves
@@ -63,7 +62,7 @@ class RunComparison(Said):
 
     KEYS: ClassVar = (
         *("answer=sentence", "metric", "level=found.level", "late_from=found.late_from"),
-        *("late_to=found.late_to", "reach=found.reach", "paired=found.paired"),
+        *("late_to=found.late_to", "reach=found.reach"),
         *("bounds=found.bounds", "groups", "seed_noise=found.seed_noise", "comparisons", "notes"),
     )
 
@@ -107,12 +106,10 @@ def compare(
     metric: str = "reward",
     by: str | None = None,
     baseline: str | None = None,
-    pair_by: str | None = None,
     until: float | None = None,
     question: Question | None = None,
 ) -> RunComparison:
-    """Judge runs and compare them: did one fail, and is the difference of the others real or what
-    seeds do?
+    """Judge runs and compare them: did one fail, is the difference of the others real?
 
     Args:
         runs: each a record, a path, the values of a metric (at steps 1, 2, ...), or an array of two
@@ -121,7 +118,6 @@ def compare(
         metric: a key of the logs, or a canonical quantity.
         by: a setting or a column whose values are the groups.
         baseline: the value of `by` that the others are compared with; by default the smallest.
-        pair_by: a setting, as seed, by which the runs of two groups are paired.
         until: use nothing after this step.
         question: window, level to hold, coverage.
 
@@ -140,7 +136,7 @@ def compare(
         >>> [group.runs[0].judgement.state.value for group in found.groups]
         ['ok', 'failed']
         >>> print(found)
-        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of the last 10
+        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of their last
             rows).
     """
     arguments = [_members(run) for run in runs]
@@ -160,15 +156,11 @@ def compare(
         if by is None
         else grouped_by([record for row in rows for record in row], by, baseline=baseline)
     )
-    return compare_runs(
-        groups, metric, question or Question(), until=until, sorted_by=by, pair_by=pair_by
-    )
+    return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by)
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:
-    """The runs of a list, or the one run that is no list of runs: a list of numbers is the
-    values of one.
-    """
+    """The runs of a list, or the one run; a list of numbers is the values of one."""
     several = isinstance(run, list | tuple) and not all(
         isinstance(item, int | float | np.number) for item in run
     )
@@ -193,31 +185,26 @@ def compare_runs(
     *,
     until: float | None = None,
     sorted_by: str | None = None,
-    pair_by: str | None = None,
     step: Callable[[str], None] = lambda _: None,
 ) -> RunComparison:
     """Judge every run, fit it, and compare the groups."""
-    paired = groups if pair_by is None else paired_by(groups, pair_by)
-    rows = [[_taken(record, metric, until, step) for record in group.runs] for group in paired]
-    used = _leave_out(rows, paired=pair_by is not None)
+    rows = [[_taken(record, metric, until, step) for record in group.runs] for group in groups]
+    used = _leave_out(rows)
     _need_rows(rows, metric)
     compared = [[run for run in rows[g] if not run.left_out] for g in used]
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
-    question = _known_of(question, every, paired=pair_by is not None)
-    # The same runs give the same answer: what is drawn at random here is noise around given curves
-    # and ways to relabel runs.
+    question = _known_of(question, every)
+    # The same runs give the same answer: what is drawn at random here is noise around given
+    # curves.
     comparison = (
         compare_curves(curves, question, np.random.default_rng(20_240_501))
         if used
         else not_compared(question)
     )
-    shown = _shown(paired, rows, used, comparison)
-    differing, differ = differing_settings(
-        paired, besides=[name for name in (sorted_by, pair_by) if name]
-    )
-    unpaired = [] if pair_by is None else unpaired_note(groups, paired, pair_by)
-    notes = [*unpaired, *differ, *noted(shown, comparison)]
+    shown = _shown(groups, rows, used, comparison)
+    differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
+    notes = [*differ, *noted(shown, comparison)]
     notes += _key_notes({series.metric for series in every})
     return RunComparison(
         every[0].metric,
@@ -247,17 +234,14 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
             )
 
 
-def _known_of(question: Question, every: Sequence[MetricSeries], *, paired: bool) -> Question:
-    """The question with what the series know: which way is better, and the range that holds all
-    of them.
-    """
+def _known_of(question: Question, every: Sequence[MetricSeries]) -> Question:
+    """The question with what the series know: which way is better, and the range of all."""
     ranges = [series.likely_bounds or (-math.inf, math.inf) for series in every]
     bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
     return replace(
         question,
         rises=all(series.healthy == "up" for series in every),
         bounds=bounds,
-        paired=paired,
     )
 
 
@@ -297,9 +281,10 @@ def _taken(
     return _Taken(cut_record, series, judge(cut_record), max(1.0, series.window * steps / spacing))
 
 
-def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
-    """Say of runs why they are shown and not compared, and return which groups are: those with a
-    run left, none where there is only one.
+def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:
+    """Say of runs why they are not compared, and return which groups are.
+
+    Those with a run left, none where there is only one.
     """
     every = [run for row in rows for run in row]
     _say([run for run in every if run.rows < FEWEST_ROWS], "{run.rows} rows of {fewest} needed")
@@ -309,8 +294,6 @@ def _leave_out(rows: Sequence[Sequence[_Taken]], *, paired: bool) -> list[int]:
     ]  # the others would be cut down to their ends
     if len(_used(rows, early)) > 1:
         _say(early, "ends at step {run.last_step:,.0f}")
-    for partners in zip(*rows, strict=True) if paired else ():
-        _say(partners if any(run.left_out for run in partners) else (), "no partner")
     used = _used(rows)
     return used if len(used) > 1 else []
 
@@ -331,8 +314,9 @@ def _used(rows: Sequence[Sequence[_Taken]], without: Sequence[_Taken] = ()) -> l
 
 
 def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
-    """The curves of a group's runs; a run that comes again would count as a seed of its own that
-    scatters not at all.
+    """The curves of a group's runs, each once.
+
+    A run that comes again would count as a seed of its own that scatters not at all.
     """
     made: list[Curve] = []
     for run in row:
@@ -385,7 +369,9 @@ def _shown(
         for run in row:
             level, speed = (None, None) if run.left_out or place is None else next(each)
             label = group.name if len(row) == 1 else short_name(run.record.name)
-            ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
+            ends = run.judgement.now if run.judgement.metric == run.series.metric else None
+            if ends is None:
+                ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
             runs.append(
                 ComparedRun(
                     run.record.name,

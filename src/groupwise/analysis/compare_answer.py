@@ -1,6 +1,4 @@
-"""What a comparison knows of each run and group, as plain data, and its answer in words:
-failures first, with raw numbers.
-"""
+"""What a comparison knows of each run and group, and its answer in words."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from groupwise.intervals import percent
 from groupwise.plain import Plain
 from groupwise.wording import alike, count, decimals_of, number, ranged
 
-TRAILING = 10  # rows at the end of a run, whose raw mean is where it ends
+TRAILING = 10  # rows at the end of a run whose mean is where a metric that is not judged ends
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +31,7 @@ class ComparedRun(Plain):
     judgement: Judgement  # of its log alone
     rows: int  # of the metric
     last_step: float  # of the metric; nan without rows
-    ends_at: float  # raw mean of its last rows, `TRAILING` at most; nan without rows
+    ends_at: float  # where the judgement says that it is now, else mean of its last rows; or nan
     left_out: str = ""  # why it is shown and not compared; "" where it is compared
     level: Measured | None = None  # late mean; None where it is not compared
     speed: Measured | None = (
@@ -82,9 +80,7 @@ class ComparedGroup(Plain):
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
-    """Return the word that all names have before a number, and the numbers; "" and the names
-    where they are not made so.
-    """
+    """Return the word that all names have before a number, and the numbers; or "", names."""
     split = [name.partition(" ") for name in names]
     if len({key for key, _, _ in split}) != 1 or not all(
         rest and rest[0] in "+-.0123456789" for _, _, rest in split
@@ -94,9 +90,7 @@ def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
 
 
 def shown_decimals(values: Iterable[float]) -> int | None:
-    """Return the decimals in which levels are written: those that tell them apart, three at
-    most; None where none suit them.
-    """
+    """Return the decimals that tell levels apart, three at most; None where none suit."""
     decimals = decimals_of(value for value in values if math.isfinite(value))
     return None if decimals is None else min(decimals, 3)
 
@@ -108,6 +102,7 @@ def _mean(values: list[float]) -> float:
 
 
 _MOST_NAMED = 5
+_MEANS = "means of their last rows"  # where runs end
 
 
 def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
@@ -133,7 +128,7 @@ def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """What is said of two groups that have too few rows for more than to look at where they end."""
     return (
         (
-            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_means([a, b])}), too few "
+            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_MEANS}), too few "
             "rows to tell noise from a difference."
         ),
     )
@@ -151,13 +146,10 @@ def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
 
 
 def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
-    """What is said of two groups of which a run failed: who did and who did not, and where both
-    end.
-    """
+    """Say of two groups of which a run failed who did, who did not, and where both end."""
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
     ends = (
-        f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} "
-        f"({_means([worse, other])})"
+        f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_MEANS})"
     )
     if len(a.runs) == len(b.runs) == 1:
         which = "Both failed" if other.failed else f"{worse.name} failed, {other.name} did not"
@@ -174,14 +166,6 @@ def _ends_at(group: ComparedGroup, other: ComparedGroup) -> str:
     """Where a group ends, with the decimals that tell it from another."""
     both = [group.ends_at, other.ends_at]
     return f"ends at {alike(*both, decimals=shown_decimals(both))[0]}"
-
-
-def _means(groups: Sequence[ComparedGroup]) -> str:
-    """Of what the ends are means."""
-    rows = min(
-        (min(TRAILING, run.rows) for group in groups for run in group.runs), default=TRAILING
-    )
-    return f"means of the last {count(rows, 'row')}"
 
 
 def _failures(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
@@ -325,10 +309,7 @@ def _level(
             ends = (
                 f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
             )
-            return (
-                f"{ends} ({_means([first, second])}). The late mean cannot be compared: "
-                f"{level.message}."
-            )
+            return f"{ends} ({_MEANS}). The late mean cannot be compared: {level.message}."
 
 
 def _faster(
@@ -385,9 +366,7 @@ def noted(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
 
 
 def _seed_notes(seeds: SeedNoise) -> list[str]:
-    """How much runs of one setting differ through seeds and through the noise of their steps,
-    where that is known.
-    """
+    """Say how much runs of one setting differ through seeds and steps, where known."""
     if not seeds.freedom or not math.isfinite(seeds.step):
         return []
     deviation = seeds.deviation

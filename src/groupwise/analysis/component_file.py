@@ -235,8 +235,9 @@ def _plain(values: Float) -> list[list[float | None]]:
 
 
 def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
-    """Return the array of such rows, with numbers no larger than an estimate can be; some may be
-    missing where not all are `known`.
+    """Return the array of such rows, with numbers no larger than an estimate can be.
+
+    Some may be missing where not all are `known`.
     """
     values = np.array(
         [[math.nan if value is None else float(value) for value in row] for row in rows],
@@ -264,15 +265,14 @@ _SUSPICIOUS_BYTES, _SUSPICIOUS_FACTOR = 2**28, 100
 
 
 def is_score_file(path: Path) -> bool:
-    """Return whether a path is meant as an `.npz`: by its ending, or by the first bytes of a zip
-    archive.
-    """
+    """Return whether a path is meant as an `.npz`: by ending, or as a zip archive."""
     return path.suffix.lower() == ".npz" or _beginning(path, 4) == b"PK\x03\x04"
 
 
 def read_score_file(path: Path) -> dict[str, NDArray[Any]]:
-    """Read rewards, prompts, and scores (sketches too) or a Gram matrix of rollouts from an
-    `.npz`, by the arguments of `components`.
+    """Read rewards, prompts, and scores or a Gram matrix of rollouts from an `.npz`.
+
+    They are the arguments of `components`; scores may be sketches.
     """
     arrays = _arrays(path)
     names = [name for name in _OF_SCORES if name in arrays]
@@ -291,8 +291,9 @@ def read_score_file(path: Path) -> dict[str, NDArray[Any]]:
 
 
 def _check_size(values: NDArray[Any], name: str, limit: float) -> None:
-    """Refuse numbers whose eighth powers, which the intervals need, would overflow; those that
-    are not finite are refused later.
+    """Refuse numbers whose eighth powers, which the intervals need, would overflow.
+
+    Those that are not finite are refused later.
     """
     largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
     if limit < largest < math.inf:
@@ -303,8 +304,9 @@ def _check_size(values: NDArray[Any], name: str, limit: float) -> None:
 
 
 def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays that are wanted, of others the name alone, out of an archive that nobody
-    vouches for.
+    """Read the arrays that are wanted, out of an archive that nobody vouches for.
+
+    Of others the name alone.
     """
     wanted = {*_OF_SCORES, REWARD, PROMPT}
     name = ""
@@ -381,9 +383,7 @@ def components_of_scores(
 
 
 def components_of_file(path: Path, *, level: float | None = None) -> Components | None:
-    """Return the components of a file, saved or estimated from its scores; None where it is
-    neither kind of file.
-    """
+    """Return the components of a file, saved or estimated from scores; None of no such file."""
     if path.is_file() and is_components(path):
         return load_components(path, level=level).components
     return (

@@ -1,5 +1,4 @@
-"""Estimates variance components from a run and a checkpoint: the scores of a sample of its logged
-groups under that model.
+"""Variance components of a run: the scores of logged groups under a checkpoint.
 
 The completions are scored as they were logged: nothing is sampled or trained. Workers of an engine
 may take the scores, shard after shard of whole groups: what comes back of a group are ten moments,
@@ -84,9 +83,7 @@ def measure_run(
     progress: Progress | None = None,
     spread: Elsewhere | None = None,
 ) -> SavedComponents:
-    """Estimate the variance components of a run from its completions near a checkpoint, scored
-    by that model.
-    """
+    """Estimate the variance components of a run near a checkpoint, whose model scores it."""
     if how.groups < 2:
         raise InvalidArgumentError(
             f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals"
@@ -196,9 +193,7 @@ class Tokens:
 
 
 def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample) -> Tokens:
-    """Return the rollouts that the model can read and their tokens, with what was decided about
-    them.
-    """
+    """Return the rollouts that the model can read, their tokens, and decisions on them."""
     from groupwise.scores.language_models import tokens_of
 
     rows, limit, source = _with_ends(reader, record, sample)
@@ -230,8 +225,9 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample) -
 
 
 def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
-    """Return the token that ended each completion, the end of a sequence where the log tells
-    none of the model's; None where none did.
+    """Return the token that ended each completion; None where none did.
+
+    The end of a sequence where the log tells none of the model's.
     """
     from groupwise.scores.language_models import end_of
 
@@ -249,8 +245,9 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
 def _with_ends(
     reader: Reader | LanguageModel, record: RunRecord, sample: Sample
 ) -> tuple[pl.DataFrame, int, str]:
-    """Return the rollouts with whether each was truncated (`full`), the limit of their length,
-    and where that was learnt.
+    """Return the rollouts with whether each was truncated (`full`), and the limit.
+
+    And where that was learnt.
     """
     rows = sample.rows
     setting = record.config.value("max_completion_length")
@@ -276,9 +273,7 @@ def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
 
 
 def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
-    """Return a sentence that which completions were truncated is a guess, where it concerns more
-    than one.
-    """
+    """Say that which completions were truncated is a guess, where it concerns several."""
     if full < 2:
         return ()
     share = (
@@ -312,9 +307,7 @@ class Spread:
     def __call__(
         self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None
     ) -> Found:
-        """Return the components of groups whose scores workers take, what was scored, and facts
-        about the way.
-        """
+        """Return the components of groups that workers score, what was scored, and facts."""
         from groupwise.scores.scores import SKETCH_WIDTH
 
         shards = _shards(tokens, self.shards)
@@ -436,8 +429,9 @@ def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
-    """Return shards of whole groups, nearly equally many in each; names say which groups of the
-    sample they hold.
+    """Return shards of whole groups, nearly equally many in each, with names.
+
+    Names say which groups of the sample they hold.
     """
     if most < 1:
         raise InvalidArgumentError(f"expected at least one shard, got {most}")

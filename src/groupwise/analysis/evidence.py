@@ -49,9 +49,7 @@ BEHAVIOURS = (
 
 
 def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
-    """Chart a metric with its forecast, and with its law and the laws that rival it where one
-    holds.
-    """
+    """Chart a metric with its forecast, and with its law and rivals where one holds."""
     if fitted.fit is None:
         return None
     lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]
@@ -85,9 +83,7 @@ def _law_lines(fit: FitResult, fitted: Fitted) -> list[Line]:
 
 
 def _forecast_lines(outlook: Outlook) -> list[Line]:
-    """Return the forecast of the next rows and of the mean, widest first, and the plateau where
-    it is settled.
-    """
+    """Return the forecast of rows and mean, widest first, and a settled plateau."""
     step, mean, mean_low, mean_high, low, high = zip(*map(astuple, outlook.grid), strict=True)
     level, plateau = percent(outlook.result.level), outlook.plateau
     nothing, band = [math.nan] * len(step), f"{level} band"
@@ -106,8 +102,9 @@ def _forecast_lines(outlook: Outlook) -> list[Line]:
 
 
 def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
-    """Choose an axis that a few spikes do not crush, or None where all fits, and say what lies
-    beyond it.
+    """Choose an axis that a few spikes do not crush, and say what lies beyond it.
+
+    None where all fits.
     """
     finite = y[np.isfinite(y)]
     low, high = np.quantile(finite, [0.01, 0.99])

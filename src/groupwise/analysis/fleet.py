@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import astuple, dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Self, get_type_hints
 
@@ -33,6 +33,10 @@ MEMORY = (
     3 << 30
 )  # bytes that the worker of a run may hold: at its limits a reader holds about two gigabytes
 _LONGEST = 400
+# Settings that two runs share, so that the one in which they differ may be why; runs that learnt
+# that a failed one is held against.
+_ALIKE, _MOST_SIBLINGS = 3, 500
+_FAILED = (State.FAILING, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +56,7 @@ class FleetRow(Plain):
     rows: int | None  # of the log
     last_step: int | None  # of the log
     reward: str  # heights of the reward in percent of its range, "-" where there is none
+    settings: str = ""  # that are known, but for the seed: name=value
 
     @property
     def opened(self) -> str:
@@ -133,6 +138,11 @@ class Judge:
             rows=len(record.steps),
             last_step=judgement.last_step,
             reward=" ".join("-" if height is None else f"{100 * height:.0f}" for height in heights),
+            settings="; ".join(
+                f"{name}={clean(setting.value)}"
+                for name, setting in record.config.known().items()
+                if name != "seed"
+            ),
         )
 
 
@@ -186,7 +196,7 @@ def judge_fleet(
         for outcome in outcomes
         for row in (outcome.value if outcome.done else [_unjudged(outcome)])
     ]
-    fleet = Fleet(_worst_first(rows))
+    fleet = Fleet(_worst_first([*_beside_siblings(rows)]))
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
         raise UnreadableRunError(
@@ -202,6 +212,20 @@ def _unjudged(outcome: Outcome) -> FleetRow:
         f"{outcome.sentence.removeprefix(f'shard {outcome.name}: ')}"
     )
     return FleetRow.unreadable(outcome.name, why)
+
+
+def _beside_siblings(rows: Sequence[FleetRow]) -> Iterator[FleetRow]:
+    """Yield the rows; one that failed says which run learnt that differs in one setting alone."""
+    learnt = [row for row in rows if row.state == State.OK and row.settings][:_MOST_SIBLINGS]
+    settings = [{*row.settings.split("; ")} for row in learnt]
+    for row in rows:
+        own, said = {*row.settings.split("; ")}, ""
+        for other, its in zip(learnt, settings, strict=True) if row.state in _FAILED else ():
+            here, there = [*(own - its)], [*(its - own)]
+            names = {one.partition("=")[0] for one in (*here, *there)}
+            if len(own & its) >= _ALIKE and len(here) == len(there) == len(names) == 1:
+                said = f"; {clean(other.opened)} learnt with {there[0]}, here {here[0]}"
+        yield replace(row, headline=f"{row.headline}{said}")
 
 
 def _worst_first(rows: Sequence[FleetRow]) -> tuple[FleetRow, ...]:

@@ -1,5 +1,4 @@
-"""The margin of a run: the force that its fitted reward tells, under the lag and the momentum of
-its settings, and its threshold.
+"""The margin of a run: the force of its fitted reward, and its threshold.
 
 The interval covers every lag that the loss may leave, and is widened by what a curve is off by that
 is not one linear mode. What speaks against a force is said and not weighed.
@@ -52,9 +51,7 @@ NO_APPROACH = ("flat", "non_stationary", "failed")
 def margin_of(
     fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None
 ) -> tuple[FitResult, EffectiveForce, Interval]:
-    """Return the fit that tells a force, the force and the margin: over every lag that the loss
-    may leave.
-    """
+    """Return the fit that tells a force, the force and the margin over every lag allowed."""
     from groupwise.edge.force import force_of_fit
     from groupwise.edge.threshold import threshold
 
@@ -88,9 +85,7 @@ def margin_of(
 def fits_with_a_force(
     fit: FitResult, refit: Callable[[str], FitResult], *, law: str
 ) -> list[FitResult]:
-    """Return the fits that have a force: the best law's where it is one of the two, else those
-    of the two, the better first.
-    """
+    """Return the fits that have a force: the best law's, else both, the better first."""
     if fit.law in LAWS:
         return [fit]
     others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]

@@ -1,5 +1,4 @@
-r"""The prompts of a run: how often each was right at each visit, whether it still teaches, and how
-many rollouts it deserves.
+r"""The prompts of a run: how often each was right, whether it teaches, what it deserves.
 
 A prompt is known again by its text, or by a number that is its own. A visit teaches where its
 rewards differ: else its advantages are zero. What a prompt deserves is the allocation of least
@@ -115,9 +114,7 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
 
 
 def _visits(record: RunRecord) -> pl.DataFrame | None:
-    """Return the groups whose prompt is known: step, prompt, size, mean, sum of squares,
-    extremes; None where there are none.
-    """
+    """Return the groups whose prompt is known, a row each; None where there are none."""
     outcomes = outcomes_of(record)
     if outcomes is None or "reward" not in outcomes.columns or not outcomes["reward"].count():
         return None
@@ -148,9 +145,7 @@ def _visits(record: RunRecord) -> pl.DataFrame | None:
 
 
 def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return a row a prompt, the one visited last at the end: its visits, and its newest ones
-    together.
-    """
+    """Return a row a prompt, newest last: its visits, and its newest ones together."""
     later = pl.col("size").cum_sum(reverse=True).over("prompt") - pl.col("size")
     recent = visits.filter(later < _RECENT)
     own = pl.col("size").sum().alias("rollouts")

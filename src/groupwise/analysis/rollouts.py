@@ -1,5 +1,6 @@
-"""The completions of a run as its pages show them: in their groups, with what each earned, in
-five orders; and those that a page holds.
+"""The completions of a run as pages show them: in groups, in five orders.
+
+And those that a page holds.
 """
 
 from __future__ import annotations
@@ -113,9 +114,7 @@ class Rollouts:
 
     @cached_property
     def orders(self) -> dict[str, Rows]:
-        """View -> the numbers of its completions, in its order; a view that the log cannot tell
-        is not there.
-        """
+        """View -> the numbers of its completions, in order; without what the log cannot tell."""
         newest = np.arange(len(self) - 1, -1, -1)
         orders = {"newest": newest}
         if self.frame["zero_variance"].count():
@@ -148,9 +147,7 @@ class Rollouts:
         return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
     def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
-        """Return completions of a view from a place on; `whole` does not cut the text of a
-        single one.
-        """
+        """Return completions of a view from a place on; `whole` does not cut a single one's."""
         ids = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
             : min(most, MOST_ROWS)
         ]
@@ -180,9 +177,7 @@ class Rollouts:
 
     @cached_property
     def groups(self) -> tuple[Rows, Rows]:
-        """The number of the group of each completion, and where each group begins, with the end
-        of the last.
-        """
+        """The group of each completion, and where each group begins, with the last end."""
         key = self.frame.select("step", "prompt_id").to_numpy()
         new = (
             np.append(True, (np.diff(key, axis=0) != 0).any(axis=1))
@@ -264,8 +259,9 @@ def _short(value: Any) -> float | None:
 
 
 def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:
-    """Return the start of a text, cleaned, its line feeds kept, how many characters are left
-    out, and its end, where the answer stands.
+    """Return the start of a cleaned text, how many characters are left out, and its end.
+
+    Line feeds are kept; the answer stands at the end.
     """
     whole = str(text or "")
     left = len(whole) - longest
@@ -276,8 +272,9 @@ def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:
 
 
 def tail_of(text: Any, longest: int) -> tuple[str, int]:
-    """Return the end of a prompt, cleaned, and how many characters are left out: before it
-    stands what every prompt says.
+    """Return the end of a prompt, cleaned, and how many characters are left out.
+
+    Before it stands what every prompt says.
     """
     whole = str(text or "").strip()
     return _lines(whole[-longest:]), max(0, len(whole) - longest)
@@ -291,8 +288,9 @@ def _lines(text: str) -> str:
 
 
 def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTES) -> Held | None:
-    """Choose the completions that a report holds: the newest group, then the first of each view
-    in turn; None where there are none.
+    """Choose the completions that a report holds; None where there are none.
+
+    The newest group, then the first of each view in turn.
     """
     rollouts = Rollouts(record)
     if not len(rollouts):
@@ -338,9 +336,7 @@ def _said(views: Mapping[str, Sequence[int]]) -> str:
 
 
 def _chosen(rollouts: Rollouts, most: int) -> list[int]:
-    """Choose whole groups of the newest, for a third of all, and then of each view in turn the
-    next that is not there yet.
-    """
+    """Choose whole groups: of the newest for a third, then of each view in turn."""
     starts = rollouts.groups[1]
     chosen: dict[int, None] = {}
     for one in range(len(starts) - 2, -1, -1):

@@ -1,5 +1,4 @@
-"""Runs sorted into groups, as they were typed or by a setting, and what the groups differ in
-besides; a run of given numbers.
+"""Runs sorted into groups, as typed or by a setting, and what the groups differ in.
 
 A setting is looked for in a run's configuration, then in a column of its log that holds one value
 throughout, then in its name, as `rho0.50_seed42` says rho and seed. Nothing is compared here.
@@ -66,17 +65,16 @@ def _held(record: RunRecord, key: str) -> str | float | None:
 
 
 def _plain(text: str) -> str:
-    """A number in its shortest form, so that 0.50 and 0.5 are one setting; any other text as it
-    is.
-    """
+    """A number in its shortest form, so that 0.50 and 0.5 are one setting; else the text."""
     with suppress(ValueError):
         return f"{float(text):.12g}"
     return text
 
 
 def _order(text: str) -> tuple[str, float, str]:
-    """Numbers by size, then texts by alphabet, the numbers at their ends by size: lr=5e-6,
-    lr=1e-5.
+    """Numbers by size, then texts by alphabet and by the number at their end.
+
+    So lr=5e-6, lr=1e-5.
     """
     with suppress(ValueError):
         return "", float(text), text
@@ -172,55 +170,12 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
     ]
 
 
-def paired_by(groups: Sequence[RunGroup], key: str) -> list[RunGroup]:
-    """Put the runs of every group into the order of the first, by a setting that pairs them."""
-    values: list[dict[str, RunRecord]] = []
-    for group in groups:
-        own: dict[str, RunRecord] = {}
-        for record in group.runs:
-            value = setting_of(record, key)
-            name = clean(record.name, longest=60)
-            if value is None:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects a setting that every run says; {name!r} does not"
-                )
-            if value in own:
-                raise InvalidArgumentError(
-                    f"--pair-by {key[:40]} expects one run of each value in a group; {value[:40]} "
-                    f"comes twice, in {name!r}"
-                )
-            own[value] = record
-        values.append(own)
-    common = sorted(set.intersection(*(set(own) for own in values)), key=_order)
-    if not common:
-        raise InvalidArgumentError(
-            f"--pair-by {key[:40]} expects values that all groups have; they share none"
-        )
-    return [
-        RunGroup(group.name, tuple(own[value] for value in common))
-        for group, own in zip(groups, values, strict=True)
-    ]
-
-
-def unpaired_note(typed: Sequence[RunGroup], paired: Sequence[RunGroup], key: str) -> list[str]:
-    """Say how many runs found no partner, if any."""
-    left = [
-        f"{len(b.runs)} of {len(a.runs)} of {a.name}"
-        for a, b in zip(typed, paired, strict=True)
-        if len(a.runs) > len(b.runs)
-    ]
-    return (
-        [f"Pairs by {clean(key, longest=40)} leave runs out: kept are {', '.join(left)}."]
-        if left
-        else []
-    )
-
-
 def differing_settings(
     groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Return the known settings in which groups differ, and notes on them and on those in which
-    the runs of one group do.
+    """Return the settings in which groups differ, and notes on them.
+
+    And on those in which the runs of one group do.
     """
     between, listed, within = [], [], []
     for name in RULES:
@@ -255,9 +210,7 @@ def differing_settings(
 
 
 def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
-    """Return a record of the values of a metric, at steps 1, 2, ..., or of two rows, steps and
-    values.
-    """
+    """Return a record of values of a metric, at steps 1, 2, ..., or of steps and values."""
     try:
         value = np.asarray(numbers, dtype=float)
     except (TypeError, ValueError):

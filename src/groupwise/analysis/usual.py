@@ -6,7 +6,6 @@ The table is made by `lab/experiments/diagnosis/usual.py`.
 from __future__ import annotations
 
 import re
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +15,7 @@ from groupwise.files import table_rows
 from groupwise.record.run import RunRecord
 
 TABLE = Path(__file__).with_name("usual.tsv")
+_BANDS = list(table_rows(TABLE))
 LENGTH = "completion_length"  # in times that of the first rows
 MEASURES = ("entropy", "kl", "gradient_norm", "clip_ratio", LENGTH, "sampler_mismatch")
 _SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?) ?b(?![a-z])", re.IGNORECASE)
@@ -40,32 +40,26 @@ def unit_of(quantity: str, value_T: FloatArray) -> float:
     return float(np.median(value_T[:_FIRST])) or 1.0 if quantity == LENGTH else 1.0
 
 
-@cache
-def _bands() -> list[dict[str, str]]:
-    """The rows of the table."""
-    return list(table_rows(TABLE))
+def _parts(row: dict[str, str]) -> list[str]:
+    """The kind of run that a row is of."""
+    return [row[name] for name in ("trainer", "size", "adapter") if row[name]]
 
 
 def usual_line(
     record: RunRecord, quantity: str, step_T: FloatArray, value_T: FloatArray
 ) -> Line | None:
-    """Return 5 to 95 % of the rows of healthy runs as a band: of the narrowest kind that the run
-    is one of; None where too few runs are known.
+    """Return 5 to 95 % of the rows of healthy runs of the narrowest kind as a band.
+
+    None where too few runs are known.
     """
-    kind = kind_of(record, record.name)
-    wanted = [
-        (row, [row["trainer"], row["size"], row["adapter"]])
-        for row in _bands()
-        if row["quantity"] == quantity
-    ]
+    kind = {*kind_of(record, record.name)}
     fitting = [
-        (sum(map(bool, parts)), row, ", ".join(filter(None, parts)))
-        for row, parts in wanted
-        if all(part in ("", own) for part, own in zip(parts, kind, strict=True))
+        row for row in _BANDS if row["quantity"] == quantity and kind.issuperset(_parts(row))
     ]
     if not fitting:
         return None
-    _, row, parts = max(fitting, key=lambda one: one[0])
+    row = max(fitting, key=lambda one: len(_parts(one)))
+    parts = ", ".join(_parts(row))
     low, high = (float(row[end]) * unit_of(quantity, value_T) for end in ("low", "high"))
     band = f"5 to 95 % of the rows of {row['runs']} healthy runs{parts and f' ({parts})'}"
     ends = float(step_T[0]), float(step_T[-1])

@@ -55,9 +55,7 @@ class Track(Plain):
 
 
 def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
-    """Return the lines of a run: the metric it is judged by, reward functions, what is worth a
-    look beside them, a few other keys.
-    """
+    """Return the lines of a run: its metric, reward functions, what is known beside them."""
     wanted: dict[str, tuple[str, str, str]] = {}
     for column, key, title, unit in _worth_a_look(record, metric):
         wanted.setdefault(column, (key, title, unit))
@@ -80,9 +78,7 @@ def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
 
 
 def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, str, str]]:
-    """Yield column, key ("" where it is not shown), title and unit of the metric, of reward
-    functions and of what is known beside them.
-    """
+    """Yield column, key ("" where not shown), title and unit of what is worth a look."""
     seen: pl.Series | None = None
     with suppress(MissingMetricError):
         column = record.column(judged_column(record) if metric == "reward" else metric)

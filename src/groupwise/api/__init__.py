@@ -1,3 +1,4 @@
-"""What users of Python call: a run as an object, and functions that take a run, a path or
-arrays. It computes and draws nothing itself.
+"""What users of Python call: a run as an object, and functions of a run, path or arrays.
+
+It computes and draws nothing itself.
 """

@@ -1,5 +1,4 @@
-"""`open_run`: a run as an object that says how it stands, fits, forecasts, draws and reports
-itself.
+"""`open_run`: a run as an object that says how it stands, fits, forecasts and reports itself.
 
 Every answer is made elsewhere, by what the commands call too; here it is asked for.
 """
@@ -36,8 +35,9 @@ _MOST_ROWS = 200  # of a forecast
 
 @dataclass(frozen=True, repr=False)
 class Run(RunRecord):
-    """A run: its record, and what can be asked of it. In a notebook it shows its judgement and its
-    curve.
+    """A run: its record, and what can be asked of it.
+
+    In a notebook it shows its judgement and its curve.
 
     Args:
         opened: what it was read from, or None; components are looked for beside it.
@@ -55,9 +55,7 @@ class Run(RunRecord):
 
     @cached_property
     def judgement(self) -> Judgement:
-        """How the run stands, judged once; a record whose writer lives is judged as a run that
-        goes on.
-        """
+        """How the run stands, judged once; where its writer lives, as a run that goes on."""
         from groupwise.diagnostics.judge import judge
 
         return judge(self)
@@ -105,7 +103,6 @@ class Run(RunRecord):
         at: Sequence[float] | None = None,
         metric: str = "reward",
         level: float = 0.9,
-        target: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
@@ -115,7 +112,6 @@ class Run(RunRecord):
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
-            target: a level of the mean, to be told how likely it is reached and when.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
@@ -131,7 +127,7 @@ class Run(RunRecord):
         if until is not None and at is not None:
             raise InvalidArgumentError("expected until or at, got both: leave out one of them")
         steps = at if until is None else self._steps_until(until)
-        fitted = fit_metric(self, metric, ahead=Ahead(steps, level, target))
+        fitted = fit_metric(self, metric, ahead=Ahead(steps, level))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return (
@@ -250,9 +246,7 @@ def open_run(
 
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
-    """Return what a user calls a run: a record, a path, the values of a metric, or its steps and
-    values.
-    """
+    """Return what a user calls a run: a record, a path, values of a metric, steps and values."""
     from groupwise.analysis.run_groups import record_of_numbers
 
     if isinstance(given, Run) and value_T is None:

@@ -1,6 +1,4 @@
-"""The command `groupwise compare`: did a run fail, and is the difference of the others real, or
-is it what seeds do?
-"""
+"""The command `groupwise compare`: did a run fail, is a difference more than seeds do?"""
 
 from __future__ import annotations
 
@@ -38,9 +36,6 @@ def compare(
             "VALUE", "The value of --by that the others are compared with; by default the smallest."
         ),
     ] = None,
-    pair_by: Annotated[
-        str | None, cli.option("KEY", "Pair the runs of two groups by a setting, as seed.")
-    ] = None,
     metric: cli.Metric = "reward",
     until: cli.Until = None,
     late: Annotated[
@@ -67,8 +62,9 @@ def compare(
     ] = False,
     as_json: cli.Json = False,
 ) -> None:
-    """Did a run fail, and is the difference of the others real: level and speed, with step noise
-    and seed noise apart.
+    """Did a run fail, and is the difference of the others real?
+
+    Level and speed, with step noise and seed noise apart.
     """
     from groupwise.analysis.compare import compare_runs
     from groupwise.analysis.run_groups import grouped_by, typed_groups
@@ -89,9 +85,7 @@ def compare(
         groups = (
             typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
         )
-        comparison = compare_runs(
-            groups, metric, question, until=until, sorted_by=by, pair_by=pair_by, step=step
-        )
+        comparison = compare_runs(groups, metric, question, until=until, sorted_by=by, step=step)
     if as_json:
         cli.print_json(comparison.as_dict())
     else:

@@ -1,6 +1,4 @@
-"""The command `groupwise components`: the variance components of scores in a file, or of a run
-under a model.
-"""
+"""The command `groupwise components`: variance components of scores."""
 
 from __future__ import annotations
 

@@ -34,8 +34,9 @@ def fleet(
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page of another kind.")] = False,
 ) -> int:
-    """Judge every run below some folders, worst first: exit code 2 where none can be read, else
-    as of diagnose, of the worst.
+    """Judge every run below some folders, worst first.
+
+    Exit code 2 where none can be read, else as of diagnose, of the worst.
     """
     from groupwise.analysis.fleet import check_table, judge_fleet, write_table
     from groupwise.pages.fleet import MARK, fleet_page, print_fleet

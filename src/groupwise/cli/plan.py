@@ -99,8 +99,9 @@ def plan(
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
-    """Safe group size and number of prompts for a budget, and the price of the size in use;
-    without components, what rewards say.
+    """Safe group size and number of prompts for a budget, and the price of the size in use.
+
+    Without components, what rewards say.
     """
     from groupwise.analysis.component_file import components_beside, components_of_file
     from groupwise.analysis.plan import batch_in_use
@@ -198,9 +199,7 @@ def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json
 def _of_run(
     record: RunRecord, spending: Spending, group_size: int | None, notes: list[str]
 ) -> tuple[Spending, int | None]:
-    """Return what a step costs and the size in use, with what the run tells of both; add to the
-    notes what it told.
-    """
+    """Return what a step costs and the size in use, from the run; notes say what it told."""
     from groupwise.analysis.plan import batch_of, scaling_notes
     from groupwise.wording import count
 

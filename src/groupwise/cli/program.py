@@ -1,6 +1,4 @@
-"""A program of commands: each loads when it is asked for, and one edge makes a line and an exit
-code of every error.
-"""
+"""A program of commands, loaded when asked for; every error becomes a line and an exit code."""
 
 from __future__ import annotations
 
@@ -70,9 +68,7 @@ class Program:
             def resolve_command(
                 self, ctx: Any, args: list[str]
             ) -> tuple[str | None, Any, list[str]]:
-                """Return the command that the first argument names, and the rest of the
-                arguments.
-                """
+                """Return the command that the first argument names, and the rest."""
                 name, listed, rest = super().resolve_command(ctx, args)
                 return name, None if name is None or listed is None else program.command(name), rest
 

@@ -40,8 +40,9 @@ def report(
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
 ) -> int:
-    """Write one page on one or several runs, and how each stands here: exit codes as of
-    diagnose, the worst of several.
+    """Write one page on one or several runs, and how each stands here.
+
+    Exit codes as of diagnose, the worst of several.
     """
     from groupwise.analysis.charts import reward_heights
     from groupwise.analysis.component_file import path_beside

@@ -1,6 +1,4 @@
-"""What the commands share: the options of several of them, runs opened, files written whole,
-progress shown.
-"""
+"""What the commands share: options, runs opened, files written whole, progress shown."""
 
 from __future__ import annotations
 
@@ -247,9 +245,7 @@ class Opening:
 
 
 def opened(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a command whose `opening`, where it takes one, is made of three options: --set,
-    --config and --column.
-    """
+    """Return a command whose `opening` is made of --set, --config and --column."""
     signature = inspect.signature(command)
     if "opening" not in signature.parameters:
         return command
@@ -294,8 +290,9 @@ def stands(judged: Judgement) -> dict[str, Any]:
 
 
 def exit_code(states: Iterable[State], *, fail_on: str) -> int:
-    """Return the exit code of judged runs: 1 where one is at `fail_on` or worse, else 3 where
-    one cannot be told, else 0.
+    """Return the exit code of judged runs.
+
+    1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0.
     """
     values = {state.value for state in states}
     if values & {"failing", "failed", fail_on}:
@@ -356,9 +353,7 @@ def logs_of(record: RunRecord) -> list[Path]:
 
 
 def typed_arguments(paths: Sequence[Path]) -> list[str]:
-    """Return the arguments of this process as a shell would take them, paths without the folders
-    that they lie in.
-    """
+    """Return the arguments as a shell would take them, paths without their folders."""
     from groupwise.wording import shown_argument
 
     typed = {str(path) for path in paths}

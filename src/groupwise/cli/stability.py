@@ -1,6 +1,4 @@
-"""The command `groupwise stability`: how far a setting, or a run, is from instability, and what
-would be safe.
-"""
+"""The command `groupwise stability`: how far a setting, or a run, is from instability."""
 
 from __future__ import annotations
 
@@ -65,8 +63,9 @@ def stability(
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
-    """How far a setting, or a run, is from instability, and what learning rate and interval
-    would be safe.
+    """How far a setting, or a run, is from instability.
+
+    And what learning rate and interval would be safe.
     """
     from groupwise.analysis.fitted import fit_metric
     from groupwise.edge.threshold import lag_by_name

@@ -1,6 +1,4 @@
-"""The command `groupwise watch`: a page on runs that are still being written, or one look at
-them.
-"""
+"""The command `groupwise watch`: a page on runs that go on, or one look at them."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""Whether runs differ: level, speed and plateau with step noise and seed noise apart, and the
-first divergence of two curves.
-"""
+"""Whether runs differ: level and speed with step and seed noise apart; first divergence."""

@@ -1,5 +1,4 @@
-r"""Groups of runs against the first of them: level, speed and first divergence, with one
-false-alarm rate for all.
+r"""Groups of runs against the first of them, with one false-alarm rate for all.
 
 Every contrast with a p-value shares the rate by Holm's method: whatever is called different when
 nothing differs is called so in at most 1 - level of all comparisons. Intervals are computed on the
@@ -17,7 +16,7 @@ import numpy as np
 
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to, within
-from groupwise.comparison.divergence import group_divergence, run_divergence
+from groupwise.comparison.divergence import run_divergence
 from groupwise.comparison.results import (
     Comparison,
     Contrast,
@@ -43,7 +42,6 @@ class Question:
     late: float = 0.25  # share of the common steps, at their end, whose mean is the level
     reach: float | None = None  # level that speed is the time to; None: half of the way
     level: float = 0.95  # coverage of the intervals
-    paired: bool = False  # whether run i of a group goes with run i of the first
     # whether the metric is to rise, as a reward is; then there is no time to a level that it falls
     # to
     rises: bool = False
@@ -78,10 +76,10 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
     }
     spans = {"level": question.bounds[1] - question.bounds[0], "speed": stop - start}
     setups = {
-        quantity: Setup(question.level, question.paired, seeds[quantity], span=spans[quantity])
+        quantity: Setup(question.level, seeds[quantity], span=spans[quantity])
         for quantity in QUANTITIES
     }
-    pairings = _pairings(groups, measured, setups, question, rng)
+    pairings = _pairings(groups, measured, setups, question)
     frozen = {
         quantity: tuple(tuple(group) for group in values) for quantity, values in measured.items()
     }
@@ -102,7 +100,6 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
         float(stop),
         reach,
         question.level,
-        question.paired,
         question.bounds,
     )
 
@@ -133,7 +130,6 @@ def not_compared(question: Question) -> Comparison:
         math.nan,
         math.nan,
         question.level,
-        question.paired,
         question.bounds,
     )
 
@@ -173,9 +169,7 @@ def _target(
     stop: float,
     question: Question,
 ) -> tuple[float, bool]:
-    """Half of the way from the common beginning to the nearest of the groups' late means that
-    has moved; and whether it falls.
-    """
+    """Half of the way to the nearest late mean that has moved; and whether it falls."""
     usable = [[run for run in row if run.usable] for row in level]
     late = [float(np.mean([run.value for run in row])) for row in usable if row]
     if not late:
@@ -190,9 +184,7 @@ def _target(
 
 
 def _shortest_move(early: float, late: Sequence[float], error: float, *, falls: bool) -> float:
-    """The smallest of the moves from the beginning that is beyond noise, and beyond rounding;
-    nan where there is none.
-    """
+    """The smallest move from the beginning that is beyond noise and rounding; nan for none."""
     sign = -1 if falls else 1
     sizes = [sign * (end - early) for end in late]
     least = max(_MOVES * error, 1e-12 * abs(early))
@@ -217,7 +209,6 @@ def _pairings(
     measured: dict[Quantity, list[list[Measured]]],
     setups: dict[Quantity, Setup],
     question: Question,
-    rng: np.random.Generator,
 ) -> tuple[Pairing, ...]:
     """Every group against the first, judged together."""
     requests = [
@@ -230,8 +221,7 @@ def _pairings(
         quantity: dataclasses.replace(setup, tests=tests) for quantity, setup in setups.items()
     }
     raw = [
-        contrast(quantity, first, second, setups[quantity], rng)
-        for quantity, first, second in requests
+        contrast(quantity, first, second, setups[quantity]) for quantity, first, second in requests
     ]
     adjusted = holm([contrast_made.p_value for contrast_made in raw])
     done = [with_status(*each, level=question.level) for each in zip(raw, adjusted, strict=True)]
@@ -248,18 +238,12 @@ def _pairings(
 def _divergence(
     first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int
 ) -> Divergence:
-    """Of two runs beyond step noise, of groups beyond seed noise; the rate is shared by all
-    groups.
-    """
+    """Of two runs beyond step noise; the rate is shared by all groups."""
     rate = (1 - question.level) / share
     if len(first) == 1 and len(second) == 1:
         return run_divergence(first[0], second[0], rate=rate)
-    if min(len(first), len(second)) > 1:
-        return group_divergence(first, second, rate=rate, paired=question.paired)
-    reason = (
-        "one group has one run: where it parts from the others beyond seed noise cannot be told"
-    )
-    return Divergence("unavailable", reason, rate, "seed_noise")
+    reason = "a first divergence is looked for where both sides are one run"
+    return Divergence("unavailable", reason, rate)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -284,8 +268,9 @@ def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contr
 
 
 def where_they_part(divergence: Divergence, level: Contrast) -> Divergence:
-    """Of curves whose late means differ, "no divergence" would be wrong: only the step at which
-    they part cannot be told.
+    """Return a divergence that never denies a difference of late means.
+
+    Only the step at which such curves part cannot be told.
     """
     if divergence.status != "none" or level.status not in ("different", "seed_noise_unknown"):
         return divergence

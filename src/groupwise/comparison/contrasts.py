@@ -1,9 +1,8 @@
-r"""One quantity of two groups of runs: the difference with an interval, by the test that the
-numbers of seeds allow.
+r"""One quantity of two groups of runs: the difference, by the test that the seeds allow.
 
-Two runs a group: Welch's t. Pairs: t of their differences. One run in a group: the spread of seeds
+Two runs a group: Welch's t. One run in a group: the spread of seeds
 is taken from the groups that have more. One run everywhere: step noise alone, and what the seeds
-would have to be for the difference to be real. Where a level is not held, ranks. The variance of a
+would have to be for the difference to be real. Where a level is not held, none. The variance of a
 group is never taken below what its runs' step noise says. What runs are and where a group comes
 from is not known here.
 """
@@ -13,19 +12,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
-from groupwise.arrays import Float, mean_ranks
+from groupwise.arrays import Float
 from groupwise.comparison.curves import within
 from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
-from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
-
-MOST_RELABELLINGS = 20_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +28,6 @@ class Setup:
     """What a contrast is judged by."""
 
     level: float  # coverage of the interval
-    paired: bool  # whether run i of one group goes with run i of the other
     seeds: SeedNoise  # spread of the seeds from all groups
     # contrasts that share the false-alarm rate: what would be found has to pass the strictest of
     # Holm's thresholds
@@ -60,8 +54,9 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided; 1 where runs are equal to the last digit, which says nothing of how far
-        others would scatter.
+        """Two-sided; 1 where runs are equal to the last digit.
+
+        That says nothing of how far others would scatter.
         """
         if not self.error > 0:
             return 1.0
@@ -77,14 +72,9 @@ class Difference:
 
 
 def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Difference | None:
-    """The difference with its standard error, by the first method that applies; None where
-    nothing tells the spread of seeds.
-    """
+    """The difference by the first method that applies; None where nothing tells its error."""
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
-    if setup.paired and len(x) > 1:
-        variance = max(float((y - x).var(ddof=1)), _step(a) + _step(b))
-        return Difference("paired_t", value, math.sqrt(variance / len(x)), len(x) - 1.0, variance)
     if len(x) > 1 and len(y) > 1:
         parts = [(max(float(v.var(ddof=1)), _step(runs)), len(v)) for v, runs in ((x, a), (y, b))]
         shares = [variance / count for variance, count in parts]
@@ -93,7 +83,7 @@ def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Di
         return Difference(
             "welch", value, math.sqrt(sum(shares)), freedom, parts[0][0] + parts[1][0]
         )
-    if setup.seeds.freedom > 0 and not setup.paired:
+    if setup.seeds.freedom > 0:
         variance = max(setup.seeds.between, _step([*a, *b]))
         error = math.sqrt(variance * (1 / len(x) + 1 / len(y)))
         return Difference("pooled_t", value, error, float(setup.seeds.freedom), 2 * variance)
@@ -115,22 +105,20 @@ def contrast(
     first: Sequence[Measured],
     second: Sequence[Measured],
     setup: Setup,
-    rng: np.random.Generator,
 ) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
-    if setup.paired and len(first) != len(second):
-        raise InvalidArgumentError(
-            f"pairs need as many runs in one group as in the other; got {len(first)} and "
-            f"{len(second)}"
-        )
-    a, b = _usable(first, second, paired=setup.paired)
+    a, b = _usable(first), _usable(second)
     if not a or not b:
         problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
         )
-    if np.isinf(_values([*a, *b])).any():
-        return _ranked(quantity, a, b, setup, rng)
+    held = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
+    if sum(held) < len(a) + len(b):
+        problem = f"held in {held[0]} of {len(a)} and in {held[1]} of {len(b)} runs"
+        return Contrast(
+            quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
+        )
     estimate = difference(a, b, setup)
     tested = (
         _step_noise_alone(quantity, a[0], b[0], setup)
@@ -148,23 +136,15 @@ def contrast(
 
 def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
     """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
-    a, b = _usable(first, second, paired=setup.paired)
-    if not a or not b:
+    a, b = _usable(first), _usable(second)
+    if not a or not b or np.isinf(_values([*a, *b])).any():
         return False
-    infinite = np.isinf(_values([*a, *b]))
-    if infinite.any():
-        return infinite.size > 2 and not infinite.all()
     return difference(a, b, setup) is not None
 
 
-def _usable(
-    first: Sequence[Measured], second: Sequence[Measured], *, paired: bool
-) -> tuple[list[Measured], list[Measured]]:
-    """The runs that have the quantity; of pairs those where both have it."""
-    if paired:
-        both = [(a, b) for a, b in zip(first, second, strict=True) if a.usable and b.usable]
-        return [a for a, _ in both], [b for _, b in both]
-    return [run for run in first if run.usable], [run for run in second if run.usable]
+def _usable(runs: Sequence[Measured]) -> list[Measured]:
+    """The runs that have the quantity."""
+    return [run for run in runs if run.usable]
 
 
 def _tested(
@@ -190,12 +170,7 @@ def _tested(
         )
         if estimate.error > 0
         else math.nan,
-        seeds_needed=seeds_needed(
-            estimate.value,
-            estimate.variance,
-            paired=estimate.method == "paired_t",
-            level=setup.strict_level,
-        ),
+        seeds_needed=seeds_needed(estimate.value, estimate.variance, level=setup.strict_level),
     )
 
 
@@ -234,48 +209,3 @@ def _step_noise_alone(quantity: Quantity, a: Measured, b: Measured, setup: Setup
         else math.nan,
         largest_seed_deviation=largest,
     )
-
-
-def _ranked(
-    quantity: Quantity,
-    a: Sequence[Measured],
-    b: Sequence[Measured],
-    setup: Setup,
-    rng: np.random.Generator,
-) -> Contrast:
-    """Times of which some are censored, the level not being held by the end: ranks under
-    relabelling, no interval.
-    """
-    counts = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
-    rank_N = mean_ranks(_values([*a, *b]))
-    several = len(rank_N) > 2 and any(counts)
-    p_value = relabelled(rank_N, len(a), rng) if several else math.nan
-    held = f"held in {counts[0]} of {len(a)} and in {counts[1]} of {len(b)} runs"
-    return Contrast(
-        quantity,
-        "unavailable" if math.isnan(p_value) else "not_separable",
-        held,
-        nothing(setup.level),
-        p_value=p_value,
-        adjusted_p=p_value,
-        method="rank_permutation",
-        runs=(len(a), len(b)),
-    )
-
-
-def relabelled(value_R: Float, count: int, rng: np.random.Generator) -> float:
-    """Two-sided, of exchangeable runs: the share of relabellings whose means differ at least as
-    much, ties by rounding included; a sample counts the data as one of its draws.
-    """
-    total = len(value_R)
-    exact = math.comb(total, count) <= MOST_RELABELLINGS
-    every = (
-        list(combinations(range(total), count))
-        if exact
-        else np.argsort(rng.random((MOST_RELABELLINGS, total)), axis=1)[:, :count]
-    )
-    sums = value_R[np.array(every)].sum(axis=1)
-    differences = np.abs(sums / count - (value_R.sum() - sums) / (total - count))
-    own = abs(float(value_R[:count].mean() - value_R[count:].mean()))
-    extreme = int((differences >= own * (1 - 1e-12)).sum())
-    return extreme / len(differences) if exact else (extreme + 1) / (len(differences) + 1)

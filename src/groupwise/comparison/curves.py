@@ -1,5 +1,6 @@
-"""One run's curve, and the quantities that runs are compared by: late mean and time to a held
-level; each with its step noise.
+"""One run's curve and what runs are compared by: late mean, time to a held level.
+
+Each has its step noise.
 """
 
 from __future__ import annotations
@@ -11,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import lfilter
 
 from groupwise.arrays import Float
 from groupwise.comparison.results import Measured, missing
@@ -85,9 +85,7 @@ def _smoothed(
 
 
 def running_line(step_T: Float, value_T: Float) -> Float:
-    """Return straight lines fitted to the neighbouring tenth of the rows on either side, at
-    least four.
-    """
+    """Return straight lines fitted to a tenth of the rows on either side, at least four."""
     half = max(4, step_T.size // 10)
     smooth = np.empty(step_T.size)
     for t in range(step_T.size):
@@ -100,8 +98,9 @@ def running_line(step_T: Float, value_T: Float) -> Float:
 
 
 def local_spread(residual_T: Float) -> Float:
-    """Return the root mean square of residuals over a third of the rows around each, never below
-    a fifth of the whole.
+    """Return the root mean square of residuals over a third of the rows around each.
+
+    Never below a fifth of the whole.
     """
     half = max(8, residual_T.size // 6)
     total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
@@ -147,9 +146,7 @@ def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) ->
 
 
 def _window_columns(step_T: Float, inside_T: NDArray[np.bool_]) -> Float:
-    """Mean and slope in the window, and outside it polynomials about as free as the smooth
-    curve.
-    """
+    """Mean and slope in the window; outside it polynomials about as free as the curve."""
     centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
     outside = ~inside_T
     columns = [inside_T.astype(float), centred]
@@ -173,8 +170,9 @@ def held_rows(rows: int) -> int:
 
 
 def passing(step_T: Float, value_NT: Float, reach: float) -> Float:
-    r"""Return the step from which values hold a level to the end, by least squares: $\arg\min_t
-    \sum_{s \le t} (y_s - L)$.
+    r"""Return the step from which values hold a level to the end, by least squares.
+
+    That is $\arg\min_t \sum_{s \le t} (y_s - L)$.
 
     Where the isotonic regression of the values crosses the level; halfway between two rows.
     Infinite where the level is not held: fewer than `held_rows` come after the crossing, or the
@@ -200,8 +198,9 @@ def time_to(
     last: float = math.inf,
     level: float = 0.95,
 ) -> Measured:
-    """Measure the step from which the metric holds a level; its step noise from curves simulated
-    around the smooth one.
+    """Measure the step from which the metric holds a level.
+
+    Its step noise is that of curves simulated around the smooth one.
     """
     inside = run.step_T <= last
     step, value, smooth = run.step_T[inside], run.value_T[inside], run.smooth_T[inside]
@@ -233,6 +232,6 @@ def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -
         return np.asarray(white)
     shocks = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.correlation**2)
     shocks[:, 0] = rng.standard_normal(_DRAWS)
-    return np.asarray(
-        white + math.sqrt(shape.share) * lfilter([1.0], [1.0, -shape.correlation], shocks, axis=1)
-    )
+    for row in range(1, step_T.size):  # scipy.signal, which has it too, takes a second to load
+        shocks[:, row] += shape.correlation * shocks[:, row - 1]
+    return np.asarray(white + math.sqrt(shape.share) * shocks)

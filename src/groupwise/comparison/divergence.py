@@ -1,7 +1,6 @@
-r"""From which step two curves differ: an e-process for two runs, windows for two groups; the
-false-alarm rate is that of the whole run.
+r"""From which step two runs differ: an e-process, whose false-alarm rate is that of the whole run.
 
-Two runs: the difference over its local spread is whitened by the noise of the runs' own residuals,
+The difference over its local spread is whitened by the noise of the runs' own residuals,
 so that innovations $z_t$ are standard normal as long as the means agree. The bets $\exp(\delta z_t
 - \delta^2/2)$, mixed over sizes $\delta$ and starting rows, make a supermartingale: it reaches
 $1/\alpha$ with a chance of at most $\alpha$, whenever one looks (Ville). Several noises may fit the
@@ -12,22 +11,17 @@ settings do.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from itertools import pairwise
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from groupwise.arrays import Float
-from groupwise.comparison.contrasts import Setup, difference
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
-from groupwise.comparison.results import Divergence, Measured, SeedNoise, missing, nothing
+from groupwise.comparison.results import Divergence
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.forecasting.noise import NoiseShape, noise_posterior
-from groupwise.intervals import Interval
 
 FEWEST = 16
-WINDOWS = 10
 DRIFTS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
 _PLAUSIBLE = 0.03
 
@@ -40,20 +34,16 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
             "unavailable",
             f"the runs share {step.size} rows; a divergence needs {FEWEST}",
             rate,
-            "step_noise",
         )
     if not apart.any():
         return Divergence(
             "none",
             "The runs have the same values in every row that they share.",
             rate,
-            "step_noise",
         )
     spread = local_spread(residual)
     if spread.max() == 0:
-        return Divergence(
-            "unavailable", "the runs have no noise of steps to judge by", rate, "step_noise"
-        )
+        return Divergence("unavailable", "the runs have no noise of steps to judge by", rate)
     shapes, scales = _plausible(step, residual / spread)
     scores = [
         innovations(apart / spread, shape) / scale
@@ -63,18 +53,14 @@ def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Diverg
     above = np.flatnonzero(evidence >= -math.log(rate))
     alarms = f"(false alarms over the whole run {100 * rate:g} %)"
     if not above.size:
-        return Divergence(
-            "none", f"No divergence beyond the noise of the steps {alarms}.", rate, "step_noise"
-        )
+        return Divergence("none", f"No divergence beyond the noise of the steps {alarms}.", rate)
     seen = int(above[0])
     onset = _onset(scores[0][: seen + 1])
     message = (
         f"The runs diverge from step {step[onset]:.0f}, seen by step {step[seen]:.0f} {alarms}. "
         "It is beyond the noise of the steps; two seeds of one setting may do the same."
     )
-    return Divergence(
-        "diverged", message, rate, "step_noise", float(step[onset]), float(step[seen])
-    )
+    return Divergence("diverged", message, rate, float(step[onset]), float(step[seen]))
 
 
 def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
@@ -84,9 +70,7 @@ def _together(first: Curve, second: Curve) -> tuple[Float, Float, Float]:
 
 
 def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list[float]]:
-    """Shapes of the noise that the residuals do not rule out, heaviest first, each with the
-    standard deviation it gives one row.
-    """
+    """Shapes of noise that residuals allow, heaviest first, with a row's deviation by each."""
     gap = float(np.median(np.diff(step_T)))
     # The smooth curves took low frequencies out of the residuals; the restricted likelihood is told
     # so.
@@ -101,9 +85,7 @@ def _plausible(step_T: Float, residual_T: Float) -> tuple[list[NoiseShape], list
 
 
 def innovations(value_T: Float, shape: NoiseShape) -> Float:
-    """Whiten rows a gap apart by the Kalman filter of AR(1) plus white noise of variance 1
-    together.
-    """
+    """Whiten rows a gap apart: the Kalman filter of AR(1) plus white noise, variance 1."""
     white, state = 1 - shape.share, shape.share
     mean, variance = 0.0, state
     out = np.empty(len(value_T))
@@ -131,52 +113,6 @@ def _log_bets(score_T: Float) -> Float:
 
 
 def _onset(score_T: Float) -> int:
-    """Start of the shift by maximum likelihood over starts and sizes, given that it lasts to the
-    last row.
-    """
+    """Start of a shift that lasts to the last row, by maximum likelihood."""
     suffix = np.cumsum(_log_bets(score_T)[::-1], axis=0)[::-1]
     return int(suffix.max(axis=1).argmax())
-
-
-def group_divergence(
-    first: Sequence[Curve], second: Sequence[Curve], *, rate: float = 0.05, paired: bool = False
-) -> Divergence:
-    """Look for the first window of steps in which two groups of runs differ beyond the noise of
-    their seeds.
-
-    Ten windows, each tested at a tenth of the rate by the t test of the means there.
-    """
-    setup = Setup(0.95, paired, SeedNoise(nothing(), 0, math.nan, math.nan))
-    alarms = f"(false alarms over the whole run {100 * rate:g} %)"
-    start = max(run.step_T[0] for run in (*first, *second))
-    stop = min(run.step_T[-1] for run in (*first, *second))
-    for low, high in pairwise(np.linspace(start, stop, WINDOWS + 1)):
-        groups = [
-            [_window_mean(run, low, high, last=high == stop) for run in group]
-            for group in (first, second)
-        ]
-        if not all(run.usable for group in groups for run in group):
-            continue
-        estimate = difference(groups[0], groups[1], setup)
-        if estimate is not None and estimate.p_value < rate / WINDOWS:
-            message = (
-                f"The groups differ beyond the noise of their seeds from steps {low:.0f} to "
-                f"{high:.0f} on {alarms}."
-            )
-            return Divergence("diverged", message, rate, "seed_noise", float(low), float(high))
-    message = (
-        f"In none of {WINDOWS} windows do the groups differ beyond the noise of their seeds "
-        f"{alarms}."
-    )
-    return Divergence("none", message, rate, "seed_noise")
-
-
-def _window_mean(run: Curve, low: float, high: float, *, last: bool) -> Measured:
-    """Mean of a run in a window of steps, the noise of its steps left to the scatter of the
-    runs.
-    """
-    inside = (run.step_T >= low) & ((run.step_T <= high) if last else (run.step_T < high))
-    if not inside.any():
-        return missing("no rows lie in the window")
-    mean = float(run.value_T[inside].mean())
-    return Measured(Interval(mean, mean, mean), 0.0)

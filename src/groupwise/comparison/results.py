@@ -1,6 +1,4 @@
-"""What a comparison hands back: quantities of runs, contrasts of groups, divergences; frozen,
-and each says itself what it means.
-"""
+"""What a comparison hands back: quantities of runs, contrasts, divergences; frozen."""
 
 from __future__ import annotations
 
@@ -22,10 +20,8 @@ Status = Literal[
 ]
 Method = Literal[
     "welch",
-    "paired_t",
     "pooled_t",
     "step_noise_alone",
-    "rank_permutation",
     "none",
 ]
 
@@ -122,16 +118,13 @@ class Contrast(Plain):
 
 @dataclass(frozen=True, slots=True)
 class Divergence(Plain):
-    """From where two curves, or two groups of curves, differ."""
+    """From where two curves differ."""
 
-    KEYS: ClassVar = ("status", "message", "step", "seen", "false_alarm_rate=rate", "beyond")
+    KEYS: ClassVar = ("status", "message", "step", "seen", "false_alarm_rate=rate")
     status: Literal["diverged", "none", "unavailable"]
     message: str  # the status as a sentence
     rate: float  # false-alarm rate over the whole run
-    beyond: Literal["step_noise", "seed_noise"]  # what the divergence goes beyond
-    step: float = (
-        math.nan
-    )  # first step of the divergence by maximum likelihood, or first window that differs
+    step: float = math.nan  # first step of the divergence by maximum likelihood
     seen: float = math.nan  # step at which the evidence sufficed
 
 
@@ -159,7 +152,6 @@ class Comparison:
     reach: float  # the level that speed is the time to; nan where there is none
     # coverage of the intervals; 1 minus it is the false-alarm rate of all contrasts together
     level: float
-    paired: bool  # whether runs were compared in pairs
     bounds: tuple[
         float, float
     ]  # the range of the metric, which no interval leaves; infinite where it is not known

@@ -1,5 +1,4 @@
-r"""How much runs of one setting differ by their seeds, and how many seeds it takes to see a
-difference.
+r"""How much runs of one setting differ by seeds, and how many seeds show a difference.
 
 Run i of group g measures $x_{gi} = \mu_g + b_{gi} + e_{gi}$, $b \sim N(0, \tau^2)$ the seed, $e
 \sim N(0, s_{gi}^2)$ the steps. With weights $w = 1/(\tau^2 + s^2)$ the generalised $Q(\tau^2) =
@@ -57,9 +56,7 @@ def _finite(group: Sequence[Measured]) -> tuple[Float, Float]:
 def _spread(
     target: float, values: Sequence[Float], variances: Sequence[Float], squares: float
 ) -> float:
-    """The deviation at which Q equals a target; it lies between those of equal step noise, the
-    least and the most there is.
-    """
+    """The deviation at which Q equals a target, between those of least and most step noise."""
     least, most = min(float(v.min()) for v in variances), max(float(v.max()) for v in variances)
     low, high = (
         max(squares / target - most, 0.0) * (1 - 1e-9),
@@ -110,14 +107,12 @@ def minimum_detectable(error: float, freedom: float, *, level: float = 0.95) -> 
     )
 
 
-def seeds_needed(
-    difference: float, variance: float, *, paired: bool = False, level: float = 0.95
-) -> int | None:
-    r"""Return how many runs a group would find a difference 8 times in 10; None where no number up
-    to `MOST_SEEDS` would.
+def seeds_needed(difference: float, variance: float, *, level: float = 0.95) -> int | None:
+    r"""Return how many runs a group would find a difference 8 times in 10.
 
-    $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom ($n - 1$ in
-    pairs).
+    None where no number up to `MOST_SEEDS` would.
+
+    $n$ runs a group have standard error $\sqrt{v/n}$ and $2(n-1)$ degrees of freedom.
     """
     if difference == 0:
         return None
@@ -126,8 +121,8 @@ def seeds_needed(
         """Whether so many runs a group suffice."""
         if variance == 0:
             return True
-        freedom = (runs - 1) * (1 if paired else 2)
-        return power(abs(difference) / math.sqrt(variance / runs), freedom, level=level) >= POWER
+        score = abs(difference) / math.sqrt(variance / runs)
+        return power(score, 2 * (runs - 1), level=level) >= POWER
 
     low, high = 1, 2
     while not enough(high):

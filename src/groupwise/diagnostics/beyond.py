@@ -173,9 +173,8 @@ def sampler(evidence: Evidence) -> Finding:
     if found:
         row, first = min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
-    value, few = told[0].value_T, _few(len(told[0].signal))
-    early, late = float(np.median(value[:few])), float(np.median(value[-few:]))
-    return no_sign(MISMATCH, f"{told[0].words} {early:.2g} → {late:.2g}, within its limit.")
+    late = float(np.median(told[0].value_T[-_few(len(told[0].signal)) :]))
+    return no_sign(MISMATCH, f"{told[0].words} {late:.2g}, within its limit.")
 
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
@@ -307,7 +306,7 @@ def discards(evidence: Evidence) -> Finding:
     words = f"{percent(late)} of rollouts dropped as too old" + (
         "" if before is None else f" (was {percent(before)})"
     )
-    message = f"Since step {step:,} {words}{_shorter(evidence, step)}."
+    message = f"Since step {step:,} {words}."
     sign = Sign("dropped_samples", step, before, late, words)
     return by_sign(
         DISCARDS,
@@ -317,21 +316,6 @@ def discards(evidence: Evidence) -> Finding:
         DROPPED,
         Fact.STALE_DISCARDED,
         log="the lengths of what is dropped",
-    )
-
-
-def _shorter(evidence: Evidence, step: int) -> str:
-    """Say that what is kept is shorter since a step, where it is."""
-    length, least = evidence.quantity("completion_length"), 5
-    row = 0 if length is None else length.at(step)
-    if length is None or row < least or len(length) - row < least:
-        return ""
-    before, after = slice(max(0, row - _NEAR), row), slice(row, None)
-    if length.score(before, after) > -3:
-        return ""
-    return (
-        f" and the rest is shorter, {length.mean(before).value:,.0f} → "
-        f"{length.mean(after).value:,.0f} tokens"
     )
 
 

@@ -16,9 +16,9 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import median
-from groupwise.diagnostics.collapse import HALF
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import HALF
 from groupwise.diagnostics.judgement import (
     Finding,
     Sign,
@@ -110,8 +110,8 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         mean,
         f"{100 * mean:.0f} % truncated (was {100 * first:.0f} %)",
     )
-    was, now = reward.level(before), progress_of(evidence).after
-    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(was, now)}"
+    ends = progress_of(evidence).change.ends
+    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(*ends)}"
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 
@@ -138,28 +138,14 @@ def _by_share(cut: Signal) -> Finding:
         )
         return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, facts=_LIKELY)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
-    sign = Sign(
-        "truncated_share",
-        step,
-        before,
-        late.value,
-        f"{now:.0f} % truncated (was {100 * before:.0f} %)",
-        step,
-    )
+    words = f"{now:.0f} % truncated (was {100 * before:.0f} %)"
     message = (
         f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % "
         "before"
     )
-    return Finding(
-        TRUNCATION,
-        Status.WARNING,
-        message,
-        step,
-        late,
-        HALF,
-        signs=(sign,),
-        facts=(*_LIKELY, Fact.CUT_OFF_IN_MID_RUN),
-    )
+    sign = Sign("truncated_share", step, before, late.value, words)
+    facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
+    return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, *facts)
 
 
 def _by_rows(length: Signal) -> Finding | None:

@@ -12,8 +12,8 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, median
-from groupwise.diagnostics.collapse import ends_of_reward
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import level_changes
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -66,7 +66,7 @@ def check(evidence: Evidence) -> Finding:
     onset = since_when(left < SPENT)
     if onset is None:
         late = entropy.level(slice(-_few(entropy), None))
-        return no_sign(NAME, f"No sign of it: entropy {arrow(_start(entropy), late)} nats a token.")
+        return no_sign(NAME, f"No sign of it: entropy is {short(late)} nats a token.")
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), entropy.level(slice(onset, None))
@@ -81,7 +81,7 @@ def check(evidence: Evidence) -> Finding:
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
     stands = "and the reward stands" if flat else "while the reward still moves"
-    stands = "and the reward has fallen" if ends_of_reward(evidence) is not None else stands
+    stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
     signs = (Sign("entropy", step, first, now, words, step),)

@@ -34,7 +34,7 @@ from groupwise.diagnostics.signals import (
     floor_of,
     once,
 )
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signs import arrow, short
 from groupwise.intervals import percent
 from groupwise.wording import clean
 
@@ -64,12 +64,12 @@ def environments(evidence: Evidence) -> Finding:
     each = environments_of(evidence)
     if each is None:
         return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
-    worst, rose = each.worst[0], f"{each.rose} of {counted(each.count, 'environment')} rise"
-    if not each.fell or worst.step is None:
-        return no_sign(ENVIRONMENTS, f"None loses what it had earned, {rose}.")
+    worst = each.worst[0]
+    if worst.step is None:
+        return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose} of {each.count - 1:,} others rise"
+    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
     if 2 * each.fell > each.count or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
@@ -193,7 +193,7 @@ def tool_use(evidence: Evidence) -> Finding:
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = calls.level(slice(-_FIRST, None))
-        return no_sign(TOOL_USE, f"No sign of it: tool calls {arrow(early, late)}.")
+        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level(slice(row, None))
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])

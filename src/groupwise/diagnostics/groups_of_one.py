@@ -87,5 +87,6 @@ def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
     and nothing says that those of each group are equal.
     """
     reward, logged = evidence.reward, [one for one in advantages if one is not None]
-    moves = reward is not None and reward.span > 0 and not evidence.groups.zero_variance.known
-    return moves and bool(logged) and all(one.is_zero.all() for one in logged)
+    if reward is None or not reward.span or evidence.groups.zero_variance.known:
+        return False
+    return bool(logged) and all(one.is_zero.all() for one in logged)

@@ -17,9 +17,16 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
-from groupwise.diagnostics.collapse import DECLINED, Ends, ends_of_reward
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import (
+    DECLINED,
+    LevelChange,
+    column_change,
+    level_changes,
+    sixths,
+)
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.reward_functions import (
     FORM,
     LONG,
@@ -83,7 +90,7 @@ def check(evidence: Evidence) -> Finding:
     told = [_of_pair(one, evidence, held) for one in pairs]
     if all(found is None or found.status is Status.INFO for found in told):
         told = [
-            _one_earns_all(reward, functions, weights),
+            _one_earns_all(evidence, functions, weights),
             _parted(evidence, functions, pair),
             *told,
         ]
@@ -296,8 +303,8 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     """
     early, late = _best_of(pair), pair.ends[1]
     held, error = pair.gain_held_out(early, late)
-    before, after = (float(pair.held_M[part].mean()) for part in (early, late))
-    height = before if float(pair.held_M.min()) >= 0 else float(np.ptp(pair.held_M))
+    height = float(pair.held_M[early].mean())
+    height = height if float(pair.held_M.min()) >= 0 else float(np.ptp(pair.held_M))
     gain, noise = pair.gain_of_training(early, late)
     if (
         pair.same
@@ -306,7 +313,8 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     ):
         return None
     step = max(parting_of(pair).step, int(pair.step_M[early.start]))
-    sign = Sign("held_out", step, before, after, f"held-out reward {arrow(before, after)}")
+    change = pair.fall or _held_out_change(pair, step, early, late)
+    sign = _sign("held_out", "held-out reward", step, change)
     reward = arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
     message = f"{sign.words} since step {step:,}, training reward at its steps {reward}"
     # A loophole pays: training that cannot have gained half as much found none.
@@ -488,9 +496,11 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
     before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
     name = pair.name.split(",")[0] if "," in pair.name else "held-out"
+    first = float(pair.train_M[before].mean()) / pair.scale
+    held_out = pair.fall or _held_out_change(pair, since, before, late)
     signs = (
-        _sign("reward", "reward", since, (pair.step_M, pair.train_M / pair.scale), before, late),
-        _sign("held_out", name, since, (pair.step_M, pair.held_M), before, late),
+        _sign("reward", "reward", since, replace(pair.total or held_out, before=first)),
+        _sign("held_out", name, since, held_out),
     )
     ratio = (
         ""
@@ -505,18 +515,15 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)
 
 
-def _sign(
-    signal: str,
-    name: str,
-    since: int,
-    rows_M: tuple[NDArray[np.int64], Float],
-    before: slice,
-    late: slice,
-) -> Sign:
-    """The sign of a reward, of its steps and values: its level before and at the end."""
-    step_M, value_M = rows_M
-    ends = float(value_M[before].mean()), float(value_M[late].mean())
-    return Sign(signal, since, *ends, f"{name} {arrow(*ends)}", int(step_M[late][0]))
+def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
+    """The sign of a reward since a step, at its one pair of levels."""
+    return Sign(signal, since, *change.ends, f"{name} {arrow(*change.ends)}", change.since)
+
+
+def _held_out_change(pair: Pair, since: int, early: slice, late: slice) -> LevelChange:
+    """The change of the held-out reward between two stretches."""
+    before, after = (float(pair.held_M[part].mean()) for part in (early, late))
+    return LevelChange(since, since, before, after, int(pair.step_M[late][0]))
 
 
 def _follows(pair: Pair | None) -> bool:
@@ -569,7 +576,7 @@ def _parted(
     notes = []
     for total, name, other in beside:
         rows = _rows_of_both(total, other)
-        if rows is None or rows[0].score(*_sixths(rows[0])) < (rise if name in absent else limit):
+        if rows is None or rows[0].score(*sixths(rows[0])) < (rise if name in absent else limit):
             continue
         own = name in task or other is reward
         if name in absent or _fell_clearly(rows[1], 2 * limit, own=own):
@@ -577,23 +584,23 @@ def _parted(
             # better.
             note = not own and (any(map(WANTED.search, functions)) or _follows(pair))
             names = ("reward" if total is reward else total.column, name)
+            changes = tuple(
+                progress_of(evidence).change
+                if column is reward
+                else column_change(evidence, key, column)
+                for key, column in zip(names, (total, other), strict=True)
+            )
             found = _apart(
                 *rows,
                 names,
+                changes,
                 Status.INFO if note else Status.WARNING,
                 nothing=name in absent,
-                ends=ends_of_reward(evidence) if other is reward else None,
             )
             if not note:
                 return found
             notes.append(found)
     return next(iter(notes), None)
-
-
-def _sixths(signal: Signal) -> tuple[slice, slice]:
-    """The first and the last sixth of the rows, four rows at least."""
-    few = max(4, len(signal) // 6)
-    return slice(0, few), slice(len(signal) - few, len(signal))
 
 
 def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
@@ -612,7 +619,7 @@ def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
     """Whether a column fell beyond doubt: a quarter of where it has been, or of the task an
     eighth of its height.
     """
-    early, late = _sixths(signal)
+    early, late = sixths(signal)
     lost, span = -signal.change(early, late).value, signal.span or 1.0
     height = signal.level(early) if signal.low >= 0 else span
     return signal.score(early, late) <= -limit and lost >= (
@@ -624,31 +631,25 @@ def _apart(
     total: Signal,
     other: Signal,
     names: tuple[str, str],
+    changes: tuple[LevelChange, ...],
     status: Status,
     *,
     nothing: bool,
-    ends: Ends | None = None,
 ) -> Finding:
     """Report what is trained on beside a column that falls, or that stays at nothing, with the
-    numbers of both; with the ends of the fall where it has its own.
+    levels of both.
     """
-    early, late = _sixths(total)
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
     step = (
         parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, names[1])).step
         if nothing
         else fell
     )
-    signals = (names[0], f"reward/{names[1]}")
-    shown = zip(signals, (names[0].removeprefix("reward/"), names[1]), (total, other), strict=True)
+    shown = zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     signs = tuple(
-        _sign(signal, clean(name, longest=40), step, (column.step_T, column.value_T), early, late)
-        for signal, name, column in shown
+        _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
+        for signal, change in shown
     )
-    if ends is not None:
-        words = f"{clean(names[1], longest=40)} {arrow(ends.before, ends.after)}"
-        own = Sign(signals[1], step, ends.before, ends.after, words, ends.since)
-        signs = signs[0], own
     why = "one is earned at the other's expense"
     if nothing:
         wanted = WANTED.search(names[1])
@@ -656,17 +657,19 @@ def _apart(
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     facts = (Fact.COLUMNS_PART,) if status is Status.WARNING else ()
     return Finding(
-        NAME, status, message, step, other.change(early, late), 0.0, signs=signs, facts=facts
+        NAME, status, message, step, other.change(*sixths(other)), 0.0, signs=signs, facts=facts
     )
 
 
 def _one_earns_all(
-    reward: Signal, functions: Mapping[str, Signal], weights: Mapping[str, float]
+    evidence: Evidence, functions: Mapping[str, Signal], weights: Mapping[str, float]
 ) -> Finding | None:
     """Report a reward function that earns more and more while another with weight stays at
     nothing, however its noise moves the total.
     """
-    early, late = _sixths(reward)
+    reward = together(evidence)[0]
+    assert reward is not None
+    early, late = sixths(reward)
     counted = {name: functions[name] for name in _paid(weights)}
     if len(reward) < _FEWEST_IN_COMMON or len(counted) < 2:
         return None
@@ -683,8 +686,9 @@ def _one_earns_all(
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
             task = WANTED.search(name) and not any(map(of_task, earning))
             status = Status.WARNING if task else Status.INFO
+            changes = tuple(column_change(evidence, each, counted[each]) for each in (best, name))
             names = f"reward/{best}", name
-            return _apart(counted[best], function, names, status, nothing=True)
+            return _apart(counted[best], function, names, changes, status, nothing=True)
     return None
 
 
@@ -724,6 +728,8 @@ class Pair:
     scale: float = 1.0  # what the training reward was multiplied by
     # whether one that stays behind tells as much as one that falls: it may say what is wanted
     judges: bool = True
+    total: LevelChange | None = None  # of the training reward at all steps
+    fall: LevelChange | None = None  # that of the held-out one, if it fell for good
 
     @property
     def told(self) -> str:
@@ -779,7 +785,14 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 if pair is None
                 else replace(pair, judges=bool(WANTED.search(name)) or not wanted)
             )
-    return [pair for pair in found if pair is not None]
+    total, falls = progress_of(evidence).change, level_changes(evidence)
+    return [
+        replace(
+            pair, total=total, fall=None if pair.percent else falls.get(pair.name.partition(",")[0])
+        )
+        for pair in found
+        if pair is not None
+    ]
 
 
 def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:

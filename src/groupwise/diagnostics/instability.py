@@ -15,8 +15,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Float, median
-from groupwise.diagnostics.collapse import Fall, fall_of, settled
 from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.falls import Fall, fall_of, settled, signs_of_fall
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     LOG_REWARD,
@@ -29,7 +29,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, reach_of, short, signs_about
+from groupwise.diagnostics.signs import arrow, moved, short
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
 
@@ -57,6 +57,7 @@ class Sign:
     value: Interval  # the number behind it
     threshold: float  # what it is held against
     harm: bool = False  # whether it is itself harm to the reward
+    ends: tuple[float, float] | None = None  # levels of the entropy
 
 
 def check(evidence: Evidence) -> Finding:
@@ -90,8 +91,17 @@ def check(evidence: Evidence) -> Finding:
         min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
         min(sign.step for sign in signs),
     )
+    rose = () if first.ends is None else (moved("entropy", first.step, *first.ends),)
     return Finding(
-        NAME, status, first.said, since, first.value, first.threshold, advice=ADVICE, facts=facts
+        NAME,
+        status,
+        first.said,
+        since,
+        first.value,
+        first.threshold,
+        advice=ADVICE,
+        signs=rose,
+        facts=facts,
     )
 
 
@@ -184,11 +194,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
         None
         if fell is None
         else next(
-            (
-                sign
-                for sign in signs_about(evidence, fell, reach=reach_of(evidence))
-                if sign.signal == "entropy"
-            ),
+            (sign for sign in signs_of_fall(evidence) if sign.signal == "entropy"),
             None,
         )
     )
@@ -201,7 +207,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
-    return Sign("apart", said, int(entropy.step_T[row]), value, times)
+    return Sign("apart", said, int(entropy.step_T[row]), value, times, ends=(usual, peak))
 
 
 def _weights(evidence: Evidence) -> Sign | None:

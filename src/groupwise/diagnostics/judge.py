@@ -32,6 +32,7 @@ from groupwise.diagnostics.actions import actions_of
 from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.cost import cost_since, cost_to_come
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import fall_of, settled
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -131,8 +132,12 @@ def judged(evidence: Evidence) -> Judgement:
     answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
-    found = ranked[0] if is_serious(ranked[0]) else None
+    # An error that ended the run is said beside what the reward does, and tells nothing of it.
+    worst = next(one for one in ranked if one.check != numerics.CRASH)
+    found = worst if is_serious(worst) else None
     state = _state(evidence, found, progress)
+    if state is State.OK and is_serious(answers[numerics.CRASH]):
+        state = State.WARNING
     found = _told(ranked, found)
     story = story_of(
         Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL
@@ -206,14 +211,9 @@ def _levels(story: Story, progress: Progress) -> tuple[float | None, float | Non
     step of the first of these.
     """
     told = next((sign for sign in story.signs if sign.signal == "reward"), None)
-    level = progress.before if told is None else told.before
-    now, since = (
-        (progress.after, progress.now_from)
-        if told is None or told.now_from is None
-        else (told.after, told.now_from)
-    )
-    level, now = (one if one is not None and np.isfinite(one) else None for one in (level, now))
-    return level, now, None if now is None else since
+    ends = progress.before if told is None else told.before, progress.after
+    level, now = (end if end is not None and np.isfinite(end) else None for end in ends)
+    return level, now, None if now is None else progress.now_from
 
 
 def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> State:
@@ -247,8 +247,8 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     reward = evidence.reward
     if reward is None or progress.learning is not Learning.FALLING or reward.low >= 0:
         return False
-    fall = collapse.fall_of(evidence)
-    if fall is not None and fall.lasts and not collapse.settled(evidence, reward, fall):
+    fall = fall_of(evidence)
+    if fall is not None and fall.lasts and not settled(evidence, reward, fall):
         return False
     few = max(3, len(reward) // 10)
     early, late = slice(0, few), slice(len(reward) - few, None)

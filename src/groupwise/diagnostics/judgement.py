@@ -98,6 +98,11 @@ class Sign(Plain):
     reached: float | None = None
 
     @property
+    def rises(self) -> bool:
+        """Whether it moved up; a level that is not known counts as 0."""
+        return (self.after or 0.0) > (self.before or 0.0)
+
+    @property
     def at_change(self) -> float | None:
         """Its level just after the change."""
         return self.after if self.reached is None else self.reached

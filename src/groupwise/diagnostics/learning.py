@@ -14,15 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from groupwise.arrays import median, moving_mean
-from groupwise.diagnostics.collapse import (
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import (
     Fall,
-    decline_of,
-    ends_of,
+    LevelChange,
     fall_of,
     held_out_rose,
+    level_changes,
     loss_of,
+    slow_noise,
 )
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Learning, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
 from groupwise.diagnostics.signs import scatter
@@ -39,19 +40,15 @@ _GAIN, _LITTLE = 2.0, 0.5
 # The part of what it gained in all that a reward which stands cannot have gained since, by the
 # upper limit: noise alone hides as much.
 _PART = 0.5
-# The share of the rows that brought nothing from which a reward that rose is worth a look.
-_WASTED = 0.75
+# The share of the rows that brought nothing from which a reward that rose is worth a look, and
+# standard errors by which it fell back from the best of its stretches, 5 % by chance.
+_WASTED, _FELL = 0.85, 2.5
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
 _ROWS_OF_A_STEP, _CLEARLY = 5, 6.0
 # And those of a dip, of a late drop and of a gain beyond doubt, looked for at every row.
 _SURELY = 5.0
-# The median size of a standard normal.
-_MEDIAN = 0.6745
-# Standard deviations beyond which a row is no noise but a dip that came back, and rounds in which
-# such rows are left out.
-_FAR, _ROUNDS = 3.0, 3
 # Rows that alone make no plateau, and a fall only where they lost a third.
 _LAST = 3
 # With less than a quarter of the range left a reward that stands still has arrived.
@@ -60,11 +57,9 @@ NEAR = 0.25
 # of a row is then three standard errors of its quarters, 2 / sqrt(2 / 5); of fewer rows noise hides
 # as much.
 ENOUGH_ENDED = 20
-# The chance below the quantile of a gain.
-_UPPER = 0.975
+# The chances below the quantiles of the interval of a gain, and of two tests of a rise.
+_UPPER, _RISES = 0.975, 0.99
 _NEARLY_ALL, _TENTH = 0.8, 0.1
-# The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
-_LONGEST_MEMORY = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +81,12 @@ class Progress:
         None  # levels between which the held-out reward rose, where the reward itself shows no gain
     )
 
+    @property
+    def change(self) -> LevelChange:
+        """The same levels, as a change between the first rows and the last."""
+        since = 0 if self.now_from is None else self.now_from
+        return LevelChange(since, since, self.before, self.after, since)
+
 
 @once
 def progress_of(evidence: Evidence) -> Progress:
@@ -100,20 +101,10 @@ def progress_of(evidence: Evidence) -> Progress:
         ends = float(reward.value_T[0]), float(reward.value_T[-1])
         return Progress(Learning.UNKNOWN, *ends, None, None, steps, int(reward.step_T[-1]))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
-    lost = None if fall is not None and fall.lasts else decline_of(evidence)
-    if (
-        lost is not None
-    ):  # in the order of the check: what fell, came back and falls again has not recovered
-        return Progress(
-            Learning.FALLING,
-            lost.height,
-            lost.after.value,
-            None,
-            int(level.step_T[lost.begin]),
-            steps,
-            lost.since,
-        )
-    return _held(evidence, level) if fall is None else _fallen(level, fall, steps)
+    change = level_changes(evidence).get("reward")
+    if change is not None:
+        return Progress(Learning.FALLING, *change.ends, None, change.first, steps, change.since)
+    return _held(evidence, level) if fall is None else _recovered(level, fall)
 
 
 def _held(evidence: Evidence, level: Signal) -> Progress:
@@ -234,16 +225,17 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
     lost = height - float(value[-_LAST:].mean())
     if not lost > max(height / 3, _SURELY * level.scatter * np.sqrt(2 / _LAST)):
         return None
-    begin = int(np.flatnonzero(value > height - lost / 2)[-1]) + 1
-    return begin if len(level) - begin >= _LAST else None
+    high = np.flatnonzero(value > height - lost / 2)
+    first, begin = int(high[0]), int(high[-1]) + 1
+    # Slow noise was as low before, since it was first as high.
+    lowest = moving_mean(value[first:begin], _LAST).min(initial=np.inf)
+    new = float(value[begin:].mean()) < lowest
+    return begin if new and len(level) - begin >= _LAST else None
 
 
-def _fallen(level: Signal, fall: Fall, steps: int) -> Progress:
-    """The progress of a reward that fell: for good, or for a while."""
+def _recovered(level: Signal, fall: Fall) -> Progress:
+    """The progress of a reward that fell for a while."""
     step = int(level.step_T[fall.row])
-    if fall.lasts:
-        ends = ends_of(level, fall)
-        return Progress(Learning.FALLING, ends.before, ends.after, None, step, steps, ends.since)
     late = slice(len(level) - max(3, len(level) // 10), len(level))
     return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 
@@ -284,10 +276,14 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
     from scipy.special import stdtrit
 
     noise, rows = _noise_of(level)
-    quantile, found = float(stdtrit(rows, _UPPER)), level.change(early, late)
-    half = quantile * max(noise, level.deviation) * float(np.sqrt(2 / (late.stop - late.start)))
+    quantile, surely = (float(stdtrit(rows, chance)) for chance in (_UPPER, _RISES))
+    found = level.change(early, late)
+    error = max(noise, level.deviation) * float(np.sqrt(2 / (late.stop - late.start)))
+    half = quantile * error
     rises = (
-        found.value > half or _trend(level, noise) > quantile or level.score(early, late) > _SURELY
+        found.value > surely * error
+        or _trend(level, noise) > surely
+        or level.score(early, late) > _SURELY
     )
     widest = float("inf") if level.bounds is None else level.bounds[1] - level.bounds[0]
     return Interval(
@@ -296,28 +292,12 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
 
 
 def _noise_of(level: Signal) -> tuple[float, float]:
-    r"""Return the noise of a row and the number of independent rows, from a first-order
-    autoregression about a parabola.
-
-    $\sigma\sqrt{(1+\rho)/(1-\rho)}$ and $(n-3)(1-\rho)/(1+\rho)$, with $\rho$ freed of its bias
-    about a parabola, $(3+5\rho)/n$ (that about a mean is Kendall's $(1+3\rho)/n$, about a line
-    $(2+4\rho)/n$); no less than the scatter of a row.
+    """Return the noise of a row and the number of independent rows about a parabola; no less than
+    the scatter of a row.
     """
-    value, n = level.value_T, len(level)
-    place, kept = np.linspace(-1, 1, n), np.ones(n, dtype=bool)
-    for _ in range(_ROUNDS):
-        left = value - np.polyval(np.polyfit(place[kept], value[kept], 2), place)
-        kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
-    both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
-    memory = (
-        max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0)
-        if both.any()
-        else 0.0
-    )
-    memory = min(memory + (3 + 5 * memory) / n, _LONGEST_MEMORY)
-    slow = (1 + memory) / (1 - memory)
-    found = float(np.sqrt(power * n / (n - 3) * slow)), max((n - 3) / slow, 1.0)
-    return max(found, (max(level.scatter, 1e-12), n - 3.0))
+    n = len(level)
+    noise = slow_noise(level.value_T, np.linspace(-1, 1, n), 2)
+    return max(noise, (max(level.scatter, 1e-12), n - 3.0))
 
 
 def _trend(level: Signal, noise: float) -> float:
@@ -368,15 +348,16 @@ def _since_its_gain(
     if since is None:
         return Learning.LEARNING, None
     row = _arrived(level, since)
-    wasted = n - row >= _WASTED * n or _fell_back(level, row)
-    return (Learning.FLAT if wasted else Learning.ARRIVED), int(level.step_T[row])
+    at_once = n - _arrived(level, 0) >= _WASTED * n
+    stands = Learning.FLAT if at_once or _fell_back(level, row) else Learning.ARRIVED
+    return stands, int(level.step_T[row])
 
 
 def _fell_back(level: Signal, row: int) -> bool:
     """Whether the last rows are clearly below the best ones since a row."""
     few = max(_ROWS_OF_A_STEP, len(level) // 10)
     means = moving_mean(level.value_T[row:], few)
-    return float(means.max() - means[-1]) > _GAIN * level.deviation * float(np.sqrt(2 / few))
+    return float(means.max() - means[-1]) > _FELL * level.deviation * float(np.sqrt(2 / few))
 
 
 def _arrived(level: Signal, row: int) -> int:

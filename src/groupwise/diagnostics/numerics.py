@@ -143,13 +143,16 @@ def finite(evidence: Evidence) -> Finding:
 
 
 def crash(evidence: Evidence) -> Finding:
-    """Look for an exception that ended the program."""
+    """Look for an exception that ended the program before its planned end."""
     error, steps = evidence.record.error, evidence.record.steps["step"]
     if not error or not len(steps):
         return no_sign(CRASH, "No sign of an error that ended the run.")
-    step = int(steps[-1])
+    step, planned = int(steps[-1]), evidence.setting("planned_steps")
     message = f"the log ends in an error at step {step:,}: {clean(error, longest=120)}"
-    return Finding(CRASH, Status.INFO, message, step, facts=(Fact.CRASHED,))
+    if error.startswith("KeyboardInterrupt"):
+        return Finding(CRASH, Status.INFO, message, step)
+    status = Status.INFO if planned is not None and step >= planned else Status.WARNING
+    return Finding(CRASH, status, message, step, facts=(Fact.CRASHED,))
 
 
 def _also(broken: list[_Broken]) -> str:
@@ -322,11 +325,8 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
 def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
-        return no_sign(
-            GRADIENT,
-            f"No sign of a drift: gradient norm {np.median(norm_T[:_FIRST]):.3g} → "
-            f"{norm_T[-1]:.3g}.",
-        )
+        last = f"the gradient norm is {norm_T[-1]:.3g} in the last row"
+        return no_sign(GRADIENT, f"No sign of a drift: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import polars as pl
 
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
@@ -34,9 +33,8 @@ _WATCHED = {
 # Medians of five rows before and after; three times the largest such move among the fifty rows
 # before is none of the run's own.
 _ROWS, _PAST, _FEWEST_BEFORE, _TIMES = 5, 50, 15, 3.0
-# A pause is twenty times the usual time between rows, and ten minutes; a schedule that starts anew
-# falls to a fifth and rises again.
-_PAUSE, _SECONDS, _FALLS, _RISES = 20.0, 600.0, 5.0, 3
+# A schedule that starts anew falls to a fifth and rises again.
+_FALLS, _RISES = 5.0, 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,7 @@ class _Restart:
 
     step: int
     said: str  # what tells it, as the beginning of a sentence
-    sure: bool  # whether the log says so, and not its clock alone
+    sure: bool  # whether the log says so, and not an error in passing alone
 
 
 def check(evidence: Evidence) -> Finding:
@@ -78,8 +76,8 @@ def check(evidence: Evidence) -> Finding:
 
 
 def _restarts(evidence: Evidence) -> Iterator[_Restart]:
-    """Yield where the log says that the run was restarted, and where its learning rate or its
-    clock looks like it.
+    """Yield where the log says that the run was restarted, and where its learning rate
+    looks like it.
     """
     for note in evidence.record.notes:
         for steps in _DROPPED_BACK.findall(note):
@@ -101,16 +99,6 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
         for row in (fell + 1).tolist():
             if (np.diff(value[row : row + 1 + _RISES]) > 0).all():
                 yield _Restart(int(rate.step_T[row]), "The learning rate starts anew", sure=True)
-    seconds = evidence.record.steps["seconds"].cast(pl.Float64).to_numpy()
-    between = np.diff(seconds)
-    known = between[np.isfinite(between)]
-    if known.size > 2 * _ROWS:
-        for row in np.flatnonzero(between > max(_PAUSE * median(known), _SECONDS)).tolist():
-            yield _Restart(
-                int(evidence.record.steps["step"][row + 1]),
-                f"A pause of {between[row] / 3600:.1f} h ends",
-                sure=False,
-            )
 
 
 def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:

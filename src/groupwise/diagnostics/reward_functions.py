@@ -17,6 +17,7 @@ import numpy as np
 import groupwise
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import column_change
 from groupwise.diagnostics.judgement import (
     Finding,
     Sign,
@@ -26,6 +27,7 @@ from groupwise.diagnostics.judgement import (
     no_sign,
     not_logged,
 )
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import Evidence, Signal, counted, once, signal_of
 from groupwise.diagnostics.signs import arrow, short
 from groupwise.files import table_rows
@@ -77,7 +79,7 @@ def check(evidence: Evidence) -> Finding:
         return no_sign(NAME, "One reward function has none beside it.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
     against = _against_each_other(
-        evidence.reward, {name: signal for name, signal in functions.items() if name not in unpaid}
+        evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
     )
     if against is not None:
         return against
@@ -113,10 +115,11 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     return Finding(NAME, Status.INFO, message)
 
 
-def _against_each_other(reward: Signal | None, functions: dict[str, Signal]) -> Finding | None:
+def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Finding | None:
     """Report a total that stands while one function gains and another loses: no step of training
     is missing, the reward is.
     """
+    reward = evidence.reward
     few = 0 if reward is None else len(reward) // 4
     if reward is None or few < _FEW:
         return None
@@ -143,13 +146,10 @@ def _against_each_other(reward: Signal | None, functions: dict[str, Signal]) -> 
     ):
         return None
     rose, fell = (
-        (
-            f"{clean(name, longest=40)} "
-            f"{arrow(functions[name].level(early), functions[name].level(late))}"
-        )
+        f"{clean(name, longest=40)} {arrow(*column_change(evidence, name, functions[name]).ends)}"
         for name in (best, worst)
     )
-    message = f"{rose} while {fell}: the reward stands at {short(reward.level(late))}"
+    message = f"{rose} while {fell}: the reward stands at {short(progress_of(evidence).after)}"
     return Finding(NAME, Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,))
 
 

@@ -48,6 +48,11 @@ WATCHED = (
 )
 
 
+def moved(name: str, step: int, before: float, after: float) -> Sign:
+    """Return the sign of a signal that goes by its own name."""
+    return Sign(name, step, before, after, f"{name} {arrow(before, after)}")
+
+
 def reach_of(evidence: Evidence) -> int:
     """Rows before a change in which its first sign is looked for."""
     return 6 if evidence.reward is None else max(6, len(evidence.reward) // 16)

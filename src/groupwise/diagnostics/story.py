@@ -8,19 +8,19 @@ state is, `judge` decides.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
 from groupwise.diagnostics.causes import Advice, Case, advice_for, is_serious, verdict
-from groupwise.diagnostics.collapse import by_and_by, decline_of, ends_of, fall_of
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import by_and_by, fall_of, level_changes, signs_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
-from groupwise.diagnostics.signs import arrow, reach_of, short, signs_about
+from groupwise.diagnostics.signs import arrow, moved, reach_of, short, signs_about
 from groupwise.diagnostics.swings import reward_level
 
 NO_CAUSE, NO_ADVICE = Cause(), Advice()
@@ -39,6 +39,8 @@ _WANDERS, _LATE = 3.0, 40
 _DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.
 _STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
+# Checks beside whose signs others are looked for.
+_NOT_ALONE = (*collapse.OF_REWARD, instability.NAME)
 # Checks whose failure shows as a reward that fell.
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
@@ -92,6 +94,20 @@ class Story:
 
 
 def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
+    """Tell what happened, each signal at the levels that a serious check tells of it."""
+    story = _story(look, found, can_tell=can_tell)
+    serious = [one for one in look.answers.values() if is_serious(one)]
+    told = {sign.signal: sign for one in serious for sign in one.signs if sign.signal != "reward"}
+    signs = tuple(_at_levels(sign, told.get(sign.signal)) for sign in story.signs)
+    return replace(story, signs=signs)
+
+
+def _at_levels(sign: Sign, told: Sign | None) -> Sign:
+    """A sign with the levels of another of the same signal, where it moved the same way."""
+    return sign if told is None or told.rises != sign.rises else replace(told, step=sign.step)
+
+
+def _story(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, by the finding that is to be told, or by what the reward does."""
     if not can_tell:
         ended = look.answers[numerics.FINITE]
@@ -166,17 +182,13 @@ def _of_fall(look: Look, found: Finding) -> Story:
     """Tell of a reward that fell for good: from its first sign on."""
     evidence, fall = look.evidence, fall_of(look.evidence)
     assert fall is not None
-    level, own = reward_level(evidence)[0], ends_of(reward_level(evidence)[0], fall)
-    onset, before, after = int(level.step_T[fall.row]), own.before, own.after
+    level, own = reward_level(evidence)[0], level_changes(evidence)["reward"]
+    onset, (before, after) = int(level.step_T[fall.row]), own.ends
     there = float(level.value_T[level.at(own.first)])
     part = (there - before) / (after - before) if after != before else 1.0
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
-    signs = _signs_of_fall(
-        look,
-        Sign("reward", own.first, before, after, f"reward {course}", own.since),
-        onset,
-        own.last,
-    )
+    of_reward = Sign("reward", own.first, before, after, f"reward {course}")
+    signs = _with_causes(look, (*signs_of_fall(evidence), of_reward), onset)
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
     abrupt = not by_and_by(level, fall.row)
     cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
@@ -189,17 +201,6 @@ def _of_fall(look: Look, found: Finding) -> Story:
         cause,
         advice_for(cause, found, step=look.before(signs[0].step), onset=onset),
     )
-
-
-def _signs_of_fall(look: Look, own: Sign, onset: int, end: int) -> tuple[Sign, ...]:
-    """The signs about the first row of a fall and about its alarm, and the fall's own."""
-    reach = reach_of(look.evidence)
-    found = [
-        *signs_about(look.evidence, onset, reach=reach),
-        *signs_about(look.evidence, own.step, reach=reach, end=end),
-    ]
-    found = [sign for sign in found if sign.signal != own.signal]
-    return _with_causes(look, [*found, own], onset)
 
 
 def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[Sign, ...]:
@@ -216,16 +217,9 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
         ):
             found += one.signs
     earliest = {sign.signal: sign for sign in sorted([*found, *signs], key=lambda sign: -sign.step)}
-    own = {
-        (sign.signal, sign.step): sign
-        for one in look.answers.values()
-        if is_serious(one)
-        for sign in one.signs
-    }
-    earliest = {
-        name: own.get((name, sign.step), sign) for name, sign in earliest.items()
-    }  # a check tells of it with these levels
-    return tuple(sorted(earliest.values(), key=lambda sign: sign.step))
+    own = {sign.signal: sign for sign in signs if sign.signal == "reward"}
+    levelled = (_at_levels(sign, own.get(sign.signal)) for sign in earliest.values())
+    return tuple(sorted(levelled, key=lambda sign: sign.step))
 
 
 def _of_hack(look: Look, found: Finding) -> Story:
@@ -242,17 +236,13 @@ def _of_hack(look: Look, found: Finding) -> Story:
 
 def _of_finding(look: Look, found: Finding) -> Story:
     """Tell of what another check found."""
-    signs = found.signs
-    if found.step is not None and (not signs or found.check in collapse.OF_REWARD):
-        signs = (
-            *signs,
-            *signs_about(
-                look.evidence,
-                found.step,
-                reach=reach_of(look.evidence),
-                end=_end_of(look.evidence, found),
-            ),
-        )
+    signs, change = found.signs, level_changes(look.evidence).get("reward")
+    if found.step is not None and (not signs or found.check in _NOT_ALONE):
+        about = signs_about(look.evidence, found.step, reach=reach_of(look.evidence))
+        if change is not None and change.first == found.step:
+            about = signs_of_fall(look.evidence)
+        own = {sign.signal for sign in signs}
+        signs = (*signs, *(sign for sign in about if sign.signal not in own))
     if found.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, found.step))
     signs = (
@@ -261,7 +251,7 @@ def _of_finding(look: Look, found: Finding) -> Story:
         else tuple(sorted(signs, key=lambda sign: sign.step))
     )
     if _DECLINES & {*found.facts} and signs and found.step is not None:
-        signs = _not_before(look, found, found.step, signs)
+        signs = _not_before(look, found.step, signs)
     broke = found.check in (*collapse.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, found.step)
     first = min(
@@ -272,24 +262,13 @@ def _of_finding(look: Look, found: Finding) -> Story:
     return Story(found.message, found.step, signs, cause, advice)
 
 
-def _not_before(look: Look, found: Finding, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
+def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
     """The signs of a decline behind its own, where they all came long after it began."""
     reward = look.evidence.reward
-    if (
-        reward is None
-        or found.value is None
-        or reward.at(signs[0].step) - reward.at(step) <= reach_of(look.evidence)
-    ):
+    if reward is None or reward.at(signs[0].step) - reward.at(step) <= reach_of(look.evidence):
         return signs
-    ends = found.limit or 0.0, found.value.value
-    own = Sign("reward", step, *ends, f"reward {arrow(*ends)}", look.progress.now_from)
-    return own, *signs
-
-
-def _end_of(evidence: Evidence, found: Finding) -> int | None:
-    """The step at which a decline ends; None of what else was found."""
-    decline = decline_of(evidence) if found.check == collapse.NAME else None
-    return None if decline is None else int(reward_level(evidence)[0].step_T[decline.end])
+    ends = level_changes(look.evidence)["reward"].ends
+    return moved("reward", step, *ends), *signs
 
 
 def _of_gradient(look: Look, step: int | None) -> tuple[Sign, ...]:

@@ -32,7 +32,6 @@ class Swing:
     """A second-order autoregression of the late rows."""
 
     radius: Interval  # spectral radius: 1 is the edge
-    damping: float  # damping ratio, below 0 where swings grow
     period: float  # in rows
     p_value: float  # chance of as strong a line in first-order noise
     amplitude: float  # of the line, in units of the metric
@@ -67,7 +66,7 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
     if chance > most:
         return None
     period = len(white) / (top + 1)
-    radius, damping = _second_order(left)
+    radius = _second_order(left)
     wave = np.exp(-2j * np.pi * place / period)
     half = n // 2
     amplitudes = [
@@ -83,7 +82,7 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
     one_row = Interval(
         *(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high))
     )
-    return Swing(one_row, damping, period * size, chance, max(amplitudes), growth, start)
+    return Swing(one_row, period * size, chance, max(amplitudes), growth, start)
 
 
 def _detrended(value_T: Float) -> tuple[Float, Float]:
@@ -232,8 +231,8 @@ def _memory(late_T: Float) -> int:
     return max(forgotten // 2, 1)
 
 
-def _second_order(left: Float) -> tuple[Interval, float]:
-    """Spectral radius with its interval, and damping ratio, of a second-order autoregression."""
+def _second_order(left: Float) -> Interval:
+    """Spectral radius of a second-order autoregression, with its interval."""
     design = np.column_stack([left[1:-1], left[:-2]])
     solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
     rest = left[2:] - design @ solution
@@ -243,14 +242,9 @@ def _second_order(left: Float) -> tuple[Interval, float]:
         [solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")]
     )
     half, root = draws[:, 0] / 2, np.sqrt(draws[:, 0].astype(complex) ** 2 / 4 + draws[:, 1])
-    roots = np.stack([half + root, half - root])
-    radii = np.abs(roots).max(axis=0)
-    main = complex(roots[np.abs(roots[:, 0]).argmax(), 0])
-    logarithm = np.log(main + 0j) if abs(main) > 1e-12 else complex(-10.0)
-    damping = float(-logarithm.real / max(abs(logarithm), 1e-12))
-    return Interval(
-        float(radii[0]), float(np.quantile(radii[1:], 0.025)), float(np.quantile(radii[1:], 0.975))
-    ), damping
+    radii = np.abs(np.stack([half + root, half - root])).max(axis=0)
+    low, high = np.quantile(radii[1:], [0.025, 0.975])
+    return Interval(float(radii[0]), float(low), float(high))
 
 
 _FEWEST_ROWS, _LONGEST = 24, 300

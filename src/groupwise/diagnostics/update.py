@@ -29,15 +29,14 @@ def check(evidence: Evidence) -> Finding:
     ends = [evidence.quantity(f"advantage_{end}") for end in ("min", "max")]
     advantages = [signal for signal in ends if signal is not None and len(signal) >= FEWEST_ROWS]
     norm = evidence.quantity("gradient_norm")
-    norm = None if norm is None or len(norm) < FEWEST_ROWS else norm
-    if norm is None and not advantages:
+    norms = [] if norm is None or len(norm) < FEWEST_ROWS else [norm]
+    if not norms and not advantages:
         return not_logged(NAME, "Neither advantages nor the gradient's norm are in the log.")
-    for signal in advantages:
-        if (finding := _of_advantage(evidence, signal)) is not None:
-            return finding
-    if norm is not None and (finding := _of_norm(evidence, norm)) is not None:
-        return finding
-    return no_sign(NAME, "No sign of an update that cannot be right.")
+    found = [_of_advantage(evidence, one) for one in advantages]
+    found += [_of_norm(evidence, one) for one in norms]
+    return next(filter(None, found), None) or no_sign(
+        NAME, "No sign of an update that cannot be right."
+    )
 
 
 def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:

@@ -14,19 +14,19 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.diagnostics.collapse import (
+from groupwise.diagnostics.environment import HALF, MORE_FAILED, failing, shares_of
+from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.falls import (
     Constant,
     at_once,
     behaviour_change,
     by_and_by,
     constant_tail,
     decline_of,
-    ends_of_reward,
     fall_of,
     held_out_at,
+    level_changes,
 )
-from groupwise.diagnostics.environment import HALF, MORE_FAILED, failing, shares_of
-from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.judgement import (
     Finding,
     Sign,
@@ -163,8 +163,8 @@ def _at_once(
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     now, rows = signal.written(found.value), counted(count, "row")
-    ends = ends_of_reward(evidence) if name == "reward" else None
-    before = found.before if ends is None else ends.before
+    known = level_changes(evidence).get(name)
+    before = found.before if known is None else known.before
     message = (
         f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
     )
@@ -205,8 +205,9 @@ def _logged_failures(evidence: Evidence) -> Finding | None:
     shares = shares_of(evidence, "grading_failure_share", _FAILURES)
     found = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
     worst = next((answer for answer in found if answer.facts), None)
-    grave = worst is not None and worst.value is not None and worst.value.value > HALF
-    return replace(worst, status=Status.CRITICAL) if worst is not None and grave else worst
+    if worst is not None and worst.value is not None and worst.value.value > HALF:
+        return replace(worst, status=Status.CRITICAL)
+    return worst
 
 
 def _outages(evidence: Evidence) -> Finding | None:
@@ -316,38 +317,28 @@ def _drop(evidence: Evidence) -> Finding | None:
     height = reward.level(slice(max(0, row - _HEIGHT), row)) - floor
     surely = (behaviour, held_out) == (Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
     status = _of_drop(-change.value / max(height, 1e-9), surely=surely, ended=evidence.ended)
-    message, whole = _of_what(evidence, level, step, change)
+    message, whole = _of_what(evidence, step, change)
     facts = stated(Fact.PART_LOST_AT_ONCE, behaviour, held_out, who_fails(evidence, step))
     return Finding(NAME, status, message, step, whole, 0.0, advice=ADVICE, facts=facts)
 
 
-def _of_what(
-    evidence: Evidence, level: Signal, step: int, change: Interval
-) -> tuple[str, Interval]:
+def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Interval]:
     """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
     there is one; and what was lost.
     """
-    ends, decline = ends_of_reward(evidence), decline_of(evidence)
-    if ends is not None:
-        before, after, when = ends.before, ends.after, f", {ends.where}"
-    elif decline is not None:
-        before, after, when = decline.height, decline.after.value, ""
-    else:
-        row = level.at(step)
-        before, when = level.mean(slice(max(0, row - _HEIGHT), row)).value, ""
-        after = before + change.value
-    lost = after - before
-    part = change.value / lost if lost < 0 else 1.0
-    at_one_step = when in ("", f", at step {step:,}") and part > _ALL_OF_IT
+    known = level_changes(evidence).get("reward")
+    if known is None:
+        return f"reward lower by {short(-change.value)} since step {step:,}, at once", change
+    when = "" if decline_of(evidence) is not None else f" {known.where}"
+    lost = known.after - known.before
+    at_one_step = when in ("", f" at step {step:,}") and change.value / lost > _ALL_OF_IT
     said = (
         f" at step {step:,}, at once"
         if at_one_step
-        else f"{when.removeprefix(',')}, most of it at once at step {step:,}"
+        else f"{when}, most of it at once at step {step:,}"
     )
     off = lost - change.value
-    return f"reward {arrow(before, after)}{said}", Interval(
-        lost, change.low + off, change.high + off
-    )
+    return f"reward {arrow(*known.ends)}{said}", Interval(lost, change.low + off, change.high + off)
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
@@ -378,7 +369,9 @@ def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
         return None
     row, few = found.middle, max(5, len(level) // 20)
     change = level.change(slice(max(0, row - few), row), slice(row, row + few))
-    return (row, change) if -change.value >= 0.5 * (found.height - found.after.value) else None
+    return (
+        (row, change) if -change.value >= 0.5 * (found.change.before - found.change.after) else None
+    )
 
 
 def who_fails(evidence: Evidence, step: int) -> Fact | None:

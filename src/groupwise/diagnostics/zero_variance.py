@@ -13,8 +13,8 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median, moving_mean
-from groupwise.diagnostics.collapse import constant_tail
 from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (

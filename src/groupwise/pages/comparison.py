@@ -1,6 +1,4 @@
-"""Show a comparison of runs in the terminal: the answer, a row for each group, and judgements,
-in 80 columns.
-"""
+"""A comparison of runs in the terminal: the answer, a row for each group, judgements."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
-from groupwise.analysis.compare_answer import TRAILING, ComparedGroup, shared_key, shown_decimals
+from groupwise.analysis.compare_answer import ComparedGroup, shared_key, shown_decimals
 from groupwise.comparison.results import Comparison, Contrast
 from groupwise.diagnostics.judgement import State
 from groupwise.pages.tables import Grid
@@ -25,8 +23,9 @@ _BADNESS = (State.OK, State.CANNOT_TELL, State.WARNING, State.FAILING, State.FAI
 
 
 def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
-    """Print the answer, a row for each group, and how failed runs were judged; asked why, all
-    judgements, the tests and the notes.
+    """Print the answer, a row for each group, and how failed runs were judged.
+
+    Asked why, also all judgements, the tests and the notes.
     """
     out = Printer(console)
     console.width = min(console.width, _COLUMNS)
@@ -40,9 +39,7 @@ def print_comparison(comparison: RunComparison, console: Console, *, why: bool =
 
 
 def _print_rest(comparison: RunComparison, out: Printer) -> None:
-    """Print what stands below the table: how many groups it leaves out, how doubtful runs were
-    judged, and which settings differ.
-    """
+    """Print what the table leaves out, how doubtful runs were judged, and settings that differ."""
     if len(comparison.groups) > _MOST_GROUPS:
         _wrapped(
             out, f"{count(len(comparison.groups) - _MOST_GROUPS, 'more group')}: --why", style="dim"
@@ -92,9 +89,7 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
 
 
 def _wrapped(out: Printer, text: str, *, style: str = "", longest: int = 1000) -> None:
-    """Print a sentence in lines of 80 columns, into a pipe too, cut where it is longer than it
-    may be.
-    """
+    """Print a sentence in lines of 80 columns, into a pipe too, cut where it is too long."""
     for line in textwrap.wrap(clean(text, longest=longest), _COLUMNS, break_on_hyphens=False):
         out.console.print(escape(line), style=style, highlight=False, soft_wrap=True)
 
@@ -120,17 +115,8 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
 def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tuple[str, list[str]]]:
     """Return the columns of numbers, each with its head."""
-    last = min(
-        (run.rows for group in groups for run in group.runs if run.rows >= TRAILING),
-        default=TRAILING,
-    )
     decimals = shown_decimals([group.ends_at for group in groups])
-    columns = [
-        (
-            f"last {last if last < TRAILING else TRAILING}",
-            [_written(group.ends_at, decimals) for group in groups],
-        )
-    ]
+    columns = [("last rows", [_written(group.ends_at, decimals) for group in groups])]
     if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (

@@ -105,16 +105,12 @@ def document(
 
 
 def embedded(value: Any) -> str:
-    r"""Write JSON that can stand inside a `<script>` element: no character that HTML reads is
-    left.
-    """
+    r"""Write JSON that can stand inside a `<script>` element: no character that HTML reads."""
     return to_json(value).replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _policy(css: str, script: str) -> str:
-    """Return the content security policy: our own style and script by their hash, and nothing
-    from anywhere.
-    """
+    """Return the content security policy: our own style and script by hash, and nothing else."""
     return (
         f"default-src 'none'; style-src '{_hash(css)}'; script-src '{_hash(script)}'; base-uri "
         "'none'; form-action 'none'"
@@ -132,8 +128,10 @@ def _file(name: str) -> str:
 
 
 def _script(name: str) -> str:
-    """Return a script; uPlot with its licence, which goes where it goes, in place of the address
-    in its first line: a page names none.
+    """Return a script; uPlot with its licence.
+
+    The licence goes where the script goes, in place of the address in its first line: a page names
+    none.
     """
     source = _file(name)
     if "uPlot" not in name:

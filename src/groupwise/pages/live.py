@@ -1,5 +1,4 @@
-"""Serve the live page: loopback only, to those who have its address, a page, its style and script,
-a stream of what changes.
+"""Serve the live page on loopback, to those who have its address.
 
 Whatever a log holds reaches the page as JSON and is shown as text. What is shown is decided in
 `live_hub`. The token stands in the address and not in a cookie: cookies know no ports, so that a
@@ -77,8 +76,9 @@ _META = re.compile(rb'<meta http-equiv="Content-Security-Policy" content="([^"]*
 
 
 def allowed_host(host: str) -> bool:
-    """Return whether a Host header names this machine's loopback: any other name was made to
-    point here by somebody else.
+    """Return whether a Host header names this machine's loopback.
+
+    Any other name was made to point here by somebody else.
     """
     name, colon, port = host.rpartition(":")
     if not colon or host.endswith("]"):
@@ -92,8 +92,9 @@ def new_token() -> str:
 
 
 class Guard:
-    """Refuses requests without the token, for another machine or made by another site, and sends
-    the headers that keep a page in.
+    """Refuses requests that lack the token or that another site made; sends the headers.
+
+    The headers keep a page in. A request for another machine is refused too.
     """
 
     def __init__(self, application: Application, token: str) -> None:
@@ -208,9 +209,7 @@ async def _rollouts(hub: Hub, request: Request) -> Response:
 
 
 def application(hub: Hub, token: str) -> Application:
-    """Return the application that serves a hub to those who have the token; it follows the logs
-    while it runs.
-    """
+    """Return the application that serves a hub, and follows the logs while it runs."""
     from starlette.applications import Starlette
     from starlette.responses import Response, StreamingResponse
     from starlette.routing import Route
@@ -297,9 +296,7 @@ def bound_socket(port: int | None) -> socket.socket:
 
 
 def serve(hub: Hub, bound: socket.socket, token: str) -> None:
-    """Serve until Ctrl-C or SIGTERM; nothing that is asked is logged, since an address holds the
-    token.
-    """
+    """Serve until Ctrl-C or SIGTERM; no request is logged, since an address holds the token."""
     import h11
     import uvicorn
     from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -307,8 +304,9 @@ def serve(hub: Hub, bound: socket.socket, token: str) -> None:
     waiting: list[Connection] = []
 
     class Connection(H11Protocol):
-        """Ends where its client does not come to ask, which needs no token and would keep others
-        out.
+        """Ends where its client does not come to ask.
+
+        That needs no token, and would keep others out.
         """
 
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override] # as uvicorn's own
@@ -325,9 +323,7 @@ def serve(hub: Hub, bound: socket.socket, token: str) -> None:
             self.loop.call_later(_PATIENCE, self._look, self.cycle)
 
         def _look(self, before: object) -> None:
-            """End the connection where it still waits for the request that it waited for at the
-            last look.
-            """
+            """End the connection where it waits for the request of the last look."""
             if self.conn.their_state is h11.IDLE and self.cycle is before:
                 self.transport.close()
             elif not self.transport.is_closing():
@@ -337,8 +333,9 @@ def serve(hub: Hub, bound: socket.socket, token: str) -> None:
         """Ends the streams first, so that stopping does not wait for pages that stay open."""
 
         def handle_exit(self, sig: int, frame: Any) -> None:  # noqa: ARG002 - as uvicorn calls it
-            """Stop, at once when asked twice; uvicorn's own would send the signal again after
-            the end and so end the command.
+            """Stop, at once when asked twice.
+
+            Uvicorn's own would send the signal again after the end and so end the command.
             """
             hub.stop()
             self.force_exit = self.should_exit

@@ -1,5 +1,4 @@
-"""What a live page shows of its runs, kept up to date: read what is new, say what changed, judge in
-the background.
+"""What a live page shows of its runs, kept up to date; judged in the background.
 
 The newest of each part of a run is kept and numbered, so that a page that lost its connection is
 sent what it has not. It knows no sockets.
@@ -90,8 +89,9 @@ class LiveRun:
 
 
 def new_pool() -> ProcessPoolExecutor:
-    """Return a pool of two processes, so that a report does not wait for a judgement; they leave
-    the processor to the training.
+    """Return a pool of two processes, so that a report does not wait for a judgement.
+
+    They leave the processor to the training.
     """
     return ProcessPoolExecutor(
         2, mp_context=multiprocessing.get_context("spawn"), initializer=_settle
@@ -162,9 +162,7 @@ class Hub:
         )
 
     def _publish(self, index: int, parts: dict[str, Any] | None) -> None:
-        """Say what a look at a log found, and how the run stands, which changes with time alone
-        too.
-        """
+        """Say what a look at a log found, and how the run stands, which time alone changes."""
         run = self.runs[index]
         follower = run.follower
         if follower.grew and (not run.grown or follower.grew > run.grown[-1]):
@@ -217,8 +215,9 @@ class Hub:
             wake.set()
 
     async def follow(self) -> None:
-        """Look at the logs and judge the runs until `stop`; reading happens in a thread, so that
-        the page is served meanwhile.
+        """Look at the logs and judge the runs until `stop`.
+
+        Reading happens in a thread, so that the page is served meanwhile.
         """
         while not self.stopping:
             for index, run in enumerate(self.runs):
@@ -228,9 +227,7 @@ class Hub:
             await asyncio.sleep(_TICK)
 
     async def _look(self, index: int) -> None:
-        """Look at one log in a thread; what fails there is said of its run, and the others go
-        on.
-        """
+        """Look at one log in a thread; what fails there is said of its run alone."""
         run, started = self.runs[index], time.perf_counter()
         try:
             self._publish(index, await asyncio.to_thread(self._read, index))
@@ -325,9 +322,7 @@ class Hub:
         return page.encode()
 
     async def _ask(self, what: Callable[..., Any], *arguments: Any) -> Any:
-        """Let the pool compute something; where its process dies, what comes next is computed by
-        another.
-        """
+        """Let the pool compute something; a new pool stands in for one that died."""
         pool = self._pool
         try:
             return await asyncio.get_running_loop().run_in_executor(pool, what, *arguments)
@@ -337,8 +332,9 @@ class Hub:
             raise
 
     def rollouts(self, index: int, view: str, first: int, most: int, *, whole: bool) -> str:
-        """Return completions of a run as JSON, with how many each view has; for a thread, since
-        a run may have a million.
+        """Return completions of a run as JSON, with how many each view has.
+
+        For a thread, since a run may have a million.
         """
         kept = self._kept_of(index)
         rollouts = kept.rollouts
@@ -363,8 +359,9 @@ class Hub:
         return to_json(about | rollouts.part(view, first, most, whole=whole).as_dict())
 
     def prompts(self, index: int) -> str:
-        """Return the prompts of a run as JSON, for a thread: what is said of them, and the cells
-        of their table.
+        """Return the prompts of a run as JSON: what is said of them, and their table.
+
+        For a thread.
         """
         from groupwise.pages.tables import prompt_grid
 
@@ -382,9 +379,7 @@ class Hub:
         )
 
     def _kept_of(self, index: int) -> Kept:
-        """Return the completions of a run, read anew where the log changed and the last time is
-        long enough ago.
-        """
+        """Return the completions of a run, read anew where the log changed a while ago."""
         kept, record = self._kept[index], self.runs[index].follower.record
         with kept.lock:
             if record is not None and record is not kept.record and time.monotonic() >= kept.due:
@@ -396,8 +391,9 @@ class Hub:
         return kept
 
     async def messages(self, last: str = "") -> AsyncIterator[str]:
-        """Yield the events of one page: the newest of each part that it has not, then what
-        changes; or that too many pages are open.
+        """Yield the events of one page: what it lacks, then what changes.
+
+        Or that too many pages are open.
         """
         if self.streams >= MOST_STREAMS:
             yield f"retry: 5000\n{_event('full', to_json({'most': MOST_STREAMS}))}"
@@ -447,9 +443,7 @@ class Hub:
 
 
 def _names(followers: Sequence[Follower]) -> list[str]:
-    """Return what to call the runs: their own names, and as much of their paths as tells them
-    apart.
-    """
+    """Return what to call the runs: their names, and of their paths what tells them apart."""
     parts = [(*follower.place.absolute().parts[:-1], follower.path.name) for follower in followers]
     depth = 1
     while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
@@ -523,8 +517,9 @@ def whole_page(
 
 
 def _settle() -> None:
-    """Begin as a process that others come before, that leaves Ctrl-C to its parent and ends with
-    it.
+    """Begin as a process that others come before.
+
+    It leaves Ctrl-C to its parent and ends with it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     end_with_parent()

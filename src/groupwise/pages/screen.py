@@ -1,6 +1,4 @@
-"""The judgement of a run in the terminal: eight lines of 80 columns, the state first and the
-reward last.
-"""
+"""The judgement of a run in eight lines of 80 columns: the state first, the reward last."""
 
 from __future__ import annotations
 
@@ -84,8 +82,9 @@ def print_judgement(
     why: bool = False,
     remarks: Sequence[str] = (),
 ) -> None:
-    """Print the judgement of a run and its reward as one line of bars; where asked for, also
-    every check and the numbers behind them.
+    """Print the judgement of a run and its reward as one line of bars.
+
+    Where asked for, also every check and the numbers behind them.
     """
     plain = _plain(console)
     first, *others = judgement_lines(judgement, heights, plain=plain)
@@ -155,9 +154,7 @@ def judgement_lines(
 
 
 def said_of(judgement: Judgement) -> list[tuple[str, str]]:
-    """Return the labels of a judgement, each with all that it has to say, for a page that has
-    room.
-    """
+    """Return the labels of a judgement with all that each has to say, for a page with room."""
     return [
         (line.label, clean("".join(line.parts), longest=_LONGEST)) for line in _labelled(judgement)
     ]
@@ -191,9 +188,7 @@ def head_of(state: State, *, plain: bool = False) -> str:
 
 
 def _headline(judgement: Judgement, *, plain: bool) -> list[str]:
-    """Return the first line, and a second where the headline needs it; the run's name is
-    shortened before the headline is.
-    """
+    """Return the first line, and a second where needed; the name is shortened first."""
     head, headline = head_of(judgement.state, plain=plain), _brief(judgement.headline, plain=plain)
     room = WIDTH - cell_len(head) - 4 - cell_len(headline)
     name = _shortened(
@@ -205,9 +200,7 @@ def _headline(judgement: Judgement, *, plain: bool) -> list[str]:
 
 
 def _shortened(name: str, room: int, *, plain: bool) -> str:
-    """Return a name without its middle where it is too long: what tells runs apart is at its
-    ends.
-    """
+    """Return a name without its middle where it is too long: its ends tell runs apart."""
     if cell_len(name) <= room:
         return name
     dots = _spelt("…", plain=plain)
@@ -248,9 +241,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
 
 
 def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
-    """Return signals that moved, in the order given, each with its step where it is not that of
-    the one before.
-    """
+    """Return signals that moved, each with its step where that is not the one before's."""
     same = [place > 0 and sign.step == signs[place - 1].step for place, sign in enumerate(signs)]
     words_of = [
         sign.words if beside else f"step {sign.step:,}  {sign.words}"
@@ -307,8 +298,9 @@ def _brief(text: str, *, plain: bool) -> str:
 
 
 def _wrapped(head: str, text: str, *, indent: int, lines: int, plain: bool) -> list[str]:
-    """Break a text after its head into so many lines at most, each of which fits; what has no
-    room is cut off and shown to be.
+    """Break a text after its head into so many lines at most.
+
+    What has no room is cut off and shown to be.
     """
     room = WIDTH - cell_len(head)
     if cell_len(text) <= room:

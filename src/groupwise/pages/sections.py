@@ -1,6 +1,4 @@
-"""One run on the page: the first screen, and below it forecast, law, group size, stability, and
-how all of it was computed.
-"""
+"""One run on the page: the first screen, forecast, law, group size, stability, method."""
 
 from __future__ import annotations
 
@@ -220,9 +218,7 @@ def _environments(each: Environments) -> Markup:
     rows = [
         [
             isolated(one.name),
-            text(one.course),
-            text(number(one.before)),
-            text(number(one.after)),
+            *map(text, (one.course, number(one.before), number(one.after))),
             text("–" if one.step is None else f"{one.step:,}"),
         ]
         for one in each.worst

@@ -1,6 +1,4 @@
-"""Tables and phrases that page and terminal share, as plain texts: laws, forecasts, group sizes,
-stability.
-"""
+"""Tables and phrases that page and terminal share, as plain texts."""
 
 from __future__ import annotations
 
@@ -104,8 +102,9 @@ def candidate_grid(fit: FitResult) -> Grid:
 
 
 def forecast_grid(outlook: Outlook) -> Grid:
-    """Return the forecast: step, mean, band of the mean and band of a row, with decimals that
-    agree down each column.
+    """Return the forecast: step, mean, and bands of the mean and of a row.
+
+    Decimals agree down each column.
     """
     level = percent(outlook.result.level)
     mean_places = _decimals((row.mean_low, row.mean_high) for row in outlook.rows)
@@ -121,9 +120,7 @@ def forecast_grid(outlook: Outlook) -> Grid:
 
 
 def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
-    """Return the decimals that tell the ends of every band apart, or None where plain decimals
-    do not suit one.
-    """
+    """Return the decimals that tell all ends of bands apart; None where none suit one."""
     places = [decimals_of(band) for band in bands]
     plain = [place for place in places if place is not None]
     return max(plain) if len(plain) == len(places) else None
@@ -171,9 +168,7 @@ def between(interval: Interval) -> str:
 
 
 def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
-    """Return group sizes with their prompts, and how much more error than the best they have now
-    and at most.
-    """
+    """Return group sizes with their prompts, and their error over the best one's."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     least = min(point.mse for point in plan.curve)
     words = {plan.next_update: ["least error now"]}
@@ -198,8 +193,9 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
 
 
 def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
-    """Return the baselines with their error over that of leave-one-out, at the batch in use or
-    else the best one.
+    """Return the baselines with their error over that of leave-one-out.
+
+    At the batch in use, or else the best one.
     """
     batch = plan if plan.present is None else plan.present
     level = rows[0].ratio.level
@@ -218,8 +214,9 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
 
 
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
-    """Return the share of zero-variance groups at the size in use and at larger ones, and how
-    many more would be informative.
+    """Return the share of zero-variance groups at the size in use and at larger ones.
+
+    And how many more would be informative.
     """
     rows = []
     for row in outlook.shares:
@@ -256,9 +253,7 @@ _COSTS = {
 
 
 def cost_grid(judged: Judgement) -> Grid:
-    """Return what was spent, what of it since the first sign, and what is to come, in the units
-    that are known.
-    """
+    """Return what was spent, what of it since the first sign, and what is to come."""
     costs = {
         "Spent": judged.spent,
         "Since the first sign": judged.cost,
@@ -296,9 +291,7 @@ def _amount(cost: Cost, unit: str) -> str:
 
 
 def prompt_grid(table: PromptTable) -> Grid:
-    """Return prompts: how they stand, visits that taught, pass rate or mean reward by the newest
-    rollouts, rollouts that each deserves.
-    """
+    """Return prompts: how they stand, visits that taught, newest pass rate, rollouts deserved."""
     rows = []
     for row in table.rows:
         rate = (
@@ -390,9 +383,7 @@ def stability_grid(
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
-    """Return where the mode of a run stands as a table of texts, without what no margin can be
-    promised for.
-    """
+    """Return where the mode of a run stands, without what no margin can be promised for."""
     assert evidence.mode is not None
     return stability_grid(
         evidence.mode,

@@ -133,7 +133,6 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
-    out.line("" if outlook.target is None else str(outlook.target))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
     out.line(_status(fitted, outlook.law, judged))
@@ -153,9 +152,7 @@ def print_plan(
     console: Console,
     judged: Judgement | None = None,
 ) -> None:
-    """Print a plan: that the run failed where it did, then words, sizes, components and
-    baselines.
-    """
+    """Print a plan: that the run failed where it did, words, sizes, components, baselines."""
     out = Printer(console)
     if judged is not None and judged.alarm:
         print_first_line(judged, console)
@@ -170,9 +167,7 @@ def print_plan(
 
 
 def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
-    """Print that a run failed where it did, what rewards alone say of its group size, its batch,
-    and the command for the rest.
-    """
+    """Print what rewards alone say of a run's group size, and the command for the rest."""
     out = Printer(console)
     if judged.alarm:
         print_first_line(judged, console)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -85,6 +85,7 @@ def _pattern(key: str, slash: str) -> re.Pattern[str]:
     return re.compile("".join(built).replace("@", "(?:@|_at_)").replace("/", slash), re.IGNORECASE)
 
 
+@lru_cache(maxsize=256)
 def version_of(text: str | None) -> Version | None:
     """Return major and minor version, None where the text holds none."""
     found = re.match(r"v?(\d{1,4})\.(\d{1,4})", text or "")

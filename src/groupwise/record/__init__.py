@@ -1,3 +1,1 @@
-"""One run as data: its table of steps, its table of rollouts, its settings, and the journal in
-which it is written.
-"""
+"""One run as data: steps, rollouts, settings, and the journal in which it is written."""

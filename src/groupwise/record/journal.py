@@ -1,5 +1,4 @@
-"""A file of checksummed lines: only sound entries are read back, and a damaged line costs itself
-and none of those behind it.
+"""A file of checksummed lines: a damaged line costs itself and none behind it.
 
 One entry is one line, `CRC32 LENGTH JSON`; one process writes a journal at a time. What an entry
 holds is said in `run.py`; which journal a killed recording goes on with, in `resume.py`; the bytes,
@@ -28,7 +27,6 @@ from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
 _HALF_A_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} [0-9]{0,15}")
-_SALVAGE = 16  # bytes that are checked in search of sound entries, for each byte of a damaged line
 _MOST_TOLD = 5
 _BLOCK = 1 << 20  # bytes that are read at once
 _HOLE = bytes(_BLOCK)
@@ -65,9 +63,7 @@ class Damage:
 
 
 def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
-    """Return what is damaged as notes of a record: the first few stretches, and how much more
-    there is.
-    """
+    """Return what is damaged as notes: the first few stretches, and how much more there is."""
     named, rest = damage[:_MOST_TOLD], damage[_MOST_TOLD:]
     more = (
         f"and {count(sum(stretch.lines for stretch in rest), 'more damaged line')}, "
@@ -85,14 +81,10 @@ def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
 def decode_entry(line: bytes) -> dict[str, Any] | None:
     """Return the entry of one line, or None where the line is torn or damaged."""
     head = _HEAD.match(line)
-    if head is None or not line.endswith(b"\n") or int(head[2]) != len(line) - head.end() - 1:
+    if head is None or not line.endswith(b"\n"):
         return None
-    return _entry(head[1], line[head.end() : -1])
-
-
-def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
-    """Return the entry of a text whose checksum is right."""
-    if checksum != b"%08x" % zlib.crc32(body):
+    body = line[head.end() : -1].removesuffix(b"\r")
+    if int(head[2]) != len(body) or head[1] != b"%08x" % zlib.crc32(body):
         return None
     try:
         entry = parse_json(body)
@@ -101,42 +93,15 @@ def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
-    """Yield the sound entries of a line that is damaged, with where each begins and ends: a damaged
-    line feed makes one line of two.
-
-    An entry cannot hide in the texts of another: there its quotes are escaped, and it is no JSON.
-    """
-    if b"{" not in line:  # as in a block that was lost, which may be gigabytes
-        return
-    at, budget = (
-        0,
-        _SALVAGE * len(line),
-    )  # made to be slow, a line could ask for the checksum of its rest at every byte
-    while budget > 0 and (head := _HEAD.search(line, at)) is not None:
-        at, end = head.start() + 1, head.end() + int(head[2])
-        if end >= len(line):
-            continue
-        budget -= int(head[2])
-        entry = _entry(head[1], line[head.end() : end])
-        if entry is not None:
-            at = end  # where the line feed should be, or where it is lost the next entry
-            yield entry, head.start(), end
-
-
 def _is_torn(tail: bytes) -> bool:
-    """Return whether a kill may have left this at the end of a journal: the beginning of a line,
-    and less than its length says.
-    """
+    """Return whether a kill may have left this: a line's beginning, shorter than it says."""
     if head := _HEAD.match(tail):
         return len(tail) - head.end() <= int(head[2])
     return _HALF_A_HEAD.fullmatch(tail) is not None
 
 
 class LineReader:
-    """Takes the lines of a journal one after another: gives their sound entries, and counts what
-    is damaged between them.
-    """
+    """Takes the lines of a journal: gives sound entries, counts what is damaged between."""
 
     def __init__(self) -> None:
         self.damage: list[Damage] = []  # the damaged stretches so far
@@ -144,46 +109,27 @@ class LineReader:
         self.torn = 0
         self._size = 0
         self._step: int | None = None
-        self._is_open = self._goes_on = (
-            False  # whether the present line has no end, and whether it goes on with the one before
-        )
-        self._owed = 0  # what the head of a damaged line says is still to come of it
+        self._is_open = False  # whether the line before has no end, as a piece of a long one
 
     @property
     def end(self) -> int:
         """The bytes so far, without a last line that is torn."""
         return self._size - self.torn
 
-    def take(self, line: bytes) -> list[dict[str, Any]]:
-        """Return the sound entries of a line; the last of a file may lack its line feed."""
+    def take(self, line: bytes) -> dict[str, Any] | None:
+        """Return the entry of a sound line; the last of a file may lack its line feed."""
         self._size += len(line)
-        self.torn, self._goes_on, self._is_open = 0, self._is_open, not line.endswith(b"\n")
+        goes_on, self._is_open = self._is_open, not line.endswith(b"\n")
         entry = decode_entry(line)
-        if entry is None:
-            return self._partly(line)
-        self._sound(entry)
-        return [entry]
-
-    def _partly(self, line: bytes) -> list[dict[str, Any]]:
-        """Return what is sound in a line that as a whole is not."""
-        entries, reached = [], 0
-        for entry, start, end in _salvaged(line):
-            self._lost(line[reached:start])
+        self.torn = len(line) if self._is_open and _is_torn(line) else 0
+        if entry is not None:
             self._sound(entry)
-            entries.append(entry)
-            reached = end
-        rest = line[reached:]
-        feed = int(bool(entries) and not _is_torn(rest))  # of the last entry, where it is damaged
-        if not line.endswith(b"\n") and _is_torn(rest[feed:]):
-            self._lost(rest[:feed])
-            self.torn = len(rest) - feed
-        else:
-            self._lost(rest)
-        return entries
+        elif not self.torn:
+            self._lost(len(line.removesuffix(b"\n")), goes_on=goes_on)
+        return entry
 
     def _sound(self, entry: Mapping[str, Any]) -> None:
         """Note where the journal is sound again."""
-        self._owed = 0
         row = entry.get("row")
         step = row.get("step") if isinstance(row, dict) else None
         if isinstance(step, int):
@@ -191,25 +137,11 @@ class LineReader:
             if self.damage and self.damage[-1].before is None:
                 self.damage[-1] = replace(self.damage[-1], before=step)
 
-    def _lost(self, piece: bytes) -> None:
-        """Count bytes that belong to no sound entry; the line feed that ends them is not among
-        them.
-        """
-        piece = piece.removesuffix(b"\n")
-        if not piece:
+    def _lost(self, size: int, *, goes_on: bool) -> None:
+        """Count bytes that belong to no sound entry, without the line feed behind them."""
+        if not size:
             return
-        goes_on = (
-            self._goes_on or len(piece) <= self._owed
-        )  # a byte that became a line feed makes two lines of one
-        head = _HEAD.match(piece)
-        self._owed = (
-            self._owed - len(piece) - 1
-            if goes_on
-            else int(head[2]) - (len(piece) - head.end()) - 1
-            if head
-            else 0
-        )
-        lost = Damage(0 if goes_on else 1, len(piece), self._step, None)
+        lost = Damage(0 if goes_on else 1, size, self._step, None)
         if self.damage and self.damage[-1].before is None:
             before = self.damage.pop()
             lost = replace(before, lines=before.lines + lost.lines, bytes=before.bytes + lost.bytes)
@@ -246,8 +178,8 @@ def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = N
     entries = [
         kept
         for line in journal_lines(path)
-        for entry in reader.take(line)
-        if (kept := entry if keep is None else keep(entry)) is not None
+        if (entry := reader.take(line)) is not None
+        and (kept := entry if keep is None else keep(entry)) is not None
     ]
     return Content(entries, reader.end, reader.torn, tuple(reader.damage))
 
@@ -269,8 +201,9 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk, where the system can do so (Windows
-    opens no folder).
+    """Wait until the names in a folder are on the disk, where the system can do so.
+
+    Windows opens no folder.
     """
     with suppress(OSError):
         handle = os.open(folder, os.O_RDONLY)
@@ -326,8 +259,9 @@ class Journal(AbstractContextManager["Journal"]):
                 _sync_folder(folder)
 
     def _keep_apart(self, content: Content) -> None:
-        """Write what is about to be cut off behind what was cut off before, in a file beside the
-        journal.
+        """Write what is about to be cut off into a file beside the journal.
+
+        Behind what was cut off before.
         """
         with (
             self.path.open("rb") as whole,
@@ -362,9 +296,7 @@ class Journal(AbstractContextManager["Journal"]):
             raise
 
     def _check_that_it_is_there(self) -> None:
-        """Raise where the file was deleted or moved: the system would go on writing what nobody
-        can read.
-        """
+        """Raise where the file was deleted or moved: nobody could read what is written."""
         opened = os.fstat(self._file.fileno())
         try:
             there = self.path.stat()
@@ -398,8 +330,9 @@ _OPEN: WeakSet[Journal] = WeakSet()
 
 
 def _close_in_child() -> None:
-    """Close the parent's journals in a forked worker: one that outlives its parent would keep
-    the resumed run from writing.
+    """Close the parent's journals in a forked worker.
+
+    One that outlives its parent would keep the resumed run from writing.
     """
     for journal in list(_OPEN):
         journal.close()
@@ -416,8 +349,9 @@ _PATIENCE_SECONDS = 2.0
 
 
 def hold(handle: int, problem: str) -> None:
-    """Keep others out of an open file or folder until it is closed or the process ends; where
-    another process holds it, say `problem`.
+    """Keep others out of an open file or folder until it is closed or the process ends.
+
+    Where another process holds it, say `problem`.
     """
     deadline = time.monotonic() + _PATIENCE_SECONDS
     while not _locked(handle):
@@ -427,8 +361,9 @@ def hold(handle: int, problem: str) -> None:
 
 
 def _locked(handle: int) -> bool:
-    """Take a file or folder, and return whether no other process holds it; where the system has
-    no locks, nobody does.
+    """Take a file or folder, and return whether no other process holds it.
+
+    Where the system has no locks, nobody does.
     """
     if sys.platform == "win32":
         return True
@@ -444,8 +379,9 @@ def _locked(handle: int) -> bool:
 
 
 def being_written(path: Path) -> bool:
-    """Return whether a process holds a journal to write it; False where there is none, and where
-    the system has no locks.
+    """Return whether a process holds a journal to write it.
+
+    False where there is none, and where the system has no locks.
     """
     if sys.platform == "win32":
         return False

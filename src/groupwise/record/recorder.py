@@ -1,5 +1,6 @@
-"""The record of a run that is training: each finished step is appended, and nothing that goes wrong
-here stops the training.
+"""The record of a run that is training: nothing that goes wrong here stops the training.
+
+Each finished step is appended.
 
 A full disk is said once, and what could not be written waits in memory until it can be. A new run
 moves an older record aside and never overwrites it. After a kill every step that was appended is
@@ -72,8 +73,9 @@ def to_terminal(sentence: str) -> None:
 
 
 def guarded(say: Say) -> Say:
-    """Return what says a sentence and never raises: a terminal that is gone costs the sentence,
-    not the training.
+    """Return what says a sentence and never raises.
+
+    A terminal that is gone costs the sentence, not the training.
     """
 
     def said(sentence: str) -> None:
@@ -84,9 +86,7 @@ def guarded(say: Say) -> Say:
 
 
 def reason_of(error: Exception) -> str:
-    """Return an error as the beginning of a sentence: its own where it is one of ours, else with
-    its kind.
-    """
+    """Return an error as the beginning of a sentence; one that is not ours, with its kind."""
     return (
         str(error)
         if isinstance(error, GroupwiseError)
@@ -95,8 +95,9 @@ def reason_of(error: Exception) -> str:
 
 
 class Failures:
-    """No failure ends the training. Each is reported once; after many in a row the last report
-    says that recording stops.
+    """No failure ends the training; each is reported once.
+
+    After many in a row the last report says that recording stops.
     """
 
     def __init__(self, say: Say, most: float = math.inf) -> None:
@@ -124,8 +125,9 @@ class Failures:
 
 
 class Recorder:
-    """Append the steps of a run that trains; every failure after `open` is a sentence, not an
-    exception.
+    """Append the steps of a run that trains.
+
+    Every failure after `open` is a sentence, not an exception.
     """
 
     def __init__(
@@ -190,9 +192,7 @@ class Recorder:
         self._after, self._pending, self._failing = after, True, True
 
     def _older(self, after: int) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
-        """Return the rows of the record that is there and what it says of itself; where a new
-        run begins, it is moved aside.
-        """
+        """Return the rows of the record that is there and its words; a new run moves it aside."""
         path = self.folder / JOURNAL
         if not path.exists():
             self._move_aside()
@@ -212,8 +212,9 @@ class Recorder:
         return rows, description_in(journal.entries)
 
     def _take_up(self, kept: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
-        """Go on with the notes of the record, and with the group size that all rows end with
-        where it changed among them.
+        """Go on with the notes of the record, and with the group size that its rows end with.
+
+        Where it changed among them.
         """
         after = kept[-1]["step"] if kept else 0
         before = [
@@ -274,8 +275,9 @@ class Recorder:
             self._describe()
 
     def _changes(self, row: Mapping[str, Any]) -> None:
-        """Note a group size other than before: what was planned and fitted for the old one no
-        longer holds.
+        """Note a group size other than before.
+
+        What was planned and fitted for the old one no longer holds.
         """
         step, size = row["step"], _size_of(row)
         if row.get(UNEVEN) and not self._uneven:
@@ -353,8 +355,9 @@ class Recorder:
                 self._syncer.problem = ""
 
     def _readable(self, rows: Rollouts) -> tuple[list[dict[str, Any]], bool]:
-        """Return rows with None for what cannot be recorded, which is told once a column, and
-        whether there was any.
+        """Return rows with None for what cannot be recorded, and whether there was any.
+
+        It is told once a column.
         """
         odd = Odd()
         readable = [readable_cells(row, odd) for row in rows]
@@ -367,9 +370,7 @@ class Recorder:
         return readable, bool(odd)
 
     def _begun_anew(self, error: JournalGoneError) -> bool:
-        """Begin a record that was deleted again with all steps, whose rows are still in memory;
-        return whether that could be done.
-        """
+        """Begin a record that was deleted again, with the rows in memory; return whether."""
         self._let_go()
         self._say(
             f"{error}; training goes on, and the record begins anew with the steps so far, with "
@@ -387,9 +388,7 @@ class Recorder:
         return self._reopened()
 
     def _reopened(self) -> bool:
-        """Try again to open the record that could not be opened; return whether that could be
-        done.
-        """
+        """Try to open the record that could not be opened; return whether that worked."""
         began = time.monotonic()
         if began < self._next_try:
             return False
@@ -493,8 +492,9 @@ class Recorder:
 
 
 class _Syncer(threading.Thread):
-    """Wait for the disk beside the training: a step takes milliseconds there that the training
-    need not spend.
+    """Wait for the disk beside the training.
+
+    A step takes milliseconds there that the training need not spend.
     """
 
     def __init__(self, writer: RecordWriter) -> None:
@@ -502,8 +502,9 @@ class _Syncer(threading.Thread):
         self.due, self._ended, self.problem, self._writer = False, threading.Event(), "", writer
 
     def run(self) -> None:
-        """Look once a second whether anything was appended, and sync it: to be woken by each
-        append would cost the training more.
+        """Look once a second whether anything was appended, and sync it.
+
+        To be woken by each append would cost the training more.
         """
         while not self._ended.wait(1.0):
             if self.due:
@@ -533,9 +534,7 @@ def _drop_from(step: int, entries: list[Any] | deque[Any], step_of: Callable[[An
 
 
 def _size_of(row: Mapping[str, Any]) -> int | None:
-    """Return the group size of a step, None where its groups are of several sizes or it is not
-    known.
-    """
+    """Return the group size of a step, None where it is not one or not known."""
     size = row.get("group_size")
     return int(size) if size and not row.get(UNEVEN) and float(size).is_integer() else None
 

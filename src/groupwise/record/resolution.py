@@ -1,6 +1,4 @@
-"""How finely a column was printed, and what of it is exactly 0: with a resolution r a value v
-stands for v ± r.
-"""
+"""How finely a column was printed: with a resolution r a value v stands for v ± r."""
 
 from __future__ import annotations
 
@@ -16,9 +14,7 @@ TELLING = 20.0
 
 
 def printed_decimals(text: str) -> int:
-    """Return the decimals of a number whose last digit, a 0, only a fixed format writes; 0 of
-    any other print.
-    """
+    """Return the decimals of a number in a fixed format, whose last digit is a 0; else 0."""
     decimals = text.rstrip().rpartition(".")[2]
     fixed = 2 <= len(decimals) <= _PRINTED and len(decimals) < len(text)
     return len(decimals) if fixed and decimals[-1] == "0" and decimals.isdecimal() else 0
@@ -30,9 +26,7 @@ def fits(values: Float, decimals: int) -> bool:
 
 
 def fewest_decimals(values: Float, most: int = MOST_DECIMALS) -> int | None:
-    """Return the fewest decimals, fewer than `most`, with which all values are written in full;
-    None where no number does.
-    """
+    """Return the fewest decimals, fewer than `most`, that write all values in full, or None."""
     return next((decimals for decimals in range(most) if fits(values, decimals)), None)
 
 
@@ -42,8 +36,9 @@ def resolution_of(decimals: int) -> float:
 
 
 def zero_rows(value_T: Float, resolution: float) -> NDArray[np.bool_]:
-    """Return the rows that hold 0; of a rounded column none, unless its other values are so
-    large that a 0 is nothing beside them.
+    """Return the rows that hold 0.
+
+    Of a rounded column none, unless its other values are so large that a 0 is nothing beside them.
     """
     zero_T: NDArray[np.bool_] = value_T == 0.0
     others = np.abs(value_T[np.isfinite(value_T) & ~zero_T])

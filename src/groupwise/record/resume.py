@@ -1,5 +1,4 @@
-"""Which record a run that begins or resumes writes to: its own, a new one, or one beside a record
-that another run is writing.
+"""Which record a run writes to: its own, a new one, or one beside another run's.
 
 A record has an identity: a number drawn when it begins, which some trainers keep in their
 checkpoints, and the place of the run's output, for the others. `opened` decides by it. How steps
@@ -43,15 +42,14 @@ class Identity:
     )
 
     def owns(self, other: Identity) -> bool:
-        """Return whether a record is this run's: by its number where the run knows it, else by
-        the place.
-        """
+        """Return whether a record is this run's: by a number it knows, else by place."""
         return self.id == other.id if self.id else self.home == other.home
 
 
 def home_of(output: str | Path, folder: Path) -> str:
-    """Return the place of a run's output relative to that of its record, hashed: both may be
-    moved together.
+    """Return the place of a run's output relative to its record's, hashed.
+
+    Both may be moved together.
     """
     there, here = os.path.realpath(output), os.path.realpath(folder.absolute().parent)
     with suppress(ValueError):  # another drive
@@ -60,9 +58,7 @@ def home_of(output: str | Path, folder: Path) -> str:
 
 
 def identity_in(folder: Path) -> Identity | None:
-    """Return the identity of the record in a folder, as it says last; None where it has none or
-    cannot be read.
-    """
+    """Return the identity of the record in a folder; None where there is none to read."""
     entry = None
     try:
         with (folder / JOURNAL).open("rb") as file:
@@ -83,8 +79,7 @@ def identity_in(folder: Path) -> Identity | None:
 
 
 def _choices(folder: Path, after: int, run: Identity) -> list[tuple[Path, Identity | None]]:
-    """Return where a run may go on: first records of its own, then places without a record or with
-    one of no identity.
+    """Return where a run may go on: records of its own, then places with none of any identity.
 
     One that begins, or knows nothing of itself, takes the places in their order.
     """
@@ -131,8 +126,7 @@ def opened(
     say: Say,
     run: Identity | None = None,
 ) -> Recorder | None:
-    """Open a record that goes on after a step (0: a run that begins); None where nothing can be
-    written.
+    """Open a record that goes on after a step (0: a beginning); None where none can be written.
 
     A resumed run goes on with its own record; one beside it is begun where the folder holds another
     run's or somebody is writing it.

@@ -1,6 +1,4 @@
-"""One run as data: a table of steps, a table of rollouts, the settings, and what every column
-means.
-"""
+"""One run as data: steps, rollouts, settings, and what every column means."""
 
 from __future__ import annotations
 
@@ -205,8 +203,7 @@ class RunRecord:
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
 
     def column(self, name: str) -> str:
-        """Return the log's own key for `name`: a key, a canonical quantity, or a forgiving spelling
-        of either.
+        """Return the log's own key for `name`: a key, a quantity, or a forgiving spelling.
 
         Args:
             name: what the user calls it.
@@ -236,9 +233,7 @@ class RunRecord:
         )
 
     def _called(self, name: str) -> list[str]:
-        """Return the columns that a name may mean: by their quantity, else by a forgiving
-        spelling of their key or quantity.
-        """
+        """Return the columns that a name may mean: by quantity, else a forgiving spelling."""
         keys, spelled = self.metrics(), _spelling(name)
         meanings = [
             meaning for meaning in self.meanings if meaning.quantity and meaning.column in keys
@@ -254,9 +249,7 @@ class RunRecord:
         return next((meaning for meaning in self.meanings if meaning.column == column), None)
 
     def _usefulness(self, column: str) -> tuple[bool, bool, int]:
-        """Rank columns of one quantity: those that carry something, then the unambiguous, then
-        the fullest.
-        """
+        """Rank columns of one quantity: informative, unambiguous, full ones first."""
         meaning = self.meaning(column)
         count = len(self.steps) - self.steps[column].null_count()
         return (
@@ -357,9 +350,7 @@ class RunRecord:
         return target
 
     def _write(self, folder: Path) -> None:
-        """Write the files of the record into an existing folder and wait until they are on the
-        disk.
-        """
+        """Write the files of the record into a folder and wait until they are on the disk."""
         self.steps.write_parquet(folder / _STEPS)
         if self.rollouts is not None:
             self.with_completions(self.rollouts).write_parquet(folder / ROLLOUTS)
@@ -381,8 +372,9 @@ class RunRecord:
 
     @classmethod
     def load(cls, folder: str | Path) -> RunRecord:
-        """Read a saved record, or one that a `RecordWriter` is still appending to; whole steps
-        only, none twice.
+        """Read a saved record, or one that a `RecordWriter` is still appending to.
+
+        Whole steps only, none twice.
 
         Args:
             folder: as given to `save` or to `RecordWriter`.
@@ -520,9 +512,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
 
 
 def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row of a step with plain numbers; raise where it has no step or holds something
-    else.
-    """
+    """Return the row of a step with plain numbers; raise where it holds something else."""
     step = row.get("step")
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
         raise InvalidArgumentError(
@@ -539,9 +529,7 @@ def without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def has_ended(record: RunRecord) -> bool:
-    """Return whether a run is over, as far as can be known: it goes on where a process holds one
-    of its journals to write it.
-    """
+    """Return whether a run is over: no process holds one of its journals to write it."""
     return not any(
         source.reader == "journal" and being_written(Path(source.path)) for source in record.sources
     )
@@ -650,8 +638,9 @@ def _checksum(path: Path) -> int:
 
 
 def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
-    """Read a table of a saved record once its checksum is right: damaged Parquet can end the
-    whole process inside its decoder.
+    """Read a table of a saved record once its checksum is right.
+
+    Damaged Parquet can end the whole process inside its decoder.
     """
     try:
         damaged = _checksum(path) != checksums[path.name]
@@ -698,8 +687,10 @@ def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 
 
 class JournalRows:
-    """The record of a journal, line after line: some megabytes wait to become rows of the tables,
-    and of more completions than memory has room for the newest are kept.
+    """The record of a journal, line after line.
+
+    Some megabytes wait to become rows of the tables, and of more completions than memory has room
+    for the newest are kept.
     """
 
     def __init__(self, home: Path) -> None:
@@ -717,7 +708,8 @@ class JournalRows:
 
     def take(self, line: bytes) -> None:
         """Take one line."""
-        for entry in self.lines.take(line):
+        entry = self.lines.take(line)
+        if entry is not None:
             self.taken += "row" in entry
             self._entries.append(entry)
         self._held += len(line)
@@ -756,9 +748,7 @@ class JournalRows:
         )
 
     def record(self) -> RunRecord:
-        """Return the record so far: with a sound clock, what the journal says of it, and notes on
-        what is damaged and what is odd in it.
-        """
+        """Return the record so far, with notes on what is damaged and what is odd in it."""
         self._settle()
         record, sources = self._record, self._record.sources
         if self._about:
@@ -786,9 +776,7 @@ class JournalRows:
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
-    """Return the record with a sound clock, and with notes on what is damaged and what is odd in
-    it.
-    """
+    """Return the record with a sound clock, and with notes on what is odd in it."""
     steps = mended(record.steps, odd)
     return dataclasses.replace(
         record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
@@ -821,8 +809,9 @@ def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> N
 
 
 def _replace(target: Path, partial: Path) -> None:
-    """Put the finished folder where the old one is, so that a whole one is there at every moment
-    but one rename.
+    """Put the finished folder where the old one is.
+
+    A whole one is there at every moment but one rename.
     """
     if not target.exists():
         partial.rename(target)

@@ -208,8 +208,7 @@ class RunConfig:
     seed: Annotated[Setting, _whole(-math.inf, "a whole number")] = UNKNOWN
 
     def with_settings(self, settings: Mapping[str, Any], source: str) -> RunConfig:
-        """Return a copy in which `settings` replace what was there; a value of None changes
-        nothing.
+        """Return a copy in which `settings` replace what was there; None changes nothing.
 
         Args:
             settings: name -> value; texts are converted to the type of the setting.

@@ -106,9 +106,7 @@ def columns_of(
 
 
 def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
-    """Return the cells of each key and the rows that they stand in, of as many keys as a table
-    may have.
-    """
+    """Return the cells of each key and their rows, of as many keys as a table may have."""
     cells: dict[str, tuple[list[int], list[Any]]] = {}
     most, beyond = limits.most_keys(len(rows)), 0
     for place, row in enumerate(rows):
@@ -176,8 +174,9 @@ def rollouts_table(
 
 
 def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
-    """Return the rows of tables, one after the other, with as many columns as a table may have;
-    None where there is no table.
+    """Return the rows of tables, one after the other; None where there is no table.
+
+    It has as many columns as a table may have.
     """
     table = (
         pl.concat(present, how="diagonal")
@@ -191,9 +190,7 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
 
 
 def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
-    """Return the rollouts of the newest steps that there is room for, and of these the newest
-    texts.
-    """
+    """Return the rollouts of the newest steps with room, and of these the newest texts."""
     if rollouts is None:
         return None
     most = limits.MOST_CELLS // rollouts.width
@@ -224,16 +221,12 @@ def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
 
 
 def sound_text(text: str) -> str:
-    r"""Return a text that has a place in UTF-8: half of a pair of surrogates is written as an
-    escape.
-    """
+    r"""Return a text that has a place in UTF-8: half of a surrogate pair as an escape."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
-    """Return a whole number of 64 bits: of a larger one what they hold, so that hashes without a
-    sign stay apart.
-    """
+    """Return a whole number of 64 bits; of a larger one its last, which keeps hashes apart."""
     if -(2**63) <= value < 2**63:
         return value
     odd["id", name] += 1
@@ -271,8 +264,9 @@ def _as_float(value: Any) -> float:
 
 
 def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
-    """Return a steps table whose clock never falls and whose windows are above 0: the steps, or
-    1, stand in for what is not so.
+    """Return a steps table whose clock never falls and whose windows are above 0.
+
+    The steps, or 1, stand in for what is not so.
     """
     updates, window = steps["optimizer_updates"].to_numpy(), steps["window"].to_numpy()
     wrong, above = (
@@ -291,8 +285,7 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
 
 
 def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
-    """Return which rows of a log are not superseded: a row falls when a later row has its step or
-    an earlier one.
+    """Return which rows no later row supersedes, by having its step or an earlier one.
 
     So a run that was resumed from a checkpoint keeps, of every step, what the continued run wrote.
     """
@@ -308,8 +301,9 @@ def stretches_kept(number: NDArray[np.int64], share: float) -> NDArray[np.bool_]
 
 
 def thinned(rows: int) -> NDArray[np.bool_]:
-    """Return which rows of a table stay that has no room for more: the newest, and stretches that
-    lie evenly and that no period of a log falls together with.
+    """Return which rows stay of a table without room for more.
+
+    The newest, and stretches that lie evenly and that no period of a log falls together with.
     """
     stays = stretches_kept(np.arange(rows) // min(_STRETCH, -(-rows // _STRETCHES)), THINNED)
     stays[rows - min(_NEWEST, rows // 8) :] = True
@@ -365,9 +359,7 @@ def plain_number(key: Any, value: Any) -> float | None:
 
 
 def readable_cells(row: Mapping[Any, Any], odd: Odd) -> dict[str, Any]:
-    """Return a row of a step or a completion with None for each cell that cannot be recorded,
-    which is counted.
-    """
+    """Return a row with None for each cell that cannot be recorded, which is counted."""
     readable: dict[str, Any] = {}
     for key, value in row.items():
         name = "a key"
@@ -452,22 +444,23 @@ def check_steps(steps: pl.DataFrame) -> None:
         )
     if (
         updates.null_count()
-        or not bool(updates.is_finite().all())
-        or bool((np.diff(updates.to_numpy()) < 0).any())
+        or not np.isfinite(updates.to_numpy()).all()
+        or (np.diff(updates.to_numpy()) < 0).any()
     ):
         raise InvalidArgumentError(
             "expected optimizer_updates that never fall, got a missing or a smaller one: check "
             "updates_per_step"
         )
-    if window.null_count() or not bool((window.is_finite() & (window > 0)).all()):
+    if window.null_count() or not (np.isfinite(window.to_numpy()) & (window.to_numpy() > 0)).all():
         raise InvalidArgumentError(
             "expected windows above 0, got one that is missing or not: check logging_steps"
         )
 
 
 def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
-    """Raise where the rollouts table breaks an invariant; `left` says that completions stay in
-    their files.
+    """Raise where the rollouts table breaks an invariant.
+
+    `left` says that completions stay in their files.
     """
     for name, kind in rollouts.schema.items():
         whole = name in WHOLE_COLUMNS or (left and name == "completion")

@@ -1,6 +1,4 @@
-"""Completions that stay in the files they were read from: a record holds where they are, and
-they are read where somebody looks.
-"""
+"""Completions that stay in the files they were read from, read where somebody looks."""
 
 from __future__ import annotations
 
@@ -22,8 +20,9 @@ class Texts:
     again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
 
     def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Return what expressions make of the completions at some places, null for none; one
-        part is in memory at a time.
+        """Return what expressions make of the completions at places, null for none.
+
+        One part is in memory at a time.
         """
         wanted = places.drop_nulls().unique().sort().to_numpy()
         part = np.searchsorted(self.ends, wanted, side="right")

@@ -61,7 +61,7 @@ CLEARLY = 6.0
 """Difference of AICc beyond which a law is clearly better."""
 
 
-def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
+def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
     """Return what runs come to as a table, each cluster of runs weighing the same: the shares that
     begin slowly and that do not, what is saved, and the share of the gain that is lost.
     """
@@ -71,6 +71,6 @@ def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[list[str], list[list
     names = ("slow", "fast", "saved", "gain", "loss")
     by_cluster = frame.group_by("cluster").agg(pl.col(names).mean())
     slow, fast, saved, gain, loss = by_cluster.select(pl.col(names).mean()).row(0)
-    head = ["runs", "clusters", "slow start", "none", "saved", "lost of the gain"]
-    figures = [f"{value:.2f}" for value in (slow, fast, saved, loss / gain)]
-    return head, [[str(len(frame)), str(len(by_cluster)), *figures]]
+    head = "runs | clusters | slow start | none | saved | lost of the gain"
+    cells = f"{len(frame)} | {len(by_cluster)} | {slow:.2f} | {fast:.2f} | {saved:.2f}"
+    return head, [f"{cells} | {loss / gain:.2f}"]

@@ -16,6 +16,7 @@ import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -174,6 +175,7 @@ RECIPE = "task.json"
 _MOST_PROBLEMS = 1_000_000
 _DRAWS_A_PROBLEM = 50
 _LISTED_WHOLE = 100_000
+_BLOCK = 1024  # numbers that are taken apart at once
 
 
 class UnreadableTaskError(GroupwiseError):
@@ -426,20 +428,18 @@ def make_task(
     }
     recipe |= {"format_reward": format_reward, "proxy_bonus": proxy_bonus}
     check_split(seed, problems, held_out_share)
-    rng = np.random.default_rng([seed, *name.encode()])
-    drawn = _drawn(family, levels, problems, rng, set(exclude))
+    drawn = _shuffled(family, levels, problems, seed, frozenset(exclude))
     if not drawn:
         raise InsufficientDataError(
             f"expected problems of {name} at level {levels}, got none that are not excluded: use "
             "another level"
         )
-    order = rng.permutation(len(drawn))
     held = round(held_out_share * len(drawn))
     return Task(
         name,
         family.vocabulary,
-        tuple(drawn[place] for place in order[held:]),
-        tuple(drawn[place] for place in order[:held]),
+        drawn[held:],
+        drawn[:held],
         max(len(problem.text) for problem in drawn),
         max(len(problem.answer) for problem in drawn) + 1,
         TaskVerifier.of(
@@ -519,6 +519,20 @@ def _levels(family: TaskFamily, level: int | Sequence[int] | None) -> tuple[int,
     return tuple(dict.fromkeys(levels))
 
 
+@lru_cache(maxsize=8)
+def _shuffled(
+    family: TaskFamily,
+    levels: tuple[int, ...],
+    problems: int,
+    seed: int,
+    exclude: frozenset[str],
+) -> tuple[Problem, ...]:
+    """Return the problems of a task in random order."""
+    rng = np.random.default_rng([seed, *family.name.encode()])
+    drawn = _drawn(family, levels, problems, rng, set(exclude))
+    return tuple(drawn[place] for place in rng.permutation(len(drawn)))
+
+
 def _drawn(
     family: TaskFamily,
     levels: Sequence[int],
@@ -550,7 +564,9 @@ def _candidates(kind: Kind, level: int, wanted: int, rng: np.random.Generator) -
         if space <= max(draws, _LISTED_WHOLE)
         else rng.integers(space, size=draws)
     )
-    for number in numbers:
-        written = kind.write(level, [int(value) for value in np.unravel_index(number, sizes)])
-        if written is not None:
-            yield Problem(*written, kind.name, level)
+    for start in range(0, len(numbers), _BLOCK):
+        block = np.unravel_index(numbers[start : start + _BLOCK], sizes)
+        for values in np.transpose(block).tolist():
+            written = kind.write(level, values)
+            if written is not None:
+                yield Problem(*written, kind.name, level)

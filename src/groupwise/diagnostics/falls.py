@@ -1,0 +1,634 @@
+"""The fall of a column: whether there is one, since when, and from where to where. Made once, for
+every check and every text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from groupwise.arrays import Float, median, moving_mean
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judgement import Sign
+from groupwise.diagnostics.signals import (
+    CRITICAL,
+    FEWEST_ROWS,
+    WARNING,
+    Evidence,
+    Signal,
+    alarm,
+    blocks,
+    floor_of,
+    long_run_deviation,
+    once,
+    rare_event_factors,
+    reward_floor,
+)
+from groupwise.diagnostics.signs import reach_of, signs_about
+from groupwise.diagnostics.swings import level_of, reward_level
+from groupwise.intervals import Interval
+
+HELD_OUT = "held-out reward"
+# Rows that hold a tenth of the level or less, the rows before them that make it, the scatters of a
+# row between both, and the chance of such rows by those that the log had before.
+LOST_ROWS, LEFT, LEVEL_ROWS, CLEARLY, BY_CHANCE = 3, 0.1, 20, 5.0, 0.005
+# Share of the height whose loss, beyond its noise, is a decline.
+DECLINED = 0.12
+# Standard errors of a held-out reward that rises beyond doubt.
+_RISES = 3.0
+# Rows for which a fall of a run that goes on is watched before it alarms: dips of healthy runs last
+# a few; a decline takes twice as many.
+PATIENCE = 12
+# The median size of a standard normal; standard deviations beyond which a row is no noise but a dip
+# that came back, and rounds in which such rows are left out.
+_MEDIAN, _FAR, _ROUNDS = 0.6745, 3.0, 3
+# The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
+LONGEST_MEMORY = 0.95
+# Rows before or since a fall that tell its noise, about a trend of this degree in the root of
+# time.
+FEWEST, DEGREE = 16, 4
+# Rows that tell slow noise from a fall, and how many more tries stretches that overlap are, by
+# simulation.
+TELLING_ROWS, OVERLAP = 60, 10.0
+HALF = 0.5
+# Chance in health of a row below half of the height. Rows are averaged until half of the height is
+# three standard deviations.
+USUAL = 0.2
+_CLEAR = 6.0
+# A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes
+# none.
+_LUCK = 1.96
+# Units of the last printed digit that a fall must have.
+_UNITS = 2.5
+# Rows of the held-out reward on each side of a drop.
+_NEAR = 4
+# Nats a token at which the likeliest token has some 98 %.
+_CERTAIN = 0.1
+# Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than
+# a step: chance is below 1 %.
+_SLOPE, _BETTER = 4, 12.0
+# Twice the log-likelihood by which a step must be likelier than a slope: somewhat, and by 95 % of a
+# chi-square with one degree of freedom.
+_RATHER, _OPEN = 1.0, 3.84
+# Rows on either side of a fall that tell a slope from a step: all pairs of them are tried.
+_WINDOW = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Fall:
+    """A fall from a height."""
+
+    row: int  # of the signal, where it began
+    height: float  # level before
+    end: float  # level since, or of the lowest stretch where it recovered
+    lost: Interval  # share of the height lost, with its interval
+    lasts: bool  # whether it holds to the last row
+
+
+@dataclass(frozen=True, slots=True)
+class LevelChange:
+    """From where to where a column went, and when: the one pair of levels that every text of it
+    shows.
+    """
+
+    first: int  # step at which it began
+    last: int  # step from which it stands
+    before: float  # mean of the rows before
+    after: float  # mean of the last rows since
+    since: int  # the step of the first of these
+
+    @property
+    def where(self) -> str:
+        """The steps of it, in words."""
+        return (
+            f"at step {self.first:,}"
+            if self.first == self.last
+            else f"at steps {self.first:,}-{self.last:,}"
+        )
+
+    @property
+    def ends(self) -> tuple[float, float]:
+        """The level before and the level after."""
+        return self.before, self.after
+
+    def share_lost(self, floor: float, share: Interval) -> Interval:
+        """The share of the height that was lost, as surely as it is known; below the level that
+        counts as nothing no more than all is.
+        """
+        lost = (self.before - self.after) / (self.before - floor) if self.before > floor else 1.0
+        value, *ends = (
+            min(max(lost + end - share.value, 0.0), 1.0)
+            for end in (share.value, share.low, share.high)
+        )
+        return Interval(value, *ends)
+
+
+def change_between(level: Signal, early: slice, late: slice, rows: tuple[int, int]) -> LevelChange:
+    """Return the change between the means of two stretches, of which the second is the last."""
+    first, last = (int(level.step_T[row]) for row in rows)
+    since = int(level.step_T[late][0])
+    return LevelChange(first, last, level.level(early), level.level(late), since)
+
+
+@once
+def falls_of(evidence: Evidence) -> Mapping[str, tuple[Signal, Fall | None]]:
+    """Return the reward, the held-out reward and each reward function that is no penalty, without
+    what comes round with the order of its data, and its last fall.
+    """
+    if evidence.reward is None:
+        return {}
+    level, floor = reward_level(evidence)[0], reward_floor(evidence)
+    falls = {"reward": (level, find_fall(level, floor) or _stopped(level, floor))}
+    earned = {name: signal for name, signal in evidence.functions.items() if signal.low >= 0}
+    held_out = {} if evidence.held_out is None else {HELD_OUT: evidence.held_out}
+    for name, signal in {**held_out, **earned}.items():
+        if name not in falls:
+            level = level_of(signal)[0]
+            falls[name] = level, find_fall(level, floor_of(level))
+    return falls
+
+
+@once
+def level_changes(evidence: Evidence) -> Mapping[str, LevelChange]:
+    """Return from where to where each of these went that fell for good; the reward also where it
+    declined, or where a running run has just lost it.
+    """
+    changes = {
+        name: change_of_fall(level, fall)
+        for name, (level, fall) in falls_of(evidence).items()
+        if fall is not None and fall.lasts
+    }
+    decline = decline_of(evidence)
+    just_lost = lost_rows(evidence) or (None if decline is None else decline.change)
+    return changes if just_lost is None else {"reward": just_lost, **changes}
+
+
+def column_change(evidence: Evidence, name: str, signal: Signal) -> LevelChange:
+    """Return the change of a column beside the reward: its fall, or else that between its first
+    and its last sixth.
+    """
+    early, late = sixths(signal)
+    rest = change_between(signal, early, late, (early.stop - 1, late.start))
+    return level_changes(evidence).get(name, rest)
+
+
+def sixths(signal: Signal) -> tuple[slice, slice]:
+    """Return the first and the last sixth of the rows, four rows at least."""
+    few = max(4, len(signal) // 6)
+    return slice(0, few), slice(max(len(signal) - few, 0), len(signal))
+
+
+def change_of_fall(level: Signal, fall: Fall) -> LevelChange:
+    """Return from where to where a fall that lasts went: a tenth of the rows on either side of
+    the slope that describes it best.
+    """
+    few = max(8, len(level) // 10)
+    begin, end = span_of_fall(level, fall.row)
+    before, late = (
+        slice(max(0, begin - few), max(begin, 1)),
+        slice(max(end, len(level) - few), None),
+    )
+    return change_between(level, before, late, (begin, end))
+
+
+@once
+def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
+    """Return the signs about the first row of the fall of the reward and about its alarm, the
+    earliest of each signal first.
+    """
+    change, fall, reach = (
+        level_changes(evidence).get("reward"),
+        fall_of(evidence),
+        reach_of(evidence),
+    )
+    if change is None:
+        return ()
+    signs = signs_about(evidence, change.first, reach=reach, end=change.last)
+    if fall is not None and fall.lasts:
+        onset = int(reward_level(evidence)[0].step_T[fall.row])
+        signs = (*signs_about(evidence, onset, reach=reach), *signs)
+    return tuple(sorted(signs, key=lambda sign: sign.step))
+
+
+@once
+def lost_rows(evidence: Evidence) -> LevelChange | None:
+    """Return the loss of a running reward of which the last three rows hold a tenth of its level
+    or less: too few for the test of a fall, and too many for a batch without luck.
+    """
+    reward = evidence.reward
+    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS + LOST_ROWS:
+        return None
+    height = reward.value_T - reward_floor(evidence)
+    above = np.flatnonzero(height > LEFT * _usual(height[:-LOST_ROWS]))
+    begin = int(above[-1]) + 1 if above.size else 0
+    if begin < FEWEST_ROWS or len(height) - begin < LOST_ROWS:
+        return None
+    level = _usual(height[:begin])
+    low = (np.count_nonzero(height[:begin] <= LEFT * level) + 0.5) / (begin + 1)
+    by_chance = len(height) * low**LOST_ROWS > BY_CHANCE
+    if by_chance or level - float(height[begin:].max()) < CLEARLY * reward.scatter:
+        return None
+    before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)
+    return change_between(reward, before, late, (begin, begin))
+
+
+def _usual(height_T: Float) -> float:
+    """The level of the last rows, as long as a quarter of them hold it."""
+    return float(np.quantile(height_T[-LEVEL_ROWS:], 0.75))
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A stretch of rows that are all one number, to the end of the log."""
+
+    row: int  # its first
+    value: float  # the number
+    before: float  # mean of the rows before
+    abrupt: bool  # whether the rows just before it still stood where they used to
+
+
+def constant_tail(signal: Signal) -> Constant | None:
+    """Find the stretch of equal rows at the end of a log."""
+    value = signal.value_T
+    same = np.abs(value - value[-1]) <= 1e-9 * max(1.0, float(np.abs(value).max()))
+    different = np.flatnonzero(~same)
+    if not different.size:
+        return None
+    row = int(different[-1]) + 1
+    earlier = same[:row]
+    usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
+    # A number that stood there in a quarter of the rows before is nothing new.
+    if (
+        usual > 0.5
+        or row < 3
+        or alarm(rare_event_factors(same, usual), rate=CRITICAL) is None
+        or len(value) - row < 3
+    ):
+        return None
+    few = max(2, min(5, row // 4))
+    typical, just_before = float(value[:row].mean()), float(value[row - few : row].mean())
+    level = float(np.mean(value[max(0, row - 4 * few) : row - few])) if row > 2 * few else typical
+    # Rows that are window means mix both states once: the row just before the stretch is left out.
+    last = float(value[max(0, row - 1 - few) : row - 1].mean()) if row > few else just_before
+    fell = level - float(value[-1])
+    if abs(fell) < _UNITS * 2 * signal.resolution:
+        return None
+    # What moved away from it, or within its noise, has not come by and by.
+    noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
+    abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
+    # From a level that was one: the last rows of a reward that is dying anyway, or has all but
+    # arrived, are no failure of the verifier.
+    smooth = moving_mean(value, few)
+    farthest = float(np.max((smooth - value[-1]) * np.sign(fell)))
+    abrupt &= abs(fell) > 0.3 * farthest
+    return Constant(row, float(value[-1]), level, abrupt)
+
+
+def _stopped(level: Signal, floor: float) -> Fall | None:
+    """A reward that has been nothing in every row since a step: fewer rows show that than a fall
+    to a level of noise.
+    """
+    found = constant_tail(level)
+    if found is None or found.value > floor + 1e-9 or found.before <= found.value:
+        return None
+    return Fall(found.row, found.before, found.value, Interval(1.0, 1.0, 1.0), lasts=True)
+
+
+def fall_of(evidence: Evidence) -> Fall | None:
+    """Return the fall of the training reward; searched for once."""
+    return falls_of(evidence).get("reward", (None, None))[1]
+
+
+def row_size(signal: Signal, floor: float) -> int | None:
+    """Return how many rows to average so that noise hides no half of the height; None where even
+    an eighth of the log does not do.
+    """
+    few = max(3, len(signal) // 15)
+    if len(signal) < FEWEST_ROWS:
+        return None
+    smooth = moving_mean(signal.value_T, few)
+    span = float(smooth.max()) - _LUCK * signal.scatter / np.sqrt(few) - floor
+    if span <= 0:
+        return None
+    size = max(1, int(np.ceil((_CLEAR * signal.scatter / span) ** 2)))
+    return size if len(signal) // size >= FEWEST_ROWS else None
+
+
+def heights(value_T: Float, deviation: float) -> Float:
+    """Return the height reached before each row: the largest lower limit of a mean of
+    neighbouring rows.
+    """
+    few = max(3, len(value_T) // 15)
+    out = np.full(len(value_T), -np.inf)
+    if len(value_T) <= few:
+        return out
+    smooth = moving_mean(value_T, few) - _LUCK * deviation / np.sqrt(few)
+    out[few:] = np.maximum.accumulate(smooth)[: len(value_T) - few]
+    return out
+
+
+def find_fall(signal: Signal, floor: float) -> Fall | None:
+    """Find the last fall below half of the height."""
+    size = row_size(signal, floor)
+    if size is None:
+        return None
+    value, first = blocks(signal, size)
+    deviation = signal.scatter / np.sqrt(size)
+    height = heights(value, deviation)
+    usable = height - floor >= _CLEAR * deviation
+    usable &= height > floor
+    below = value < floor + HALF * (np.where(usable, height, np.inf) - floor)
+    factors = np.where(usable, rare_event_factors(below, USUAL), 0.0)
+    found = alarm(factors, rate=CRITICAL)
+    if found is None:
+        return None
+    start = found.onset
+    after = value[start:]
+    # Where the evidence has fallen below the threshold again, or the last rows stand high again, it
+    # was made good.
+    tail = below[-max(2, len(value) // 20) :]
+    lasts = found.lasts and bool(tail.mean() >= HALF)
+    top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
+    end = float(after.mean()) if lasts else float(after[below[start:]].mean())
+    if signal.low < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
+        return None  # where 0 is no floor slow noise reaches it too
+    half = _LUCK * deviation / np.sqrt(max(len(after), 1))
+    span = top - floor
+    share, off = float((top - end) / span), float(half / span)
+    # Below the level that counts as nothing no more than all is lost.
+    lost = Interval(min(share, 1.0), min(max(0.0, share - off), 1.0), min(share + off, 1.0))
+    return Fall(_closer(signal, int(first[start]), size, (top + end) / 2), top, end, lost, lasts)
+
+
+def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
+    """Place an onset within its block, or before it: back over the rows that were below the
+    middle already.
+    """
+    if size > 1:
+        low, high = max(0, row - size), min(len(signal), row + size)
+        gain = np.cumsum(signal.value_T[low:high] - middle)
+        row = low + int(np.argmax(gain)) + 1 if float(gain.max()) > 0 else low
+        return min(row, len(signal) - 1)
+    while (
+        row > 1
+        and signal.value_T[row - 1] < middle
+        and signal.value_T[row - 2 : row].mean() < middle
+    ):
+        row -= 1
+    return row
+
+
+def by_and_by(signal: Signal, row: int) -> bool:
+    """Say whether a fall that has reached a row clearly took many: a slope describes it better
+    than a step does, about its middle.
+    """
+    return _for_slope(signal, sum(span_of_fall(signal, row)) // 2) > _BETTER
+
+
+def at_once(signal: Signal, row: int, *, clearly: bool = True) -> bool:
+    """Say whether a fall came from one row to the next, clearly or rather: a step describes it
+    better than a slope does.
+    """
+    return _for_slope(signal, row) < -(_OPEN if clearly else _RATHER)
+
+
+def _for_slope(signal: Signal, row: int) -> float:
+    """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can
+    be told.
+    """
+    reach = min(max(8, len(signal) // 4), _WINDOW)
+    value = signal.value_T[max(0, row - reach) : row + reach]
+    first_E, last_E, explained_E = _ramps(value)
+    slope_E = last_E - first_E >= _SLOPE
+    if not slope_E.any() or signal.scatter <= 0:
+        return 0.0
+    step = float(explained_E[first_E == last_E].max())
+    return (float(explained_E[slope_E].max()) - step) / signal.scatter**2
+
+
+def _ramps(value_T: Float) -> tuple[NDArray[np.int64], NDArray[np.int64], Float]:
+    """Squares that a higher and a lower level explain, with a slope from one row to another;
+    from a row to itself it is a step.
+    """
+    first_E, last_E = np.triu_indices(len(value_T))
+    first_E, last_E = first_E[first_E > 0], last_E[first_E > 0]
+    rows_E, after_E = last_E - first_E + 1, len(value_T) - 1 - last_E
+    # A slope is the mean of the steps at its rows.
+    step_T = np.cumsum((value_T - value_T.mean())[::-1])[::-1]
+    sum_T = np.concatenate([[0.0], np.cumsum(step_T)])
+    shape_E = (
+        (rows_E + 1) * (2 * rows_E + 1) / (6 * rows_E)
+        + after_E
+        - ((rows_E + 1) / 2 + after_E) ** 2 / len(value_T)
+    )
+    return (
+        first_E,
+        last_E,
+        np.minimum((sum_T[last_E + 1] - sum_T[first_E]) / rows_E, 0.0) ** 2 / shape_E,
+    )
+
+
+def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
+    """Return the first and the last row of a fall that has reached a row: of the slope that
+    describes the log since its height best.
+    """
+    few = max(5, len(signal) // 15)
+    levels = moving_mean(signal.value_T[: max(row, few)], few)
+    low, high = int(levels.argmax()), len(signal)
+    if high - low < _SLOPE:
+        return row, row
+    while True:  # in blocks of rows, then closer
+        size = int(np.ceil((high - low) / (2 * _WINDOW)))
+        means = signal.value_T[low : high - (high - low) % size].reshape(-1, size).mean(axis=1)
+        first_E, last_E, explained_E = _ramps(means)
+        best = int(explained_E.argmax())
+        begin, end = low + size * int(first_E[best]), low + size * int(last_E[best] + 1) - 1
+        near = max(low, begin - _WINDOW // 6 * size), min(high, end + 1 + _WINDOW // 6 * size)
+        if size == 1 or near[1] - near[0] > (high - low) / 2:
+            return begin, end
+        low, high = near
+
+
+def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
+    """Say whether entropy and length went on as before over a step.
+
+    The measure is how much the same means of neighbouring stretches moved at any earlier row, so
+    that slow drift is no change. A policy that is nearly certain of each token is not another one
+    for being more so: what entropy is left below a tenth of a nat does not count.
+    """
+    ratios = []
+    for name in ("entropy", "completion_length", "truncated_share"):
+        signal = evidence.quantity(name)
+        if signal is None or len(signal) < FEWEST_ROWS:
+            continue
+        few, row = max(3, len(signal) // 12), signal.at(step)
+        if row < few or len(signal) - row < 2:
+            continue
+        least = _CERTAIN if name == "entropy" else 1e-9
+        value = (
+            signal.value_T
+            if name == "truncated_share"
+            else np.log(np.maximum(signal.value_T, least))
+        )
+        change = abs(float(value[row : row + few].mean() - value[row - few : row].mean()))
+        error = _LUCK * long_run_deviation(value) * np.sqrt(2 / few)
+        means = moving_mean(value[:row], few)
+        moved = np.abs(
+            means[few:] - means[:-few]
+        )  # between neighbouring stretches, at every row that has both
+        ratios.append(change / max(0.2, float(error), float(moved.max(initial=0.0))))
+    if not ratios:
+        return None
+    return Fact.BEHAVIOUR_CHANGED if max(ratios) > 1.3 else Fact.BEHAVIOUR_UNCHANGED
+
+
+def held_out_at(
+    evidence: Evidence, step: float, change: float, *, ever: bool = False
+) -> Fact | None:
+    """Say whether the held-out reward dropped at a step, half as much as the training reward or
+    more.
+    """
+    held = evidence.held_out
+    if held is None:
+        return None
+    row = held.at(step)
+    before, after = (
+        slice(max(0, row - _NEAR), row),
+        slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR),
+    )
+    if row < 2 or len(held) - row < 2:
+        return None
+    found = held.change(before, after)
+    if found.low > change / 2:
+        # What is down already can drop no further.
+        stays = held.level(before) - floor_of(held) > -change / 2
+        return Fact.HELD_OUT_STAYED if stays else None
+    return Fact.HELD_OUT_DROPPED if found.high < 0 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """A reward that ends significantly below its height."""
+
+    best: slice  # the rows of its height
+    begin: int  # its first row
+    middle: int  # the row at which it is halfway
+    end: int  # the row from which it stands
+    change: LevelChange
+    after: Interval  # the level of its last rows
+
+
+def decline_of(evidence: Evidence) -> Decline | None:
+    """Return the decline of the reward, or None where it stands, or goes on and may come back."""
+    found = loss_of(evidence)
+    waits = (
+        found is not None
+        and not evidence.ended
+        and len(reward_level(evidence)[0]) - found.middle < 2 * PATIENCE
+    )
+    return None if waits else found
+
+
+@once
+def loss_of(evidence: Evidence) -> Decline | None:
+    """Return where the reward ends significantly below its height, for however few rows; None
+    where it does not.
+    """
+    from scipy.special import ndtri, stdtrit
+
+    if evidence.reward is None:
+        return None
+    reward, floor = reward_level(evidence)[0], reward_floor(evidence)
+    n = len(reward)
+    few = max(5, n // 8)
+    if n < 4 * few:
+        return None
+    levels = moving_mean(reward.value_T, few)[: n - 2 * few + 1]
+    best = int(levels.argmax())
+    lost = reward.change(slice(best, best + few), slice(n - few, n))
+    error = (lost.high - lost.low) / (2 * 1.96)
+    height = float(levels[best])
+    # The height is the largest of some n/few independent means: a Bonferroni correction for having
+    # chosen it. Of a run that goes on the last rows are looked at as often.
+    chance, looks = WARNING * few / n, 1 if evidence.ended else few / n
+    limit = -float(ndtri(chance * looks))
+    if (
+        height <= floor
+        or not lost.value < 0
+        or -lost.value < limit * error
+        or -lost.value < DECLINED * (height - floor)
+    ):
+        return None
+    onset = best + int(np.argmax(np.cumsum(reward.value_T[best:] - (height + lost.value / 2)))) + 1
+    onset = min(onset, n - 1)
+    begin, end = span_of_fall(reward, onset)
+    if n >= TELLING_ROWS:
+        time = np.sqrt(np.arange(n))
+        sides = [rows for rows in (slice(0, begin), slice(begin, n)) if len(time[rows]) >= FEWEST]
+        noises = [slow_noise(reward.value_T[rows], time[rows], DEGREE) for rows in sides]
+        noise, rows = max(noises)
+        if lost.value > stdtrit(rows, chance / OVERLAP) * noise * np.sqrt(2 / few):
+            return None
+    # What has regained three quarters of what it lost falls no more; where the held-out reward
+    # rises the prompts of training get harder, unless the verifier broke at once.
+    since = moving_mean(reward.value_T[best:], few)
+    regained = float(since[-1] - since.min())
+    climbs = float(since[int(since.argmin()) :].max() - since[-1]) < regained / 2
+    back = climbs and regained > max(-3 * lost.value, limit * error)
+    if back or (
+        not at_once(reward, onset)
+        and held_out_rose(evidence, int(reward.step_T[begin])) is not None
+    ):
+        return None
+    peak, late = slice(best, best + few), slice(n - few, n)
+    change = change_between(reward, peak, late, (begin, end))
+    return Decline(peak, begin, onset, end, change, reward.mean(late))
+
+
+def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, float]:
+    r"""Return the noise of a row and the number of independent rows, about a trend of a degree:
+    a first-order autoregression.
+
+    $\sigma\sqrt{(1+\rho)/(1-\rho)}$ and $(n-k)(1-\rho)/(1+\rho)$, with $\rho$ freed of its bias
+    about k fitted numbers, $(k+(k+2)\rho)/n$: about a mean Kendall's $(1+3\rho)/n$.
+    """
+    n, fitted, kept = len(value_T), degree + 1, np.ones(len(value_T), dtype=bool)
+    for _ in range(_ROUNDS):
+        left = value_T - np.polyval(np.polyfit(place_T[kept], value_T[kept], degree), place_T)
+        kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
+    both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
+    memory = (
+        max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0)
+        if both.any()
+        else 0.0
+    )
+    memory = min(memory + (fitted + (fitted + 2) * memory) / n, LONGEST_MEMORY)
+    slow = (1 + memory) / (1 - memory)
+    return float(np.sqrt(power * n / (n - fitted) * slow)), max((n - fitted) / slow, 1.0)
+
+
+def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
+    """Return the levels between which the held-out reward rose beyond doubt since a step, and
+    went on to; None where it did not.
+    """
+    held = evidence.held_out
+    row = 0 if held is None else held.at(step)
+    few = 0 if held is None else (len(held) - row) // 4
+    if held is None or few < 2:
+        return None
+    begin = row - few if row >= few else row
+    middle = (begin + len(held) - few) // 2
+    early, between, late = (slice(start, start + few) for start in (begin, middle, len(held) - few))
+    if held.score(early, late) < _RISES or held.score(between, late) < 1:
+        return None
+    return held.level(early), held.level(late)
+
+
+def settled(evidence: Evidence, signal: Signal, fall: Fall) -> bool:
+    """Return whether a fall is there to stay as far as anybody can tell: of a run that goes on,
+    once dips of healthy runs are over.
+    """
+    return fall.lasts and (evidence.ended or len(signal) - fall.row >= PATIENCE)

@@ -215,7 +215,8 @@ class RolloutRows:
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
             return
-        if (self.store.count + 1) * len(self.store.names()) > limits.MOST_CELLS:
+        width = max(len(self.store.names()), limits.MOST_CELLS // limits.MOST_LONG)
+        if (self.store.count + 1) * width > limits.MOST_CELLS:
             self.over += 1
             return
         self._add_texts([self._text(prompt)], [self._text(completion)])

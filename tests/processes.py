@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, TextIO
@@ -79,7 +79,15 @@ class Forked:
         """Start it; `prepare` is a function of a module, called with `prepared` in the process."""
         _CONTEXT.set_forkserver_preload(PRELOADED)
         ends = [_CONTEXT.Pipe(duplex=False) for _ in range(2)]
-        told = (script, ["-c", *arguments], dict(environment or os.environ), folder, workers)
+        server = forkserver._forkserver
+        server.ensure_running()
+        told = (
+            script,
+            ["-c", *arguments],
+            dict(environment or os.environ),
+            folder,
+            server._forkserver_address if workers else None,  # type: ignore[attr-defined]
+        )
         self._process = _CONTEXT.Process(
             target=_run, args=(*told, prepare, prepared, *(writer for _, writer in ends))
         )
@@ -149,7 +157,7 @@ def _run(
     arguments: list[str],
     environment: dict[str, str],
     folder: Path | None,
-    workers: bool,
+    address: str | None,
     prepare: Callable[..., None] | None,
     prepared: Sequence[int],
     out: Connection,
@@ -167,7 +175,10 @@ def _run(
     sys.argv = arguments
     if folder is not None:
         os.chdir(folder)
-    if workers:
+    if address is not None:  # of the one server, which counts the seconds of its workers too
+        server = forkserver._forkserver
+        server._forkserver_address = address  # type: ignore[attr-defined]
+        server.ensure_running = resource_tracker.ensure_running  # type: ignore[method-assign]
         multiprocessing.get_context = _context  # type: ignore[assignment]
     if prepare is not None:
         prepare(*prepared)

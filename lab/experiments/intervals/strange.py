@@ -4,21 +4,17 @@
 
 prints a row a world (lab/docs/theory/gradient.md, "In strange worlds") and writes the table
 `strange`: how often the 95 % intervals of Vp, T, R and G* hold the truth, over all draws and over
-those without a note, the share of draws with a note, and the excess error of the size that `plan`
-names at 512 rollouts over that of the best.
+those without a note, and the share of draws with a note.
 """
 
 import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 
-from groupwise.errors import InsufficientDataError
-from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
@@ -26,7 +22,7 @@ from common import Row, arguments, print_table, results_of
 
 from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 
-PROMPTS, ARMS, WIDTH, BUDGET = 4000, 6, 12, 512
+PROMPTS, ARMS, WIDTH = 4000, 6, 12
 NAMES = ("vp", "t", "r", "g_star")
 
 
@@ -87,19 +83,13 @@ WORLDS: dict[str, tuple[Callable[[Generator], BanditWorld], int, int, int]] = {
 
 
 def row_of(name: str, replicates: int, seed: int) -> Row:
-    """Coverage and excess in one world."""
+    """Coverage in one world."""
     make, prompts, rollouts, copies = WORLDS[name]
     place = list(WORLDS).index(name)
     world = make(np.random.default_rng([20261124, place]))
     rng = np.random.default_rng([seed, place])
     truth = world.moments()
-    size = np.arange(2, BUDGET + 1)
-    error = (truth.vp + truth.t / size + truth.r / (size * (size - 1))) / (BUDGET // size)
-    covered, noted, excess = (
-        np.zeros((replicates, len(NAMES)), bool),
-        np.zeros(replicates, bool),
-        [],
-    )
+    covered, noted = np.zeros((replicates, len(NAMES)), bool), np.zeros(replicates, bool)
     for draw in range(replicates):
         prompt_B = np.repeat(world.draw_prompts(prompts // copies, rng), copies)
         score_ND, reward_N, prompt_N = world.sample_at(prompt_B, rollouts, rng)
@@ -111,14 +101,10 @@ def row_of(name: str, replicates: int, seed: int) -> Row:
             estimate.group_size.covers(1 + np.sqrt(truth.r / truth.vp)),
         ]
         noted[draw] = bool(estimate.notes)
-        with suppress(InsufficientDataError):
-            plan = plan_from_components(estimate, Budget(BUDGET), rng=rng, draws=200)
-            excess.append(error[plan.group_size - 2] / error.min() - 1)
     silent = covered[~noted].mean(axis=0) if (~noted).any() else np.full(len(NAMES), np.nan)
     row: Row = {"world": name, "prompts": prompts, "rollouts": rollouts, "noted": noted.mean()}
     row |= {f"covered_{key}": value for key, value in zip(NAMES, covered.mean(axis=0), strict=True)}
-    row |= {f"silent_{key}": value for key, value in zip(NAMES, silent, strict=True)}
-    return row | {"excess": float(np.mean(excess)), "always_4": error[2] / error.min() - 1}
+    return row | {f"silent_{key}": value for key, value in zip(NAMES, silent, strict=True)}
 
 
 def main() -> None:
@@ -131,13 +117,10 @@ def main() -> None:
         [
             f"{row['world']} | {row['prompts']} | {row['rollouts']} | {row['noted']:.0%}",
             *(f"{row[f'covered_{key}']:.3f} / {row[f'silent_{key}']:.3f}" for key in NAMES),
-            f"{row['excess']:.1%} | {row['always_4']:.1%}",
         ]
         for row in rows
     ]
-    header = (
-        "world | B | m | with a note | Vp, all / without a note | T | R | G* | excess | of G = 4"
-    )
+    header = "world | B | m | with a note | Vp, all / without a note | T | R | G*"
     print_table("In strange worlds", header, lines)
     results_of(__file__).write("strange", rows, digits=4)
 

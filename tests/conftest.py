@@ -20,6 +20,7 @@ from groupwise.analysis import fitted
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
 from groupwise.comparison import curves
 from groupwise.diagnostics import judge
+from groupwise.forecasting.fit import fit
 from groupwise.forecasting.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
 from groupwise.intervals import Interval
 from groupwise.readers import Located
@@ -49,7 +50,7 @@ def _fitted_once() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitted, "_fit", once(fitted._fit))
-        patch.setattr(curves, "fit", once(curves.fit))
+        patch.setattr(curves, "fit", once(fit))
         yield
 
 
@@ -89,7 +90,7 @@ def forked() -> Iterator[None]:
         yield
 
 
-def once(answer: Callable[..., Any], asked: Callable[..., Any] | None = None) -> Any:
+def once(answer: Callable[..., Any], asked: Callable[..., Any] | None = None) -> Callable[..., Any]:
     """A function that answers a question once; questions are the same that pickle alike."""
     answers: dict[bytes, Any] = {}
 

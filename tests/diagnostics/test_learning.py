@@ -247,9 +247,7 @@ def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> 
 
 
 @pytest.mark.parametrize(("rise", "learning"), [(24, "flat"), (27, "arrived")])
-def test_so_many_rows_that_brought_nothing_are_worth_a_look(
-    rise: int, learning: str
-) -> None:
+def test_so_many_rows_that_brought_nothing_are_worth_a_look(rise: int, learning: str) -> None:
     """A reward that jumps at a row of 200 and stands since, dated five rows later: 85 % are
     170.
     """

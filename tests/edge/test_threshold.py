@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.arrays import Float
 from groupwise.edge.spectrum import force_of_eigenvalue, oscillation_onset
 from groupwise.edge.threshold import LAGS, lag_by_name, period_matrix, threshold
 from groupwise.errors import InvalidArgumentError
@@ -167,18 +168,19 @@ def test_the_numbers_of_the_note() -> None:
         "async": 0.01023,
     }
     over_rule = {
-        momentum: _async_over_rule(momentum, np.arange(1, 257)).min()
+        momentum: _async_over_rule(momentum, np.arange(1.0, 257.0)).min()
         for momentum in (0.5, 0.9, 0.95, 0.999)
     }
     assert over_rule[0.5] == pytest.approx(0.94, abs=0.005)
     assert over_rule[0.95] == pytest.approx(0.76, abs=0.005)
     assert over_rule[0.999] == pytest.approx(0.68, abs=0.005)
-    assert _async_over_rule(0.9, np.arange(2, 17)).min() == pytest.approx(0.80, abs=0.005)
+    assert _async_over_rule(0.9, np.arange(2.0, 17.0)).min() == pytest.approx(0.80, abs=0.005)
     assert float(threshold("refresh", 0.9, 1)) / 0.1 == pytest.approx(38)
 
 
-def _async_over_rule(momentum: float, interval: np.ndarray) -> np.ndarray:
-    return threshold("async", momentum, interval) * interval / (1 - momentum)
+def _async_over_rule(momentum: float, interval: Float) -> Float:
+    limit: Float = np.asarray(threshold("async", momentum, interval))
+    return limit * interval / (1 - momentum)
 
 
 def test_a_fixed_lag_of_one_has_the_known_threshold() -> None:

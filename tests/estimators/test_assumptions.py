@@ -13,7 +13,9 @@ from groupwise.estimators.components import (
     Sample,
     components,
     components_of_sums,
+    weights,
 )
+from groupwise.intervals import mean_interval, ratio_interval
 from groupwise.plain import Assumption, AssumptionStatus
 
 HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
@@ -160,11 +162,56 @@ def test_a_heavy_tail_of_rewards_leaves_no_upper_end() -> None:
     heavy = components(rng.normal(size=512) ** 5, label, score_ND=score)
     assert by_name(normal)[TAILS].status is HOLDS
     assert by_name(heavy)[TAILS].status is VIOLATED
+    rng = np.random.default_rng(9)
+    exponential = components(rng.exponential(size=512), label, score_ND=rng.normal(size=(512, 4)))
+    perhaps = components(rng.exponential(size=512) ** 1.3, label, score_ND=score)
+    assert by_name(exponential)[TAILS].status is HOLDS
+    assert by_name(perhaps)[TAILS].status is UNKNOWN
+    assert perhaps.notes == ()
     assert heavy.left_open == {"vp", "t", "r"}
     assert (heavy.t.interval.high, heavy.r.interval.high) == (np.inf, np.inf)
+    assert heavy.vp.status.endswith(": the data leave it open")
     assert heavy.t.status == f"T = {heavy.t.value:.4g}, at least {heavy.t.interval.low:.4g}"
     right = components(rng.random(512) < 0.02, label, score_ND=score)
     assert by_name(right)[TAILS].status is not VIOLATED, "rewards of 0 and 1 have no tail"
+
+
+def test_short_scores_of_solved_prompts_are_no_unlike_lengths() -> None:
+    """A third of the prompts has scores a hundred times shorter, which hold nothing of Vp."""
+    rng = np.random.default_rng(12)
+    label = np.repeat(np.arange(96), SIZE)
+    short = np.where(label % 3 == 0, 0.01, 1.0)
+    estimate = components(
+        rng.normal(size=label.size),
+        label,
+        score_ND=rng.normal(size=(label.size, WIDTH)) * short[:, None],
+    )
+    assert by_name(estimate)[LENGTHS].status is HOLDS
+
+
+@pytest.mark.parametrize(("size", "factor"), [(4, 1.25), (5, 1.0)])
+def test_four_rollouts_a_prompt_widen_the_upper_half_of_vp_and_the_best_size(
+    size: int, factor: float
+) -> None:
+    rng = np.random.default_rng(13)
+    label = np.repeat(np.arange(64), size)
+    score, level = rng.normal(size=(label.size, WIDTH)), rng.uniform(0.5, 1.5, size=64)
+    reward = score @ np.ones(WIDTH) * level[label] + rng.normal(size=label.size)
+    estimate = components(reward, label, score_ND=score)
+    plain = mean_interval(estimate.moment_of_prompts("vp"))
+    half = factor * (plain.high - plain.value)
+    assert estimate.vp.interval.low == plain.low
+    assert estimate.vp.interval.high == pytest.approx(plain.value + half)
+    relative = weights(vp=1 / estimate.vp.value, r=-1 / estimate.r.value)
+    pick = np.ix_([2, 0], [2, 0])
+    ratio = ratio_interval(
+        estimate.r.value,
+        estimate.vp.value,
+        estimate.covariance_CC[pick],
+        factor * estimate.quantile(relative),
+        level=0.95,
+    )
+    assert estimate.group_size.low == pytest.approx(1 + np.sqrt(ratio.low))
 
 
 def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> None:

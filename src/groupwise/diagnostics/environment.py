@@ -69,7 +69,7 @@ def environments(evidence: Evidence) -> Finding:
         return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose} of {each.count - 1:,} others rise"
+    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
     if 2 * each.fell > each.count or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
@@ -87,6 +87,11 @@ def environments_of(evidence: Evidence) -> Environments | None:
         for prefix, kind in _KINDS.items()
         for name, signal in evidence.named(prefix)
         if name not in _ALL
+    ]
+    # The only agent of an environment is logged under both.
+    own = {signal.value_T.tobytes() for kind, _, signal in columns if kind == "environment"}
+    columns = [
+        one for one in columns if one[0] == "environment" or one[2].value_T.tobytes() not in own
     ]
     twice = Counter(name for _, name, _ in columns)
     each = [

@@ -47,12 +47,12 @@ PATIENCE = 12
 _MEDIAN, _FAR, _ROUNDS = 0.6745, 3.0, 3
 # The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
 LONGEST_MEMORY = 0.95
-# Rows before a fall that alone tell its noise, about a trend of this degree in the square root of
+# Rows before or since a fall that tell its noise, about a trend of this degree in the root of
 # time.
-FEW_BEFORE, DEGREE = 16, 4
+FEWEST, DEGREE = 16, 4
 # Rows that tell slow noise from a fall, and how many more tries stretches that overlap are, by
 # simulation.
-TELLING_ROWS, OVERLAP = 60, 30.0
+TELLING_ROWS, OVERLAP = 60, 10.0
 HALF = 0.5
 # Chance in health of a row below half of the height. Rows are averaged until half of the height is
 # three standard deviations.
@@ -566,10 +566,11 @@ def loss_of(evidence: Evidence) -> Decline | None:
     onset = min(onset, n - 1)
     begin, end = span_of_fall(reward, onset)
     if n >= TELLING_ROWS:
-        rows = slice(0, begin) if begin >= FEW_BEFORE else slice(begin, None)
-        time = np.sqrt(np.arange(n)[rows])
-        noise, independent = slow_noise(reward.value_T[rows], time, DEGREE)
-        if lost.value > stdtrit(independent, chance / OVERLAP) * noise * np.sqrt(2 / few):
+        time = np.sqrt(np.arange(n))
+        sides = [rows for rows in (slice(0, begin), slice(begin, n)) if len(time[rows]) >= FEWEST]
+        noises = [slow_noise(reward.value_T[rows], time[rows], DEGREE) for rows in sides]
+        noise, rows = max(noises)
+        if lost.value > stdtrit(rows, chance / OVERLAP) * noise * np.sqrt(2 / few):
             return None
     # What has regained three quarters of what it lost falls no more; where the held-out reward
     # rises the prompts of training get harder, unless the verifier broke at once.

@@ -21,6 +21,7 @@ from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.diagnostics.signals import Evidence
 from groupwise.files import table_rows
 from groupwise.pages.screen import actions_said
+from groupwise.pages.sections import _settings_to_copy
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.settings import RunConfig
 from groupwise.record.table import steps_table
@@ -133,6 +134,12 @@ def test_a_judgement_carries_its_actions() -> None:
     assert [one.settings for one in found.actions] == [*settings, ("learning_rate=3.33e-07",)]
     assert [one["kind"] for one in found.as_dict()["actions"]] == ["restart", "mask", "rate"]
     assert list(actions_said(found))[2] == "Do: learning rate ÷ 3: learning_rate=3.33e-07"
+    button = _settings_to_copy(found).source
+    assert 'type="button"' in button
+    assert "learning_rate=3.33e-07" in button.partition('data-copy="')[2].partition('"')[0]
+    hostile = replace(found, actions=(replace(found.actions[0], settings=('"><img>',)),))
+    assert "<img>" not in _settings_to_copy(hostile).source
+    assert _settings_to_copy(replace(found, actions=())).source == ""
     untold = judge(replace(record, config=RunConfig()), ended=False)
     assert list(actions_said(untold))[2] == (
         "Do: learning rate ÷ 3 (for its setting give --set framework)"

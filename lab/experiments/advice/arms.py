@@ -33,6 +33,7 @@ from faults import (
     members,
     small_member,
 )
+from following import Course, followed
 from trial import (
     EVERY,
     HERE,
@@ -52,7 +53,6 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
-from groupwise_lab.trainer.actions import Course, followed
 from groupwise_lab.trainer.rows import meanings
 
 PLACEBO = (Action(Kind.RATE, 1 / 3, None, (), "", ""),)

@@ -49,10 +49,10 @@ from faults import (
     members,
     sharpness,
 )
+from following import Course
 from small_model import held_out_reward, policy, settings
 
 from groupwise.errors import InsufficientDataError
-from groupwise_lab.trainer.actions import Course
 from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError
 from groupwise_lab.trainer.grpo import _Run
 from groupwise_lab.trainer.policy import Actor, Policy, policy_size

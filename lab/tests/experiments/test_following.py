@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from tests.cases import each_case
 
 from groupwise.diagnostics.actions import Action, Kind
-from groupwise_lab.trainer.actions import _APPLY, Course, Masked, followed
 from groupwise_lab.trainer.rewards import FailingVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import make_task
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "experiments" / "advice"))
+from following import _APPLY, Course, Masked, followed
 
 TASK = make_task("modular_addition", level=1)
 SETTINGS = TrainSettings(

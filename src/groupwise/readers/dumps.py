@@ -93,14 +93,10 @@ def _is_wandb_table(row: Row) -> bool:
 
 def _wandb_table(row: Row) -> Iterator[dict[str, Any]]:
     """Yield the completions of one of W&B's tables."""
-    names = row["columns"]
-    ours = {
-        name: kind
-        for kind in ("prompt", "completion", "reward")
-        for name in [next((name for name in vocabulary(kind) if name in names), kind)]
-    }
-    cells = zip(*row["data"], strict=False)
-    columns = {ours.get(name, name): [*column] for name, column in zip(names, cells, strict=False)}
+    columns = dict(zip(row["columns"], map(list, zip(*row["data"], strict=False)), strict=False))
+    for kind in ("prompt", "completion", "reward"):
+        name = next((name for name in vocabulary(kind) if name in columns), kind)
+        columns[kind] = columns.pop(name, [])
     yield from _swift(columns)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -193,7 +193,7 @@ class RolloutRows:
     """
 
     def __init__(self, *, texts: bool = True) -> None:
-        self.store = RowStore(limits.MOST_CELLS)
+        self.store = RowStore(limits.MOST_LONG)
         self._completion: list[str | int | None] = []
         self._prompt: list[int | None] = []
         self._prompts: dict[str, int] = {}
@@ -215,8 +215,7 @@ class RolloutRows:
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
             return
-        width = max(len(self.store.names()), limits.MOST_CELLS // limits.MOST_LONG)
-        if (self.store.count + 1) * width > limits.MOST_CELLS:
+        if self.store.count >= self.store.most():
             self.over += 1
             return
         self._add_texts([self._text(prompt)], [self._text(completion)])
@@ -233,7 +232,10 @@ class RolloutRows:
         """Append the rows of a table that are rollouts; return False, and take none, where rows
         must be seen one by one.
         """
-        cells = (self.store.count + len(table)) * len({*self.store.names(), *table.columns})
+        width = max(
+            len({*self.store.names(), *table.columns}), limits.MOST_CELLS // limits.MOST_LONG
+        )
+        cells = (self.store.count + len(table)) * width
         in_parts = file_step != file_step and "partition_id" in table
         if cells > limits.MOST_CELLS or in_parts or not _is_by_column(table.schema, layout):
             return False
@@ -749,6 +751,15 @@ def _completions_in(path: Path, request: Request) -> pl.Series:
     return rows.text_columns()["completion"]
 
 
+def _with_room(rows: RolloutRows, lines: Iterable[str]) -> Iterator[str]:
+    """Yield lines as long as there is room for their rows, and count the others."""
+    for line in lines:
+        if rows.over:
+            rows.over += 1
+        else:
+            yield line
+
+
 @dataclass(slots=True)
 class _Lines:
     """What reads the lines of a file, and those of one of its blocks again."""
@@ -761,7 +772,7 @@ class _Lines:
 
     def add(self, rows: RolloutRows, block: bytes) -> int:
         """Add the rows of some lines; return how many lines are damaged."""
-        lines = json_lines(lines_in(block))
+        lines = json_lines(_with_room(rows, lines_in(block)))
         if self.dump:
             dumped = list(enumerate(filter(None, lines), self.taken))
             self.taken += len(dumped)
@@ -800,7 +811,7 @@ def _add_file(
     damaged, before = 0, rows.store.count
     blocks, lines = Blocks(seen), _Lines(seen, dump, layout, group_size)
     if not seen.text.startswith("{"):
-        for row in texts_and_numbers(blocks.lines()):
+        for row in texts_and_numbers(_with_room(rows, blocks.lines())):
             rows.add(row, layout)
     for block in blocks if seen.text.startswith("{") else ():
         damaged += lines.add(rows, block)

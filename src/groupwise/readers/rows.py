@@ -155,7 +155,7 @@ class RowStore:
         self.count = 0  # rows that are kept
         self.read = 0  # rows that came
         self.share = 1.0  # of the rows that are kept, where there is no room for all
-        self._most_rows = most_rows
+        self._most_rows = most_rows or limits.MOST_ROWS
         self.texts: dict[str, int] = {}  # cells that hold a text
         self.labels: dict[
             str, dict[int, str]
@@ -187,7 +187,7 @@ class RowStore:
 
     def add(self, row: Mapping[Any, Any]) -> None:
         """Append one row."""
-        if self.count >= self._most(len(self._columns), limits.MOST_ROWS):
+        if self.count >= self.most():
             self._thin()
         start = self.count
         for key, cell in row.items():
@@ -212,22 +212,20 @@ class RowStore:
         width = len(names)
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        self._columns_of(names, list(zip(*rows, strict=True)), len(rows), limits.MOST_LONG)
+        self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
 
     def _columns_of(
-        self, names: Sequence[Any], columns: Sequence[Sequence[Any]], length: int, most: int
+        self, names: Sequence[str], columns: Sequence[Sequence[str]], length: int
     ) -> None:
         """Append rows by column; where a table has no room for more, rows before them go."""
-        width = len(self._columns) or min(len(names), limits.MOST_KEYS)
-        most = self._most(width, most)
+        most = self.most(min(len(names), limits.MOST_KEYS))
         if self.count >= most:
             self._thin()
         start, room = self.count, min(length, most - self.count)
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
             for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
-                if isinstance(cell, str):
-                    self.see_print(name, cell)
+                self.see_print(name, cell)
             try:
                 self._numbers(name, array("d", map(float, cells[:room])))
             except ValueError:
@@ -235,11 +233,11 @@ class RowStore:
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
-            self._columns_of(names, rest, length - room, most)
+            self._columns_of(names, rest, length - room)
 
-    def _most(self, width: int, rows: int) -> int:
-        """Return how many rows a table of so many columns may have."""
-        return min(self._most_rows or rows, max(2, limits.MOST_CELLS // max(1, width)))
+    def most(self, width: int = 1) -> int:
+        """Return how many rows the table may have, given its columns, or how many it will have."""
+        return min(self._most_rows, max(2, limits.MOST_CELLS // (len(self._columns) or width)))
 
     def _thin(self) -> None:
         """Keep a part of the rows, evenly, and the newest."""

@@ -137,7 +137,7 @@ class CsvFeed(Feed):
         self._delimiter = ""
         self._names: list[str] | None = None
         self._notes: list[str] = []
-        self.store, self._broken, self._over = RowStore(), 0, False
+        self.store, self._broken, self._over = RowStore(limits.MOST_LONG), 0, False
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""

@@ -136,7 +136,13 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     query = "SELECT step, metrics FROM metrics WHERE run_name = ? ORDER BY rowid"
     cells = database.execute(query, (original,))
     store, tables, damaged = RowStore(), list[Any](), 0
+    count = "SELECT COUNT(*) FROM metrics WHERE run_name = ?"
+    left = database.execute(count, (original,)).fetchone()[0]
     for step, content in _stored(path, cells):
+        left -= 1
+        if store.share < 1 and left // 16 % 8:  # of so many an eighth, in stretches
+            store.read += 1
+            continue
         row = _object(content)
         damaged += row is None
         nested = [value for value in (row or {}).values() if isinstance(value, dict)]

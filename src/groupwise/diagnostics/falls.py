@@ -171,7 +171,7 @@ def column_change(evidence: Evidence, name: str, signal: Signal) -> LevelChange:
     and its last sixth.
     """
     early, late = sixths(signal)
-    rest = change_between(signal, early, late, (early.stop - 1, late.start))
+    rest = change_between(signal, early, late, (0, -1))
     return level_changes(evidence).get(name, rest)
 
 

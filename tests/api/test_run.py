@@ -7,7 +7,6 @@ from __future__ import annotations
 import builtins
 import dataclasses
 import json
-import math
 import re
 import subprocess
 import sys
@@ -32,7 +31,7 @@ from groupwise.errors import (
 from groupwise.examples import trl_run
 from groupwise.forecasting import fit as of_fit
 from groupwise.forecasting import forecast as of_forecast
-from groupwise.forecasting.results import Forecast, Target
+from groupwise.forecasting.results import Forecast
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -261,7 +260,7 @@ def test_arrays_go_to_the_mathematics_as_before() -> None:
         gw.fit(t, y, law="exponential", **known).as_dict()
         == of_fit.fit(t, y, law="exponential", **known).as_dict()
     )
-    asked: dict[str, Any] = {"rows": 5, "bounds": (0.0, 1.0), "smoothing": 1, "target": 0.8}
+    asked: dict[str, Any] = {"rows": 5, "bounds": (0.0, 1.0), "smoothing": 1}
     assert (
         gw.forecast(t, y, [120.0], **asked).as_dict()
         == of_forecast.forecast(t, y, [120.0], **asked).as_dict()
@@ -311,7 +310,6 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
         one + 0.2,
         level,
     )
-    aimed = Target(0.7, 0.12, Interval(math.inf, 390.0, math.inf))
     between = Cause(
         Certainty.CANNOT_TELL, ("harder data", "a broken verifier"), ("the completions",)
     )
@@ -327,11 +325,6 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
             "0.70 (90 % bands)."
         ): ahead,
-        (
-            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
-            "0.70 (90 % bands). The mean ends above 0.7 with a chance of 12 %."
-        ): dataclasses.replace(ahead, target=aimed),
-        "The mean ends above 0.7 with a chance of 12 %.": aimed,
         (
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
             "data and a broken verifier: log the completions. Do: Restart from step 70."
@@ -353,7 +346,6 @@ def test_of_a_run_that_failed_there_is_no_forecast(failed: gw.Run) -> None:
     fact = "FAILED: Reward 0.79 → 0.11, collapsed at step 101."
     none = "No forecast: rows of a failure say nothing of what comes next."
     assert str(failed.forecast(until=200)) == f"{fact} {none}"
-    assert str(failed.forecast(until=200, target=0.7)) == f"{fact} {none}"
     assert str(failed.judgement).startswith(fact)
 
 

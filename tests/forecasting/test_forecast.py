@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.forecast import _target, forecast
-from groupwise.intervals import Interval
+from groupwise.forecasting.forecast import forecast
 
 N = 200
 TIME = np.arange(float(N))
@@ -157,41 +155,6 @@ def test_the_last_rows_pull_a_correlated_forecast() -> None:
     assert float(ahead.mean_S[0]) > float((0.5 + noise).mean()) + 0.03
 
 
-def test_a_target_that_is_reached_is_sure_and_one_far_off_is_not() -> None:
-    low, near, far = (
-        forecast(TIME, run(20), [260.0], target=target, bounds=(0.0, 1.0)).target
-        for target in (0.3, 0.8, 0.999)
-    )
-    assert low is not None
-    assert near is not None
-    assert far is not None
-    assert low.chance > 0.98
-    assert low.reached.value == low.reached.low == low.reached.high == TIME[-1]
-    assert 0.1 < near.chance < 0.9
-    assert far.chance < 0.1
-    assert math.isinf(far.reached.value)
-
-
-def test_the_chance_of_a_target_is_that_of_the_band() -> None:
-    """The end of a 90 % band is passed with a chance of 5 %, and the median with one of a half."""
-    ahead = forecast(TIME, run(21), [300.0])
-    for level, chance in (
-        (ahead.mean_high_S[0], 0.05),
-        (ahead.mean_low_S[0], 0.95),
-        (ahead.mean_S[0], 0.5),
-    ):
-        found = forecast(TIME, run(21), [300.0], target=float(level)).target
-        assert found is not None
-        assert found.chance == pytest.approx(chance, abs=1e-6)
-
-
-def test_of_a_metric_that_never_moved_a_target_has_no_chance_to_tell() -> None:
-    found = forecast(TIME, np.zeros(N), [210.0], target=0.5, bounds=(0.0, 1.0)).target
-    assert found is not None
-    assert found.target == 0.5
-    assert math.isnan(found.chance)
-
-
 def test_few_rows_are_forecast_and_said_to_be_few() -> None:
     ahead = forecast(np.arange(5.0), [0.2, 0.25, 0.22, 0.3, 0.27], [10.0])
     assert ahead.status == "short"
@@ -246,19 +209,32 @@ def test_the_band_of_a_row_holds_that_of_the_mean() -> None:
         assert (ahead.high_S >= ahead.mean_high_S).all()
 
 
-def test_the_moments_of_a_target_are_the_first_that_are_likely_enough() -> None:
-    """Chances that fall back count as reached: at level .9 the 5 % is passed at 3, the half at
-    5, and 95 % at 7.
+def test_no_band_is_nearer_than_that_of_a_mean_that_wanders() -> None:
+    """A walk of .02 a row, seen over 120: where it is 80 rows on, the mean has a deviation of .18
+    about the last, and the band has 90 % of that to each side and the doubt of where it stands.
     """
-    chance = np.array([0.0, 0.04, 0.06, 0.03, 0.55, 0.5, 0.97])
-    outlook = SimpleNamespace(chance_above=lambda _level: chance)
-    found = _target(0.7, outlook, np.arange(1.0, 8.0), 0.9)  # type: ignore[arg-type]
-    assert (found.target, found.chance) == (0.7, 0.97)
-    assert found.reached == Interval(5.0, 3.0, 7.0, 0.9)
-    never = _target(
-        0.7,
-        SimpleNamespace(chance_above=lambda _level: 0.5 * chance),  # type: ignore[arg-type]
-        np.arange(1.0, 8.0),
-        0.9,
+    rng = np.random.default_rng(31)
+    walk = 0.5 + 0.02 * rng.normal(size=120).cumsum()
+    ahead = forecast(np.arange(120.0), walk + 0.01 * rng.normal(size=120), [199.0])
+    reach = 1.645 * 0.02 * math.sqrt(80)
+    assert walk[-1] - 2 * reach < ahead.mean_low_S[0] < walk[-1] - 0.7 * reach
+    assert walk[-1] + 2 * reach > ahead.mean_high_S[0] > walk[-1] + 0.7 * reach
+
+
+def test_a_run_that_has_lost_its_height_is_not_forecast_to_rise() -> None:
+    time = np.arange(100.0)
+    value = np.where(time < 60, 0.2 + 0.01 * time, 0.1) + np.random.default_rng(32).normal(
+        0, 0.02, 100
     )
-    assert never.reached == Interval(np.inf, 5.0, np.inf, 0.9)
+    ahead = forecast(time, value, [120.0, 200.0], bounds=(0.0, 1.0))
+    assert (ahead.mean_S < 0.13).all()
+
+
+def test_without_bounds_no_band_leaves_the_line_through_the_range_of_the_rows() -> None:
+    """Twice as many rows may end one range further."""
+    value = run(33, 0.1)
+    least, most = float(value.min()), float(value.max())
+    ahead = forecast(TIME, value, [200.0, 399.0])
+    assert ahead.high_S[0] <= most + 0.01
+    assert ahead.high_S[1] <= most + (most - least) * 1.001
+    assert ahead.low_S[1] >= least - (most - least) * 1.001

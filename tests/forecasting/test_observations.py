@@ -11,7 +11,7 @@ from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
-from groupwise.forecasting.observations import MAX_BLOCKS, observe
+from groupwise.forecasting.observations import MAX_BLOCKS, observe, rate_clock
 from groupwise.forecasting.profile import Box, whole_box
 
 NAN = float("nan")
@@ -296,3 +296,17 @@ def test_the_error_of_the_basis_is_measured_at_fewer_than_two_hundred_rows(
 
 def test_every_law_with_a_shape_is_held_to_the_basis() -> None:
     assert set(RESOLVED) == {law.name for law in LAWS if law.shapes}
+
+
+def test_the_clock_of_the_learning_rate_goes_on_along_its_last_rows() -> None:
+    """A line to zero at 100 that is seen to 50 has a third of its integral left; one that has ended
+    leaves nothing; without a rate that moves the clock is time.
+    """
+    time, ahead = np.arange(51.0), np.array([50.0, 75.0, 100.0, 300.0])
+    clock = rate_clock(time, 1 - time / 100, ahead)
+    np.testing.assert_allclose(clock, 50 * np.array([1.0, 1.25, 4 / 3, 4 / 3]), rtol=0.01)
+    ended = rate_clock(time, np.maximum(1 - time / 40, 0), ahead)
+    np.testing.assert_allclose(ended, [50.0, 50.06, 50.12, 50.6], atol=0.05)
+    assert (np.diff(rate_clock(time, np.maximum(1 - time / 40, 0), time)) > 0).all()
+    for rate in (None, np.ones(51), np.full(51, np.nan), -time, np.zeros(51)):
+        assert rate_clock(time, rate, ahead) is ahead

@@ -51,7 +51,7 @@ def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.Mo
     """
     walk_alone(monkeypatch)
     row, value = np.arange(12.0), np.random.default_rng(0).normal(0.4, 0.1, 12).cumsum()
-    found = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
+    found, _ = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
     seen = 12.0
     covariance = 4 * np.minimum(row[:, None], row) / seen + np.eye(12)
     bordered = np.block([[covariance, np.ones((12, 1))], [np.ones((1, 12)), np.zeros((1, 1))]])
@@ -78,7 +78,7 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(
         "covariances",
         lambda seen: ([process._walk(np.inf, seen)], np.array([[0.5], [8.0]])),
     )
-    found = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
+    found, _ = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
     contrast = np.linalg.svd(np.ones((1, 9)))[2][1:]
     densities = []
     for signal in (0.5, 8.0):
@@ -103,7 +103,7 @@ def test_every_kernel_has_unit_variance_where_the_rows_end_and_none_is_negative(
 
 def test_rows_beyond_forty_are_averaged_and_lose_nothing_of_a_level() -> None:
     value = np.random.default_rng(2).normal(0.3, 0.05, 4000)
-    found = foresee(np.arange(4000.0), value, np.array([4100.0]), np.zeros(1), np.ones(1))
+    found, _ = foresee(np.arange(4000.0), value, np.array([4100.0]), np.zeros(1), np.ones(1))
     assert found.quantile(0.5)[0] == pytest.approx(0.3, abs=0.02)
     width = (found.quantile(0.95) - found.quantile(0.05))[0]
     assert pytest.approx(width, rel=0.15) == 2 * 1.645 * 0.05
@@ -116,8 +116,23 @@ def test_a_stretch_is_averaged() -> None:
     row = np.arange(30.0)
     value = 0.02 * row + np.random.default_rng(3).normal(0, 0.01, 30)
     one, many = (
-        foresee(row, value, np.array([33.0]), np.array([width]), np.array([count]))
+        foresee(row, value, np.array([33.0]), np.array([width]), np.array([count]))[0]
         for width, count in ((0.0, 1.0), (4.0, 4.0))
     )
     assert many.quantile(0.5)[0] == pytest.approx(one.quantile(0.5)[0], abs=0.003)
     assert (many.scale_KS < one.scale_KS).all()
+
+
+def test_a_mean_that_wanders_is_foreseen_by_its_own_covariances_alone() -> None:
+    """The mixture with all others taken out; on a clean line it says less than all together."""
+    row = np.arange(30.0)
+    value = 0.02 * row + np.random.default_rng(4).normal(0, 0.01, 30)
+    every, wandering = foresee(row, value, np.array([60.0]), np.zeros(1), np.ones(1))
+    signals = process.covariances(30.0)[1]
+    plain = (signals[:, 0] > 0) & (signals[:, 1:] == 0).all(1)
+    assert plain.sum() == 6
+    assert np.count_nonzero(wandering.weight_K) <= 6
+    assert every.weight_K.sum() == pytest.approx(1)
+    assert wandering.weight_K.sum() == pytest.approx(1)
+    assert every.quantile(0.5)[0] > wandering.quantile(0.5)[0] + 0.1
+    assert wandering.quantile(0.05)[0] < 0.5 < wandering.quantile(0.95)[0] < every.quantile(0.95)[0]

@@ -144,3 +144,9 @@ def test_in_the_folder_that_was_asked_for_a_broken_log_beside_run_folders_is_not
         (tmp_path / name / "rest.log").touch()  # beside a run it is the run's own
     (tmp_path / "empty.jsonl").touch()
     assert [path.name for path in runs_below(tmp_path)] == ["a", "b", "empty.jsonl"]
+
+
+def test_a_link_to_the_only_run_is_no_second_run(tmp_path: Path) -> None:
+    log(tmp_path / "run-1" / "metrics.jsonl")
+    (tmp_path / "latest-run").symlink_to("run-1")
+    assert open_run(tmp_path).steps.height == 12

@@ -7,6 +7,7 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.results import FitResult, Forecast, Target, band_said
+from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
@@ -114,7 +115,7 @@ class Outlook(Said):
 
     KEYS: ClassVar = (
         *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
-        *("expected_gain=gain", "target", "law=law.law", "law_status=law.status"),
+        *("expected_gain=gain", "law=law.law", "law_status=law.status"),
         *("plateau=law_end", "step_of_95_percent=done_step", "tokens_of_95_percent=done_tokens"),
         "hours_of_95_percent=done_hours",
     )
@@ -128,7 +129,6 @@ class Outlook(Said):
     done_hours: float  # hours by then; nan where the log has none
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
-    target: Target | None = None  # what is foreseen of a level that was asked for, in steps
     withheld: str = ""  # why no forecast is shown; "" where one is
 
     def as_dict(self) -> dict[str, Any]:
@@ -138,17 +138,16 @@ class Outlook(Said):
         return Said.as_dict(self)
 
     def __str__(self) -> str:
-        """The last forecast step, and the chance of a target, or why neither is shown."""
+        """The last of the steps forecast, in a sentence, or why none is shown."""
         if self.withheld:
             return self.withheld
         far, still = self.rows[-1], self.result.status == "still"
         ends = (far.mean, far.mean_low, far.mean_high), (far.low, far.high)
-        forecast = (
+        return (
             sentence(self.result.message)
             if still
             else band_said(*ends, f"step {far.step:,}", self.result.level)
         )
-        return " ".join(str(part) for part in (forecast, self.target) if part)
 
     @property
     def plateau(self) -> Interval | None:
@@ -282,7 +281,6 @@ class Ahead:
 
     at: Sequence[float] | None = None  # steps; a few beyond the last where None
     level: float = 0.9  # coverage of the bands
-    target: float | None = None  # a level whose chance is wanted
     calibration: Calibration | None = None  # a table of the user's own
 
 
@@ -381,6 +379,7 @@ def foretold(
 ) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.forecasting.forecast import forecast
+    from groupwise.forecasting.observations import rate_clock
 
     series, clock = bare.series, bare.clock
     first, last = float(series.step_T[0]), float(series.step_T[-1])
@@ -388,17 +387,18 @@ def foretold(
     grid = np.linspace(last, max(last, *wanted), _GRID)
     step_S = np.concatenate([np.asarray(wanted, dtype=float), grid])
     time_S = np.array([clock.time(step) for step in step_S])
+    in_rates = partial(rate_clock, series.time_T, series.rate_T)
     result = forecast(
-        series.time_T,
+        in_rates(series.time_T),
         series.value_T,
-        time_S,
+        in_rates(time_S),
         window=series.window,
         smoothing=series.smoothing,
         level=ahead.level,
         bounds=series.likely_bounds,
-        target=ahead.target,
         calibration=ahead.calibration,
     )
+    result = dataclasses.replace(result, time_S=time_S)
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
     rows = tuple(
@@ -417,9 +417,6 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
     )  # nan of a law that does not move
     start = float(bare.series.time_T[0]) - (bare.series.window - 1)
     done = Interval(start + took.value, start + took.low, start + took.high, took.level)
-    reached = result.target and dataclasses.replace(
-        result.target, reached=clock.in_steps(result.target.reached)
-    )
     spent = clock.tokens(done.value), clock.hours(done.value)
     return Outlook(
         result,
@@ -430,7 +427,6 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
         *spent,
         float(grid[0].step),
         float(grid[-1].step),
-        reached,
     )
 
 

@@ -112,7 +112,7 @@ def forecast(
         until: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        known: of arrays with `at_S`: window, smoothing, bounds, rows, target and calibration, as in
+        known: of arrays with `at_S`: window, smoothing, bounds, rows and calibration, as in
             `forecasting.forecast`; a run has them.
 
     Returns:

@@ -103,7 +103,6 @@ class Run(RunRecord):
         at: Sequence[float] | None = None,
         metric: str = "reward",
         level: float = 0.9,
-        target: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
@@ -113,7 +112,6 @@ class Run(RunRecord):
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
-            target: a level of the mean, to be told how likely it is reached and when.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
@@ -129,7 +127,7 @@ class Run(RunRecord):
         if until is not None and at is not None:
             raise InvalidArgumentError("expected until or at, got both: leave out one of them")
         steps = at if until is None else self._steps_until(until)
-        fitted = fit_metric(self, metric, ahead=Ahead(steps, level, target))
+        fitted = fit_metric(self, metric, ahead=Ahead(steps, level))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return (

@@ -45,12 +45,6 @@ def forecast(
     metric: cli.Metric = "reward",
     until: cli.Until = None,
     at: cli.At = None,
-    target: Annotated[
-        float | None,
-        cli.option(
-            "LEVEL", "Say how likely the mean ends above this level, and when it is reached."
-        ),
-    ] = None,
     level: cli.BandLevel = 0.9,
     calibration: cli.CalibrationTable = None,
     opening: cli.Opening,
@@ -63,7 +57,7 @@ def forecast(
     steps = cli.steps_of(at)
     record = opening.open(run)
     table = cli.calibration_of(calibration)
-    fitted = fit_metric(record, metric, until=until, ahead=Ahead(steps, level, target, table))
+    fitted = fit_metric(record, metric, until=until, ahead=Ahead(steps, level, table))
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     judged = cli.judgement_of(record, until)

@@ -12,7 +12,6 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike, NDArray
-from scipy.signal import lfilter
 
 from groupwise.arrays import Float
 from groupwise.comparison.results import Measured, missing
@@ -233,6 +232,6 @@ def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -
         return np.asarray(white)
     shocks = rng.standard_normal((_DRAWS, step_T.size)) * math.sqrt(1 - shape.correlation**2)
     shocks[:, 0] = rng.standard_normal(_DRAWS)
-    return np.asarray(
-        white + math.sqrt(shape.share) * lfilter([1.0], [1.0, -shape.correlation], shocks, axis=1)
-    )
+    for row in range(1, step_T.size):  # scipy.signal, which has it too, takes a second to load
+        shocks[:, row] += shape.correlation * shocks[:, row - 1]
+    return np.asarray(white + math.sqrt(shape.share) * shocks)

@@ -1,13 +1,14 @@
-r"""How far runs of before ended from what was foreseen: the table that stretches the band of a
-forecast, and the fit that makes it.
+r"""How far runs of before ended above what was foreseen: the table that stretches the upper part of
+the band of a forecast.
 
-With centre and spread $S = (q_{95} - q_5)/3.29$ of the foresight, the quantile of level $p$ of what
-comes is $\text{centre} + S \sinh z_p$, $z_p = a_p + b_p \ln(t/n) + c_p\, 3/\sqrt n$ for row $t$
-foreseen from $n$. The numbers are fitted by quantile regression of $\operatorname{arsinh}$ of the
-error over $S$, every cluster of runs weighing the same, and pulled to the band without calibration
-the more, the fewer clusters there are. Runs take off more often than they fall, so both ends
-differ: the upper one is never nearer with the distance, the lower one may near the centre but not
-pass it. The median moves with the distance alone. Derived by us.
+With centre and spread $S = (q_{95} - q_5)/3.29$ of the foresight, the quantile of level $p \ge .5$
+of what comes is $\text{centre} + S \sinh z_p$, $z_p = a_p + b_p \ln(t/n) + c_p\, 3/\sqrt n$ for row
+$t$ foreseen from $n$. The numbers are fitted by quantile regression of $\operatorname{arsinh}$ of
+the error over $S$, every cluster of runs weighing the same, and pulled to the band without
+calibration the more, the fewer clusters there are. Runs take off more often than they fall: the
+upper end is never nearer with the distance, and the median moves with the distance alone. The lower
+end has no table: no run is sure to hold what it has, and a mean that wanders says how far it may
+fall. Derived by us.
 """
 
 from __future__ import annotations
@@ -28,12 +29,10 @@ from groupwise.parsing import parse_json
 Kind = Literal["window", "row"]
 KINDS: tuple[Kind, ...] = ("window", "row")
 PROBABILITIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
+UPPER = PROBABILITIES[5:]  # those of the table
 SPREAD = 2 * float(ndtri(0.95))  # the spread is a standard deviation where the foresight is normal
 # A run seen to a tenth is as far as public runs tell.
 FURTHEST = float(np.log(10))
-# Where nothing bounds a metric the upper tail of short runs has no end: the longest stretch
-# believed, in spreads.
-_LONGEST = 6.0
 # Terms that no runs make: the hyperbolic sine of more leaves the numbers there are.
 _WILDEST = 50.0
 
@@ -42,26 +41,20 @@ _WILDEST = 50.0
 class Calibration:
     """How to stretch the foresight of a window's mean and of a row."""
 
-    terms: Mapping[Kind, Float]  # a, b and c of each of PROBABILITIES, shape (P, 3)
+    terms: Mapping[Kind, Float]  # a, b and c of each of UPPER, shape (P, 3)
     runs: int  # runs it was made from
     clusters: int  # and their clusters, 0 for none: the foresight as it is
 
-    def stretch(
-        self, kind: Kind, probability: float, seen: float, row_S: Float, *, bounded: bool
-    ) -> Float:
-        """How many spreads above the centre each quantile lies; between the probabilities of the
-        table by their normal quantiles.
+    def stretch(self, kind: Kind, probability: float, seen: float, row_S: Float) -> Float:
+        """How many spreads above the centre a quantile from the median on lies; between the
+        probabilities of the table by their normal quantiles.
         """
-        known = terms_of(seen, row_S) @ self.terms[kind].T
-        half = PROBABILITIES.index(0.5)
-        known[:, :half] = np.minimum(known[:, :half], 0.0)  # no run is sure to rise
-        known.sort(axis=1)
-        node, wanted = ndtri(PROBABILITIES), float(ndtri(probability))
+        terms = np.sort(terms_of(seen, row_S) @ self.terms[kind].T, axis=1)
+        node, wanted = ndtri(UPPER), float(ndtri(probability))
         # Beyond the table a tail is as long as a normal one.
-        inside = np.array([np.interp(wanted, node, row) for row in known])
-        z = inside + np.arcsinh(wanted) - np.arcsinh(np.clip(wanted, node[0], node[-1]))
-        stretch = np.sinh(z)
-        return np.asarray(stretch if bounded else np.minimum(stretch, max(_LONGEST, wanted)))
+        beyond = np.arcsinh(wanted) - np.arcsinh(min(wanted, node[-1]))
+        inside = np.array([np.interp(wanted, node, row) for row in terms])
+        return np.asarray(np.sinh(inside + beyond))
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data, as `groupwise-lab calibrate` writes it."""
@@ -70,10 +63,10 @@ class Calibration:
             for kind in KINDS
         }
         return {
-            "version": 1,
+            "version": 2,
             "runs": self.runs,
             "clusters": self.clusters,
-            "probabilities": PROBABILITIES,
+            "probabilities": UPPER,
             "terms": terms,
         }
 
@@ -86,7 +79,7 @@ def terms_of(seen: float, row_S: Float) -> Float:
 
 def plain_terms() -> Float:
     """Terms that leave the foresight as it is."""
-    return np.outer(np.arcsinh(ndtri(PROBABILITIES)), [1.0, 0.0, 0.0])
+    return np.outer(np.arcsinh(ndtri(UPPER)), [1.0, 0.0, 0.0])
 
 
 UNCALIBRATED = Calibration({kind: plain_terms() for kind in KINDS}, 0, 0)
@@ -108,13 +101,12 @@ def read_calibration(text: str) -> Calibration:
             kind: np.asarray(data["terms"][kind], dtype=float) for kind in KINDS
         }
         found = Calibration(terms, int(data["runs"]), int(data["clusters"]))
-        good = data["version"] == 1 and tuple(data["probabilities"]) == PROBABILITIES
+        good = data["version"] == 2 and tuple(data["probabilities"]) == UPPER
     except (ValueError, TypeError, KeyError, OverflowError):
         good = False
     # Not a number is no less than anything.
     if not good or not all(
-        one.shape == (len(PROBABILITIES), 3) and (np.abs(one) < _WILDEST).all()
-        for one in terms.values()
+        one.shape == (len(UPPER), 3) and (np.abs(one) < _WILDEST).all() for one in terms.values()
     ):
         raise InvalidArgumentError(
             "expected a table as groupwise-lab calibrate writes it; got something else: make one "

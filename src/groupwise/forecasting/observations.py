@@ -206,6 +206,26 @@ def observe(
     )
 
 
+def rate_clock(time_T: Float, rate_T: Float | None, at_S: Float) -> Float:
+    r"""The integral of the learning rate at some times, in the unit of time of the rows.
+
+    Beyond the rows the rate goes on along the line of their last tenth, between nothing and its
+    largest. Nothing is a thousandth of that: a clock never stands still. Without a rate that moves
+    it is time itself.
+    """
+    if rate_T is None or time_T.size < 3 or not 0 <= rate_T.min() < rate_T.max() < np.inf:
+        return at_S
+    largest, late = float(rate_T.max()), slice(-max(3, rate_T.size // 10), None)
+    slope = float(np.polyfit(time_T[late] - time_T[-1], rate_T[late], 1)[0])
+    beyond = np.linspace(time_T[-1], max(float(at_S.max()), time_T[-1] + 1), MAX_BLOCKS)[1:]
+    known = np.concatenate([time_T, beyond])
+    rate = np.append(rate_T, rate_T[-1] + slope * (beyond - time_T[-1]))
+    steps = np.clip(rate, largest / 1000, largest)[:-1] * np.diff(known)
+    clock = np.append(0.0, np.cumsum(steps))
+    unit = (time_T[-1] - time_T[0]) / clock[time_T.size - 1]
+    return np.asarray(time_T[0] + unit * np.interp(at_S, known, clock))
+
+
 def _usable_rows(
     time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None
 ) -> tuple[Float, Float, Float | None]:

@@ -4,16 +4,18 @@ of the rows seen.
 A row is $y_i = \ell + f(t_i) + \sigma e_i$ with a level $\ell$ of which nothing is known, a curve
 $f$ with one covariance $\sigma^2 k(t, t')$ of a fixed list, and noise of unknown size. Level and
 size are integrated out, so that each covariance foretells a Student t. Time is counted in rows, and
-each covariance stretches with the rows seen. Derived by us from standard parts (Rasmussen and
-Williams 2006, sections 2.7 and 5.4).
+each covariance stretches with the rows seen. Those of a mean that wanders, Brownian motion in plain
+time, also foretell alone. Derived by us from standard parts (Rasmussen and Williams 2006, sections
+2.7 and 5.4).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.special import ndtr
 
 from groupwise.arrays import Float
@@ -23,7 +25,7 @@ Kernel = Callable[[Float, Float], Float]  # covariance of the curve at two place
 BLOCKS = 40
 # Variance of the curve over the rows seen, in variances of the noise of a row.
 _SIGNALS = 10.0 ** np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
-_CLOCKS = (5.0, 50.0, np.inf)  # rows after which time begins to count by its logarithm
+_CLOCKS = (np.inf, 5.0, 50.0)  # rows after which time begins to count by its logarithm
 _RATES = (1.0, 4.0)  # at which a trend is forgotten, in one over the rows seen
 _APPROACHES = (
     0.1,
@@ -49,6 +51,10 @@ class Foresight:
     scale_KS: Float
     freedom: int
 
+    def part(self, some: slice) -> Foresight:
+        """Of some of the means."""
+        return replace(self, mean_KS=self.mean_KS[:, some], scale_KS=self.scale_KS[:, some])
+
     def quantile(self, probability: float) -> Float:
         """Quantile of each mean, by bisection."""
         reach = 30 * self.scale_KS
@@ -71,8 +77,11 @@ def student(freedom: int, t: Float) -> Float:
     return np.asarray(ndtr(np.copysign(normal, t)))
 
 
-def foresee(row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: Float) -> Foresight:
-    """Foretell means over stretches of rows.
+def foresee(
+    row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: Float
+) -> tuple[Foresight, Foresight]:
+    """Foretell means over stretches of rows, by every covariance and by those of a mean that
+    wanders.
 
     Args:
         row_T: place of each row seen, in rows, from 0.
@@ -99,8 +108,9 @@ def foresee(row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: 
     )
     root = np.diagonal(np.linalg.cholesky(covariance), axis1=1, axis2=2)
     likelihood = -np.log(root).sum(1) - 0.5 * (np.log(information) + freedom * np.log(error))
-    weight = np.exp(likelihood - likelihood.max())
-    left = weight > _LEAST
+    walk = signal_KJ.sum(1) == signal_KJ[:, 0]  # in plain time, and without slow noise
+    parts = [_weighed(likelihood, among) for among in (np.ones_like(walk), walk)]
+    left = sum(parts) > 0
     ahead, own = _stretches(kernels, block[0], at_S, width_S)
     cross = np.tensordot(signal_KJ[left], ahead, 1)
     regression = np.linalg.solve(covariance[left], cross)
@@ -112,7 +122,15 @@ def foresee(row_T: Float, value_T: Float, at_S: Float, width_S: Float, count_S: 
         + block[1].mean()
     )
     scale = np.sqrt(np.maximum(variance, 1e-12) * (error[left] / freedom)[:, None])
-    return Foresight(weight[left] / weight[left].sum(), mean, scale, freedom)
+    every, wandering = (Foresight(weight[left], mean, scale, freedom) for weight in parts)
+    return every, wandering
+
+
+def _weighed(likelihood_K: Float, among_K: NDArray[np.bool_]) -> Float:
+    """Weight of each covariance among some, sums to 1."""
+    weight = np.where(among_K, np.exp(likelihood_K - likelihood_K[among_K].max()), 0.0)
+    weight[weight <= _LEAST] = 0.0
+    return np.asarray(weight / weight.sum())
 
 
 def _blocks(row_T: Float, value_T: Float) -> tuple[Float, Float, float]:
@@ -135,13 +153,13 @@ def covariances(seen: float) -> tuple[list[Kernel], Float]:
     trends = [_trend(clock, rate, seen) for clock in _CLOCKS for rate in _RATES]
     approaches = [_approach(part, seen) for part in _APPROACHES]
     kernels = [*walks, *trends, *approaches, _spell(_SPELL * seen)]
-    unit, steady = np.eye(len(kernels)), len(walks) - 1
+    unit = np.eye(len(kernels))
     moving = range(len(walks) + len(trends))
     free = [
         signal * unit[j] + slow * unit[-1] for j in moving for signal in _SIGNALS for slow in _SLOW
     ]
     lawful = [
-        signal * (unit[len(moving) + j] + share * unit[steady])
+        signal * (unit[len(moving) + j] + share * unit[0])
         for j in range(len(approaches))
         for signal in _SIGNALS
         for share in _WALKS

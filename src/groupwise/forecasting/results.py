@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import ClassVar, Literal
 
 from groupwise.arrays import Float
-from groupwise.intervals import Interval, percent
+from groupwise.intervals import Interval
 from groupwise.plain import Said
 from groupwise.wording import alike, number, readable, sentence, share
 
@@ -201,23 +200,6 @@ ForecastStatus = Literal["forecast", "short", "still"]
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Target(Said):
-    """Whether and when the mean reaches a level."""
-
-    target: float  # the level, in the unit of the metric
-    chance: float  # that the mean lies above it at the last time forecast
-    # times by which that is so with half a chance and with the ends of the level's; inf where not
-    # by the last time
-    reached: Interval
-
-    def __str__(self) -> str:
-        """How likely it is reached, in a sentence."""
-        if math.isnan(self.chance):
-            return f"Nothing tells how likely the mean ends above {self.target:g}."
-        return f"The mean ends above {self.target:g} with a chance of {percent(self.chance)}."
-
-
-@dataclass(frozen=True, slots=True, repr=False)
 class Forecast(Said):
     """Where the metric is going.
 
@@ -233,7 +215,6 @@ class Forecast(Said):
         low_S: lower end of the band of the next observation at that time.
         high_S: upper end.
         expected_gain: gain of the mean from the last row to the last time forecast.
-        target: what is foreseen of a level that was asked for, else None.
     """
 
     status: ForecastStatus
@@ -246,20 +227,16 @@ class Forecast(Said):
     low_S: Float
     high_S: Float
     expected_gain: Interval
-    target: Target | None = None
 
     def __str__(self) -> str:
-        """The last of the times forecast, and the chance of a target, in a sentence each; of a
-        metric that never moved, that.
-        """
+        """The last of the times forecast, in a sentence; of a metric that never moved, that."""
         mean = float(self.mean_S[-1]), float(self.mean_low_S[-1]), float(self.mean_high_S[-1])
         row, where = (
             (float(self.low_S[-1]), float(self.high_S[-1])),
             f"update {number(self.time_S[-1])}",
         )
-        said = (
+        return (
             sentence(readable(self.message))
             if self.status == "still"
             else band_said(mean, row, where, self.level)
         )
-        return said if self.target is None else f"{said} {self.target}"

@@ -133,7 +133,6 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
         return
     out.heading(f"{clean(fitted.metric)}: forecast from step {outlook.gain_from:,.0f}")
     out.line(ahead(fitted, judged))
-    out.line("" if outlook.target is None else str(outlook.target))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
     out.line(_status(fitted, outlook.law, judged))

@@ -359,6 +359,7 @@ def locate(place: Path, request: Request) -> Located:
     if reader is not None:
         return Located(place, reader, request)
     found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
+    found = list({log.resolve(): log for log in found}.values())  # "latest-run" is a link to one
     if not found:
         quoted = last_beside(None, place)
         hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"

@@ -41,6 +41,7 @@ class MetricSeries:
         healthy: "up" for a reward, "any" for what may fall in health.
         bounds: the range that the metric cannot leave, or None where none is known.
         resolution: half a unit of the last printed digit, 0 where the values are exact.
+        rate_T: the learning rate at each row, or None where it is not logged throughout.
     """
 
     metric: str
@@ -56,6 +57,7 @@ class MetricSeries:
     healthy: Literal["up", "any"]
     bounds: tuple[float, float] | None = None
     resolution: float = 0.0
+    rate_T: Float | None = None
 
     @property
     def likely_bounds(self) -> tuple[float, float] | None:
@@ -118,12 +120,13 @@ def metric_series(
         variance_T=variance,
         window=max(window, 1.0),
         smoothing=_smoothing(record),
-        tokens_T=_cumulative(rows, "tokens"),
-        seconds_T=_cumulative(rows, "seconds"),
+        tokens_T=_throughout(rows, "tokens"),
+        seconds_T=_throughout(rows, "seconds"),
         noise_source=source,
         healthy="up" if rewarding else "any",
         bounds=(0.0, 1.0) if share else None,
         resolution=resolution,
+        rate_T=_throughout(rows, "learning_rate"),
     )
 
 
@@ -190,9 +193,9 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     return float(both["count"].median())  # type: ignore[arg-type]
 
 
-def _cumulative(rows: pl.DataFrame, name: str) -> Float | None:
-    """Return a cumulative clock, or None where it is not known throughout."""
-    if not len(rows) or rows[name].null_count():
+def _throughout(rows: pl.DataFrame, name: str) -> Float | None:
+    """Return a column, or None where it is not known throughout."""
+    if not len(rows) or name not in rows.columns or rows[name].null_count():
         return None
     return rows[name].to_numpy().astype(float)
 

@@ -213,7 +213,7 @@ def trial(
     )
     tried = {
         name: foretold_by(method, time[:cut], value[:cut], ahead)
-        for name, method in (methods or available()).items()
+        for name, method in (available() if methods is None else methods).items()
     }
     return Trial(
         share,

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
+from groupwise.forecasting.observations import rate_clock
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, number, share
@@ -45,19 +46,20 @@ METHOD_NAMES = {
 def trial_of(
     series: MetricSeries, seen: float, methods: Mapping[str, Method] | None = None
 ) -> Trial:
-    """Foretell the rest of a series from a share of it; what its range is likely to be is known
-    by the rows seen alone.
+    """Foretell the rest of a series from a share of it; its likely range and the learning rate to
+    come are known by the rows seen alone.
     """
-    likely = dataclasses.replace(
-        series, value_T=series.value_T[: rows_seen(series.value_T.size, seen)]
-    ).likely_bounds
+    cut = rows_seen(series.value_T.size, seen)
+    likely = dataclasses.replace(series, value_T=series.value_T[:cut]).likely_bounds
+    rate = None if series.rate_T is None else series.rate_T[:cut]
+    time = rate_clock(series.time_T[:cut], rate, series.time_T)
     given = {
         "window": series.window,
         "smoothing": series.smoothing,
         "bounds": likely,
         "methods": methods,
     }
-    return trial(series.time_T, series.value_T, seen, **given)  # type: ignore[arg-type]
+    return trial(time, series.value_T, seen, **given)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True, slots=True)

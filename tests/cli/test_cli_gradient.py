@@ -234,6 +234,16 @@ def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
     )
 
 
+def test_a_run_that_stands_needs_attention_before_its_group_size_is_planned(
+    capsys: pytest.CaptureFixture[str], here: Path
+) -> None:
+    rows = [f"{step},{0.4 + 0.01 * (-1) ** step}\n" for step in range(60)]
+    Path("stands.csv").write_text("step,reward\n" + "".join(rows))
+    first, second = shown(capsys, "plan", "stands.csv", "--set", "group_size=8").splitlines()[:2]
+    assert first.startswith("The run needs attention first. WARNING: Nothing learnt in 59 steps")
+    assert second == NOT_LOGGED
+
+
 def test_a_run_that_logged_no_groups_says_what_to_log(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:

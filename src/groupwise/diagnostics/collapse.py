@@ -71,9 +71,8 @@ def lost(evidence: Evidence) -> Finding:
     rows = lost_rows(evidence)
     if rows is None:
         return no_sign(LOST, "No sign of it.")
-    change, step = level_changes(evidence)["reward"], rows.first
-    sign = moved("reward", step, *change.ends)
-    message = f"{sign.words}, lost since step {step:,}"
+    sign = moved("reward", rows.first, *level_changes(evidence)["reward"].ends)
+    message = f"{sign.words}, lost since step {sign.step:,}"
     return by_sign(LOST, Status.CRITICAL, message, sign, LEFT, Fact.FALL_AT_ONCE)
 
 
@@ -82,7 +81,7 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
-    found = [(name, signal, fall) for name, signal, fall in _falls(evidence) if fall is not None]
+    found = list(_falls(evidence))
     last = sorted(
         (item for item in found if item[2].lasts),
         key=lambda item: (item[0] != "reward", item[2].row),
@@ -111,7 +110,7 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
     return no_sign(NAME, "No sign of it: the reward holds its height.", Fact.NO_FALL)
 
 
-def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
+def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
     """Yield the falls of the reward, of the held-out reward, and of each reward function."""
     reward = evidence.reward
     assert reward is not None
@@ -120,7 +119,9 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall | None]]:
     # A function that earned next to nothing beside the others has no height to lose.
     least = _LITTLE * max((signal.high for signal in earned.values()), default=0.0)
     for name, (level, fall) in falls_of(evidence).items():
-        if fall is None or name == "reward":
+        if fall is None:
+            continue
+        if name == "reward":
             yield name, level, fall
             continue
         gained = _gained(reward, level.step_T[span_of_fall(level, fall.row)[0]])
@@ -171,8 +172,8 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
 
 def _came_back(signal: Signal, fall: Fall) -> bool:
     """Whether the last rows have made good half of a fall."""
-    late = slice(-max(3, len(signal) // 10), None)
-    return signal.level(late) > (fall.height + fall.end) / 2
+    late = signal.value_T[-3 - len(signal) // 10 :]
+    return float(late.mean()) > (fall.height + fall.end) / 2
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:

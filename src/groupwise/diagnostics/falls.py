@@ -171,7 +171,7 @@ def column_change(evidence: Evidence, name: str, signal: Signal) -> LevelChange:
     and its last sixth.
     """
     early, late = sixths(signal)
-    rest = change_between(signal, early, late, (early.stop - 1, late.start))
+    rest = change_between(signal, early, late, (0, -1))
     return level_changes(evidence).get(name, rest)
 
 
@@ -567,9 +567,11 @@ def loss_of(evidence: Evidence) -> Decline | None:
     begin, end = span_of_fall(reward, onset)
     if n >= TELLING_ROWS:
         time = np.sqrt(np.arange(n))
-        sides = [rows for rows in (slice(0, begin), slice(begin, n)) if len(time[rows]) >= FEWEST]
-        noises = [slow_noise(reward.value_T[rows], time[rows], DEGREE) for rows in sides]
-        noise, rows = max(noises)
+        noise, rows = max(
+            slow_noise(reward.value_T[side], time[side], DEGREE)
+            for side in (slice(0, begin), slice(begin, n))
+            if len(time[side]) >= FEWEST
+        )
         if lost.value > stdtrit(rows, chance / OVERLAP) * noise * np.sqrt(2 / few):
             return None
     # What has regained three quarters of what it lost falls no more; where the held-out reward

@@ -133,8 +133,8 @@ def judged(evidence: Evidence) -> Judgement:
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
     # An error that ended the run is said beside what the reward does, and tells nothing of it.
-    worst = next(one for one in ranked if one.check != numerics.CRASH)
-    found = worst if is_serious(worst) else None
+    serious = (one for one in ranked if is_serious(one) and one.check != numerics.CRASH)
+    found = next(serious, None)
     state = _state(evidence, found, progress)
     if state is State.OK and is_serious(answers[numerics.CRASH]):
         state = State.WARNING

@@ -18,6 +18,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
+    change_between,
     fall_of,
     held_out_rose,
     level_changes,
@@ -84,7 +85,7 @@ class Progress:
     @property
     def change(self) -> LevelChange:
         """The same levels, as a change between the first rows and the last."""
-        since = 0 if self.now_from is None else self.now_from
+        since = self.now_from or 0
         return LevelChange(since, since, self.before, self.after, since)
 
 
@@ -148,16 +149,8 @@ def _between(
     since: int | None,
 ) -> Progress:
     """The progress between two stretches of rows, of which the second is the last."""
-    before, after = (level.level(part) for part in ends)
-    return Progress(
-        found,
-        before,
-        after,
-        gain,
-        since,
-        int(level.step_T[-1] - level.step_T[0]),
-        int(level.step_T[ends[1].start]),
-    )
+    change = change_between(level, *ends, (0, -1))
+    return Progress(found, *change.ends, gain, since, change.last - change.first, change.since)
 
 
 def _height(

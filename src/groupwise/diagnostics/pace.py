@@ -12,7 +12,6 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Finding,
     Learning,
-    Sign,
     Status,
     by_sign,
     exactly,
@@ -20,7 +19,7 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow, moved, short
 from groupwise.diagnostics.update import SMALL_NORM
 
 NAME = "pace"
@@ -68,9 +67,9 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     first, step = int(reward.step_T[0]), int(reward.step_T[row])
     if step - first > _SOON:
         return None
-    words, updates = f"reward {arrow(start, soon)}", counted(step - first, "update")
-    sign = Sign("reward", first, start, late, words)
-    message = f"{words} in the first {updates}, and it never came back"
+    sign = moved("reward", first, start, progress_of(evidence).after)
+    updates = counted(step - first, "update")
+    message = f"{sign.words} in the first {updates}, and it never came back"
     return by_sign(NAME, Status.CRITICAL, message, sign, LEFT * start, Fact.DESTROYED_AT_ONCE)
 
 

@@ -89,7 +89,7 @@ def signs_about(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
         # A held-out reward that rises is no sign of a failure.
-        found += [] if sign is None or (sign.at_change or 0.0) > (sign.before or 0.0) else [sign]
+        found += [] if sign is None or sign.rises else [sign]
     return tuple(sorted(found, key=lambda sign: sign.step))
 
 

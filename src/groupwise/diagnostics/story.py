@@ -104,7 +104,9 @@ def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
 
 def _at_levels(sign: Sign, told: Sign | None) -> Sign:
     """A sign with the levels of another of the same signal, where it moved the same way."""
-    return sign if told is None or told.rises != sign.rises else replace(told, step=sign.step)
+    if told is None or told.rises != sign.rises or told.after == sign.after:
+        return sign
+    return replace(told, step=sign.step)
 
 
 def _story(look: Look, found: Finding | None, *, can_tell: bool) -> Story:

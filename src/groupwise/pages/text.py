@@ -21,7 +21,7 @@ from groupwise.analysis.fitted import (
     spent_by_then,
 )
 from groupwise.analysis.plan import RunPlan, shown_sizes
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
@@ -152,10 +152,9 @@ def print_plan(
     console: Console,
     judged: Judgement | None = None,
 ) -> None:
-    """Print a plan: that the run failed where it did, words, sizes, components, baselines."""
+    """Print a plan: what the run needs first, words, sizes, components, baselines."""
     out = Printer(console)
-    if judged is not None and judged.alarm:
-        print_first_line(judged, console)
+    _print_needed(judged, console)
     out.heading("Group size")
     out.line(plan.status)
     out.grid(plan_grid(plan, shown_sizes(plan)))
@@ -166,11 +165,18 @@ def print_plan(
     out.notes((*plan.notes, *notes))
 
 
+def _print_needed(judged: Judgement | None, console: Console) -> None:
+    """Print that a run failed, or needs attention before its group size does."""
+    if judged is not None and judged.state is State.WARNING:
+        Printer(console).line(f"The run needs attention first. {judged.fact}")
+    elif judged is not None and judged.alarm:
+        print_first_line(judged, console)
+
+
 def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     """Print what rewards alone say of a run's group size, and the command for the rest."""
     out = Printer(console)
-    if judged.alarm:
-        print_first_line(judged, console)
+    _print_needed(judged, console)
     out.line(plan.status)
     out.line(plan.batch.said)
     if plan.zero_variance is not None:

@@ -141,9 +141,9 @@ def _since(rng: Generator, rows: int, width: float = 1.0) -> Any:
 
 
 def truncated_sampling(rng: Generator, rows: int) -> Columns:
-    """Of the mass a nucleus is kept: w = e^-d from the first row on."""
+    """Of the mass a nucleus is kept: w = e^-d from the first row on, whatever caps the ratio."""
     gap = rng.uniform(0.05, 0.2) * (1 + rng.normal(0, 0.03, rows))
-    return healthy(rng, rows) | {"gap": gap, "ratio": np.exp(-gap)}
+    return healthy(rng, rows) | {"gap": gap, "ratio": np.exp(-gap), "largest": 2.0}
 
 
 def summed_ratio(rng: Generator, rows: int) -> Columns:
@@ -251,8 +251,8 @@ def one_seat_falls(rng: Generator, rows: int) -> Columns:
 
 def capped_ratio(rng: Generator, rows: int) -> Columns:
     """The ratio is logged after it was truncated, and much of it lies beyond."""
-    gap = rng.uniform(0.05, 0.09) * np.exp(rng.normal(0, 0.05, rows))
-    ratio = np.exp(-rng.uniform(0.7, 1.2) * gap)
+    gap = rng.uniform(0.12, 0.18) * np.exp(rng.normal(0, 0.05, rows))
+    ratio = np.exp(-rng.uniform(0.3, 0.55) * gap)
     return healthy(rng, rows) | {"gap": gap, "ratio": ratio, "largest": 2.0}
 
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ast
 import re
-import sys
 from collections.abc import Callable
 from importlib import import_module, util
 from pathlib import Path
@@ -14,9 +13,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from lab.tests.experiments.conftest import scripts_of
 from tests.cases import each_case
-
-from groupwise_lab.forecasts.stopping import CLEARLY, of_clusters
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "lab" / "docs"
@@ -30,6 +28,8 @@ ROWS = [
 STATEMENTS = [row for row in ROWS if row[0] != "in the paper"]
 OUTCOMES = ("holds", "holds with a condition", "differs", "not reproduced")
 OF_MODELS = "lab/experiments/language_models/"
+with scripts_of(EXPERIMENTS / "forecast") as load_script:
+    CLAIMS, COMMON = load_script("claims"), load_script("common")
 
 Rows = list[dict[str, Any]]
 Tables = Callable[[str], Rows]
@@ -97,12 +97,10 @@ def test_every_page_that_is_linked_exists(link: str) -> None:
 @pytest.fixture(scope="module")
 def tables() -> Tables:
     """The rows of a table, by folder and name."""
-    sys.path.insert(0, str(EXPERIMENTS))
-    results = import_module("common").Results
 
     def read(name: str) -> Rows:
         folder, _, table = name.partition("/")
-        of_folder = results(EXPERIMENTS / folder / "results.txt")
+        of_folder = COMMON.Results(EXPERIMENTS / folder / "results.txt")
         if not table.endswith("*"):
             return list(of_folder.read(table))
         part, _, start = table[:-1].rpartition("/")
@@ -255,7 +253,7 @@ def time_constants(tables: Tables) -> list[str]:
 def claims(tables: Tables) -> dict[str, list[str]]:
     """Slow start, none, saved and lost of public and own runs."""
     return {
-        name: of_clusters(tables(f"forecast/claims_{name}"))[1][0].split(" | ")
+        name: CLAIMS.of_clusters(tables(f"forecast/claims_{name}"))[1][0].split(" | ")
         for name in ("public", "own")
     }
 
@@ -263,7 +261,7 @@ def claims(tables: Tables) -> dict[str, list[str]]:
 def slow_starts(tables: Tables) -> list[str]:
     public, own = claims(tables).values()
     assert (public[0], own[0]) == ("106", "38")
-    assert CLEARLY == 6
+    assert CLAIMS.CLEARLY == 6
     return [public[2], own[2], max(public[3], own[3])]
 
 

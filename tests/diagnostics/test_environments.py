@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import polars as pl
 from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
@@ -131,6 +132,24 @@ def test_environments_of_one_name_are_told_apart_by_their_columns(tmp_path: Path
     assert [one.name for one in each.worst] == names
 
 
+def test_the_only_agent_of_an_environment_is_no_seat_beside_it(tmp_path: Path) -> None:
+    columns = falling(np.random.default_rng(9))
+    rows = [
+        {"step": n, "train/agg/all/agent/reward/mean": 0.3 + n / 300, "mismatch_kl/all/mean": 0.001}
+        | {
+            f"train/{name}/all/{part}reward/mean": float(values[n])
+            for name, values in columns.items()
+            for part in ("", "agent/")
+        }
+        for n in range(ROWS)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    assert environments(found).count == 3
+    assert found.headline.endswith("2 of 2 others rise.")
+
+
 def test_many_environments_stay_few_lines_and_rare_rows_are_no_fall(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     rare = {f"rare{n}": (rng.random(ROWS) < 0.05).astype(float) for n in range(300)}
@@ -147,3 +166,31 @@ def test_an_environment_that_is_seldom_sampled_has_few_rows(tmp_path: Path) -> N
     columns["games"][np.arange(ROWS) % 20 > 0] = np.nan
     each = environments(judged(columns, "prime-rl", tmp_path))
     assert {one.name: one.course.value for one in each.worst}["games"] == "few rows"
+
+
+@each_case("file", ["rollouts.jsonl", "rollouts.parquet"])
+def test_rollouts_tell_the_reward_of_each_data_source(file: str, tmp_path: Path) -> None:
+    rng = np.random.default_rng(8)
+    rows = [
+        {
+            "step": step,
+            "prompt": f"{source.strip()} {step} {number // 4}",
+            "completion": f"answer {rng.integers(10**9)}",
+            "reward": float(rng.random() < chance),
+            "data_source": source,
+        }
+        for step in range(100)
+        for source, chance in (("math", 0.3 + step / 250), ("code", 0.6 if step < 60 else 0.02))
+        for number in range(16)
+    ]
+    rows[0]["data_source"] = " math"  # as one name
+    path = tmp_path / file
+    if path.suffix == ".jsonl":
+        path.write_text("\n".join(map(json.dumps, rows)))
+    else:
+        pl.DataFrame(rows).write_parquet(path)
+    record = open_run(path)
+    each = environments(judge(record, ended=True))
+    assert (each.count, each.fell, each.worst[0].name) == (2, 1, "code")
+    assert record.rollouts is not None
+    assert "environment" not in record.rollouts.columns

@@ -624,62 +624,19 @@ def test_a_report_does_not_wait_for_a_judgement(
     hub.close()
 
 
-class Held(Inline):
-    """Computes when it is told to."""
-
-    asked: list[tuple[Future[Any], Callable[[], Any]]] = []  # noqa: RUF012 - emptied by the fixture
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future: Future[Any] = Future()
-        future.set_running_or_notify_cancel()
-        Held.asked.append((future, lambda: fn(*args, **kwargs)))
-        return future
-
-
-@pytest.fixture
-def held(monkeypatch: pytest.MonkeyPatch) -> type[Held]:
+def test_a_report_is_of_the_run_as_it_is_now(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         live_hub, "whole_page", lambda record, *_, **__: f"{len(record.steps)} rows"
     )
-    Held.asked = []
-    return Held
-
-
-def answer() -> None:
-    """Let what was asked first be computed."""
-    future, what = Held.asked.pop(0)
-    future.set_result(what())
-
-
-async def settled() -> None:
-    """Let every task do what it can."""
-    for _ in range(20):
-        await asyncio.sleep(0)
-
-
-def test_six_who_want_a_report_at_once_share_one_which_is_kept_until_there_are_new_rows(
-    tmp_path: Path, held: type[Held]
-) -> None:
     path = write_log(tmp_path / "run.jsonl", 30)
-    hub = hub_of(path, pool=held)
+    hub = hub_of(path, pool=Inline)
     hub.update(0)
-
-    async def talk() -> None:
-        waiting = [asyncio.create_task(hub.report(0)) for _ in range(6)]
-        await settled()
-        assert len(held.asked) == 1
-        answer()
-        assert await asyncio.wait_for(asyncio.gather(*waiting), 10) == [b"30 rows"] * 6
-        assert await asyncio.wait_for(hub.report(0), 10) == b"30 rows"
-        assert held.asked == []
-        write_log(path, 1, 31)
-        hub.update(0)
-        later = asyncio.create_task(hub.report(0))
-        await settled()
-        answer()
-        assert await later == b"31 rows"
-
-    asyncio.run(talk())
+    assert asyncio.run(hub.report(0)) == b"30 rows"
+    write_log(path, 1, 31)
+    hub.update(0)
+    assert asyncio.run(hub.report(0)) == b"31 rows"
 
 
 def test_a_report_whose_process_died_is_a_sentence_and_the_next_one_is_made(tmp_path: Path) -> None:

@@ -8,26 +8,29 @@ single exponential, what a stop at the plateau foreseen saves, gains and loses, 
 training gain where both are logged. Prints shares and means over clusters.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 from backtest import RESULTS, cluster_of, parser, usable
 from common import Row, print_table
 
 from groupwise.arrays import Float
-from groupwise.diagnostics.hacking import coupling_of, pair_of
+from groupwise.diagnostics.hacking import coupling_of, pairs_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.forecasting.fit import fit
 from groupwise.readers import open_run
 from groupwise_lab.forecasts.backtest import trial
 from groupwise_lab.forecasts.rivals import last_mean
 from groupwise_lab.forecasts.runs import trial_of
-from groupwise_lab.forecasts.stopping import Foretell, of_clusters, slow_start, stop_at_plateau
+from groupwise_lab.forecasts.stopping import Foretell, slow_start, stop_at_plateau
 
 METHODS = {"last_mean": last_mean}
+CLEARLY = 6.0
+"""Difference of AICc beyond which a law is clearly better."""
 
 
 def claim_row(
@@ -47,7 +50,7 @@ def claim_row(
 def of_public_runs(data: Path) -> Iterator[Row]:
     """A row a public run, with its coupling."""
     for name, series in usable(data):
-        pair = pair_of(Evidence(open_run(data / name)))
+        pair = next(iter(pairs_of(Evidence(open_run(data / name)))), None)
         coupling = None if pair is None else coupling_of(pair, *pair.ends)
         yield claim_row(
             cluster_of(name),
@@ -68,6 +71,21 @@ def of_trained_runs() -> Iterator[Row]:
         yield claim_row(own["run"].rsplit("-", 1)[0], time_T, value_T, foretell) | {
             "run": own["run"]
         }
+
+
+def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
+    """Return what runs come to as a table, each cluster of runs weighing the same: the shares that
+    begin slowly and that do not, what is saved, and the share of the gain that is lost.
+    """
+    frame = pl.DataFrame(rows).with_columns(
+        slow=pl.col("slow_start") > CLEARLY, fast=pl.col("slow_start") < -CLEARLY
+    )
+    names = ("slow", "fast", "saved", "gain", "loss")
+    by_cluster = frame.group_by("cluster").agg(pl.col(names).mean())
+    slow, fast, saved, gain, loss = by_cluster.select(pl.col(names).mean()).row(0)
+    head = "runs | clusters | slow start | none | saved | lost of the gain"
+    cells = f"{len(frame)} | {len(by_cluster)} | {slow:.2f} | {fast:.2f} | {saved:.2f}"
+    return head, [f"{cells} | {loss / gain:.2f}"]
 
 
 def main() -> None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+from lab.tests.experiments.conftest import scripts_of
 
 from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.fit import fit
 from groupwise_lab.forecasts.backtest import SHARES
-from groupwise_lab.forecasts.stopping import CLEARLY, Stop, of_clusters, slow_start, stop_at_plateau
+from groupwise_lab.forecasts.stopping import Stop, slow_start, stop_at_plateau
+
+with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "forecast") as load_script:
+    _script = load_script("claims")
+CLEARLY, of_clusters = _script.CLEARLY, _script.of_clusters
 
 
 def test_a_slow_start_is_told_by_likelihood() -> None:

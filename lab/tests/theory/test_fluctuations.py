@@ -18,7 +18,6 @@ from groupwise_lab.theory.oscillator import oscillator
 from groupwise_lab.theory.partly_stale import threshold_of_share
 from groupwise_lab.worlds.fluctuations import (
     group_size_test,
-    reward_band_of_modes,
     stationary_covariance,
     stationary_variance,
     temperature_over_stiffness,
@@ -144,17 +143,6 @@ def test_modes_that_share_their_noise_swing_together(lag: str) -> None:
         if now >= 500:
             total += history[-1] @ history[-1].T / 4000 / 300
     assert np.abs(total - exact).max() < 0.08 * exact.max()
-    gain = np.array([1.0, -0.5])
-    band = reward_band_of_modes(
-        gain,
-        force,
-        momentum,
-        learning_rate=1.0,
-        noise_covariance_MM=noise,
-        refresh_interval=interval,
-        lag=lag,
-    )
-    assert band**2 == pytest.approx(float(gain @ total @ gain), rel=0.1)
     for place in (0, 1):
         alone = stationary_variance(
             float(force[place]),
@@ -406,8 +394,6 @@ def test_bad_input_is_refused() -> None:
         variance_ratio(0.0, 1.0, 1.0, 1, 4)
     with pytest.raises(InsufficientDataError, match="two or more group sizes"):
         group_size_test([4, 4], [0.1, 0.1], [50, 50])
-    with pytest.raises(InvalidArgumentError, match="one gain a mode"):
-        reward_band_of_modes([1.0, 1.0], [0.1], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0]])
     with pytest.raises(InvalidArgumentError, match="square noise covariance"):
         stationary_covariance([0.1, 0.2], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0]])
     with pytest.raises(InvalidArgumentError, match="symmetric"):

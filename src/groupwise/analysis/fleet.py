@@ -219,13 +219,13 @@ def _beside_siblings(rows: Sequence[FleetRow]) -> Iterator[FleetRow]:
     learnt = [row for row in rows if row.state == State.OK and row.settings][:_MOST_SIBLINGS]
     settings = [{*row.settings.split("; ")} for row in learnt]
     for row in rows:
-        own, said = {*row.settings.split("; ")}, ""
+        own, note = {*row.settings.split("; ")}, ""
         for other, its in zip(learnt, settings, strict=True) if row.state in _FAILED else ():
             here, there = [*(own - its)], [*(its - own)]
-            names = {one.partition("=")[0] for one in (*here, *there)}
+            names = {setting.partition("=")[0] for setting in (*here, *there)}
             if len(own & its) >= _ALIKE and len(here) == len(there) == len(names) == 1:
-                said = f"; {clean(other.opened)} learnt with {there[0]}, here {here[0]}"
-        yield replace(row, headline=f"{row.headline}{said}")
+                note = f"; {clean(other.opened)} learnt with {there[0]}, here {here[0]}"
+        yield replace(row, headline=f"{row.headline}{note}")
 
 
 def _worst_first(rows: Sequence[FleetRow]) -> tuple[FleetRow, ...]:

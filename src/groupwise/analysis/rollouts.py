@@ -161,17 +161,18 @@ class Rollouts:
         wanted = list(map(int, ids))
         label, starts = self.groups
         places: dict[int, int] = {}
-        for one in wanted:
-            places.setdefault(int(label[one]), len(places))
+        for number in wanted:
+            places.setdefault(int(label[number]), len(places))
         groups = tuple(
-            self._group(int(starts[one]), int(starts[one + 1]), longest_prompt) for one in places
+            self._group(int(starts[number]), int(starts[number + 1]), longest_prompt)
+            for number in places
         )
         if self._read[0] != wanted:  # the same ones are asked for with shorter texts
             self._read = wanted, self._record.with_completions(self.frame[wanted]).rows(named=True)
         rows = self._read[1]
         made = tuple(
-            self._completion(one, places[int(label[one])], row, longest)
-            for one, row in zip(wanted, rows, strict=True)
+            self._completion(number, places[int(label[number])], row, longest)
+            for number, row in zip(wanted, rows, strict=True)
         )
         return Batch(groups, made)
 
@@ -339,15 +340,15 @@ def _chosen(rollouts: Rollouts, most: int) -> list[int]:
     """Choose whole groups: of the newest for a third, then of each view in turn."""
     starts = rollouts.groups[1]
     chosen: dict[int, None] = {}
-    for one in range(len(starts) - 2, -1, -1):
-        members = range(int(starts[one]), int(starts[one + 1]))
+    for number in range(len(starts) - 2, -1, -1):
+        members = range(int(starts[number]), int(starts[number + 1]))
         if chosen and len(chosen) + len(members) > most // 3:
             break
         chosen |= dict.fromkeys(members[: most // 2])
     queues = [iter(order.tolist()) for view, order in rollouts.orders.items() if view != "newest"]
     while queues and len(chosen) < most:
         for queue in list(queues):
-            following = next((one for one in queue if one not in chosen), None)
+            following = next((number for number in queue if number not in chosen), None)
             if following is None:
                 queues.remove(queue)
             elif len(chosen) < most:

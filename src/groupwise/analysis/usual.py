@@ -58,7 +58,7 @@ def usual_line(
     ]
     if not fitting:
         return None
-    row = max(fitting, key=lambda one: len(_parts(one)))
+    row = max(fitting, key=lambda candidate: len(_parts(candidate)))
     parts = ", ".join(_parts(row))
     low, high = (float(row[end]) * unit_of(quantity, value_T) for end in ("low", "high"))
     band = f"5 to 95 % of the rows of {row['runs']} healthy runs{parts and f' ({parts})'}"

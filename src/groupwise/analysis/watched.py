@@ -82,9 +82,9 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
     seen: pl.Series | None = None
     with suppress(MissingMetricError):
         column = record.column(judged_column(record) if metric == "reward" else metric)
-        known, seen = record.meaning(column), record.steps[column]
+        judged, seen = record.meaning(column), record.steps[column]
         rewarding = column == "reward" or (
-            known is not None and known.quantity.startswith("reward")
+            judged is not None and judged.quantity.startswith("reward")
         )
         yield (
             column,

@@ -88,6 +88,11 @@ def environments_of(evidence: Evidence) -> Environments | None:
         for name, signal in evidence.named(prefix)
         if name not in _ALL
     ]
+    # The only agent of an environment is logged under both.
+    own = {signal.value_T.tobytes() for kind, _, signal in columns if kind == "environment"}
+    columns = [
+        one for one in columns if one[0] == "environment" or one[2].value_T.tobytes() not in own
+    ]
     twice = Counter(name for _, name, _ in columns)
     each = [
         _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)

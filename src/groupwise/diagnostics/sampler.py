@@ -49,11 +49,11 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         if min(logs) > far or max(logs) < -far:
             return Fact.RATIO_SUMMED, words
         kept, most = max(first, last) < KEPT, evidence.quantity("sampler_ratio_max")
-        if kept and most is not None and float((most.value_T == most.high).mean()) > CAPPED:
-            return Fact.RATIO_CAPPED, f"no ratio above {most.high:g}, and their mean {last:.3g}"
         steady = abs(last - first) <= STEADY * (1 - first)
         if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
             return Fact.SAMPLING_TRUNCATED, words
+        if kept and most is not None and float((most.value_T == most.high).mean()) > CAPPED:
+            return Fact.RATIO_CAPPED, f"no ratio above {most.high:g}, and their mean {last:.3g}"
     grows = late > GREW * early > 0
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
     for quantity, fact, words in _COMPANIONS:

@@ -133,9 +133,6 @@ class Hub:
             tuple[int, str], tuple[int, str]
         ] = {}  # the newest of each part of each run: its number and its JSON
         self._new_pool, self._pool, self._failures = pool, None if pool is None else pool(), 0
-        # The newest report of a run, made or being made, with the record that it is of and whether
-        # the run had ended.
-        self._reports: dict[int, tuple[tuple[RunRecord, bool], asyncio.Future[str]]] = {}
         self._kept = [Kept() for _ in self.runs]
         self.streams = 0  # pages that are open
         self._wake = asyncio.Event()
@@ -290,30 +287,14 @@ class Hub:
         self._say(index, "judged", run.judged)
 
     async def report(self, index: int) -> bytes | None:
-        """Return the report of a run as it is now, made once for all who ask until it changes."""
+        """Return the report of a run as it is now."""
         run = self.runs[index]
         if run.follower.record is None or self._pool is None or self.stopping:
             return None
-        now = (run.follower.record, run.ended)
-        record_before, task = self._reports.get(index, (None, None))
-        failed = (
-            task is not None and task.done() and (task.cancelled() or task.exception() is not None)
-        )
-        if (
-            task is None
-            or record_before is None
-            or record_before[0] is not now[0]
-            or record_before[1] != now[1]
-            or failed
-        ):
-            command = ["report", run.follower.path.name]
-            made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=command)
-            task = asyncio.ensure_future(
-                self._ask(made, run.follower.record, self.metric, self.level)
-            )
-            self._reports[index] = now, task
+        command = ["report", run.follower.path.name]
+        made = partial(whole_page, ended=run.ended, opened=run.follower.path, command=command)
         try:
-            page: str = await asyncio.shield(task)
+            page: str = await self._ask(made, run.follower.record, self.metric, self.level)
         except BrokenProcessPool:
             raise GroupwiseError(
                 "expected a report, got none: the process that makes it died, perhaps for want of "
@@ -433,8 +414,6 @@ class Hub:
 
     def close(self) -> None:
         """Let go of the pool, with what it computes."""
-        for _, task in self._reports.values():
-            task.cancel()
         pool, self._pool = self._pool, None
         if pool is not None:
             for process in list((getattr(pool, "_processes", None) or {}).values()):

@@ -208,24 +208,24 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
 
 def _usual(charts: Sequence[Chart]) -> Markup:
     """Return what the grey bands are."""
-    bands = [f"{one.title} {one.lines[0].band}" for one in charts if one.lines[0].band]
-    said = f"Grey, used by no rule: {'; '.join(bands)}."
-    return tag("p", text(said), class_="usual") if bands else _NOTHING
+    bands = [f"{chart.title} {chart.lines[0].band}" for chart in charts if chart.lines[0].band]
+    caption = f"Grey, used by no rule: {'; '.join(bands)}."
+    return tag("p", text(caption), class_="usual") if bands else _NOTHING
 
 
 def _environments(each: Environments) -> Markup:
     """Return the reward of every environment or seat on its own, the worst first."""
     rows = [
         [
-            isolated(one.name),
-            *map(text, (one.course, number(one.before), number(one.after))),
-            text("–" if one.step is None else f"{one.step:,}"),
+            isolated(member.name),
+            *map(text, (member.course, number(member.before), number(member.after))),
+            text("–" if member.step is None else f"{member.step:,}"),
         ]
-        for one in each.worst
+        for member in each.worst
     ]
     head = (capital(each.worst[0].kind), "Reward", "Before", "Now", "From step")
-    said = f"{count(each.count, each.worst[0].kind)}: {each.fell:,} fell, {each.rose:,} rose"
-    return _folded(said, table(head, rows, numbers={2, 3, 4}), open_=each.fell > 0)
+    caption = f"{count(each.count, each.worst[0].kind)}: {each.fell:,} fell, {each.rose:,} rose"
+    return _folded(caption, table(head, rows, numbers={2, 3, 4}), open_=each.fell > 0)
 
 
 def _banner(summary: Summary, heading: str) -> Markup:
@@ -266,9 +266,9 @@ def _todo(judged: Judgement, screen: Screen) -> Markup:
 
 def _settings_to_copy(judged: Judgement) -> Markup:
     """Return the actions, and a button that copies their settings."""
-    settings = "\n".join(one for action in judged.actions for one in action.settings)
+    settings = "\n".join(setting for action in judged.actions for setting in action.settings)
     copy = tag("button", text("Copy"), type="button", data_copy=settings) if settings else _NOTHING
-    lines = [text(said) for said in actions_said(judged)]
+    lines = [text(line) for line in actions_said(judged)]
     return join((_listed(lines), copy)) if lines else _NOTHING
 
 

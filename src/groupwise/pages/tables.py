@@ -326,7 +326,7 @@ def stability_grid(
     updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
     interval = words.get(found.lag, f"{found.lag}, {updates}")
-    head, told = ("", "Value", ""), ranged(force) if force else number(found.force)
+    head, value = ("", "Value", ""), ranged(force) if force else number(found.force)
     threshold = (
         "Threshold",
         number(found.threshold),
@@ -336,11 +336,11 @@ def stability_grid(
     if not promised:
         return Grid(
             head,
-            (("Force per update, as read", told, "not to be trusted here"), threshold, onset),
+            (("Force per update, as read", value, "not to be trusted here"), threshold, onset),
             (1,),
         )
     rows = [
-        ("Force per update", told, "learning rate × stiffness"),
+        ("Force per update", value, "learning rate × stiffness"),
         threshold,
         (
             "Margin",
@@ -411,14 +411,14 @@ def limit_grid(limits: Sequence[RateLimit]) -> Grid:
     names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
     rows = tuple(
         (
-            names[one.rule],
-            number(one.learning_rate),
-            {True: "allows it", False: "forbids it", None: "leaves it open"}[one.allows],
-            one.note,
+            names[limit.rule],
+            number(limit.learning_rate),
+            {True: "allows it", False: "forbids it", None: "leaves it open"}[limit.allows],
+            limit.note,
         )
-        for one in limits
+        for limit in limits
     )
-    best = next((place for place, one in enumerate(limits) if one.binds), -1)
+    best = next((place for place, limit in enumerate(limits) if limit.binds), -1)
     return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
 
 

@@ -55,6 +55,8 @@ PROMPT_KEYS = vocabulary("prompt")
 COMPLETION_KEYS = vocabulary("completion")
 REWARD_KEYS = vocabulary("reward")
 GROUP_KEYS = vocabulary("group")
+ENVIRONMENT_KEYS = vocabulary("environment")
+_FEWEST_EACH = 20  # rollouts of an environment, in the mean: texts of tasks have fewer
 # What may name a prompt of the data set: it is the same prompt at another step.
 _PROMPT_NAMES = vocabulary("prompt_name")
 STEP_KEYS = vocabulary("rollout_step")
@@ -180,6 +182,7 @@ class RolloutRows:
     Attributes:
         store: the numbers.
         file_step: the step that each row's file is named after, NaN where it is not.
+        environments: the environment, task or data source of each row, None where missing.
         labels: key -> what tells the groups apart, None where missing.
         over: rows that there is no room for.
         left_out: rows that are no rollouts.
@@ -198,6 +201,7 @@ class RolloutRows:
         self._ends: list[int] = []
         self._again: list[Callable[[], pl.Series]] = []
         self.file_step: list[float] = []
+        self.environments: list[str | None] = []
         self.labels: dict[str, list[str | None]] = {}
         self.over = self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
@@ -211,11 +215,14 @@ class RolloutRows:
         if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
             self.left_out += 1
             return
-        if (self.store.count + 1) * len(self.store.names()) > limits.MOST_CELLS:
+        width = max(len(self.store.names()), limits.MOST_CELLS // limits.MOST_LONG)
+        if (self.store.count + 1) * width > limits.MOST_CELLS:
             self.over += 1
             return
         self._add_texts([self._text(prompt)], [self._text(completion)])
         self.file_step.append(file_step if file_step == file_step else _partition(row))
+        named = (row[key] for key in ENVIRONMENT_KEYS if isinstance(row.get(key), str))
+        self.environments.append(next(map(_sound, named), None))
         for key, value in labels.items():
             self.label_column(key).append(self._label(key, value, layout))
         self.store.add(_cells_of(row))
@@ -240,6 +247,8 @@ class RolloutRows:
             table = table.filter(held)
         self._add_texts(_texts_under(layout.prompt, table), _texts_under(layout.completion, table))
         self.file_step.extend([file_step] * len(table))
+        named = [key for key in ENVIRONMENT_KEYS if table.schema.get(key) == pl.Utf8]
+        self.environments.extend(table[named[0]] if named else [None] * len(table))
         for key in labels:
             names = (
                 None if name is None else self._label(key, name, layout) for name in table[key]
@@ -892,7 +901,7 @@ def _table(
     known = np.isfinite(step)
     table = pl.DataFrame(
         [pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers]
-    )
+    ).with_columns(pl.Series("environment", rows.environments, dtype=pl.Utf8))
     notes += noted(
         int((~known).sum()), "row has", "rows have", "no whole number as its step: left out"
     )
@@ -1009,6 +1018,9 @@ def _record(
     clocks = [column for column in chosen if column.removeprefix(_CHOSEN) in _CLOCKS]
     means = rewards + [column for column in chosen if column not in clocks]
     steps = rollouts.group_by("step").agg(pl.col(means).mean(), pl.col(clocks).max()).sort("step")
+    each = _by_environment(rollouts)
+    if each is not None:
+        steps, means = steps.join(each, on="step", how="left"), means + each.columns[1:]
     columns = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in means}
     updates = steps["step"].to_numpy().astype(np.float64) * float(
         config.value("updates_per_step") or 1.0
@@ -1019,7 +1031,7 @@ def _record(
         name=clean_key(name)[:160],
         texts=texts,
         steps=steps_table(steps["step"].to_list(), columns, **clock),
-        rollouts=rollouts.drop(chosen),
+        rollouts=rollouts.drop(*chosen, "environment", strict=False),
         config=config,
         meanings=tuple(_meaning(column, reward) for column in columns),
         sources=sources,
@@ -1028,8 +1040,23 @@ def _record(
     return sound(record, name[:80])
 
 
+def _by_environment(rollouts: pl.DataFrame) -> pl.DataFrame | None:
+    """Return the mean reward of each environment by step; None where the rows do not tell them."""
+    if "environment" not in rollouts:
+        return None
+    known = rollouts.drop_nulls("environment")
+    names = known["environment"].unique().to_list()
+    if not 1 < len(names) <= len(known) // _FEWEST_EACH:
+        return None
+    keys = {name: f"environment_reward/{clean_key(name)}" for name in names}
+    known = known.with_columns(pl.col("environment").replace(keys))
+    return known.pivot("environment", index="step", values="reward", aggregate_function="mean")
+
+
 def _meaning(column: str, reward: str) -> Meaning:
     """Return what a mean over the rollouts of a step is."""
+    if column.startswith("environment_reward/"):
+        return Meaning(column, column, "mean reward of one environment over the file's rollouts")
     if column == "reward":
         return Meaning(
             column, "reward", f"mean reward ({reward}) over the file's rollouts of the step"

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from copy import copy
 from functools import cache, lru_cache
-from itertools import chain, compress, groupby, islice
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from groupwise.readers.source import bare
 from groupwise.record.resolution import printed_decimals
 from groupwise.record.table import THINNED, thinned
 
-_BATCH, _DEPTH = 4096, 6
+_DEPTH = 6
 _MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
 KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
@@ -182,18 +182,20 @@ class RowStore:
 
     def extend(self, rows: Iterable[Mapping[Any, Any]]) -> None:
         """Append rows; nested mappings are flattened with "/"."""
-        waiting = iter(rows)
-        while batch := list(islice(waiting, _BATCH)):
-            for names, block in groupby(
-                batch, key=tuple
-            ):  # rows of the same keys are taken column by column
-                same = list(block)
-                columns = list(zip(*(row.values() for row in same), strict=True))
-                self._columns_of(names, columns, len(same), limits.MOST_ROWS)
+        for row in rows:
+            self.add(row)
 
     def add(self, row: Mapping[Any, Any]) -> None:
         """Append one row."""
-        self.extend((row,))
+        if self.count >= self._most(len(self._columns), limits.MOST_ROWS):
+            self._thin()
+        start = self.count
+        for key, cell in row.items():
+            name = clean_key(key)
+            if isinstance(cell, str):
+                self.see_print(name, cell)
+            self._cell(name, cell)
+        self._came(start, 1)
 
     def mark(self, **marks: Any) -> None:
         """Note something of the row that was added last."""
@@ -226,13 +228,10 @@ class RowStore:
             for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
                 if isinstance(cell, str):
                     self.see_print(name, cell)
-            part = cells[:room]
-            held = [cell is not None for cell in part]
             try:
-                numbers = array("d", map(float, compress(part, held)))
-                self._numbers(name, numbers, None if all(held) else np.flatnonzero(held))
-            except (ValueError, TypeError, OverflowError):
-                self._cells(name, part, start)
+                self._numbers(name, array("d", map(float, cells[:room])))
+            except ValueError:
+                self._cells(name, cells[:room], start)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
@@ -279,7 +278,12 @@ class RowStore:
                 number = float(value)
             except OverflowError:
                 number = float("inf") if value > 0 else float("-inf")
-            self._numbers(name, array("d", (number,)))
+            if self._takes(name):
+                column = self._columns.get(name) or self._columns.setdefault(name, _Column())
+                column.rows.append(self.count)
+                column.values.append(number)
+            else:
+                self.too_wide += 1
         elif isinstance(value, str):
             self._text(name, value)
         elif isinstance(value, Mapping) and depth < _DEPTH:
@@ -361,20 +365,14 @@ class RowStore:
         """Put numbers, one a row, in the place of a column."""
         self._columns[name] = _Column(range(self.count), values)
 
-    def _numbers(
-        self,
-        name: str,
-        numbers: array[float],
-        rows: NDArray[np.int64] | None = None,
-    ) -> None:
-        """Append one number a row, from the current row on or in rows counted from it."""
-        if not numbers or not self._takes(name):
+    def _numbers(self, name: str, numbers: array[float]) -> None:
+        """Append one number a row, from the current row on."""
+        if not self._takes(name):
             self.too_wide += len(numbers)
             return
         column = self._columns.get(name) or self._columns.setdefault(name, _Column())
-        places = np.arange(len(numbers)) if rows is None else rows
-        column.rows.frombytes((places + self.count).tobytes())
-        column.values.frombytes(numbers.tobytes())
+        column.rows.extend(range(self.count, self.count + len(numbers)))
+        column.values.extend(numbers)
 
     def left_out_notes(self) -> list[str]:
         """Return notes on keys and rows that were too many."""

@@ -216,7 +216,9 @@ def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
         return pl.Series(name, texts, dtype=pl.Utf8)
     except UnicodeEncodeError:
         sound = [None if text is None else sound_text(text) for text in texts]
-        odd["text", name] += sum(one != other for one, other in zip(texts, sound, strict=True))
+        odd["text", name] += sum(
+            before != other for before, other in zip(texts, sound, strict=True)
+        )
         return pl.Series(name, sound, dtype=pl.Utf8)
 
 

@@ -4,12 +4,10 @@ and whether it began slowly, which a single exponential cannot.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-import polars as pl
 
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError
@@ -55,22 +53,3 @@ def stop_at_plateau(value_T: Float, foretell: Foretell, shares: Sequence[float] 
         if trial.windows.quantile(0.5)[-1] - now < SLACK * abs(now - start):
             return Stop(1 - trial.n_train / len(value_T), (end - start) / unit, (end - now) / unit)
     return Stop(0.0, (end - start) / unit, 0.0)
-
-
-CLEARLY = 6.0
-"""Difference of AICc beyond which a law is clearly better."""
-
-
-def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
-    """Return what runs come to as a table, each cluster of runs weighing the same: the shares that
-    begin slowly and that do not, what is saved, and the share of the gain that is lost.
-    """
-    frame = pl.DataFrame(rows).with_columns(
-        slow=pl.col("slow_start") > CLEARLY, fast=pl.col("slow_start") < -CLEARLY
-    )
-    names = ("slow", "fast", "saved", "gain", "loss")
-    by_cluster = frame.group_by("cluster").agg(pl.col(names).mean())
-    slow, fast, saved, gain, loss = by_cluster.select(pl.col(names).mean()).row(0)
-    head = "runs | clusters | slow start | none | saved | lost of the gain"
-    cells = f"{len(frame)} | {len(by_cluster)} | {slow:.2f} | {fast:.2f} | {saved:.2f}"
-    return head, [f"{cells} | {loss / gain:.2f}"]

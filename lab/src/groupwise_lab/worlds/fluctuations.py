@@ -137,37 +137,6 @@ def temperature_over_stiffness(
     return learning_rate**2 * noise_variance / (2 * force * damping) if damping > 0 else math.inf
 
 
-def reward_band_of_modes(
-    gain_M: ArrayLike,
-    force_M: ArrayLike,
-    momentum: float,
-    *,
-    learning_rate: float,
-    noise_covariance_MM: ArrayLike,
-    refresh_interval: int = 1,
-    lag: str = "none",
-) -> float:
-    r"""Return the standard deviation of a settled run's true mean reward where it shows several
-    modes, $\sqrt{g^T C g}$.
-
-    Source: derived here.
-    """
-    gain = np.asarray(gain_M, dtype=np.float64)
-    if gain.shape != np.asarray(force_M).shape:
-        raise InvalidArgumentError(
-            f"expected one gain a mode, got shapes {gain.shape} and {np.asarray(force_M).shape}"
-        )
-    covariance = stationary_covariance(
-        force_M,
-        momentum,
-        learning_rate=learning_rate,
-        noise_covariance_MM=noise_covariance_MM,
-        refresh_interval=refresh_interval,
-        lag=lag,
-    )
-    return math.sqrt(float(gain @ covariance @ gain)) if np.isfinite(covariance).all() else math.inf
-
-
 @dataclass(frozen=True, slots=True)
 class GroupSizeTest(Plain):
     """Fluctuations at several group sizes against 1/G and against the exact law."""

@@ -139,3 +139,27 @@ def test_names_from_a_log_are_cleaned(made_fitted: Make) -> None:
     said = ahead(made_fitted(metric="x\x1b[2J\u202e", quantity=""), UNJUDGED)
     assert "\x1b" not in said
     assert "\u202e" not in said
+
+
+def test_a_run_whose_learning_rate_has_ended_is_forecast_flat() -> None:
+    """A cosine from 1e-6 to 0 at step 80 of 100: what the rows still gained before does not go
+    on.
+    """
+    step = np.arange(1.0, 101.0)
+    rate = 0.5e-6 * (1 + np.cos(np.pi * np.minimum(step / 80, 1)))
+    reward = 0.3 + 0.4 * rate.cumsum() / rate.sum() + 0.02 * np.sin(17 * step**1.5)
+    logged = {"reward": reward, "learning_rate": rate}
+    with_rate, without = (
+        RunRecord("run", steps_table(range(1, 101), {key: logged[key] for key in keys}))
+        for keys in (("reward", "learning_rate"), ("reward",))
+    )
+    ends, plain = (
+        fit_metric(record, "reward", ahead=Ahead([200.0])).outlook
+        for record in (with_rate, without)
+    )
+    assert ends is not None
+    assert plain is not None
+    assert ends.rows[0].mean == pytest.approx(0.7, abs=0.02)
+    assert ends.rows[0].mean_high - ends.rows[0].mean_low < 0.05
+    assert plain.rows[0].mean_high - plain.rows[0].mean_low > 0.1
+    assert ends.result.time_S[0] == plain.result.time_S[0]

@@ -18,7 +18,9 @@ from scipy.optimize import least_squares
 from scipy.special import ndtri
 
 from groupwise.arrays import Float
+from groupwise.forecasting.law_fit import fit_law
 from groupwise.forecasting.laws import Law, law_by_name
+from groupwise.forecasting.observations import observe
 
 SMOOTHING = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9)
 
@@ -91,30 +93,12 @@ def _fitted_law(name: str) -> Callable[[Float, Float, Stretches], Rival]:
     return foretold
 
 
-def coarse_guess(law: Law, time_T: Float, value_T: Float) -> dict[str, float]:
-    """Starting values from the data alone: the best cell of a coarse search with white noise, time
-    0 at the first row.
-    """
-    lines = (axis.from_search(np.linspace(*axis.ends(float(time_T[-1])), 24)) for axis in law.axes)
-    grids = np.meshgrid(*lines, indexing="ij")
-    best: tuple[float, dict[str, float]] = (np.inf, {})
-    for axes in zip(*(grid.ravel() for grid in grids), strict=True):
-        shape = [float(v) for v in law.shapes_of(*axes)]
-        decay = law.decay(time_T, *shape)
-        columns = np.column_stack([1 - decay, decay])
-        linear = np.linalg.lstsq(columns, value_T, rcond=None)[0]
-        error = float(((value_T - columns @ linear) ** 2).sum())
-        if error < best[0]:
-            best = error, dict(zip(law.parameters, [*linear.tolist(), *shape], strict=True))
-    return best[1]
-
-
 def _bounded_fit(law: Law, time_T: Float, value_T: Float) -> tuple[dict[str, float], Float]:
     """Least squares with the levels held within one observed range of the data, as curve fitters
     do in practice; and its Jacobian.
     """
     reach = max(float(np.ptp(value_T)), 1e-9 * float(np.abs(value_T).max()), 1e-100)
-    guess = coarse_guess(law, time_T, value_T)
+    guess = fit_law(observe(time_T, value_T, smoothing=1), law).values
     span = float(time_T[-1])
     low = [value_T.min() - reach] * 2 + [
         axis.low * (span if axis.spans else 1) for axis in law.axes

@@ -52,7 +52,7 @@ def bold(cell: str) -> list[str]:
     return re.findall(r"\*\*([^*]+)\*\*", cell)
 
 
-def scripts_of(cell: str) -> list[str]:
+def named_scripts(cell: str) -> list[str]:
     return [name for name in named(cell) if name.endswith(".py")]
 
 
@@ -83,10 +83,10 @@ def test_every_name_in_a_row_exists(row: list[str]) -> None:
         assert not function or function in {
             node.name for node in tree.body if isinstance(node, ast.FunctionDef)
         }, name
-    assert all((ROOT / name).is_file() for name in scripts_of(evidence))
+    assert all((ROOT / name).is_file() for name in named_scripts(evidence))
     # An outcome rests on a script's figure, or its test is the identity that it states.
     assert untried or bold(evidence) or evidence.startswith("the identity itself")
-    assert not bold(evidence) or scripts_of(evidence)
+    assert not bold(evidence) or named_scripts(evidence)
 
 
 @each_case("link", sorted(set(re.findall(r"\]\(([^)#]+)(?:#[^)]*)?\)", PAGE))))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from lab.tests.experiments.conftest import scripts_of
 from tests.cases import each_case
 
 from groupwise.diagnostics.actions import Action, Kind
@@ -15,8 +15,14 @@ from groupwise_lab.trainer.rewards import FailingVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import make_task
 
-sys.path.append(str(Path(__file__).resolve().parents[2] / "experiments" / "advice"))
-from following import _APPLY, Course, Masked, followed
+with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "advice") as load:
+    FOLLOWING = load("following")
+_APPLY, Course, Masked, followed = (
+    FOLLOWING._APPLY,
+    FOLLOWING.Course,
+    FOLLOWING.Masked,
+    FOLLOWING.followed,
+)
 
 TASK = make_task("modular_addition", level=1)
 SETTINGS = TrainSettings(
@@ -25,7 +31,7 @@ SETTINGS = TrainSettings(
 FAILING = FailingVerifier(TASK.verifier)
 
 
-def course() -> Course:
+def course() -> Any:
     return Course(SETTINGS, replace(TASK, verifier=FAILING), TASK.verifier, TASK.train[:3])
 
 

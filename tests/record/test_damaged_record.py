@@ -14,11 +14,12 @@ from groupwise.record.run import RecordWriter, RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
 DAMAGED = ROOT / "tests" / "fixtures" / "journals" / "v1-damaged"
-"""Seven steps: of step 3 a bit is flipped, of step 6 the checksum is
+"""Seven steps: of step 3 a bit is flipped, of step 4 the line feed, of step 6 the checksum is
 wrong, and step 7 is torn.
 """
 SAID = (
     "1 damaged line between steps 2 and 4, 155 bytes",
+    "1 damaged line between steps 4 and 5, 1 byte",
     "1 damaged line after step 5, 153 bytes",
 )
 
@@ -105,3 +106,15 @@ def test_more_damage_than_a_person_reads_is_summed(tmp_path: Path) -> None:
     assert record.steps["step"].to_list() == list(range(1, 22, 2))
     assert len(record.notes) == 6
     assert record.notes[-1] == "and 5 more damaged lines, 155 bytes"
+
+
+def test_a_line_made_to_be_slow_is_given_up_in_time() -> None:
+    import time
+
+    from groupwise.record.journal import LineReader
+
+    line = b"00000000 900000 {" * 100_000 + b"\n"
+    reader, began = LineReader(), time.process_time()
+    assert reader.take(line) == []
+    assert (reader.damage[0].lines, reader.damage[0].bytes) == (1, len(line) - 1)
+    assert time.process_time() - began < 5

@@ -27,6 +27,7 @@ from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
 _HALF_A_HEAD = re.compile(rb"[0-9a-f]{0,8}|[0-9a-f]{8} [0-9]{0,15}")
+_SALVAGE = 16  # bytes that are checked in search of sound entries, for each byte of a damaged line
 _MOST_TOLD = 5
 _BLOCK = 1 << 20  # bytes that are read at once
 _HOLE = bytes(_BLOCK)
@@ -81,16 +82,44 @@ def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
 def decode_entry(line: bytes) -> dict[str, Any] | None:
     """Return the entry of one line, or None where the line is torn or damaged."""
     head = _HEAD.match(line)
-    if head is None or not line.endswith(b"\n"):
+    if head is None or not line.endswith(b"\n") or int(head[2]) != len(line) - head.end() - 1:
         return None
-    body = line[head.end() : -1].removesuffix(b"\r")
-    if int(head[2]) != len(body) or head[1] != b"%08x" % zlib.crc32(body):
+    return _entry(head[1], line[head.end() : -1])
+
+
+def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
+    """Return the entry of a text whose checksum is right."""
+    if checksum != b"%08x" % zlib.crc32(body):
         return None
     try:
         entry = parse_json(body)
     except ValueError:
         return None
     return entry if isinstance(entry, dict) else None
+
+
+def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
+    """Yield the sound entries of a damaged line, with where each begins and ends.
+
+    A damaged line feed makes one line of two.
+
+    An entry cannot hide in the texts of another: there its quotes are escaped, and it is no JSON.
+    """
+    if b"{" not in line:  # as in a block that was lost, which may be gigabytes
+        return
+    at, budget = (
+        0,
+        _SALVAGE * len(line),
+    )  # made to be slow, a line could ask for the checksum of its rest at every byte
+    while budget > 0 and (head := _HEAD.search(line, at)) is not None:
+        at, end = head.start() + 1, head.end() + int(head[2])
+        if end >= len(line):
+            continue
+        budget -= int(head[2])
+        entry = _entry(head[1], line[head.end() : end])
+        if entry is not None:
+            at = end  # where the line feed should be, or where it is lost the next entry
+            yield entry, head.start(), end
 
 
 def _is_torn(tail: bytes) -> bool:
@@ -109,27 +138,46 @@ class LineReader:
         self.torn = 0
         self._size = 0
         self._step: int | None = None
-        self._is_open = False  # whether the line before has no end, as a piece of a long one
+        self._is_open = self._goes_on = (
+            False  # whether the present line has no end, and whether it goes on with the one before
+        )
+        self._owed = 0  # what the head of a damaged line says is still to come of it
 
     @property
     def end(self) -> int:
         """The bytes so far, without a last line that is torn."""
         return self._size - self.torn
 
-    def take(self, line: bytes) -> dict[str, Any] | None:
-        """Return the entry of a sound line; the last of a file may lack its line feed."""
+    def take(self, line: bytes) -> list[dict[str, Any]]:
+        """Return the sound entries of a line; the last of a file may lack its line feed."""
         self._size += len(line)
-        goes_on, self._is_open = self._is_open, not line.endswith(b"\n")
+        self.torn, self._goes_on, self._is_open = 0, self._is_open, not line.endswith(b"\n")
         entry = decode_entry(line)
-        self.torn = len(line) if self._is_open and _is_torn(line) else 0
-        if entry is not None:
+        if entry is None:
+            return self._partly(line)
+        self._sound(entry)
+        return [entry]
+
+    def _partly(self, line: bytes) -> list[dict[str, Any]]:
+        """Return what is sound in a line that as a whole is not."""
+        entries, reached = [], 0
+        for entry, start, end in _salvaged(line):
+            self._lost(line[reached:start])
             self._sound(entry)
-        elif not self.torn:
-            self._lost(len(line.removesuffix(b"\n")), goes_on=goes_on)
-        return entry
+            entries.append(entry)
+            reached = end
+        rest = line[reached:]
+        feed = int(bool(entries) and not _is_torn(rest))  # of the last entry, where it is damaged
+        if not line.endswith(b"\n") and _is_torn(rest[feed:]):
+            self._lost(rest[:feed])
+            self.torn = len(rest) - feed
+        else:
+            self._lost(rest)
+        return entries
 
     def _sound(self, entry: Mapping[str, Any]) -> None:
         """Note where the journal is sound again."""
+        self._owed = 0
         row = entry.get("row")
         step = row.get("step") if isinstance(row, dict) else None
         if isinstance(step, int):
@@ -137,11 +185,23 @@ class LineReader:
             if self.damage and self.damage[-1].before is None:
                 self.damage[-1] = replace(self.damage[-1], before=step)
 
-    def _lost(self, size: int, *, goes_on: bool) -> None:
+    def _lost(self, piece: bytes) -> None:
         """Count bytes that belong to no sound entry, without the line feed behind them."""
-        if not size:
+        piece = piece.removesuffix(b"\n")
+        if not piece:
             return
-        lost = Damage(0 if goes_on else 1, size, self._step, None)
+        goes_on = (
+            self._goes_on or len(piece) <= self._owed
+        )  # a byte that became a line feed makes two lines of one
+        head = _HEAD.match(piece)
+        self._owed = (
+            self._owed - len(piece) - 1
+            if goes_on
+            else int(head[2]) - (len(piece) - head.end()) - 1
+            if head
+            else 0
+        )
+        lost = Damage(0 if goes_on else 1, len(piece), self._step, None)
         if self.damage and self.damage[-1].before is None:
             before = self.damage.pop()
             lost = replace(before, lines=before.lines + lost.lines, bytes=before.bytes + lost.bytes)
@@ -178,8 +238,8 @@ def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = N
     entries = [
         kept
         for line in journal_lines(path)
-        if (entry := reader.take(line)) is not None
-        and (kept := entry if keep is None else keep(entry)) is not None
+        for entry in reader.take(line)
+        if (kept := entry if keep is None else keep(entry)) is not None
     ]
     return Content(entries, reader.end, reader.torn, tuple(reader.damage))
 

@@ -708,8 +708,7 @@ class JournalRows:
 
     def take(self, line: bytes) -> None:
         """Take one line."""
-        entry = self.lines.take(line)
-        if entry is not None:
+        for entry in self.lines.take(line):
             self.taken += "row" in entry
             self._entries.append(entry)
         self._held += len(line)

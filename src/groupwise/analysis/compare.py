@@ -57,7 +57,7 @@ class RunComparison(Said):
     Example:
         >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
         run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps
-            30-40, difference 0.00 (−0.27 to 0.27).
+            30-40, difference 0.00 (−0.28 to 0.28).
     """
 
     KEYS: ClassVar = (

@@ -129,7 +129,7 @@ def forecast(
         ...     steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400
         ... )
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
-        (400, 0.82)
+        (400, 0.81)
     """
     if value_T is None or at_S is None:
         _refuse(known)

@@ -46,7 +46,7 @@ class Run(RunRecord):
         >>> from groupwise.examples import trl_run
         >>> run = open_run(trl_run())
         >>> run
-        Run('trl_run', 300 rows, steps 1 to 300, 8 settings not found)
+        Run('trl_run', 300 rows, steps 1 to 300, 9 settings not found)
         >>> run.judgement.state.value, run.forecast(until=400).rows[-1].step
         ('ok', 400)
     """

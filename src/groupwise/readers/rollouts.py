@@ -141,6 +141,14 @@ def _most_used(rows: list[Mapping[Any, Any]], keys: tuple[str, ...]) -> str:
     )
 
 
+def _is_rollout(row: Mapping[Any, Any], layout: Layout) -> bool:
+    """Return whether a row holds a prompt or the name of a group, and a completion or a reward."""
+    return (
+        _is_text(row.get(layout.prompt))
+        or any(isinstance(row.get(key), str | int | float) for key in GROUP_KEYS)
+    ) and (_is_text(row.get(layout.completion)) or _rewards(row))
+
+
 def _rewards(row: Mapping[Any, Any]) -> bool:
     """Return whether a row holds a number under a key of rewards."""
     for key, value in row.items():
@@ -208,22 +216,20 @@ class RolloutRows:
 
     def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
         """Append one row, or count it as left out where it is no rollout."""
-        prompt, completion = row.get(layout.prompt), row.get(layout.completion)
-        labels = {
-            key: row[key] for key in GROUP_KEYS if isinstance(row.get(key), str | int | float)
-        }
-        if not (_is_text(prompt) or labels) or not (_is_text(completion) or _rewards(row)):
+        if not _is_rollout(row, layout):
             self.left_out += 1
             return
         if self.store.count >= self.store.most():
             self.over += 1
             return
+        prompt, completion = row.get(layout.prompt), row.get(layout.completion)
         self._add_texts([self._text(prompt)], [self._text(completion)])
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         named = (row[key] for key in ENVIRONMENT_KEYS if isinstance(row.get(key), str))
         self.environments.append(next(map(_sound, named), None))
-        for key, value in labels.items():
-            self.label_column(key).append(self._label(key, value, layout))
+        for key in GROUP_KEYS:
+            if isinstance(row.get(key), str | int | float):
+                self.label_column(key).append(self._label(key, row[key], layout))
         self.store.add(_cells_of(row))
 
     def add_table(
@@ -788,9 +794,16 @@ class _Lines:
 
     def completions(self, start: int) -> pl.Series:
         """Read the completions again of the block that begins at a place of the file."""
-        rows = RolloutRows()
-        self.add(rows, next(iter(Blocks(self.seen, start)), b""))
-        return rows.text_columns()["completion"]
+        rows, block = RolloutRows(), next(iter(Blocks(self.seen, start)), b"")
+        if self.dump:
+            self.add(rows, block)
+            return rows.text_columns()["completion"]
+        texts = [
+            rows._text(row.get(self.layout.completion))
+            for row in json_lines(lines_in(block))
+            if row is not None and _is_rollout(row, self.layout)
+        ]
+        return pl.Series("completion", texts, dtype=pl.Utf8)
 
 
 def _add_file(

@@ -456,6 +456,10 @@ def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None
     assert longer.seen[Fact.LENGTH_RAN_AWAY] == Observation(
         Fact.LENGTH_RAN_AWAY, 5, 100.0, 200.0, None, (LENGTH,)
     )
+    # More answers that are cut off ran away in length, unless answers are shorter: turns ran out.
+    cut = sign(CUT, 0.1, 0.6)
+    assert case((), cut).state(Fact.LENGTH_RAN_AWAY, row) is Seen.SEEN
+    assert case((), cut, sign(LENGTH, 200.0, 150.0)).state(Fact.LENGTH_RAN_AWAY, row) is Seen.ABSENT
 
 
 @each_case(

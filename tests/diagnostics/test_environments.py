@@ -12,6 +12,8 @@ from tests.cases import each_case
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Environments, Judgement, State
 from groupwise.readers import open_run
+from groupwise.record.run import RunRecord
+from groupwise.record.table import steps_table
 
 ROWS = 160
 Columns = dict[str, np.ndarray]
@@ -194,3 +196,13 @@ def test_rollouts_tell_the_reward_of_each_data_source(file: str, tmp_path: Path)
     assert (each.count, each.fell, each.worst[0].name) == (2, 1, "code")
     assert record.rollouts is not None
     assert "environment" not in record.rollouts.columns
+
+
+def test_episodes_that_fail_from_the_first_row_on_are_told_by_their_level() -> None:
+    rng = np.random.default_rng(0)
+    reward = 0.3 + 0.3 * np.linspace(0, 1, ROWS) + rng.normal(0, 0.02, ROWS)
+    for level, state in ((0.02, State.OK), (0.3, State.WARNING)):
+        columns = {"reward": reward, "timeout_rate": level + rng.uniform(-0.01, 0.01, ROWS)}
+        found = judge(RunRecord("run", steps_table(range(ROWS), columns)))
+        assert found.state is state
+        assert ("timeout_rate 30 %" in found.headline) == (state is State.WARNING)

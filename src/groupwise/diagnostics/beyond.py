@@ -53,9 +53,9 @@ LOG_AGE = (
 # have fared better by drawing tokens at random.
 FAR_KL, BEYOND_CHANCE = 3.0, 12.5
 # Rounding to bfloat16 moves a token's log-probability by some 2^-8 = .004, mixtures of experts by
-# some .03: .1 is beyond both, and over 300 tokens a ratio of e^3. Ten times the first level, once
-# that is above what rounding can do, is growth.
-FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.03, 1.0
+# some .03: .1 is beyond both, and over 300 tokens a ratio of e^3. Ten times the first level, and
+# five times what rounding can do, is growth.
+FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.02, 1.0
 # The mean importance ratio is 1 by construction; fewer effective samples than one in ten are a
 # batch ten times smaller.
 LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1

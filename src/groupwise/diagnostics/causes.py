@@ -176,7 +176,7 @@ class Case:
             Fact.GRADIENT_BROKE: ("gradient_norm", self.ratio("gradient_norm") >= EXPLODED),
             Fact.REWARD_NOT_FINITE: ("reward", "reward" in self.signs),
         }
-        if self.gained(cut) >= CUT_MORE and not moved[Fact.LENGTH_RAN_AWAY][1]:
+        if self.gained(cut) >= CUT_MORE and self.ratio(length) >= 1:
             moved[Fact.LENGTH_RAN_AWAY] = cut, True
         for name in CAUSES["sampler"].first:
             moved |= {Fact.SAMPLER_MOVED: (name, True)} if self.ratio(name) >= SAMPLER_MOVES else {}

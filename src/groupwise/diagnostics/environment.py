@@ -175,9 +175,14 @@ def failing(
     limit = max(least[0], early + least[1])
     row = since_the_first(signal, signal.value_T > limit)
     if row is None:
-        late = signal.level(slice(-_FIRST, None))
-        status = Status.INFO if late > HALF else Status.NONE
-        return Finding(check, status, f"{name} is {percent(late)}, {percent(early)} at first.")
+        whole = float(np.median(signal.value_T))
+        words = f"{name} {percent(whole)}"
+        if fact is Fact.INFRASTRUCTURE_FAILS and min(whole, early) > MORE_FAILED:
+            sign = Sign("failure_share", int(signal.step_T[0]), None, whole, words)
+            message = f"{about} from the first row on: {words}."
+            return by_sign(check, Status.WARNING, message, sign, MORE_FAILED, fact)
+        status = Status.INFO if whole > HALF else Status.NONE
+        return Finding(check, status, f"{words} in the median row, {percent(early)} at first.")
     step, late = int(signal.step_T[row]), signal.level(slice(row, None))
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"

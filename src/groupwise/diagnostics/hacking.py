@@ -383,7 +383,8 @@ def _flat_since(pair: Pair) -> Finding | None:
     gained, error = pair.gain_held_out(slice(0, few), early)
     if sure:
         return _behind(pair, start, coupling, gained=gained > _GAINED * error)
-    return _overfitting(pair, start, coupling) if gained > _GAINED * error else None
+    stands = pair.gain_held_out(early, pair.ends[1])[0] <= 0
+    return _overfitting(pair, start, coupling) if stands and gained > _GAINED * error else None
 
 
 def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Finding:

@@ -46,7 +46,7 @@ def left_out(cells: int) -> str:
 
 def read_in_part(rows: int, of: int) -> str:
     """Return what is said of a log with more rows than are read; "" where all are."""
-    return f"{rows:,} of about {of:,} rows were read, evenly" if of else ""
+    return f"{rows:,} of about {of:,} rows were read, in stretches" if of else ""
 
 
 def seconds_for(size: int) -> float:

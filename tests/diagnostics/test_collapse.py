@@ -840,3 +840,14 @@ def test_what_to_go_back_to_has_its_step() -> None:
     assert not found.cause.names
     before = found.first_sign.step - 1
     assert found.do == f"restart from step {before}; lr ÷ 3"
+
+
+@pytest.mark.parametrize("dead", [30, 90, 200])
+def test_the_dead_end_of_a_long_log_has_not_recovered(dead: int) -> None:
+    """Five thousand rows, of which the last few are at a thirtieth: less than a twentieth."""
+    rng = np.random.default_rng(dead)
+    reward = 0.72 - 0.3 * np.exp(-np.arange(5000) / 800) + rng.normal(0, 0.03, 5000)
+    reward[-dead:] = 0.02 + rng.uniform(0, 0.01, dead)
+    found = judge(RunRecord("run", steps_table(range(5000), {"reward": reward})))
+    assert found.state is State.FAILED
+    assert f"collapsed at step {5000 - dead:,}" in found.headline

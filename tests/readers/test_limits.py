@@ -310,7 +310,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for log in (path, path.with_suffix(".csv")):
         record = open_run(log)
         assert (record.sources[0].of, record.steps["step"][-1]) == (50, 49)
-        assert record.in_part == f"{len(record.steps)} of about 50 rows were read, evenly"
+        assert record.in_part == f"{len(record.steps)} of about 50 rows were read, in stretches"
 
 
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -515,7 +515,7 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
     assert len(steps) < 50
     assert record.sources[0].of == 80
     judgement = judge(record)
-    assert judgement.headline.endswith(f"{len(steps)} of about 80 rows were read, evenly")
+    assert judgement.headline.endswith(f"{len(steps)} of about 80 rows were read, in stretches")
     if name in CONSOLES:
         follower = Follower(path)
         follower.start()

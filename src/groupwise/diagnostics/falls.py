@@ -348,8 +348,8 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
     start = found.onset
     after = value[start:]
     # Where the evidence has fallen below the threshold again, or the last rows stand high again, it
-    # was made good.
-    tail = below[-max(2, len(value) // 20) :]
+    # was made good: a twentieth of all rows, or half of those since.
+    tail = below[-max(2, min(len(value) // 20, len(after) // 2)) :]
     lasts = found.lasts and bool(tail.mean() >= HALF)
     top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
     end = float(after.mean()) if lasts else float(after[below[start:]].mean())

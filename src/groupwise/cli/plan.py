@@ -7,8 +7,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
+import typer
+
 from groupwise.cli import shared as cli
-from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 
 if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
@@ -140,7 +142,14 @@ def plan(
                 f"expected no --set, --config or --column with {source}, which is no run: leave "
                 "them out"
             )
-        found = plan_from_components(held, spending.budget(), present=group_size)
+        try:
+            found = plan_from_components(held, spending.budget(), present=group_size)
+        except InsufficientDataError as error:
+            if judged is None:
+                raise
+            typer.echo(f"groupwise: {error}; what rewards alone say:", err=True)
+            _show_rewards(record, source, judged, as_json=as_json)
+            return
         batch = found if found.present is None else found.present
         baselines = compare_baselines(held, batch.group_size, batch.prompts)
     if not as_json:

@@ -217,6 +217,19 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     )
 
 
+def test_components_that_leave_no_safe_size_are_said_and_rewards_are_shown(
+    capsys: pytest.CaptureFixture[str], trl_run: Path
+) -> None:
+    rng = np.random.default_rng(1)
+    score, reward = rng.normal(size=(24, 4)), np.arange(24) < 2  # one prompt of six teaches
+    few = components(reward, np.repeat(np.arange(6), 4), score_ND=score)
+    save_components(few, path_beside(trl_run), provenance={}, force=True)
+    assert cli.main(["plan", str(trl_run)]) == 0
+    out, err = capsys.readouterr()
+    assert err.startswith("groupwise: expected T and R above zero, got one that 6 prompts")
+    assert "For a safe size and its price" in out
+
+
 def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:

@@ -18,7 +18,13 @@ import numpy as np
 
 from groupwise.errors import named
 from groupwise_lab.trainer.policy import Actor, Policy
-from groupwise_lab.trainer.rewards import FailingVerifier, Problem, Rewards, Verifier
+from groupwise_lab.trainer.rewards import (
+    FailingVerifier,
+    Problem,
+    Rewards,
+    Verifier,
+    WrappedVerifier,
+)
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import TASKS, Task, make_task
 from groupwise_lab.trainer.text_tasks import make_text_task
@@ -181,16 +187,11 @@ def members(population: str) -> list[Member]:
 
 
 @dataclass(frozen=True)
-class Flat:
+class Flat(WrappedVerifier):
     """A verifier that gives every completion of some problems the same mark."""
 
-    inner: Verifier
     share: float  # of the problems
     seed: int
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        return self.inner.weights
 
     def __call__(
         self,

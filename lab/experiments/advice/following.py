@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.diagnostics.actions import Action, Kind
-from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier
+from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier, WrappedVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import Task
 
@@ -27,15 +27,8 @@ class Course:
 
 
 @dataclass(frozen=True)
-class Masked:
+class Masked(WrappedVerifier):
     """A verifier that gives a completion without an end no reward: it is left out of the loss."""
-
-    inner: Verifier
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Those of the inner verifier."""
-        return self.inner.weights
 
     def __call__(
         self,

@@ -189,7 +189,19 @@ class TaskVerifier:
 
 
 @dataclass(frozen=True, slots=True)
-class FailingVerifier:
+class WrappedVerifier:
+    """A verifier that changes what another one judges."""
+
+    inner: Verifier  # the one that judges where nothing is changed
+
+    @property
+    def weights(self) -> Mapping[str, float]:
+        """Those of the inner verifier."""
+        return self.inner.weights
+
+
+@dataclass(frozen=True, slots=True)
+class FailingVerifier(WrappedVerifier):
     """A verifier that fails on command, as real ones do under load: for all calls from a step on,
     or for a share of them.
 
@@ -197,7 +209,6 @@ class FailingVerifier:
     fails in the same places.
     """
 
-    inner: Verifier  # the one that judges where nothing fails
     from_step: int = 0  # first step at which calls fail
     share: float = 1.0  # of completions whose call fails from there on, in [0, 1]
     # what comes of a failed call: zero (a silent 0), one (everything is right), missing (NaN) or
@@ -219,11 +230,6 @@ class FailingVerifier:
             raise InvalidArgumentError(
                 f"expected a mode of {', '.join(FAILURE_MODES)}; got {self.mode!r}"
             )
-
-    @property
-    def weights(self) -> Mapping[str, float]:
-        """Those of the inner verifier."""
-        return self.inner.weights
 
     def __call__(
         self,

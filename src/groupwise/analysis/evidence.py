@@ -60,7 +60,10 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         lines += _forecast_lines(fitted.outlook)
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)
-        caption = "The forecast follows no law: its band is as wide as runs of before went astray."
+        caption = (
+            "The forecast follows no law: its band is as wide as public runs and a wandering mean "
+            "need."
+        )
     if held_out:
         later = fitted.held_out_step, fitted.held_out_value
         lines.append(observed_line("held out", *later, role="held_out", points=points))

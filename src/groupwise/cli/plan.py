@@ -147,7 +147,7 @@ def plan(
         except InsufficientDataError as error:
             if judged is None:
                 raise
-            typer.echo(f"groupwise: {error}; what rewards alone say:", err=True)
+            typer.echo(f"groupwise: {error}. Rewards alone say:", err=True)
             _show_rewards(record, source, judged, as_json=as_json)
             return
         batch = found if found.present is None else found.present

@@ -139,7 +139,10 @@ def _message(status: ForecastStatus, rows: int) -> str:
             f"{rows} rows are fewer than any run was forecast from before: the bands are too "
             "narrow rather than too wide"
         )
-    return f"the bands are those of {rows} rows, stretched as far as runs of before went astray"
+    return (
+        f"the upper ends are as far off as public runs came after {rows} rows, and both ends "
+        "at least as far as a mean that wanders like these rows"
+    )
 
 
 def _still(

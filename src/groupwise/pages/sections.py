@@ -489,7 +489,8 @@ def _notes(summary: Summary) -> Markup:
     method = (
         "Laws are fitted by weighted least squares; the noise is a white part plus an AR(1) part. "
         "Intervals are profile-likelihood; forecasts follow no law, and their bands are as wide as "
-        "public runs went astray. Time runs in optimiser updates and is shown in logged steps."
+        "public runs and a wandering mean need. Time runs in optimiser updates, for a forecast in "
+        "the integral of a logged learning rate, and is shown in logged steps."
     )
     fit = summary.fitted.fit
     lines = [method]

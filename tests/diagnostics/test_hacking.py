@@ -719,3 +719,22 @@ def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
         assert onset is not None
         errors.append(abs(parting_of(pair).step - onset) / 200)
     assert np.median(errors) < 0.08
+
+
+def test_a_held_out_reward_that_may_yet_gain_is_not_said_to_overfit() -> None:
+    """Both rise and flatten; that held-out rewards stand is neither sure nor what they do."""
+    step = np.arange(200)
+    looks = step % 10 == 9
+    for seed in (21, 38):
+        rng = np.random.default_rng(seed)
+        train = 0.35 + 0.25 * (1 - np.exp(-step / 80)) + rng.normal(0, 0.02, 200)
+        held_out = np.full(200, np.nan)
+        rise = 0.21 + 0.1 * (1 - np.exp(-step[looks] / 60))
+        held_out[looks] = rise + rng.normal(0, 0.03, looks.sum())
+        names = {"reward": "reward", "eval/reward": "eval/reward/x"}
+        record = RunRecord(
+            "run",
+            steps_table(range(200), {"reward": train, "eval/reward": held_out}),
+            meanings=tuple(Meaning(column, name, "") for column, name in names.items()),
+        )
+        assert Fact.OVERFITTING not in check(Evidence(record)).facts

@@ -89,7 +89,12 @@ class Layout:
 def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> Layout | None:
     """Return where rows keep their texts, or None where most of them are no rollouts."""
     seen = [row for row in rows if isinstance(row, Mapping)]
-    good = [row for row in seen if (_rewards(row) or not rewarded) and not _is_of_a_step(row)]
+    good = [
+        row
+        for row in seen
+        if (_rewards(row) or not rewarded)
+        and not any(_is_a_number(row.get(key)) for key in STEP_LOG_KEYS)
+    ]
     prompt, completion = _most_used(good, PROMPT_KEYS), _most_used(good, COMPLETION_KEYS)
     both = sum(_is_text(row.get(prompt)) and _is_text(row.get(completion)) for row in good)
     if both and 2 * both >= len(seen):
@@ -103,11 +108,6 @@ def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> La
         if 2 * len(good) >= len(seen) and _share_groups(good)
         else None
     )
-
-
-def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
-    """Return whether a row holds what only a step of training has."""
-    return any(_is_a_number(row.get(key)) for key in STEP_LOG_KEYS)
 
 
 def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:

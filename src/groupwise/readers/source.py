@@ -27,7 +27,7 @@ _SCALAR = re.compile(
     r"|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
 )
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
-_BLANK = re.compile(rb"(?<!\s)\s{1024,}")
+_BLANK, _DENSE = re.compile(rb"(?<!\s)\s{1024,}"), 8  # looked for where lines are that short
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
 _LEAST_CUT = 1 << 10
@@ -328,6 +328,8 @@ def in_utf8(piece: bytes, encoding: str) -> bytes:
         if encoding == "latin-1"
         else piece.removeprefix(b"\xef\xbb\xbf")
     )
+    if _DENSE * (text.count(b"\n") + text.count(b"\r")) < len(text):
+        return text
     return _BLANK.sub(lambda hole: b"\n" if hole[0].strip(b" \t") else hole[0], text)
 
 

@@ -25,41 +25,16 @@ from groupwise.readers.rows import (
     snake,
     spelled,
 )
-from groupwise.readers.source import counted, noted, shown, some_of
+from groupwise.readers.source import counted, noted, shown, some_of, vocabulary
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_EVALUATION = frozenset(
-    {
-        "eval",
-        "evaluation",
-        "val",
-        "valid",
-        "validation",
-        "test",
-        "dev",
-        "heldout",
-        "held_out",
-        "held-out",
-    }
-)
+_EVALUATION = frozenset(vocabulary("evaluation"))
 _HELD_OUT = re.compile(
     r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
 )
-_EITHER = frozenset(
-    {
-        "step",
-        "epoch",
-        "train/epoch",
-        "global_step",
-        "time",
-        "timestamp",
-        "_step",
-        "_timestamp",
-        "_runtime",
-    }
-)
+_EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
@@ -448,28 +423,7 @@ def _named(
 
 
 CALLS = "_step"  # W&B's count of calls
-# In the order in which they are preferred; the trainers' own before what only a loop of one's own
-# would write.
-STEP_KEYS = (
-    "step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "global_step",
-    "rollout/step",
-    "train/step",
-    "training_step",
-    "train_step",
-    "grpo_step",
-    "progress/step",
-    "global_step/max_steps",
-    "steps",
-    "iteration",
-    "iter",
-    "update",
-    "optimizer_step",
-    CALLS,
-)
+STEP_KEYS = vocabulary("step")
 _COUNTER = re.compile(
     r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
     r"|progress)/_?(?:global_)?steps?|_step"

@@ -360,27 +360,24 @@ def _reduced(
         where, value = place[rows][good], values[good]
         filled = reduced[name] = np.full(length, np.nan)
         filled[where] = value  # the last one stays
-        counts = np.bincount(where, minlength=length)
         if not len(where) or (np.diff(where) > 0).all():
             continue
-        low, high = np.full(length, np.inf), np.full(length, -np.inf)
-        np.minimum.at(low, where, value)
-        np.maximum.at(high, where, value)
-        differs = (counts > 1) & (low < high)
-        held = counts > 0
+        number = pl.col("number")
+        groups = (
+            pl.DataFrame({"place": where, "number": value})
+            .group_by("place")
+            .agg(pl.len(), low=number.min(), high=number.max(), mean=number.mean())
+        )
+        at, rows_of, low, high, mean = (column.to_numpy() for column in groups)
+        differs, several = low < high, (rows_of > 1).sum()
         if name in cumulative:
-            reduced[name] = np.where(held, high, np.nan)
-        elif (
-            differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum()
-        ):
-            with np.errstate(invalid="ignore", over="ignore"):
-                filled[held] = (
-                    np.bincount(where, weights=value, minlength=length)[held] / counts[held]
-                )
+            filled[at] = high
+        elif differs.sum() >= _AVERAGED_SHARE * len(at) or several >= 0.9 * len(at):
+            filled[at] = mean
             if differs.any():
-                averaged[name] = int(counts.max())
+                averaged[name] = int(rows_of.max())
         else:
-            repeated.update(np.flatnonzero(differs).tolist())
+            repeated.update(at[differs].tolist())
     if averaged:
         most = max(averaged.values())
         notes.append(

@@ -7,6 +7,7 @@ long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.errors import InvalidArgumentError
 
 Float = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+Columns = Mapping[str, Float]  # by name
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float
+from groupwise.arrays import Flags, Float
 from groupwise.comparison.results import Measured, missing
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
@@ -145,7 +145,7 @@ def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) ->
     )
 
 
-def _window_columns(step_T: Float, inside_T: NDArray[np.bool_]) -> Float:
+def _window_columns(step_T: Float, inside_T: Flags) -> Float:
     """Mean and slope in the window; outside it polynomials about as free as the curve."""
     centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
     outside = ~inside_T

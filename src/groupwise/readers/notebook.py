@@ -18,7 +18,7 @@ from typing import Any
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
 from groupwise.readers.configs import missing, settings_in, with_found
 from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
@@ -80,9 +80,7 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     )
 
 
-def _printed(
-    path: Path, size: int, notebook: Any, request: Request, found: Mapping[str, Any]
-) -> RunRecord:
+def _printed(path: Path, size: int, notebook: Any, request: Request, found: JsonView) -> RunRecord:
     """Read the steps that a cell printed: of all cells and all ways to print them the longest
     run.
     """
@@ -164,12 +162,12 @@ def _joined(text: Any) -> str:
     )
 
 
-def _arguments(cells: Iterable[str]) -> dict[str, Any]:
+def _arguments(cells: Iterable[str]) -> JsonObject:
     """Return the literal keyword arguments of calls in the code, those of what is called GRPO
     before all others; no code is run.
     """
     calls = [call for code in cells for call in _calls(code)]
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for call in sorted(
         calls,
         key=lambda call: (

@@ -14,6 +14,7 @@ from typing import Any
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, json_in, noted, peek, shown
@@ -40,8 +41,8 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
             "export it as CSV"
         )
     records = BlockRecords(path.read_bytes())
-    rows: list[dict[str, Any]] = []
-    config: dict[str, Any] = {}
+    rows: list[JsonObject] = []
+    config: JsonObject = {}
     damaged = 0
     for record in records:
         try:
@@ -62,7 +63,7 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     )
 
 
-def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:
+def _take(record: bytes, rows: list[JsonObject], config: JsonObject) -> None:
     """Add what one record holds to the rows or to the settings."""
     message = Message(record)
     rows += [row for history in message.blobs(2) if (row := dict(_items(history)))]

@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.limits import LARGEST_VALUE
 from groupwise.record.run import RunRecord
@@ -45,7 +44,7 @@ class MetricSeries:
     """
 
     metric: str
-    step_T: NDArray[np.int64]
+    step_T: Whole
     time_T: Float
     value_T: Float
     variance_T: Float | None
@@ -130,7 +129,7 @@ def metric_series(
     )
 
 
-def _time(rows: pl.DataFrame, step_T: NDArray[np.int64], clock: Clock) -> Float:
+def _time(rows: pl.DataFrame, step_T: Whole, clock: Clock) -> Float:
     """Return what the clock counts at each row: steps, or updates where they are known and rise."""
     if clock not in ("updates", "steps"):
         raise InvalidArgumentError(f"a clock counts updates or steps; got {clock!r}")

@@ -5,11 +5,12 @@ besides the force.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
 from groupwise.edge.trainers import Kind, LagSetting
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.record.run import RunRecord
 
 Optimizer = Literal["sgd", "adam"]
@@ -17,7 +18,7 @@ UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
     "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, JsonObject] = {
     "trl": {"beta1": 0.9, "lag_kind": "none"},
     "unsloth": {"beta1": 0.9, "lag_kind": "none"},
     "verl": {"beta1": 0.9, "lag_kind": "refresh", "refresh_interval": 4},

@@ -88,6 +88,16 @@ def test_what_is_written_by_hand_keeps_its_budget() -> None:
         assert count <= most, f"{name_of(docs)} has {count:,} words: cut what only narrates"
 
 
+def test_every_page_is_linked_from_the_first_or_from_the_list_of_decisions() -> None:
+    lists = (DOCS / "index.md", DOCS / "decisions" / "index.md")
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in lists
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+    }
+    assert set(DOCS.rglob("*.md")) - linked - {DOCS / "index.md"} == set()
+
+
 def test_what_did_not_work_is_a_page_and_no_diary() -> None:
     assert words((LAB_DOCS / "log.md").read_text(encoding="utf-8")) <= 1500
 

@@ -143,3 +143,30 @@ def test_a_function_named_after_an_environment_is_one(
     alone = told(tmp_path, trainer, {key.format("reward"): RISES}, total=RISES)
     assert alone.state is State.OK
     assert alone.environments is None
+
+
+@each_case(
+    ("columns", "state"),
+    [
+        (("accuracy",), State.CANNOT_TELL),
+        (("train_acc", "val_acc", "epoch"), State.CANNOT_TELL),
+        (("loss", "accuracy", "learning_rate"), State.CANNOT_TELL),
+        (("loss", "accuracy", "completion_length"), State.OK),
+        (("accuracy", "entropy"), State.OK),
+        (("reward", "accuracy"), State.OK),
+        (("success_rate", "my_own_column"), State.OK),
+    ],
+)
+def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
+    columns: tuple[str, ...], state: State, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    values = {key: (RISES + rng.normal(0, 0.02, N)).tolist() for key in columns}
+    rows = [{"step": row + 1} | {key: values[key][row] for key in columns} for row in range(N)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    assert found.state is state
+    assert ("no reward in it: it looks like" in found.headline) == (state is State.CANNOT_TELL)
+    chosen = open_run(path, columns={"reward": columns[0]})
+    assert judge(chosen, ended=True).state is not State.CANNOT_TELL

@@ -66,6 +66,10 @@ FORM = re.compile(
     re.IGNORECASE,
 )
 _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
+# What supervised training logs beside its accuracy.
+_SUPERVISED = re.compile(
+    r"(eval/)?(loss|learning_rate|gradient_norm|epoch|step_time|step_tokens|tokens)|eval/reward.*"
+)
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
@@ -252,6 +256,8 @@ class Evidence:
         else the held-out reward.
         """
         for name in ("reward", "positive_share"):
+            if self._supervised:
+                return None
             try:
                 series = metric_series(self.record, name)
             except MissingMetricError:
@@ -266,6 +272,20 @@ class Evidence:
                     self.memo["ends"] = grades is not None
                 return found if grades is None else replace(found, bounds=grades)
         return self.held_out or next(iter(self.matching(_ACCURACY)), None)
+
+    @cached_property
+    def _supervised(self) -> bool:
+        """Whether a success, by its name alone, stands beside what supervised training logs."""
+        known = {one.column: one.quantity for one in self.record.meanings}
+        others = {known.get(column, column) for column in self.record.metrics()} - {"reward"}
+        rewards = [one for one in self.record.meanings if one.quantity == "reward"]
+        return (
+            bool(rewards)
+            and all(one.ambiguous for one in rewards)
+            and all(map(_SUPERVISED.fullmatch, others))
+            and self.record.rollouts is None
+            and not self.record.config.group_size.known
+        )
 
     @cached_property
     def by_tenths(self) -> bool:
@@ -335,6 +355,8 @@ class Evidence:
     @cached_property
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
+        if self._supervised:
+            return "no reward in it: it looks like supervised training, or an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:

@@ -787,3 +787,16 @@ def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None
     )
     with pytest.raises(UnreadableRunError, match="got none"):
         open_run(tmp_path / "NOTES.md")
+
+
+@each_case(
+    ("before", "after"),
+    [("[", "]"), ('{"a": ', "}"), ('[{"step": 1, "reward": 0.5}, ', "]"), ('{"rows": [', "]}")],
+)
+def test_json_that_is_nested_too_deeply_is_said_to_be(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(before + "[" * 100_000 + "]" * 100_000 + after)
+    with pytest.raises(UnreadableRunError, match="which is nested too deeply: flatten it"):
+        open_run(path)

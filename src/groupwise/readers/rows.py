@@ -212,11 +212,13 @@ class RowStore:
         width = len(names)
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
+        columns = list(zip(*rows, strict=True))
+        for name, cells in zip(map(clean_key, names), columns, strict=True):
+            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
+                self.see_print(name, cell)
+        self.add_columns(names, columns, len(rows))
 
-    def _columns_of(
-        self, names: Sequence[str], columns: Sequence[Sequence[str]], length: int
-    ) -> None:
+    def add_columns(self, names: Sequence[str], columns: Sequence[Any], length: int) -> None:
         """Append rows by column; where a table has no room for more, rows before them go."""
         most = self.most(min(len(names), limits.MOST_KEYS))
         if self.count >= most:
@@ -224,16 +226,16 @@ class RowStore:
         start, room = self.count, min(length, most - self.count)
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
-            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
-                self.see_print(name, cell)
             try:
-                self._numbers(name, array("d", map(float, cells[:room])))
+                part = cells[:room]
+                numbers = part.tobytes() if isinstance(part, np.ndarray) else map(float, part)
+                self._numbers(name, array("d", numbers))
             except ValueError:
                 self._cells(name, cells[:room], start)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
-            self._columns_of(names, rest, length - room)
+            self.add_columns(names, rest, length - room)
 
     def most(self, width: int = 1) -> int:
         """Return how many rows the table may have, given its columns, or how many it will have."""

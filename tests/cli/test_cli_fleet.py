@@ -103,7 +103,7 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
         "a",
         "deep",
     ]
-    assert " ".join(lines[0].split()) == f"✗ FAILED runs/b {judge(open_run('runs/b')).headline}"
+    assert " ".join(lines[0].split()) == f"✗ FAILED b {judge(open_run('runs/b')).headline}"
     assert "which is empty" in lines[1]
 
 

@@ -731,7 +731,7 @@ def test_another_host_and_another_site_are_refused(client: Any) -> None:
 
 
 def test_what_every_browser_asks_for_is_no_error(client: Any) -> None:
-    answer = client.get("/favicon.ico")
+    answer = client.get("http://127.0.0.1/favicon.ico")
     assert (answer.status_code, answer.content) == (204, b"")
 
 

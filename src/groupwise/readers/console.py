@@ -35,6 +35,7 @@ from groupwise.readers.source import (
     noted,
     shown,
     start_of,
+    vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation
 from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
@@ -44,7 +45,7 @@ Row = dict[Any, Any]
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
-_STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
+_STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 
 
@@ -888,7 +889,7 @@ _SETTING = re.compile(
     r"|G)=([^\s|,]{1,100})"
 )
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
-_COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
+_COUNTS = frozenset(vocabulary("count"))
 _SCAN_LINES = 4000
 _OF_A_PART = (
     "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it

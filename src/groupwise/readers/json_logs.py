@@ -38,11 +38,12 @@ from groupwise.readers.source import (
     peek,
     read_whole,
     shown,
+    vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
-_NAMES = ("tag", "name", "run_name", "run_id", "run_uuid", "run", "experiment")
+_NAMES = vocabulary("name_of_a_run")
 _HEADERS, _BODIES = (
     ("columns", "header", "headers", "fields"),
     ("data", "rows", "values"),

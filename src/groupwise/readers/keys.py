@@ -158,6 +158,7 @@ _OF_GROUPS = frozenset(
     {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
 )
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
+_OF_TRL = vocabulary("of_trl")
 _NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
@@ -196,14 +197,7 @@ class VersionRange:
 def looks_like_trl(keys: Iterable[str]) -> bool:
     """Return whether the keys are those of TRL's GRPO trainers."""
     names = {_evaluated(key)[0] for key in keys}
-    marks = {
-        "completions/mean_length",
-        "completion_length",
-        "frac_reward_zero_std",
-        "completions/clipped_ratio",
-        "clip_ratio/region_mean",
-    }
-    return {"reward", "reward_std"} <= names and bool(marks & names)
+    return {"reward", "reward_std"} <= names and not names.isdisjoint(_OF_TRL)
 
 
 def framework_of(keys: Iterable[str]) -> str:

@@ -16,42 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
-from groupwise.readers.source import bare
+from groupwise.readers.source import bare, vocabulary
 from groupwise.record.resolution import printed_decimals
 from groupwise.record.table import THINNED, thinned
 
 _DEPTH = 6
-_MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
-KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
-RUN_KEYS = (
-    "run",
-    "run_id",
-    "run_uuid",
-    "run_name",
-    "run_label",
-    "label",
-    "tag",
-    "experiment",
-    "experiment_name",
-    "trial",
-    "variant",
-    "config_name",
-    "seed",
-)
+_MISSING = frozenset(vocabulary("missing"))
+KIND_KEYS = vocabulary("kind")
+RUN_KEYS = vocabulary("run")
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
-METRIC_KEYS = (
-    "metric",
-    "metric_name",
-    "metric_key",
-    "scalar_name",
-    "tag",
-    "key",
-    "variable",
-    "series",
-    "measure",
-    "name",
-)
-VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
+METRIC_KEYS = vocabulary("metric")
+VALUE_KEYS = vocabulary("value")
 LISTED = frozenset(
     {"reward", "rewards", "group_rewards", "scores"}
 )  # of each completion of the step: the mean counts
@@ -64,7 +39,7 @@ _LONGEST_NUMBER = 64
 def parse_number(text: str) -> float | None:
     """Return the number that a cell holds, NaN for an empty one, None for a text."""
     cell = bare(text[:_LONGEST_SCALAR]).strip()
-    if cell.lower() in _MISSING:
+    if not cell or cell.lower() in _MISSING:
         return float("nan")
     if len(text) > _LONGEST_SCALAR or len(cell) > _LONGEST_NUMBER or "_" in cell:
         return None

@@ -25,41 +25,16 @@ from groupwise.readers.rows import (
     snake,
     spelled,
 )
-from groupwise.readers.source import counted, noted, shown, some_of
+from groupwise.readers.source import counted, noted, shown, some_of, vocabulary
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_EVALUATION = frozenset(
-    {
-        "eval",
-        "evaluation",
-        "val",
-        "valid",
-        "validation",
-        "test",
-        "dev",
-        "heldout",
-        "held_out",
-        "held-out",
-    }
-)
+_EVALUATION = frozenset(vocabulary("evaluation"))
 _HELD_OUT = re.compile(
     r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
 )
-_EITHER = frozenset(
-    {
-        "step",
-        "epoch",
-        "train/epoch",
-        "global_step",
-        "time",
-        "timestamp",
-        "_step",
-        "_timestamp",
-        "_runtime",
-    }
-)
+_EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
@@ -397,27 +372,24 @@ def _reduced(
         where, value = place[rows][good], values[good]
         filled = reduced[name] = np.full(length, np.nan)
         filled[where] = value  # the last one stays
-        counts = np.bincount(where, minlength=length)
         if not len(where) or (np.diff(where) > 0).all():
             continue
-        low, high = np.full(length, np.inf), np.full(length, -np.inf)
-        np.minimum.at(low, where, value)
-        np.maximum.at(high, where, value)
-        differs = (counts > 1) & (low < high)
-        held = counts > 0
+        number = pl.col("number")
+        groups = (
+            pl.DataFrame({"place": where, "number": value})
+            .group_by("place")
+            .agg(pl.len(), low=number.min(), high=number.max(), mean=number.mean())
+        )
+        at, rows_of, low, high, mean = (column.to_numpy() for column in groups)
+        differs, several = low < high, (rows_of > 1).sum()
         if name in cumulative:
-            reduced[name] = np.where(held, high, np.nan)
-        elif (
-            differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum()
-        ):
-            with np.errstate(invalid="ignore", over="ignore"):
-                filled[held] = (
-                    np.bincount(where, weights=value, minlength=length)[held] / counts[held]
-                )
+            filled[at] = high
+        elif differs.sum() >= _AVERAGED_SHARE * len(at) or several >= 0.9 * len(at):
+            filled[at] = mean
             if differs.any():
-                averaged[name] = int(counts.max())
+                averaged[name] = int(rows_of.max())
         else:
-            repeated.update(np.flatnonzero(differs).tolist())
+            repeated.update(at[differs].tolist())
     if averaged:
         most = max(averaged.values())
         notes.append(
@@ -460,28 +432,7 @@ def _named(
 
 
 CALLS = "_step"  # W&B's count of calls
-# In the order in which they are preferred; the trainers' own before what only a loop of one's own
-# would write.
-STEP_KEYS = (
-    "step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "global_step",
-    "rollout/step",
-    "train/step",
-    "training_step",
-    "train_step",
-    "grpo_step",
-    "progress/step",
-    "global_step/max_steps",
-    "steps",
-    "iteration",
-    "iter",
-    "update",
-    "optimizer_step",
-    CALLS,
-)
+STEP_KEYS = vocabulary("step")
 _COUNTER = re.compile(
     r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
     r"|progress)/_?(?:global_)?steps?|_step"

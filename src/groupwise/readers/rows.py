@@ -26,6 +26,7 @@ KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
 RUN_KEYS = (
     "run",
     "run_id",
+    "run_hash",
     "run_uuid",
     "run_name",
     "run_label",
@@ -99,7 +100,7 @@ def snake(key: str) -> str:
 @cache
 def spelled(key: str) -> str:
     """Return a key in lower case with "_" between its words."""
-    return snake(key.strip()).lower().replace(" ", "_")
+    return re.sub(r"[ .]", "_", snake(key.strip()).lower())
 
 
 def is_summary(row: Mapping[Any, Any]) -> bool:

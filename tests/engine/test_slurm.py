@@ -33,7 +33,8 @@ class Cluster:
     def __init__(self) -> None:
         self.jobs: list[Any] = []
         self.cancelled: list[str] = []
-        self.has_queue, self.broken = True, False
+        self.has_queue = True
+        self.broken: Any = None
 
     def executor(self, folder: Path) -> Any:
         return SimpleNamespace(
@@ -47,12 +48,14 @@ class Cluster:
         job = FORK.Process(target=self.broken or function, args=arguments)
         job.start()
         self.jobs.append(job)
-        return SimpleNamespace(job_id=str(len(self.jobs)), state="UNKNOWN", done=lambda: False)
+        return SimpleNamespace(job_id=str(len(self.jobs)), done=None)
 
     def answer(self, command: str, *options: str) -> list[str] | None:
         if command == "squeue":
             alive = [str(n) for n, job in enumerate(self.jobs, start=1) if job.is_alive()]
             return alive if self.has_queue else None
+        if command == "sacct":
+            return ["FAILED"] if self.has_queue else None
         self.cancelled.append(options[0])
         for number, job in enumerate(self.jobs, start=1):
             if options[0] in (str(number), f"--name={self.name}"):
@@ -88,7 +91,10 @@ def test_a_job_that_ends_without_a_word_costs_its_shard_a_try(
     outcomes = Engine("slurm", 2).map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
     assert [one.value for one in outcomes] == [None if n == 5 else n**2 for n in range(8)]
     assert outcomes[5].status is Status.DIED
-    assert outcomes[5].sentence.startswith("shard number 5: its worker ")
+    how = "ended (job {}: failed)" if has_queue else "gave no sign of life (job {})"
+    assert outcomes[5].sentence in [
+        f"shard number 5: its worker {how.format(number)}" for number in range(1, 9)
+    ]
     assert left(cluster) == ([], [])
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
 
@@ -96,7 +102,7 @@ def test_a_job_that_ends_without_a_word_costs_its_shard_a_try(
 def test_a_job_that_never_begins_and_leaves_the_queue_is_no_worker(cluster: Cluster) -> None:
     cluster.broken = print
     with pytest.raises(
-        EngineError, match=r"3 in a row that did not: a worker ended \(job 3: lost\)"
+        EngineError, match=r"3 in a row that did not: a worker ended \(job 3: failed\)"
     ):
         Engine("slurm", 1).map(work.square, NUMBERS)
     assert left(cluster) == ([], [])

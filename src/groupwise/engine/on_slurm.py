@@ -7,7 +7,6 @@ which jobs it has, since without accounting nobody says that one has ended.
 
 from __future__ import annotations
 
-import logging
 import os
 import pickle
 import shutil
@@ -44,7 +43,7 @@ class SlurmWorker:
         """Wait for the worker's first answer, which has the number 0."""
         self.box, self.job, self._number, self._cancels = box, job, 0, cancels
         self._beat, self._heard = 0, time.monotonic()
-        self.is_lost = False  # to SLURM, which has no such job any more
+        self.is_gone = False  # from SLURM's queue
 
     def send(self, payload: bytes) -> None:
         """Hand over a shard."""
@@ -53,7 +52,11 @@ class SlurmWorker:
 
     def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
-        return self._out.exists() or self.job.done() or self.is_lost or self._is_silent()
+        return self._out.exists() or self._has_ended() or self._is_silent()
+
+    def _has_ended(self) -> bool:
+        """Return whether the job has ended: SLURM's queue is asked for all jobs at once."""
+        return self.is_gone or (not self._cancels and self.job.done())
 
     def _is_silent(self) -> bool:
         """Return whether a worker that has begun gives no sign of life any more."""
@@ -75,9 +78,11 @@ class SlurmWorker:
 
     def ending(self) -> str:
         """Return how the job ended, in words."""
-        state = "lost" if self.is_lost else str(self.job.state).lower()
-        how = "ended" if self.is_lost or self.job.done() else "gave no sign of life"
-        return f"{how} (job {self.job.job_id}: {state})"
+        how = "ended" if self._has_ended() else "gave no sign of life"
+        accounting = ("sacct", "--noheader", "--allocations", "--format=State")
+        states = _answer(*accounting, f"--jobs={self.job.job_id}") if self._cancels else None
+        state = f": {states[0].lower()}" if states else ""
+        return f"{how} (job {self.job.job_id}{state})"
 
     def end(self) -> None:
         """End the job."""
@@ -104,7 +109,6 @@ class SlurmCrew:
             )
         import submitit
 
-        logging.getLogger("submitit").setLevel(logging.ERROR)  # it warns of a want of accounting
         try:
             _HOME.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(dir=_HOME))  # of mode 0700
@@ -166,7 +170,7 @@ class SlurmCrew:
             self._asked = until
             queue = _answer("squeue", "--noheader", "--format=%i", f"--name={_name(self._folder)}")
             for worker in workers if queue is not None else ():
-                worker.is_lost = worker.job.job_id not in (queue or ())
+                worker.is_gone = worker.job.job_id not in (queue or ())
         while True:
             ready = [worker for worker in workers if worker.is_ready()]
             if ready or time.monotonic() > until:

@@ -116,12 +116,13 @@ def main() -> None:
         "reward_std": ("reward_std",),
         "kl": ("kl",),
         "entropy": ("entropy",),
-        "length": ("completions/mean_length", "completion_length"),
-        "truncated": ("completions/clipped_ratio",),
-        "clip_low": ("clip_ratio/low_mean",),
+        "completion_length": ("completions/mean_length", "completion_length"),
+        "truncated_share": ("completions/clipped_ratio",),
+        "clip_ratio/low_mean": ("clip_ratio/low_mean",),
         "gradient_norm": ("grad_norm",),
         "loss": ("loss",),
     }
+    recorded = any((folder / "output" / "groupwise").glob("*"))
     quantities = {
         name: [row.get(key) for row in history]
         for name, keys in of_trl.items()
@@ -130,10 +131,12 @@ def main() -> None:
     }
     truth = {
         "version": importlib.metadata.version("trl"),
-        "logs": {"output": "output", "callback": "output/groupwise"},
+        "logs": {"output folder": "output"}
+        | ({"callback's record": "output/groupwise"} if recorded else {}),
         "rows": len(history),
         "quantities": quantities,
-        "settings": {"group_size": GROUP, "beta": 0.04, "num_iterations": 2},
+        "settings": {"group_size": GROUP, "kl_weight": 0.04},
+        "lag": ["refresh", 2],
         "said": refused,
     }
     (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")

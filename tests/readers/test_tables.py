@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.diagnostics.judge import judge
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -791,6 +792,31 @@ def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None
     )
     with pytest.raises(UnreadableRunError, match="got none"):
         open_run(tmp_path / "NOTES.md")
+
+
+@each_case(
+    ("before", "after"),
+    [("[", "]"), ('{"a": ', "}"), ('[{"step": 1, "reward": 0.5}, ', "]"), ('{"rows": [', "]}")],
+)
+def test_json_that_is_nested_too_deeply_is_said_to_be(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(before + "[" * 100_000 + "]" * 100_000 + after)
+    with pytest.raises(UnreadableRunError, match="which is nested too deeply: flatten it"):
+        open_run(path)
+
+
+@each_case(("before", "words"), [(2, ""), (30, "last of 2 runs: 40 of 70 rows read")])
+def test_a_log_of_two_runs_says_how_much_of_it_is_read(
+    before: int, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [{"step": step, "reward": 0.5} for step in [*range(before), *range(40)]]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    record = open_run(path)
+    assert record.in_part == words
+    assert judge(record).headline.endswith(words)
 
 
 def held(feed: JsonlFeed) -> tuple[int, dict[str, list[float]], list[str]]:

@@ -136,7 +136,7 @@ class TrainerRule:
     @property
     def settings(self) -> tuple[str, ...]:
         """Every setting that is read."""
-        choices = re.findall(r"(\w+):", f"{self.ratio} {self.kl_term}")
+        choices = re.findall(r"(?<!\w)(\w+):", f"{self.ratio} {self.kl_term}")
         return tuple(dict.fromkeys((*self.switches.split(), *self.needs, *choices)))
 
     def product(self, given: JsonView, names: str) -> int:

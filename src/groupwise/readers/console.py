@@ -67,6 +67,7 @@ class Console(Feed):
         self.damaged = 0
         self.chosen = ""  # run of several
         self._tracebacks = Tracebacks()
+        self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
 
@@ -74,6 +75,7 @@ class Console(Feed):
         """Read whole lines."""
         for raw in lines:
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
+            self._serves |= "generation throughput:" in line
             self._is_cut = is_cut(len(raw.rstrip("\r\n")))
             sender, body = _sender(line) if "pid=" in line else ("", line)
             if (
@@ -95,7 +97,8 @@ class Console(Feed):
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
-        return "none", "give the log of the training itself"
+        found = "no reward: it looks like an inference server's," if self._serves else "none"
+        return found, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with what the form knows of them."""

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import JsonObject, JsonView, parse_json
+from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
@@ -146,6 +146,8 @@ def read_json(path: Path, request: Request) -> RunRecord:
     text = read_whole(seen)
     try:
         whole = parse_json(text, floats=True)
+    except NestingError:
+        raise RecursionError from None  # told of every log alike where it is opened
     except ValueError:
         raise UnreadableRunError(
             f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"

@@ -113,7 +113,7 @@ _NEWEST: Version = (99, 99)
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its
 # reward.
 _SUCCESS = re.compile(
-    r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate"
+    r"((answer|env|episode|canonical|solver)_)*(accuracy|acc|scores?|success(es)?(_rate"
     r"|_once)?|(solve|pass|win)_rate|pass@1|returns?"
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em"
     r"|exact_match)"
@@ -168,6 +168,8 @@ _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_be
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"
+_OF_ENVIRONMENT = re.compile(r"reward/env_(.+)")
+_MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
 
@@ -291,16 +293,28 @@ def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields:
 
 def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward, and with what the log says of the task beside it."""
-    meanings = _with_reward(columns, meanings)
+    meanings = _with_reward(columns, _with_environments(meanings))
     known = {meaning.column: meaning.quantity for meaning in meanings}
     totals = [key for key, quantity in known.items() if quantity == "reward"]
-    task = [key for key in columns if known.get(key, "reward") == "reward" and _names_task(key)]
+    task = [key for key in columns if _MAY_BE_TASK(known.get(key, "reward")) and _names_task(key)]
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
     told = [
         Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task
     ]
     return (*(meaning for meaning in meanings if meaning.column not in task), *told)
+
+
+def _with_environments(meanings: Meanings) -> Meanings:
+    """Return the meanings with functions that are named after environments as their rewards."""
+    named = {one.quantity: _OF_ENVIRONMENT.fullmatch(one.quantity) for one in meanings}
+    names = {quantity: match[1] for quantity, match in named.items() if match}
+    return tuple(
+        replace(one, quantity=f"environment_reward/{names[one.quantity]}")
+        if one.quantity in names and len(names) > 1
+        else one
+        for one in meanings
+    )
 
 
 def _names_task(key: str) -> bool:
@@ -360,13 +374,13 @@ def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
 def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
     """Return the keys that name a success and have no meaning yet."""
     known = {meaning.column for meaning in meanings}
-    return (
-        key
-        for key in columns
-        if key not in known
-        and not _evaluated(key)[1]
-        and _SUCCESS.fullmatch(_bare(_evaluated(key)[0]))
-    )
+    return (key for key in columns if key not in known and _names_success(key))
+
+
+def _names_success(key: str) -> bool:
+    """Return whether a key of training names a success."""
+    name, evaluated = _evaluated(key)
+    return not evaluated and _SUCCESS.fullmatch(_bare(name).replace("math_", "")) is not None
 
 
 def as_shares(

@@ -76,7 +76,7 @@ def snake(key: str) -> str:
 @cache
 def spelled(key: str) -> str:
     """Return a key in lower case with "_" between its words."""
-    return snake(key.strip()).lower().replace(" ", "_")
+    return re.sub(r"[ .]", "_", snake(key.strip()).lower())
 
 
 def is_summary(row: Mapping[Any, Any]) -> bool:

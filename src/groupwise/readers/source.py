@@ -405,7 +405,7 @@ class JsonArray:
                 return
             try:
                 found, position = _DECODER.raw_decode(text, position)
-            except (ValueError, RecursionError):
+            except ValueError:
                 return
             if position == len(text):
                 return

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -36,6 +36,7 @@ _EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
+_ALL_BUT = 0.9  # of the rows: where fewer are read, the headline says so
 _LARGEST_STEP = 2.0**53
 _FRACTIONAL_SHARE = 0.1
 _NUMBERED_RUNS = frozenset({"run", "run_id", "trial", "seed"})
@@ -54,6 +55,8 @@ class Merged:
     notes: tuple[str, ...]  # what was decided
     # T increasing numbers that the log gave as fractional steps, or None where its steps are whole
     clock: Float | None = None
+    of: int = 0  # rows of the log, where many are of runs before; 0 of any other
+    in_part: str = ""  # what is then said
 
 
 def is_evaluation(key: str) -> bool:
@@ -80,7 +83,7 @@ def merge_rows(
     main = usable & trains
     if not main.any():
         main = usable
-    kept = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
+    kept, runs = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
     step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
@@ -100,7 +103,12 @@ def merge_rows(
         notes.append(
             f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}"
         )
-    return Merged(step, columns, trained, int(kept.sum()), tuple(notes), clock)
+    rows, of = int(kept.sum()), int(usable.sum())
+    merged = Merged(step, columns, trained, rows, tuple(notes), clock)
+    if runs == 1 or rows >= _ALL_BUT * of:
+        return merged
+    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows read"
+    return replace(merged, of=of, in_part=in_part)
 
 
 def _usable(step_R: Float, mine: Flags, notes: list[str]) -> Flags:
@@ -305,18 +313,20 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     return main
 
 
-def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> Flags:
-    """Return which rows count: those that a restart did not write again."""
+def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tuple[Flags, int]:
+    """Return which rows count, those that a restart did not write again, and of how many runs
+    they are the last.
+    """
     position = np.flatnonzero(main)
     falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
     if not len(falls):
-        return usable
+        return usable, 1
     if (
         len(falls) > max(2, _UNORDERED_SHARE * len(position))
         and (step[position[falls]] > step[position].min()).any()
     ):
         notes.append("the rows were not in the order of their steps and have been sorted")
-        return usable
+        return usable, 1
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
     restarts[position[falls]] = step[position[falls]]
     kept = usable & (step < np.minimum.accumulate(restarts[::-1])[::-1][1:])
@@ -328,16 +338,16 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> Flag
             "that looks like a second run in the same log, so the last run is read and "
             f"{counted(lost, 'row')} before it set aside"
         )
-    else:
-        times, back = (
-            counted(len(falls), "time"),
-            ", ".join(str(int(step[place])) for place in position[falls[:20]]),
-        )
-        notes.append(
-            f"the run was restarted {times} (the step drops back to {back}): "
-            f"{counted(lost, 'row')} superseded by what came after"
-        )
-    return kept
+        return kept, len(falls) + 1
+    times, back = (
+        counted(len(falls), "time"),
+        ", ".join(str(int(step[place])) for place in position[falls[:20]]),
+    )
+    notes.append(
+        f"the run was restarted {times} (the step drops back to {back}): "
+        f"{counted(lost, 'row')} superseded by what came after"
+    )
+    return kept, 1
 
 
 def _reduced(

@@ -148,6 +148,8 @@ class CsvFeed(Feed):
             ):
                 self._broken += 1
                 continue
+            if self._names is None and line.startswith("#{"):  # what a monitor says of itself
+                continue
             self._held.append(line)
             self._characters += len(line)
             self._quotes += line.count('"')

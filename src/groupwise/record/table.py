@@ -65,7 +65,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
 
 def steps_table(
     step: Iterable[int],
-    columns: Mapping[str, Any],
+    columns: JsonView,
     *,
     optimizer_updates: Any = None,
     window: Any = None,

@@ -155,3 +155,10 @@ def _first_bad(array: NDArray[Any]) -> str:
     return f"{array[tuple(bad[0])]} at [{place}]" + (
         f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     )
+
+
+def mean_around(value_T: Float, half: int) -> Float:
+    """Return the mean of each value and of so many on either side, fewer at the ends."""
+    total, at = np.cumsum(np.append(0.0, value_T)), np.arange(value_T.size)
+    low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, value_T.size)
+    return np.asarray((total[high] - total[low]) / (high - low))

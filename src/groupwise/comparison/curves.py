@@ -13,7 +13,7 @@ import numpy as np
 from numpy.polynomial.legendre import legvander
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Flags, Float
+from groupwise.arrays import Flags, Float, mean_around
 from groupwise.comparison.results import Measured, missing
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
@@ -102,12 +102,8 @@ def local_spread(residual_T: Float) -> Float:
 
     Never below a fifth of the whole.
     """
-    half = max(8, residual_T.size // 6)
-    total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
-    low = np.maximum(np.arange(residual_T.size) - half, 0)
-    high = np.minimum(np.arange(residual_T.size) + half + 1, residual_T.size)
-    local = np.sqrt((total[high] - total[low]) / (high - low))
-    return np.asarray(np.maximum(local, 0.2 * math.sqrt(total[-1] / residual_T.size)))
+    local = np.sqrt(mean_around(residual_T**2, max(8, residual_T.size // 6)))
+    return np.maximum(local, 0.2 * math.sqrt(float((residual_T**2).mean())))
 
 
 def within(interval: Interval, bounds: tuple[float, float]) -> Interval:

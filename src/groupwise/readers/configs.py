@@ -380,29 +380,22 @@ def config_of(
                 "was left out"
             )
             continue
-        config = with_found(
-            config, missing(found, config), "README.md of the output" if readme else path.name
-        )
+        config = with_found(config, found, "README.md of the output" if readme else path.name)
     for settings, source in stated:
         found = settings_in(dict(flatten(settings)), config.value("group_size"))
-        config = with_found(config, missing(found, config), source)
+        config = with_found(config, found, source)
     return config
 
 
-def missing(found: JsonView, config: RunConfig) -> JsonObject:
-    """Return the settings that were not known before."""
-    return {
+def with_found(config: RunConfig, found: JsonView, source: str) -> RunConfig:
+    """Return the settings with those found in one place that were not known before; what had to
+    be assumed is said in the source.
+    """
+    plain = {
         name: value
         for name, value in found.items()
-        if name == ASSUMED or not getattr(config, name).known
+        if name in RULES and not getattr(config, name).known
     }
-
-
-def with_found(config: RunConfig, found: JsonView, source: str) -> RunConfig:
-    """Return the settings with those found in one place; what had to be assumed is said in the
-    source.
-    """
-    plain = {name: value for name, value in found.items() if name in RULES}
     assumed = (
         {"prompts_per_step": plain.pop("prompts_per_step")}
         if ASSUMED in found and "prompts_per_step" in plain

@@ -42,6 +42,7 @@ from groupwise.readers.source import (
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
+from groupwise.record.table import UNREADABLE
 
 _NAMES = vocabulary("name_of_a_run")
 _HEADERS, _BODIES = (
@@ -125,7 +126,7 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
         return None
     try:
         table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+    except UNREADABLE:
         return None
     cells = sum(column.count() for column in table)
     return table if block.count(b'"') == 2 * cells == 2 * len(table) * len(head) else None

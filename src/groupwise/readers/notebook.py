@@ -20,7 +20,7 @@ from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
-from groupwise.readers.configs import missing, settings_in, with_found
+from groupwise.readers.configs import settings_in, with_found
 from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
@@ -87,9 +87,7 @@ def _printed(path: Path, size: int, notebook: Any, request: Request, found: Json
     records = []
     request = replace(
         request,
-        config=with_found(
-            request.config, missing(settings_in(found), request.config), "the notebook's code"
-        ),
+        config=with_found(request.config, settings_in(found), "the notebook's code"),
     )
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):

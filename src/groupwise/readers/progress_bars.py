@@ -12,6 +12,7 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
 
@@ -111,11 +112,7 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     """Return how far the training's bar stood before each row; the bar of an evaluation, which
     rows of training do not follow, is none.
     """
-    follows = Counter(
-        next(reversed(seen))
-        for seen, trains in zip(bars, main.tolist(), strict=True)
-        if trains and seen
-    )
+    follows = _latest(bars, main)
     lengths = {
         length
         for length, rows in follows.items()
@@ -127,6 +124,11 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
         next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
     )
     return np.array(list(latest), dtype=np.float64)
+
+
+def _latest(bars: Sequence[Bars], main: Flags) -> Counter[int]:
+    """Return before how many rows of the training each bar is the latest."""
+    return Counter(next(reversed(seen)) for seen in compress(bars, main) if seen)
 
 
 def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
@@ -192,11 +194,7 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
     """Return the step of the last row as far as the log proves it, else 0, and the words for
     where it is from.
     """
-    last = Counter(
-        next(reversed(seen))
-        for seen, trains in zip(printed.bars, main.tolist(), strict=True)
-        if trains and seen
-    )
+    last = _latest(printed.bars, main)
     usual = max(last, key=lambda length: last[length], default=0)
     length = (
         printed.total

@@ -48,7 +48,7 @@ from groupwise.readers.source import (
 from groupwise.readers.tables import texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.record.table import read_parquet, steps_table
+from groupwise.record.table import UNREADABLE, read_parquet, steps_table
 from groupwise.record.texts import Texts
 
 PROMPT_KEYS = vocabulary("prompt")
@@ -523,13 +523,7 @@ def _schema(path: Path) -> Mapping[str, pl.DataType]:
     """Return the types of a Parquet file's columns, none where it is damaged."""
     try:
         return pl.read_parquet_schema(path)
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):
+    except UNREADABLE:
         return {}
 
 

@@ -420,7 +420,7 @@ def hold(handle: int, problem: str) -> None:
         time.sleep(0.02)
 
 
-def _locked(handle: int) -> bool:
+def _locked(handle: int, *, shared: bool = False) -> bool:
     """Take a file or folder, and return whether no other process holds it.
 
     Where the system has no locks, nobody does.
@@ -430,7 +430,7 @@ def _locked(handle: int) -> bool:
     import fcntl
 
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -443,19 +443,9 @@ def being_written(path: Path) -> bool:
 
     False where there is none, and where the system has no locks.
     """
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
-    try:
-        # Shared and for an instant only: a writer that begins meanwhile has more patience than
-        # that.
-        with path.open("rb") as file:
-            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        # For an instant only: a writer that begins meanwhile has more patience than that.
+        return not _locked(file.fileno(), shared=True)
     return False
 
 

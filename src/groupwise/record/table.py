@@ -17,6 +17,14 @@ from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.wording import clean, count
 
+# What Polars raises of a damaged file.
+UNREADABLE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
@@ -322,13 +330,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
         return table.collect()
     except UnreadableRunError:
         raise
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        OSError,
-        ValueError,
-        RuntimeError,
-    ) as error:
+    except UNREADABLE as error:
         reason = str(error).strip().split("\n")[0][:120]
         raise UnreadableRunError(
             f"expected a Parquet file at {path}, got {reason}: write it again or move it away"

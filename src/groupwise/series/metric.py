@@ -10,7 +10,7 @@ from typing import Literal
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, Whole
+from groupwise.arrays import Float, Whole, mean_around
 from groupwise.errors import InvalidArgumentError
 from groupwise.limits import LARGEST_VALUE
 from groupwise.record.run import RunRecord
@@ -318,8 +318,4 @@ def _from_logged_std(
 
 def _smooth(value_T: Float) -> Float:
     """Average up to eleven neighbouring rows: a single step's variance is itself noisy."""
-    half = min(5, max((value_T.size - 1) // 2, 0))
-    total = np.cumsum(np.concatenate([[0.0], value_T]))
-    low = np.maximum(np.arange(value_T.size) - half, 0)
-    high = np.minimum(np.arange(value_T.size) + half + 1, value_T.size)
-    return np.asarray((total[high] - total[low]) / (high - low))
+    return mean_around(value_T, min(5, max((value_T.size - 1) // 2, 0)))

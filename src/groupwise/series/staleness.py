@@ -95,11 +95,12 @@ def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> Stabi
     missing = (*_missing_of_momentum(record), *(() if lag else _missing_of_lag(record)))
     if missing:
         raise UnknownSettingError(*missing, framework=framework if defaults else "")
-    momentum, adam = momentum_of(record)
+    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
+    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
     lag = lag or replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
     listed = ", ".join(f"{name} {default}" for name, default in assumed.items())
     return StabilitySetting(
-        momentum,
+        float(cast("float", record.config.value("beta1") if adam else momentum)),
         adam,
         lag,
         f"Assumed are the defaults of {framework}, since the run does not say them: {listed}. "
@@ -128,15 +129,6 @@ def _missing_of_lag(record: RunRecord) -> tuple[str, ...]:
         name for name in ("lag_kind", "refresh_interval") if record.config.value(name) is None
     ]
     return () if kind == "none" else tuple(absent)
-
-
-def momentum_of(record: RunRecord) -> tuple[float, bool]:
-    """Return the momentum of a run, beta1 for Adam, and whether it is Adam."""
-    if missing := _missing_of_momentum(record):
-        raise UnknownSettingError(*missing)
-    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
-    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
-    return float(cast("float", record.config.value("beta1") if adam else momentum)), adam
 
 
 def lag_of(record: RunRecord) -> LagSetting:

@@ -131,7 +131,9 @@ def finite(evidence: Evidence) -> Finding:
         return Finding(FINITE, Status.INFO, message, step)
     # A trainer that skips such updates holds its reward, and learns nothing more.
     lost = first.row > 0 and of_updates and not rose_since(evidence, step)
-    status = Status.CRITICAL if lost else Status.WARNING
+    # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
+    waits = not evidence.ended and not whole and first.rows < _LAGGING
+    status = Status.CRITICAL if lost and not waits else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(
         FINITE,

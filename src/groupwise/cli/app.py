@@ -40,8 +40,7 @@ PROGRAM = Program(
             "without components, what rewards say."
         ),
         "stability": (
-            "How far a setting, or a run, is from instability, and what learning rate and interval "
-            "would be safe."
+            "How far a run is from instability, and what learning rate and interval would be safe."
         ),
     },
     beside={"forecast": "fit"},

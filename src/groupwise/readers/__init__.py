@@ -37,6 +37,7 @@ from groupwise.readers.console import (
 from groupwise.readers.journals import JournalFeed, given_settings
 from groupwise.readers.json_logs import (
     JsonlFeed,
+    is_state,
     read_event_stream,
     read_json,
     sniff_event_stream,
@@ -590,8 +591,8 @@ def named_as_log(name: str) -> bool:
 def is_log(file: Path) -> bool:
     """Return whether a file that is named as a log is one by its content."""
     try:
-        return (
-            _OURS not in peek(file).text[:200] and best_reader(file, _LEAST_IN_FOLDER) is not None
-        )
+        seen, reader = peek(file), best_reader(file, _LEAST_IN_FOLDER)
+        state = reader is not None and reader.name == "json" and is_state(seen)
+        return _OURS not in seen.text[:200] and reader is not None and not state
     except GroupwiseError:
         return False

@@ -85,7 +85,7 @@ def _of_run(
     setting = stability_setting(record, told)
     lag = setting.lag
     evidence = measured_stability(
-        record, fitted, setting.momentum, lag, adam=setting.adam, warn=True
+        record, fitted, setting.momentum, lag, adam=setting.adam
     ).assuming(setting.assumption)
     data = {
         **evidence.as_dict(),

@@ -48,11 +48,11 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
     )
     method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
-    missing = [(title, content) for title, content, answers in asked if not answers]
+    missing = [(title, content) for title, content, ok in asked if not ok and content.source]
     parts = [
         _first_screen(summary, path, "h2" if several else "h1"),
         *(_section(title, content) for title, content, answers in asked if answers),
-        _unanswered([(title, content) for title, content in missing if content.source]),
+        _unanswered(missing),
         _section("How this was computed", method),
     ]
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")

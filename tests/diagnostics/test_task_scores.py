@@ -30,7 +30,7 @@ MARK = {"verl": "actor/pg_clipfrac", "trl": "completions/mean_length", "own": "l
 
 
 def told(
-    folder: Path, trainer: str, columns: Mapping[str, np.ndarray], **other: object
+    folder: Path, trainer: str, columns: Mapping[str, np.ndarray], **other: np.ndarray | float
 ) -> Judgement:
     """The judgement of a log: columns of an evaluation stand in every tenth row."""
     rng = np.random.default_rng(4)

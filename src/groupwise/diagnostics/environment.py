@@ -14,6 +14,7 @@ import numpy as np
 from groupwise.arrays import median, moving_mean
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import (
     Course,
     Environment,
@@ -34,9 +35,9 @@ from groupwise.diagnostics.signals import (
     floor_of,
     once,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import percent
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
 TOOLS, TOOL_USE = "tool_failures", "tool_use"
@@ -206,7 +207,7 @@ def tool_use(evidence: Evidence) -> Finding:
     early = calls.level_until(_FIRST)
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
-        late = calls.level_from(-_FIRST)
+        late = end_levels(calls)[1]
         return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)

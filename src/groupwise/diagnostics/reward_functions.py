@@ -37,9 +37,9 @@ from groupwise.diagnostics.signals import (
     once,
     signal_of,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow
 from groupwise.files import table_rows
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 NAME = "reward_functions"
 LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"

@@ -286,7 +286,7 @@ def make_fitted(
     }
     noise = Noise(1e-3, 1e-4, 0.5, 0.1)
     time = series.time_T
-    broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.JUMP
+    broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.WANDERS
     outcomes = {
         "converged": Outcome.CONVERGED,
         "flat": Outcome.FLAT,

@@ -297,11 +297,7 @@ def fit_metric(
     bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
     series = bare.series
     try:
-        momentum = record.config.value("momentum")
-        momentum = record.config.value("beta1") if momentum is None else momentum  # Adam's
-        fit = _fit(
-            series, level=level, law=law, momentum=None if momentum is None else float(momentum)
-        )
+        fit = _fit(series, level=level, law=law)
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
@@ -347,9 +343,7 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
     return Fitted(metric, metric, series, Clock(none, none), problem=problem)
 
 
-def _fit(
-    series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None
-) -> FitResult:
+def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.forecasting.fit import fit
 
@@ -361,7 +355,6 @@ def _fit(
         smoothing=series.smoothing,
         law=law,
         level=level,
-        momentum=momentum,
         healthy=series.healthy,
     )
 

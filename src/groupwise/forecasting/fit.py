@@ -26,7 +26,6 @@ from groupwise.forecasting.status import (
     Verdict,
     close_laws,
     doubtful,
-    find_break,
     judge,
     ranked,
 )
@@ -48,7 +47,6 @@ def fit(
     smoothing: int | None = None,
     law: str | None = None,
     level: float = 0.95,
-    momentum: float | None = None,
     healthy: Direction = "any",
 ) -> FitResult:
     r"""Fit reward (or any metric) against time by generalised least squares and variable
@@ -69,8 +67,6 @@ def fit(
             None: find out.
         law: name of one law; None lets all of `LAWS` compete.
         level: nominal coverage of the intervals.
-        momentum: the optimiser's momentum (or Adam's beta1) where known, to compare with the fast
-            time constant.
         healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may
             fall in health.
 
@@ -85,8 +81,6 @@ def fit(
     """
     if not 0 < level < 1:
         raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
-    if momentum is not None and not 0 <= momentum < 1:
-        raise InvalidArgumentError(f"a momentum lies in [0, 1); got {momentum}")
     if healthy not in ("up", "any"):
         raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
@@ -95,7 +89,7 @@ def fit(
     keep = np.isfinite(time) & np.isfinite(value)
     if observations.still:
         return _still(observations, time[keep], value[keep], level)
-    judged = judged_fits(observations, laws, level=level, momentum=momentum, healthy=healthy)
+    judged = judged_fits(observations, laws, level=level, healthy=healthy)
     return _result(observations, judged, time[keep], value[keep])
 
 
@@ -116,7 +110,6 @@ def judged_fits(
     laws: tuple[Law, ...] = LAWS,
     *,
     level: float = 0.95,
-    momentum: float | None = None,
     healthy: Direction = "any",
 ) -> JudgedFits:
     """Fit laws, rank them, and say what they support; a single law is taken as given and not
@@ -139,13 +132,10 @@ def judged_fits(
             for name, found in parameters.items()
         }
     questioned = len(laws) > 1
-    jump = find_break(observations) if questioned else None
     verdict = judge(
         observations,
         fits,
         parameters,
-        jump,
-        momentum=momentum,
         healthy=healthy if questioned else "any",
     )
     return JudgedFits(fits, parameters, verdict, widening)

@@ -41,10 +41,6 @@ class Outcome(Enum):
         "non_stationary",
         "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on",
     )
-    JUMP = (
-        "non_stationary",
-        "non-stationary: the level {way} by {size:.4g} at update {since:.6g}; {end}",
-    )
     WANDERS = (
         "non_stationary",
         "non-stationary: the mean wanders as slowly as the log is long; no law describes it",

@@ -21,7 +21,6 @@ from groupwise.pages.tables import (
     cost_grid,
     evidence_grid,
     forecast_grid,
-    limit_grid,
     outlook_grid,
     parameter_grid,
     plan_grid,
@@ -418,10 +417,7 @@ def _stability(summary: Summary) -> Markup:
             if evidence.verdict == "open" or evidence.unavailable
             else _NOTHING
         )
-    grids = [grid(evidence_grid(evidence))]
-    if evidence.limits:
-        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(evidence.limits))]
-    grids.append(_listed(map(isolated, evidence.all_notes)))
+    grids = [grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))]
     return join(
         (
             tag("p", text(evidence.conclusion)),

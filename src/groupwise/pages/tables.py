@@ -20,7 +20,7 @@ from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share
 
 if TYPE_CHECKING:
-    from groupwise.edge.mode import RateLimit, Stability
+    from groupwise.edge.mode import Stability
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
@@ -332,11 +332,10 @@ def stability_grid(
         number(found.threshold),
         f"momentum {number(found.momentum)}, {interval}",
     )
-    onset = ("Oscillates from", number(found.oscillation_onset), "force per update")
     if not promised:
         return Grid(
             head,
-            (("Force per update, as read", value, "not to be trusted here"), threshold, onset),
+            (("Force per update, as read", value, "not to be trusted here"), threshold),
             (1,),
         )
     rows = [
@@ -348,9 +347,9 @@ def stability_grid(
             "threshold over force; above 1 is stable",
         ),
         (
-            "Spectral radius",
-            number(found.spectral_radius, digits=4),
-            "of one period of the lag; below 1 is stable",
+            "Published rule",
+            number(found.rule_threshold),
+            "of the force: below (1 − momentum) over the interval",
         ),
     ]
     if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
@@ -365,20 +364,7 @@ def stability_grid(
     if learning_rate and found.max_learning_rate is not None:
         of = "of this mode alone" if margin else "at this interval and momentum"
         rows.append(("Largest learning rate", number(found.max_learning_rate), of))
-    rows += [
-        ("Longest refresh interval", _longest(found), "updates, at this force"),
-        onset,
-    ]
-    if found.time_constants:
-        rows.append(
-            (
-                "Time constants",
-                ", ".join(number(time) for time in found.time_constants),
-                "updates, of the slow modes",
-            )
-        )
-    if math.isfinite(found.period):
-        rows.append(("Period", number(found.period), "updates, of the oscillation"))
+    rows.append(("Longest refresh interval", _longest(found), "updates, at this force"))
     return Grid(head, tuple(rows), (1,))
 
 
@@ -406,27 +392,10 @@ def _longest(found: Stability) -> str:
     )
 
 
-def limit_grid(limits: Sequence[RateLimit]) -> Grid:
-    """Return the rules with what each allows."""
-    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
-    rows = tuple(
-        (
-            names[limit.rule],
-            number(limit.learning_rate),
-            {True: "allows it", False: "forbids it", None: "leaves it open"}[limit.allows],
-            limit.note,
-        )
-        for limit in limits
-    )
-    best = next((place for place, limit in enumerate(limits) if limit.binds), -1)
-    return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
-
-
 def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
     """Return several modes, stiffest first."""
     pairs = zip(stiffness, modes, strict=True)
     rows = tuple(
-        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin))
-        for value, mode in pairs
+        (number(value), number(mode.force), margin_alone(mode.margin)) for value, mode in pairs
     )
-    return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))
+    return Grid(("Stiffness", "Force per update", "Margin"), rows, (0, 1, 2))

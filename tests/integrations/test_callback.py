@@ -25,6 +25,7 @@ from groupwise.integrations.generation import Generation, joined, text_of
 from groupwise.integrations.live_judgement import LiveJudgement, change_in_words
 from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
 from groupwise.integrations.trl import GroupwiseCallback
+from groupwise.integrations.trl_trainer import unfit
 from groupwise.integrations.verl import Tap
 from groupwise.record.run import RunRecord, steps_table
 
@@ -280,6 +281,19 @@ def test_a_folder_that_cannot_be_written_costs_the_record_and_not_the_training(
 def test_what_is_no_trainer_is_refused(wrong: Any, match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         GroupwiseCallback(wrong)
+
+
+def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As GRPOTrainer of TRL 0.14, which scores inside its loss."""
+    monkeypatch.setattr("groupwise.integrations.trl_trainer.version", lambda _: "0.14.0")
+    old = SimpleNamespace(num_generations=4, _metrics={}, accelerator=None, args=None, state=None)
+    assert unfit(old) == (
+        "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "
+        "_generate_and_score_completions, _calculate_rewards, _logs, reward_func_names: use "
+        "another, or read the log afterwards (groupwise report)"
+    )
 
 
 @pytest.mark.parametrize(

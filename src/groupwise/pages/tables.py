@@ -333,11 +333,8 @@ def stability_grid(
         f"momentum {number(found.momentum)}, {interval}",
     )
     if not promised:
-        return Grid(
-            head,
-            (("Force per update, as read", value, "not to be trusted here"), threshold),
-            (1,),
-        )
+        read = "Force per update, as read", value, "not to be trusted here"
+        return Grid(head, (read, threshold), (1,))
     rows = [
         ("Force per update", value, "learning rate × stiffness"),
         threshold,

@@ -135,7 +135,6 @@ def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
         "tau2": 1,
         "period": 1,
         "inflection": 1,
-        "time_to_95": 1,
     }
     power["natural_frequency"] = -1
     assert (moved.status, moved.law) == (plain.status, plain.law)
@@ -283,7 +282,6 @@ def test_all_laws_compete_and_their_weights_sum_to_one() -> None:
         "period",
         "overshoot",
         "inflection",
-        "time_to_95",
     }
 
 

@@ -17,7 +17,6 @@ from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import Outcome
 from groupwise.forecasting.status import (
-    _hint,
     _rival_note,
     fall_from_height,
 )
@@ -158,19 +157,6 @@ def test_a_fall_by_half_of_the_height_is_one(end: float, since: float) -> None:
     """
     found = fall_from_height(observe(np.arange(30.0), np.r_[np.full(20, 2.0), np.full(10, end)]))
     assert found == pytest.approx(since, nan_ok=True)
-
-
-@pytest.mark.parametrize(
-    ("other", "hint"),
-    [
-        (-1.0, ""),
-        (-2.5, "; the best other law is 2.5 ahead in AICc, which chance does too"),
-        (0.5, ""),
-    ],
-)
-def test_a_law_within_two_of_the_constant_is_not_hinted_at(other: float, hint: str) -> None:
-    fits = [SimpleNamespace(aicc=0.0), SimpleNamespace(aicc=other)]
-    assert _hint(fits) == hint  # type: ignore[arg-type]
 
 
 def law_with(name: str, aicc: float) -> SimpleNamespace:

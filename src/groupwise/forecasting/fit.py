@@ -72,9 +72,9 @@ def fit(
 
     Returns:
         The fit with its status as a sentence; the number is handed over whatever the status. The
-        interval of the plateau covers every law that the evidence does not rule out, those of start
-        and time to 95 % the law that is best by AICc, and beside a law of a slow start the
-        oscillator; the others, and all if `law` is given, take the law as true.
+        interval of the plateau covers every law that the evidence does not rule out, that of the
+        start the law that is best by AICc, and beside a law of a slow start the oscillator; the
+        others, and all if `law` is given, take the law as true.
 
     Source: the laws' own papers for the curves; noise, intervals and status are derived by us
     (lab/docs/theory/fit.md).
@@ -178,7 +178,7 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
         min(fits, key=lambda found: found.aicc).law.name,
         *(["oscillator"] if fits[0].law.name in SLOW_STARTS else []),
     }
-    for name in ("plateau", "start", "time_to_95"):
+    for name in ("plateau", "start"):
         every = [
             alone[name],
             *(one[name] for law, one in others.items() if law in asked or name == "plateau"),

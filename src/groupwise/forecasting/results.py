@@ -29,7 +29,7 @@ class Outcome(Enum):
             "({laws}); {where}"
         ),
     )
-    FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}{hint}"
+    FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}"
     STILL = (
         "flat",
         (

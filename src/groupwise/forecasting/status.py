@@ -148,9 +148,7 @@ def _holding(
     if not best.law.shapes:
         level = {"rows": observations.rows, "level": _range(plateau)}
         slow = plateau.width > float(np.ptp(observations.value_M))
-        return (
-            (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level | {"hint": _hint(fits)})
-        )
+        return (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level)
     if explained < 0.02:
         return Outcome.EMPTY, {"law": best.law.name}
     if open_names := unidentified(best, parameters):
@@ -240,16 +238,6 @@ def _range(interval: Interval, digits: str = ".4g") -> str:
     low = f"{interval.low:{digits}}" if np.isfinite(interval.low) else "no limit"
     high = f"{interval.high:{digits}}" if np.isfinite(interval.high) else "no limit"
     return f"{interval.value:{digits}} ({low} to {high})"
-
-
-def _hint(fits: Sequence[LawFit]) -> str:
-    """By how much the best other law is ahead of the constant, where it is."""
-    ahead = fits[0].aicc - min(found.aicc for found in fits)
-    return (
-        f"; the best other law is {ahead:.1f} ahead in AICc, which chance does too"
-        if ahead > NO_EVIDENCE
-        else ""
-    )
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, Any]:

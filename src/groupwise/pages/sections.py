@@ -341,11 +341,7 @@ def _law(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
-    beside = (
-        ""
-        if summary.no_forecast or summary.fitted.outlook is None
-        else summary.fitted.outlook.beside_the_law
-    )
+    beside = "" if summary.no_forecast else summary.fitted.beside_the_law
     explained = f"R² {number(fit.r_squared)} of the raw variance"
     if math.isfinite(fit.r_squared_explainable):
         explained += (

@@ -42,7 +42,6 @@ PARAMETER_WORDS = {
         "beyond the plateau, as a share of plateau minus start",
     ),
     "inflection": ("Inflection", "updates", "where the rise is steepest"),
-    "time_to_95": ("Time to 95 %", "updates", "95 % of the way is done"),
     "time_constant": ("Time constant τ", "updates", "63 % of the way"),
     "midpoint": ("Midpoint", "updates", "half of the way"),
     "width": ("Width", "updates", "how long the step takes"),

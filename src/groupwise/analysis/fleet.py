@@ -206,13 +206,18 @@ def judge_fleet(
         for outcome in outcomes
         for row in (outcome.value if outcome.done else [_unjudged(outcome)])
     ]
-    fleet = Fleet(_worst_first([*_beside_siblings(rows)]))
+    fleet = fleet_of(rows)
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
         raise UnreadableRunError(
             why if len(fleet.runs) == 1 else f"none of {len(fleet.runs):,} runs can be read; {why}"
         )
     return fleet
+
+
+def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
+    """Return the fleet of some rows."""
+    return Fleet(_worst_first([*_beside_siblings(rows)]))
 
 
 def _unjudged(outcome: Outcome) -> FleetRow:

@@ -21,7 +21,6 @@ _FEWEST = 2  # runs on each side
 _MOST_LUCK = 0.5  # what luck would do more often is not reported
 _MOST_NAMED, _MOST_WORDS = 3, 64  # values in a sentence, and of a setting of words
 _FAILED = (State.FAILING, State.FAILED, Learning.FLAT, Learning.FALLING)
-_LEARNT = (Learning.LEARNING, Learning.AT_TOP, Learning.ARRIVED, Learning.RECOVERED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +57,7 @@ def outcome(state: str, learning: str) -> bool | None:
     """Whether a run learnt, by its judgement; None where that cannot be told."""
     if state in _FAILED or learning in _FAILED:
         return False
-    return True if learning in _LEARNT else None
+    return learning not in ("", Learning.UNKNOWN) or None
 
 
 def separation(

@@ -78,8 +78,8 @@ def fleet(
             )
         )
     if hook is not None:
-        for row, state in zip(judged.runs, judged.states, strict=True):
-            if cli.exit_code([state], fail_on=fail_on) == cli.FOUND:
+        for row in judged.runs:
+            if row.state in {"failing", "failed", fail_on}:
                 hook.change(row.run, row.as_dict(), str(Path(row.opened).resolve()))
         hook.close(_FLUSH)
     return cli.exit_code(judged.states, fail_on=fail_on)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import hashlib
 import hmac
+import html
 import os
 import re
 import threading
@@ -28,14 +29,12 @@ from groupwise.record.recorder import Say, guarded, to_terminal
 from groupwise.wording import clean
 
 ADDRESS, SECRET = "GROUPWISE_WEBHOOK", "GROUPWISE_WEBHOOK_SECRET"
-SIGNATURE, IDENTIFIER = "X-Groupwise-Signature", "X-Groupwise-Id"
+SIGNATURE = "X-Groupwise-Signature"
 _MOST_WAITING = 256  # alerts; the oldest makes room
 _SECONDS, _LONGEST_PAUSE = 10.0, 60.0  # of a request and of the end; between two attempts
 _LONGEST, _TEXTS = 600, ("headline", "cause", "do")
-_SLACK = {"&": "&amp;", "<": "&lt;", ">": "&gt;"}
 _MARKED = re.compile(r"[\\*_~`|>#\[\]<:@]")  # what Discord takes for more than a letter
 _DISCORD_HOSTS = ("discord.com", "discordapp.com")
-_NO_EMBEDS = 4
 
 
 class Webhook:
@@ -54,7 +53,6 @@ class Webhook:
         self._states: dict[str, tuple[str, int | None]] = {}
         self._lock, self.lost = threading.Lock(), 0
         self._thread: threading.Thread | None = None
-        self._faults = set[str]()
         self._opener = build_opener(_NoRedirect)
         atexit.register(self.close)
 
@@ -77,9 +75,7 @@ class Webhook:
         self._states[place] = state, since
         if state == was:
             return
-        texts = {
-            name: clean(judged[name], longest=_LONGEST) for name in ("headline", "cause", "do")
-        }
+        texts = {name: clean(judged[name], longest=_LONGEST) for name in _TEXTS}
         known = hashlib.sha256(f"{place}\0{state}\0{since}".encode(errors="replace"))
         alert = {"id": known.hexdigest()[:32], "run": clean(run), "state": state, "was": was}
         with self._lock:
@@ -114,40 +110,28 @@ class Webhook:
     def _deliver(self, alert: Mapping[str, Any]) -> None:
         """Send one alert until it arrives or is refused for good."""
         body, pause = to_json(payload(self.host, alert)).encode(), self._pause
-        headers = {"Content-Type": "application/json", IDENTIFIER: str(alert["id"])}
+        headers = {"Content-Type": "application/json"}
         if self._secret:
             headers[SIGNATURE] = f"sha256={hmac.new(self._secret, body, 'sha256').hexdigest()}"
         while True:
-            self._keep_rate()
+            if len(self._attempts) == self._attempts.maxlen:
+                time.sleep(max(0.0, self._attempts[0] + 60 - time.monotonic()))
+            self._attempts.append(time.monotonic())
             try:
                 with self._opener.open(Request(self._address, body, headers), timeout=_SECONDS):  # noqa: S310 - http alone
                     return
             except HTTPError as error:
                 error.close()
-                reason, told = f"HTTP {error.code}", error.headers.get("Retry-After", "")
+                reason = f"HTTP {error.code}"
                 if error.code < 500 and error.code not in (408, 425, 429):
                     self.lost += 1
-                    self._say_once(f"{self.host} refuses alerts: {reason}")
+                    self._say(f"{self.host} refuses alerts: {reason}")
                     return
-                pause = max(pause, float(told)) if re.fullmatch(r"\d{1,4}", told) else pause
             except (OSError, HTTPException, ValueError) as error:
                 reason = type(error).__name__
-            self._say_once(f"an alert did not reach {self.host} ({reason}); it is sent again")
-            pause = min(pause, _LONGEST_PAUSE)
+            self._say(f"an alert did not reach {self.host} ({reason}); it is sent again")
             time.sleep(pause)
-            pause *= 2
-
-    def _keep_rate(self) -> None:
-        """Wait until another attempt is within the rate."""
-        attempts = self._attempts
-        if len(attempts) == attempts.maxlen:
-            time.sleep(max(0.0, attempts[0] + 60 - time.monotonic()))
-        attempts.append(time.monotonic())
-
-    def _say_once(self, sentence: str) -> None:
-        if sentence not in self._faults:
-            self._faults.add(sentence)
-            self._say(sentence)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
 class _NoRedirect(HTTPRedirectHandler):
@@ -172,11 +156,11 @@ def payload(host: str, alert: Mapping[str, Any]) -> dict[str, Any]:
         longest=_LONGEST,
     )
     if host == "hooks.slack.com":
-        escaped = "".join(_SLACK.get(letter, letter) for letter in text)
+        escaped = html.escape(text, quote=False)
         return {"text": escaped, "mrkdwn": False, "unfurl_links": False}
     if host in _DISCORD_HOSTS:
         escaped = _MARKED.sub(r"\\\g<0>", text)
-        return {"content": escaped, "allowed_mentions": {"parse": []}, "flags": _NO_EMBEDS}
+        return {"content": escaped, "allowed_mentions": {"parse": []}, "flags": 4}  # no embeds
     return {"schema": 1, **alert, "text": text}
 
 

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Self, get_type_hints
 
 import polars as pl
@@ -26,7 +26,7 @@ from groupwise.files import first_bytes, write_whole
 from groupwise.plain import Plain
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
-from groupwise.wording import clean
+from groupwise.wording import clean, shortest_paths
 
 UNREADABLE = "unreadable"
 WORST_FIRST = (State.FAILING, State.FAILED, State.WARNING, UNREADABLE, State.CANNOT_TELL, State.OK)
@@ -169,6 +169,11 @@ class Fleet(Plain):
             [{name: value for name, equals, value in run if equals} for run in entries],
             [outcome(row.state, row.learning) for row in self.runs],
         )
+
+    @property
+    def names(self) -> list[str]:
+        """As much of each path as tells the runs apart."""
+        return shortest_paths([PurePath(row.opened) for row in self.runs])
 
     @property
     def states(self) -> list[State]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import argparse
 import csv
-import datetime
+import datetime as dt
 import hashlib
 import json
 import math
@@ -146,7 +146,7 @@ def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
             "log": what,
             "equal": ", ".join(right),
             "different": "; ".join(wrong),
-            "date": datetime.date.fromtimestamp(written).isoformat(),
+            "date": dt.datetime.fromtimestamp(written, tz=dt.UTC).date().isoformat(),
         }
 
 

@@ -45,9 +45,10 @@ def judged(tmp_path: Path, given: dict[str, str], program: str) -> tuple[int, st
     place.parent.mkdir(parents=True)
     place.write_text(f"#!/bin/sh\n{program}\n")
     place.chmod(0o755)
-    return script("run_action").run_steps(
+    ended: tuple[int, str] = script("run_action").run_steps(
         ACTION, given, temporary=tmp_path / "temporary", skip=("Install groupwise",)
     )
+    return ended
 
 
 STAND_IN = """

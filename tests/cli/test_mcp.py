@@ -123,7 +123,7 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
     ),
     *(("forecast", {"run": LOG, "metric": metric}) for metric in ("m" * 10_000, "a\x1b[2J", 7)),
     ("forecast", {"run": LOG, "at": "1," * 199 + "$(touch hacked)"}),
-    ("stability", {"run": LOG, "learning_rate": "1e-5; touch hacked"}),
+    ("stability", {"run": LOG, "settings": {"learning_rate": "1e-5; touch hacked"}}),
     ("compare", {"runs": [LOG]}),
     ("compare", {"runs": [LOG] * 1000}),
     ("compare", {"runs": [LOG, "../outside/log.jsonl"]}),

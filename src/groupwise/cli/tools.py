@@ -57,9 +57,10 @@ ARGUMENTS: dict[str, tuple[str, str]] = {
     "metric": ("string", "The log's own key or a canonical quantity; by default the reward."),
     "until": ("number", "Use nothing after this step."),
     "at": ("string", "Steps to forecast, as 500,1000."),
-    "group_size": ("number", "The group size in use."),
-    "learning_rate": ("number", "The learning rate, per update."),
-    "settings": ("object", "Settings that the log does not hold, as {'group_size': 8}."),
+    "settings": (
+        "object",
+        "Settings instead of the log's, as {'group_size': 8, 'learning_rate': 1e-6}.",
+    ),
     "detail": ("boolean", "The whole answer, beyond 4 kB."),
 }
 TOOLS = {
@@ -78,7 +79,7 @@ TOOLS = {
         Tool(
             "plan",
             "Safe group size and the price of the one in use; of rewards alone what they tell.",
-            ("run", "group_size", "settings"),
+            ("run", "settings"),
         ),
         Tool(
             "forecast",
@@ -88,7 +89,7 @@ TOOLS = {
         Tool(
             "stability",
             "How far a run is from instability, and what learning rate would be safe.",
-            ("run", "learning_rate", "until", "settings"),
+            ("run", "until", "settings"),
         ),
         Tool("fleet", "Every run below a folder judged, worst first.", ("folder",)),
     )

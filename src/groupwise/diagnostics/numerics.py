@@ -175,9 +175,9 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
     }
     # A reward is one of every update; whether it was NaN there or is missing no log tells.
     updated = np.any([finite[name] for name in updates or rewards], axis=0)
-    for name in finite:
+    for name, finite_T in finite.items():
         infinite = steps[name].is_infinite().fill_null(value=False).to_numpy()
-        gaps = updated & ~finite[name] if name in rewards else infinite
+        gaps = updated & ~finite_T if name in rewards else infinite
         odd = gaps if gaps.mean() <= _GAPS else infinite
         if odd.any():
             first, rows = int(steps["step"][int(odd.argmax())]), counted(int(odd.sum()), "row")

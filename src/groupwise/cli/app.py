@@ -42,6 +42,7 @@ PROGRAM = Program(
             "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."
         ),
+        "replay": "What the run would have cost under other choices, by its logged rewards.",
         "stability": (
             "How far a setting, or a run, is from instability, and what learning rate and interval "
             "would be safe."

@@ -216,16 +216,18 @@ class RewardCounts:
         if enough.sum() >= max(2, len(enough) / 2) or group_size <= self.usual_size:
             return ZeroVarianceShare(
                 group_size,
-                share_interval(self._subsets(enough, group_size), level),
+                share_interval(self.equal_subsets(group_size)[enough], level),
                 extrapolated=False,
             )
         size = self.usual_size
         enough = self.size_P >= size
-        share = [self._subsets(enough, part) for part in (size, size - 1)]
+        share = [self.equal_subsets(part)[enough] for part in (size, size - 1)]
         # Of a pair nothing is left that could differ: then nothing but 0 bounds the gain from
         # below.
         share.append(
-            self._subsets(enough, size - 2) if size > 2 else np.full(int(enough.sum()), _UNSEEN)
+            self.equal_subsets(size - 2)[enough]
+            if size > 2
+            else np.full(int(enough.sum()), _UNSEEN)
         )
         limits = _Limits(
             share[0],
@@ -238,10 +240,6 @@ class RewardCounts:
         )
         mean = 0.5 if self.rate_P is None else float(self.rate_P[enough].mean())
         return limits.around(_beta_value(float(share[0].mean()), mean, size, group_size))
-
-    def _subsets(self, enough: NDArray[np.bool_], group_size: int) -> Float:
-        """Share of a group's subsets of this size that are equal throughout."""
-        return self.equal_subsets(group_size)[enough]
 
     def equal_subsets(self, group_size: ArrayLike) -> Float:
         """Return the share of each group's subsets of a size that are equal throughout.
@@ -351,7 +349,7 @@ class _Limits:
         return float(mean[0]) - self._fall(mean)
 
 
-def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: int) -> Float:
+def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: ArrayLike) -> Float:
     """Return E[p^G + (1-p)^G] of pass rates with this mean that follow a beta law with a + b =
     strength.
     """

@@ -21,6 +21,7 @@ from groupwise.analysis.fitted import (
     spent_by_then,
 )
 from groupwise.analysis.plan import RunPlan, shown_sizes
+from groupwise.analysis.replay import RunReplay
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
@@ -32,10 +33,12 @@ from groupwise.pages.tables import (
     baseline_grid,
     candidate_grid,
     component_grid,
+    denominator_grid,
     forecast_grid,
     outlook_grid,
     parameter_grid,
     plan_grid,
+    replay_grid,
 )
 from groupwise.wording import (
     capital,
@@ -182,6 +185,19 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     if plan.zero_variance is not None:
         out.grid(outlook_grid(plan.zero_variance))
     out.line(f"For a safe size and its price: {plan.command}")
+
+
+def print_replay(run: RunReplay, console: Console) -> None:
+    """Print what a run would have cost under other choices."""
+    out = Printer(console)
+    out.line(run.status)
+    if run.replay is not None:
+        out.grid(replay_grid(run.replay))
+        if run.replay.denominators:
+            out.grid(denominator_grid(run.replay.denominators))
+    elif run.rewards is not None and run.rewards.zero_variance is not None:
+        out.grid(outlook_grid(run.rewards.zero_variance))
+    out.notes(run.notes)
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:

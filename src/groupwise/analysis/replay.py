@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -118,18 +119,24 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
     return RunReplay(made, None, spent, notes)
 
 
+def replay_of_rollouts(record: RunRecord) -> RunReplay | None:
+    """Replay a run by its rollouts; None where it has none, or none that can be replayed."""
+    with suppress(InsufficientDataError):
+        return None if record.rollouts is None else replay_run(record)
+    return None
+
+
 def _refuse_torn(record: RunRecord, outcomes: pl.DataFrame) -> None:
     """Refuse groups smaller than the setting says, or prompts in neighbouring rows alone."""
     size = record.config.value("group_size")
     usual = int(np.median(outcomes.group_by("step", "prompt_id").len()["len"].to_numpy()))
-    row = pl.col("row")
+    rows, row = outcomes["step"].n_unique(), pl.col("row")
     spans = (
         outcomes.select("prompt", row=pl.col("step").rank("dense").cast(pl.Int64))
-        .with_columns(rows=row.n_unique())
         .group_by("prompt")
-        .agg(row.n_unique(), pl.col("rows").first(), span=row.max() - row.min() + 1)
+        .agg(row.n_unique(), row.max().alias("last") - row.min())
     )
-    torn = spans.select((row > 1) & (row == pl.col("span")) & (row < pl.col("rows")))["row"].all()
+    torn = all(1 < visits == beyond + 1 < rows for _, visits, beyond in spans.iter_rows())
     if torn or (size is not None and usual < size):
         raise InsufficientDataError(
             f"expected whole groups in one row of the log, got {usual} rollouts of a prompt there: "

@@ -25,6 +25,7 @@ from groupwise.intervals import Interval, effective_freedom, student_quantile, w
 from groupwise.plain import Plain
 
 SIZES = (2, 4, 8, 16, 32)  # groups replayed, and rollouts after which a conformal stop looks
+_LEVEL = 0.95  # of intervals
 _MISS = 0.05  # of conformal sets
 _LARGEST = 4  # times the usual size that an allocation may give a prompt
 _LONGEST = 0.75  # quantile of lengths from which an answer is long
@@ -62,7 +63,6 @@ class Replayed(Plain):
     group_size: int | None  # of the choice of another size
     live: Interval  # share of the groups drawn that are live
     rollouts: Interval  # ratio of rollouts drawn
-    reached: Interval  # ratio of live groups
     cost: Interval  # ratio of rollouts a live group
     variance: Interval | None  # ratio of the proxy; None where the rule looks at rewards
 
@@ -75,7 +75,6 @@ class DynamicSampling(Plain):
     batches: float  # the same where whole batches are drawn and what is too much is dropped
     rollouts: Interval  # a live group
     tokens: Interval | None  # a live group
-    untrained: Interval  # share of the rollouts that are drawn and not trained on
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +91,7 @@ class Replay(Plain):
     """Every choice, replayed."""
 
     groups: int
-    prompts: int | None  # None where prompts are not known again
+    prompts: int  # groups where prompts are not known again
     rollouts: int
     group_size: int  # the usual one
     live_groups: int
@@ -116,8 +115,6 @@ class LoggedGroups:
     live_P: Float  # whether rewards differ
     prompt_P: NDArray[np.intp]  # numbers from 0 on; each group its own where prompts are not known
     step_P: NDArray[np.intp]  # numbers from 0 on
-    named: bool  # whether prompts are known again
-    level: float
 
     @classmethod
     def of(
@@ -128,7 +125,6 @@ class LoggedGroups:
         *,
         prompt_N: ArrayLike | None = None,
         tokens_N: ArrayLike | None = None,
-        level: float = 0.95,
     ) -> LoggedGroups:
         """Sort rollouts into groups; of step and prompt the first of each group counts."""
         groups, reward = groups_of(group_N), finite_array("reward_N", reward_N, dimensions=1)
@@ -156,8 +152,6 @@ class LoggedGroups:
             1 - flat,
             prompt,
             step,
-            prompt_N is not None,
-            level,
         )
 
     def sums(self, value_N: Float) -> Float:
@@ -174,35 +168,33 @@ class LoggedGroups:
         value = min(float(part_P.sum()) / whole, 1.0)
         variance, freedom = self._variance((part_P - value * whole_P) / whole)
         if not freedom:
-            return Interval(value, 0.0, 1.0, self.level)
+            return Interval(value, 0.0, 1.0)
         trials = (freedom + 1) / 2
         if variance > 0 and 0 < value < 1:
             trials = value * (1 - value) / variance
-        wide = student_quantile(self.level, math.inf) / student_quantile(self.level, freedom)
-        return wilson(value * trials * wide**2, trials * wide**2, level=self.level)
+        wide = student_quantile(_LEVEL, math.inf) / student_quantile(_LEVEL, freedom)
+        return wilson(value * trials * wide**2, trials * wide**2)
 
     def ratio(self, *sum_P: Float) -> Interval:
         """Return a / b, or a / b times c / d, of sums, by the delta method on the logarithm."""
         totals = [float(part_P.sum()) for part_P in sum_P]
         over, under = math.prod(totals[::2]), math.prod(totals[1::2])
         if not (over and under):
-            return Interval(0.0 if under else math.inf, 0.0, math.inf, self.level)
+            return Interval(0.0 if under else math.inf, 0.0, math.inf)
         influence_P = np.zeros(len(self.size_P))
         for place, (part_P, total) in enumerate(zip(sum_P, totals, strict=True)):
             influence_P += (-1) ** place * part_P / total
         variance, freedom = self._variance(influence_P)
         if not freedom:
-            return Interval(over / under, 0.0, math.inf, self.level)
-        factor = math.exp(min(student_quantile(self.level, freedom) * math.sqrt(variance), 700.0))
-        return Interval(over / under, over / under / factor, over / under * factor, self.level)
+            return Interval(over / under, 0.0, math.inf)
+        factor = math.exp(min(student_quantile(_LEVEL, freedom) * math.sqrt(variance), 700.0))
+        return Interval(over / under, over / under / factor, over / under * factor)
 
     def _variance(self, influence_P: Float) -> tuple[float, float]:
         """Return the variance between two draws, and its degrees of freedom; 0 of one prompt."""
         sum_C = np.bincount(self.prompt_P, influence_P).astype(np.float64)
-        many = len(sum_C)
-        if many < 2:
-            return math.nan, 0.0
-        return 2 * many / (many - 1) * float((sum_C**2).sum()), effective_freedom(sum_C)
+        spread = 2 * float((sum_C**2).sum()) / max(1 - 1 / len(sum_C), 0.5)
+        return spread, effective_freedom(sum_C)
 
     @property
     def right_N(self) -> Float:  # noqa: N802
@@ -211,15 +203,12 @@ class LoggedGroups:
 
     def earlier(self, value_P: Float, prompt_P: NDArray[np.intp]) -> Float:
         """Return the sum of a value over the groups of the same prompt at earlier steps."""
-        order = np.lexsort((self.step_P, prompt_P))
-        prompt, step, place = prompt_P[order], self.step_P[order], np.arange(len(order))
+        steps = int(self.step_P.max()) + 1
+        visit_P = prompt_P * steps + self.step_P
+        order = np.argsort(visit_P, kind="stable")
         total = np.concatenate([[0.0], np.cumsum(value_P[order])])
-        other = np.diff(prompt, prepend=-1) != 0
-        visit = other | (np.diff(step, prepend=-1) != 0)
-        first, here = (np.maximum.accumulate(np.where(new, place, 0)) for new in (other, visit))
-        earlier_P = np.empty(len(order))
-        earlier_P[order] = total[here] - total[first]
-        return earlier_P
+        here, first = (np.searchsorted(visit_P[order], at) for at in (visit_P, prompt_P * steps))
+        return np.asarray(total[here] - total[first])
 
     def predicted(self, value_P: Float, weight_P: Float) -> Float:
         """Return a mean that earlier steps foretell: of the prompt's own groups, and with the
@@ -270,7 +259,7 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
         notes.append(NEEDS_TWO)
     return Replay(
         len(ones),
-        int(groups.prompt_P.max()) + 1 if groups.named else None,
+        int(groups.prompt_P.max()) + 1,
         len(groups.reward_N),
         usual,
         int(groups.live_P.sum()),
@@ -302,7 +291,6 @@ def dynamic_sampling(groups: LoggedGroups) -> DynamicSampling:
         1 + float(bdtr(batch - 1, many * batch, share).sum()),
         groups.ratio(size, live),
         None if tokens is None else groups.ratio(groups.sums(tokens), live),
-        groups.share(size * (1 - live), size),
     )
 
 
@@ -321,56 +309,44 @@ def at_size(groups: LoggedGroups, size: int) -> Replayed:
     usual = counts.usual_size
     equal_P, stays = counts.equal_subsets(min(size, usual)), [1.0]
     if size > usual:
-        now, then = (counts.share_at(at, groups.level).share for at in (usual, size))
-        stays = [
-            min(end / now.value, 1.0) if now.value else 1.0
-            for end in (then.high, then.value, then.low)
-        ]
-    chances = [1 - equal_P * stay for stay in stays]
-    return _replayed(groups, Choice.SIZE, chances, own, own / size, variance, size)
+        now, then = (counts.share_at(at, _LEVEL).share for at in (usual, size))
+        stays = [min(end / (now.value or 1.0), 1.0) for end in (then.high, then.value, then.low)]
+    cases = [(1 - equal_P * stay, own) for stay in stays]
+    return _replayed(groups, Choice.SIZE, cases, own / size, variance, size)
 
 
 def _replayed(
     groups: LoggedGroups,
     choice: Choice,
-    chances: Sequence[Float],
-    rollouts_P: Float,
+    cases: Sequence[tuple[Float, Float]],
     drawn_P: Float,
     variance: Interval | None = None,
     group_size: int | None = None,
 ) -> Replayed:
-    """Return a choice from each group's chance to be live, or the least, the likely and the most
-    of it, its rollouts, and how many are drawn in its place.
+    """Return a choice from each group's chance to be live and its rollouts, or three cases of
+    them, the likely one in the middle; `drawn_P` is how many are drawn in its place.
     """
     own, live_P = groups.size_P, groups.live_P
-    # a budget that is kept is no estimate
-    spent_P = own if rollouts_P.sum() == own.sum() else rollouts_P
     spans = [
         (
-            groups.share(chance * drawn_P, drawn_P),
-            groups.ratio(chance * drawn_P, live_P),
-            groups.ratio(spent_P, own, live_P, chance * drawn_P),
+            groups.share(chance_P * drawn_P, drawn_P),
+            # a budget that is kept is no estimate
+            Interval(1.0, 1.0, 1.0) if spent_P is own else groups.share(spent_P, own),
+            groups.ratio(spent_P, own, live_P, chance_P * drawn_P),
         )
-        for chance in chances
+        for chance_P, spent_P in cases
     ]
-    live, reached, cost = map(_span, zip(*spans, strict=True))
-    return Replayed(
-        choice,
-        ReplayStatus.MEASURED if len(chances) == 1 else ReplayStatus.EXTRAPOLATED,
-        group_size,
-        live,
-        groups.ratio(spent_P, own),
-        reached,
-        cost,
-        variance,
-    )
+    measured = len(cases) == 1 or choice is Choice.CONFORMAL
+    status = ReplayStatus.MEASURED if measured else ReplayStatus.EXTRAPOLATED
+    live, rollouts, cost = map(_span, zip(*spans, strict=True))
+    return Replayed(choice, status, group_size, live, rollouts, cost, variance)
 
 
 def _span(intervals: Sequence[Interval]) -> Interval:
     """Return the middle value with the outermost ends."""
     middle = intervals[len(intervals) // 2]
     ends = min(each.low for each in intervals), max(each.high for each in intervals)
-    return Interval(middle.value, *ends, middle.level)
+    return Interval(middle.value, *ends)
 
 
 def by_spread(groups: LoggedGroups) -> Replayed:
@@ -437,7 +413,7 @@ def _allocated(groups: LoggedGroups, choice: Choice, given_P: Float) -> Replayed
             then, now = (beta_share(rate, weight, size) for size in (np.maximum(given_P, own), own))
             stays_P = then / np.maximum(now, 1e-300)
         chances += [1 - equal_P * stays_P, np.where(beyond, 1.0, 1 - equal_P)]
-    return _replayed(groups, choice, chances, given_P, np.ones_like(own), variance)
+    return _replayed(groups, choice, [(each, own) for each in chances], np.ones_like(own), variance)
 
 
 def skipping(groups: LoggedGroups, choice: Choice) -> Replayed:
@@ -453,7 +429,7 @@ def skipping(groups: LoggedGroups, choice: Choice) -> Replayed:
     thrice_P = np.zeros(len(order))
     thrice_P[order[2:]] = (prompt[2:] == prompt[:-2]) * done[2:] * done[1:-1] * done[:-2]
     kept_P = (groups.earlier(thrice_P, groups.prompt_P) == 0).astype(np.float64)
-    return _replayed(groups, choice, [groups.live_P], groups.size_P * kept_P, kept_P)
+    return _replayed(groups, choice, [(groups.live_P, groups.size_P * kept_P)], kept_P)
 
 
 def conformal_stop(groups: LoggedGroups, rng: np.random.Generator) -> Replayed:
@@ -462,7 +438,8 @@ def conformal_stop(groups: LoggedGroups, rng: np.random.Generator) -> Replayed:
     The outcome is the more frequent of two rewards; after k rollouts its score is how many of them
     have the other. An outcome stays possible where its score is at most the $\lceil 0.95(m +
     1)\rceil$-th smallest of those that the m groups of earlier steps had; a group stops where one
-    alone is possible. The order within a group is drawn at random.
+    alone is possible. The order within a group is drawn at random. The interval takes in what
+    another draw of the m groups makes of that rank.
 
     Source: split-conformal prediction (Vovk et al. 2005), as trl-cgrpo stops by it; there the
     outcome is an answer, and calibrated on held-out prompts.
@@ -472,26 +449,34 @@ def conformal_stop(groups: LoggedGroups, rng: np.random.Generator) -> Replayed:
     order = np.lexsort((rng.random(len(right_N)), group_N))
     total = np.concatenate([[0], np.cumsum(right_N[order])])
     often_P = 2 * groups.sums(right_N) >= own
-    stop_P, live_P = own.copy(), groups.live_P.copy()
-    for drawn in SIZES:
-        looked = own > drawn
-        first = total[np.minimum(groups.start_P + drawn, len(right_N))] - total[groups.start_P]
-        score = np.where(often_P, drawn - first, first)
-        allowed = _thresholds(score[looked], groups.step_P[looked], drawn)
-        alone = (drawn - first[looked] <= allowed) != (first[looked] <= allowed)
-        ends = np.flatnonzero(looked)[alone & (stop_P[looked] == own[looked])]
-        stop_P[ends] = drawn
-        live_P[ends] = (first[ends] > 0) & (first[ends] < drawn)
-    return _replayed(groups, Choice.CONFORMAL, [live_P], stop_P, np.ones_like(own))
+    wide = math.sqrt(2) * student_quantile(_LEVEL, math.inf)
+    cases = []
+    for deviations in (-wide, 0.0, wide):
+        stop_P, live_P = own.copy(), groups.live_P.copy()
+        for drawn in SIZES:
+            looked = np.flatnonzero(own > drawn)
+            first = total[groups.start_P[looked] + drawn] - total[groups.start_P[looked]]
+            score = np.where(often_P[looked], drawn - first, first)
+            allowed = _thresholds(score, groups.step_P[looked], drawn, deviations)
+            alone = (drawn - first <= allowed) != (first <= allowed)
+            ends = alone & (stop_P[looked] == own[looked])
+            stop_P[looked[ends]] = drawn
+            live_P[looked[ends]] = (first[ends] > 0) & (first[ends] < drawn)
+        cases.append((live_P, stop_P))
+    return _replayed(groups, Choice.CONFORMAL, cases, np.ones_like(own))
 
 
-def _thresholds(score_P: Float, step_P: NDArray[np.intp], most: int) -> NDArray[np.intp]:
+def _thresholds(
+    score_P: Float, step_P: NDArray[np.intp], most: int, deviations: float
+) -> NDArray[np.intp]:
     """The largest score that an outcome may have, by the groups of earlier steps."""
     steps = int(step_P.max(initial=0)) + 1
     place_P = step_P * (most + 1) + score_P.astype(np.intp)
     times_TK = np.bincount(place_P, minlength=steps * (most + 1)).reshape(steps, most + 1)
     below_TK = (np.cumsum(times_TK, axis=0) - times_TK).cumsum(axis=1)
-    enough_TK = below_TK >= np.ceil((1 - _MISS) * (below_TK[:, -1:] + 1))
+    many_T1 = below_TK[:, -1:]
+    error_T1 = deviations * np.sqrt(many_T1 * _MISS * (1 - _MISS))
+    enough_TK = below_TK >= np.ceil((1 - _MISS) * (many_T1 + 1) + error_T1)
     return np.where(enough_TK[:, -1], enough_TK.argmax(axis=1), most)[step_P]
 
 

@@ -26,6 +26,7 @@ from groupwise.pages.tables import (
     parameter_grid,
     plan_grid,
     prompt_grid,
+    replay_grids,
 )
 from groupwise.wording import capital, count, file_size, law_name, number, readable, sentence
 
@@ -45,6 +46,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         _section("Cost", _cost(summary.judgement)),
         _section("Rollouts", _rollouts(summary, path)),
         _section("Prompts", _prompts(summary)),
+        _section("Under other choices", _replay(summary)),
         _section("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
         _section(
             "How this was computed",
@@ -482,6 +484,15 @@ def _prompts(summary: Summary) -> Markup:
             ),
         )
     )
+
+
+def _replay(summary: Summary) -> Markup:
+    """Return what the run would have cost under other choices."""
+    run = summary.replay
+    if run is None or run.replay is None:
+        return _NOTHING
+    parts = (*map(grid, replay_grids(run.replay)), _listed(map(text, run.notes)))
+    return join((tag("p", text(run.status)), _folded("numbers", join(parts))))
 
 
 def _notes(summary: Summary) -> Markup:

@@ -14,7 +14,7 @@ from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
-from groupwise.estimators.replay import Denominator, Replay
+from groupwise.estimators.replay import Replay
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
@@ -425,8 +425,8 @@ def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
     return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))
 
 
-def replay_grid(made: Replay) -> Grid:
-    """Return the choices of a replay: live groups, rollouts, and what a live group costs."""
+def replay_grids(made: Replay) -> list[Grid]:
+    """Return the choices of a replay, and what denominators of the loss do."""
     rows = []
     for row in made.choices:
         logged = "As logged, " if row.group_size == made.group_size else ""
@@ -435,7 +435,7 @@ def replay_grid(made: Replay) -> Grid:
                 f"{logged}G = {row.group_size}" if row.group_size else capital(row.choice),
                 share_ranged(row.live),
                 f"{row.rollouts.value * made.rollouts:,.0f}",
-                f"{row.reached.value * made.live_groups:,.0f}",
+                f"{row.rollouts.value / row.cost.value * made.live_groups:,.0f}",
                 ranged(row.cost),
                 "–" if row.variance is None else ranged(row.variance),
                 row.status,
@@ -443,14 +443,12 @@ def replay_grid(made: Replay) -> Grid:
         )
     costs = "Cost of a live group", "Gradient variance"
     head = ("Logged = 1", "Live of the groups", "Rollouts", "Live groups", *costs, "")
-    return Grid(head, tuple(rows), tuple(range(1, 6)))
-
-
-def denominator_grid(denominators: Sequence[Denominator]) -> Grid:
-    """Return the denominators of the loss: the effective rate, the weight of long answers."""
-    rows = [
-        (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))
-        for row in denominators
-    ]
-    head = ("Loss divided", "Effective learning rate", "Weight of the longest quarter")
-    return Grid(head, tuple(rows), (1, 2))
+    grids = [Grid(head, tuple(rows), tuple(range(1, 6)))]
+    if made.denominators:
+        parts = [
+            (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))
+            for row in made.denominators
+        ]
+        names = ("Loss divided", "Effective learning rate", "Weight of the longest quarter")
+        grids.append(Grid(names, tuple(parts), (1, 2)))
+    return grids

@@ -33,12 +33,11 @@ from groupwise.pages.tables import (
     baseline_grid,
     candidate_grid,
     component_grid,
-    denominator_grid,
     forecast_grid,
     outlook_grid,
     parameter_grid,
     plan_grid,
-    replay_grid,
+    replay_grids,
 )
 from groupwise.wording import (
     capital,
@@ -191,12 +190,8 @@ def print_replay(run: RunReplay, console: Console) -> None:
     """Print what a run would have cost under other choices."""
     out = Printer(console)
     out.line(run.status)
-    if run.replay is not None:
-        out.grid(replay_grid(run.replay))
-        if run.replay.denominators:
-            out.grid(denominator_grid(run.replay.denominators))
-    elif run.rewards is not None and run.rewards.zero_variance is not None:
-        out.grid(outlook_grid(run.rewards.zero_variance))
+    for grid in replay_grids(run.replay) if run.replay else ():
+        out.grid(grid)
     out.notes(run.notes)
 
 

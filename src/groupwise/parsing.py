@@ -17,6 +17,10 @@ _WINDOW = 1 << 20
 _FLOATS = json.JSONDecoder(parse_int=float)  # integers as floats, NaN allowed
 
 
+class NestingError(ValueError):
+    """A text is nested more deeply than it can be read."""
+
+
 class TooManyValuesError(ValueError):
     """A text holds more values than may be made of one."""
 
@@ -57,4 +61,4 @@ def parse_json(text: str | bytes, *, floats: bool = False) -> Any:
     try:
         return _FLOATS.decode(text) if floats else json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise NestingError from None

@@ -175,6 +175,17 @@ def column_change(evidence: Evidence, name: str, signal: Signal) -> LevelChange:
     return level_changes(evidence).get(name, rest)
 
 
+def end_rows(rows: int) -> int:
+    """Return how many rows the first and the last level of a column average."""
+    return max(1, min(max(3, rows // 20), rows // 5))
+
+
+def end_levels(signal: Signal) -> tuple[float, float]:
+    """Return the level of a column in its first rows, and now."""
+    few = end_rows(len(signal))
+    return signal.level(slice(0, few)), signal.level(slice(-few, None))
+
+
 def sixths(signal: Signal) -> tuple[slice, slice]:
     """Return the first and the last sixth of the rows, four rows at least."""
     few = max(4, len(signal) // 6)

@@ -147,7 +147,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
         clock["seconds"] = _since_start(clock["seconds"], took["seconds"], merged.trained)
     config = _with_rate(config, renamed, meanings)
     steps = steps_table(merged.step, renamed | alike, **clock)
-    steps, source = _with_room(steps, log, merged.rows)
+    steps, source = _with_room(steps, log, merged)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
         steps=steps,
@@ -160,15 +160,14 @@ def assemble(log: Log, request: Request) -> RunRecord:
     return sound(record, shown(log.path))
 
 
-def _with_room(steps: pl.DataFrame, log: Log, rows: int) -> tuple[pl.DataFrame, Source]:
+def _with_room(steps: pl.DataFrame, log: Log, merged: Merged) -> tuple[pl.DataFrame, Source]:
     """Return as many steps as there is room for, and the source of their rows."""
-    of = log.store.read if log.store.share < 1 else 0
+    rows, of = merged.rows, log.store.read if log.store.share < 1 else 0
     if len(steps) > limits.MOST_ROWS:
         steps = steps.filter(thinned(len(steps)))
         rows, of = len(steps), max(rows, of)
-    return steps, Source(
-        str(log.path), log.reader, log.size, rows, limits.read_in_part(rows, of), of
-    )
+    note = "; ".join(filter(None, (merged.in_part, limits.read_in_part(rows, of))))
+    return steps, Source(str(log.path), log.reader, log.size, rows, note, of or merged.of)
 
 
 def _by_metric(log: Log, request: Request) -> Log:
@@ -222,7 +221,8 @@ def _merged(
         own = {
             key: values
             for key, values in merged.columns.items()
-            if np.isfinite(values).any() or not _is_finite(store, key)
+            if np.isfinite(values).any()
+            or not (key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any()))
         }
         merged = replace(merged, columns=own)
     if not merged.columns:
@@ -234,11 +234,6 @@ def _merged(
             f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}"
         )
     return merged
-
-
-def _is_finite(store: RowStore, key: str) -> bool:
-    """Return whether a key has a finite value in any row."""
-    return key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any())
 
 
 def sound(record: RunRecord, what: str) -> RunRecord:

@@ -35,6 +35,7 @@ from groupwise.readers.source import (
     noted,
     shown,
     start_of,
+    vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation
 from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
@@ -44,7 +45,7 @@ Row = dict[Any, Any]
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
-_STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
+_STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 
 
@@ -65,6 +66,7 @@ class Console(Feed):
         self.damaged = 0
         self.chosen = ""  # run of several
         self._tracebacks = Tracebacks()
+        self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
 
@@ -72,6 +74,7 @@ class Console(Feed):
         """Read whole lines."""
         for raw in lines:
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
+            self._serves |= "generation throughput:" in line
             self._is_cut = is_cut(len(raw.rstrip("\r\n")))
             sender, body = _sender(line) if "pid=" in line else ("", line)
             if (
@@ -93,7 +96,8 @@ class Console(Feed):
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
-        return "none", "give the log of the training itself"
+        found = "no reward: it looks like an inference server's," if self._serves else "none"
+        return found, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with what the form knows of them."""
@@ -885,7 +889,7 @@ _SETTING = re.compile(
     r"|G)=([^\s|,]{1,100})"
 )
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
-_COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
+_COUNTS = frozenset(vocabulary("count"))
 _SCAN_LINES = 4000
 _OF_A_PART = (
     "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it

@@ -17,18 +17,7 @@ Row = Mapping[Any, Any]
 
 # What was logged of a completion beside its reward: the name in the record, and how logs spell it;
 # a group lists it in the plural.
-SPELLINGS = {
-    name: vocabulary(name)
-    for name in (
-        "advantage",
-        "length",
-        "entropy",
-        "log_probability",
-        "ended",
-        "end_token",
-        "truncated",
-    )
-}
+SPELLINGS = {name: vocabulary(name) for name in vocabulary("of_a_completion")}
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 
 

@@ -10,13 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import parse_json
+from groupwise.parsing import NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
     VALUE_KEYS,
     RowStore,
+    clean_key,
     is_summary,
     parse_number,
     summary_notes,
@@ -29,16 +32,18 @@ from groupwise.readers.source import (
     Peek,
     counted,
     first_lines,
+    json_in,
     json_lines,
     noted,
     peek,
     read_whole,
     shown,
+    vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
 
-_NAMES = ("tag", "name", "run_name", "run_id", "run_uuid", "run", "experiment")
+_NAMES = vocabulary("name_of_a_run")
 _HEADERS, _BODIES = (
     ("columns", "header", "headers", "fields"),
     ("data", "rows", "values"),
@@ -71,6 +76,16 @@ class JsonlFeed(Feed):
         self.store = RowStore()
         self._damaged = self._skipped = 0
 
+    def take_block(self, block: bytes) -> None:
+        """Read whole lines in UTF-8, by column where all rows hold the same numbers."""
+        table = _plain_table(block) if self.store.share == 1.0 else None
+        if table is None:
+            super().take_block(block)
+        else:
+            self._lines += len(table)
+            columns = [column.to_numpy() for column in table]
+            self.store.add_columns(table.columns, columns, len(table))
+
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         self.store.extend(map(unwrapped, self._rows(lines)))
@@ -97,6 +112,25 @@ class JsonlFeed(Feed):
         return assemble(Log(self.store, origin.path, "jsonl", origin.size, tuple(notes)), request)
 
 
+def _plain_table(block: bytes) -> pl.DataFrame | None:
+    """Return the rows of a block that all hold numbers under the keys of the first one, None of
+    any other.
+
+    Polars drops what it was not told of: each quotation mark must belong to a key that was read.
+    """
+    head = json_in(block.partition(b"\n")[0].decode(errors="replace"))
+    if not isinstance(head, dict) or is_summary(head):
+        return None
+    if not all(type(head[key]) is float and clean_key(key) == key for key in head):
+        return None
+    try:
+        table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        return None
+    cells = sum(column.count() for column in table)
+    return table if block.count(b'"') == 2 * cells == 2 * len(table) * len(head) else None
+
+
 def sniff_json(seen: Peek) -> float:
     """Return the confidence that the file is one JSON list or object."""
     return 0.5 if re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
@@ -112,6 +146,8 @@ def read_json(path: Path, request: Request) -> RunRecord:
     text = read_whole(seen)
     try:
         whole = parse_json(text, floats=True)
+    except NestingError:
+        raise RecursionError from None  # told of every log alike where it is opened
     except ValueError:
         raise UnreadableRunError(
             f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"

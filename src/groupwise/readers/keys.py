@@ -114,7 +114,7 @@ _NEWEST: Version = (99, 99)
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its
 # reward.
 _SUCCESS = re.compile(
-    r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate"
+    r"((answer|env|episode|canonical|solver)_)*(accuracy|acc|scores?|success(es)?(_rate"
     r"|_once)?|(solve|pass|win)_rate|pass@1|returns?"
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em"
     r"|exact_match)"
@@ -158,6 +158,7 @@ _OF_GROUPS = frozenset(
     {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
 )
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
+_OF_TRL = vocabulary("of_trl")
 _NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
@@ -168,6 +169,8 @@ _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_be
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"
+_OF_ENVIRONMENT = re.compile(r"reward/env_(.+)")
+_MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
 
@@ -194,14 +197,7 @@ class VersionRange:
 def looks_like_trl(keys: Iterable[str]) -> bool:
     """Return whether the keys are those of TRL's GRPO trainers."""
     names = {_evaluated(key)[0] for key in keys}
-    marks = {
-        "completions/mean_length",
-        "completion_length",
-        "frac_reward_zero_std",
-        "completions/clipped_ratio",
-        "clip_ratio/region_mean",
-    }
-    return {"reward", "reward_std"} <= names and bool(marks & names)
+    return {"reward", "reward_std"} <= names and not names.isdisjoint(_OF_TRL)
 
 
 def framework_of(keys: Iterable[str]) -> str:
@@ -300,16 +296,28 @@ def _replaced(
 
 def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
     """Return the meanings with a reward, and with what the log says of the task beside it."""
-    meanings = _with_reward(columns, meanings)
+    meanings = _with_reward(columns, _with_environments(meanings))
     known = {meaning.column: meaning.quantity for meaning in meanings}
     totals = [key for key, quantity in known.items() if quantity == "reward"]
-    task = [key for key in columns if known.get(key, "reward") == "reward" and _names_task(key)]
+    task = [key for key in columns if _MAY_BE_TASK(known.get(key, "reward")) and _names_task(key)]
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
     told = [
         Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task
     ]
     return (*(meaning for meaning in meanings if meaning.column not in task), *told)
+
+
+def _with_environments(meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+    """Return the meanings with functions that are named after environments as their rewards."""
+    named = {one.quantity: _OF_ENVIRONMENT.fullmatch(one.quantity) for one in meanings}
+    names = {quantity: match[1] for quantity, match in named.items() if match}
+    return tuple(
+        replace(one, quantity=f"environment_reward/{names[one.quantity]}")
+        if one.quantity in names and len(names) > 1
+        else one
+        for one in meanings
+    )
 
 
 def _names_task(key: str) -> bool:
@@ -374,7 +382,8 @@ def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
 
 def _names_success(key: str) -> bool:
     """Return whether a key of training names a success."""
-    return not _evaluated(key)[1] and _SUCCESS.fullmatch(_bare(_evaluated(key)[0])) is not None
+    name, evaluated = _evaluated(key)
+    return not evaluated and _SUCCESS.fullmatch(_bare(name).replace("math_", "")) is not None
 
 
 def as_shares(

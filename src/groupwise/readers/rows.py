@@ -16,42 +16,17 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
-from groupwise.readers.source import bare
+from groupwise.readers.source import bare, vocabulary
 from groupwise.record.resolution import printed_decimals
 from groupwise.record.table import THINNED, thinned
 
 _DEPTH = 6
-_MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
-KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
-RUN_KEYS = (
-    "run",
-    "run_id",
-    "run_uuid",
-    "run_name",
-    "run_label",
-    "label",
-    "tag",
-    "experiment",
-    "experiment_name",
-    "trial",
-    "variant",
-    "config_name",
-    "seed",
-)
+_MISSING = frozenset(vocabulary("missing"))
+KIND_KEYS = vocabulary("kind")
+RUN_KEYS = vocabulary("run")
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
-METRIC_KEYS = (
-    "metric",
-    "metric_name",
-    "metric_key",
-    "scalar_name",
-    "tag",
-    "key",
-    "variable",
-    "series",
-    "measure",
-    "name",
-)
-VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
+METRIC_KEYS = vocabulary("metric")
+VALUE_KEYS = vocabulary("value")
 LISTED = frozenset(
     {"reward", "rewards", "group_rewards", "scores"}
 )  # of each completion of the step: the mean counts
@@ -64,7 +39,7 @@ _LONGEST_NUMBER = 64
 def parse_number(text: str) -> float | None:
     """Return the number that a cell holds, NaN for an empty one, None for a text."""
     cell = bare(text[:_LONGEST_SCALAR]).strip()
-    if cell.lower() in _MISSING:
+    if not cell or cell.lower() in _MISSING:
         return float("nan")
     if len(text) > _LONGEST_SCALAR or len(cell) > _LONGEST_NUMBER or "_" in cell:
         return None
@@ -99,7 +74,7 @@ def snake(key: str) -> str:
 @cache
 def spelled(key: str) -> str:
     """Return a key in lower case with "_" between its words."""
-    return snake(key.strip()).lower().replace(" ", "_")
+    return re.sub(r"[ .]", "_", snake(key.strip()).lower())
 
 
 def is_summary(row: Mapping[Any, Any]) -> bool:
@@ -212,11 +187,13 @@ class RowStore:
         width = len(names)
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
+        columns = list(zip(*rows, strict=True))
+        for name, cells in zip(map(clean_key, names), columns, strict=True):
+            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
+                self.see_print(name, cell)
+        self.add_columns(names, columns, len(rows))
 
-    def _columns_of(
-        self, names: Sequence[str], columns: Sequence[Sequence[str]], length: int
-    ) -> None:
+    def add_columns(self, names: Sequence[str], columns: Sequence[Any], length: int) -> None:
         """Append rows by column; where a table has no room for more, rows before them go."""
         most = self.most(min(len(names), limits.MOST_KEYS))
         if self.count >= most:
@@ -224,16 +201,16 @@ class RowStore:
         start, room = self.count, min(length, most - self.count)
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
-            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
-                self.see_print(name, cell)
             try:
-                self._numbers(name, array("d", map(float, cells[:room])))
+                part = cells[:room]
+                numbers = part.tobytes() if isinstance(part, np.ndarray) else map(float, part)
+                self._numbers(name, array("d", numbers))
             except ValueError:
                 self._cells(name, cells[:room], start)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
-            self._columns_of(names, rest, length - room)
+            self.add_columns(names, rest, length - room)
 
     def most(self, width: int = 1) -> int:
         """Return how many rows the table may have, given its columns, or how many it will have."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -25,44 +25,20 @@ from groupwise.readers.rows import (
     snake,
     spelled,
 )
-from groupwise.readers.source import counted, noted, shown, some_of
+from groupwise.readers.source import counted, noted, shown, some_of, vocabulary
 
 Array = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 
-_EVALUATION = frozenset(
-    {
-        "eval",
-        "evaluation",
-        "val",
-        "valid",
-        "validation",
-        "test",
-        "dev",
-        "heldout",
-        "held_out",
-        "held-out",
-    }
-)
+_EVALUATION = frozenset(vocabulary("evaluation"))
 _HELD_OUT = re.compile(
     r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
 )
-_EITHER = frozenset(
-    {
-        "step",
-        "epoch",
-        "train/epoch",
-        "global_step",
-        "time",
-        "timestamp",
-        "_step",
-        "_timestamp",
-        "_runtime",
-    }
-)
+_EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
+_ALL_BUT = 0.9  # of the rows: where fewer are read, the headline says so
 _LARGEST_STEP = 2.0**53
 _FRACTIONAL_SHARE = 0.1
 _NUMBERED_RUNS = frozenset({"run", "run_id", "trial", "seed"})
@@ -81,6 +57,8 @@ class Merged:
     notes: tuple[str, ...]  # what was decided
     # T increasing numbers that the log gave as fractional steps, or None where its steps are whole
     clock: Array | None = None
+    of: int = 0  # rows of the log, where many are of runs before; 0 of any other
+    in_part: str = ""  # what is then said
 
 
 def is_evaluation(key: str) -> bool:
@@ -107,7 +85,7 @@ def merge_rows(
     main = usable & trains
     if not main.any():
         main = usable
-    kept = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
+    kept, runs = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
     step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
@@ -127,7 +105,12 @@ def merge_rows(
         notes.append(
             f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}"
         )
-    return Merged(step, columns, trained, int(kept.sum()), tuple(notes), clock)
+    rows, of = int(kept.sum()), int(usable.sum())
+    merged = Merged(step, columns, trained, rows, tuple(notes), clock)
+    if runs == 1 or rows >= _ALL_BUT * of:
+        return merged
+    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows read"
+    return replace(merged, of=of, in_part=in_part)
 
 
 def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
@@ -332,18 +315,22 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     return main
 
 
-def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[str]) -> Flags:
-    """Return which rows count: those that a restart did not write again."""
+def _standing(
+    step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[str]
+) -> tuple[Flags, int]:
+    """Return which rows count, those that a restart did not write again, and of how many runs
+    they are the last.
+    """
     position = np.flatnonzero(main)
     falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
     if not len(falls):
-        return usable
+        return usable, 1
     if (
         len(falls) > max(2, _UNORDERED_SHARE * len(position))
         and (step[position[falls]] > step[position].min()).any()
     ):
         notes.append("the rows were not in the order of their steps and have been sorted")
-        return usable
+        return usable, 1
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
     restarts[position[falls]] = step[position[falls]]
     kept = usable & (step < np.minimum.accumulate(restarts[::-1])[::-1][1:])
@@ -355,16 +342,16 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
             "that looks like a second run in the same log, so the last run is read and "
             f"{counted(lost, 'row')} before it set aside"
         )
-    else:
-        times, back = (
-            counted(len(falls), "time"),
-            ", ".join(str(int(step[place])) for place in position[falls[:20]]),
-        )
-        notes.append(
-            f"the run was restarted {times} (the step drops back to {back}): "
-            f"{counted(lost, 'row')} superseded by what came after"
-        )
-    return kept
+        return kept, len(falls) + 1
+    times, back = (
+        counted(len(falls), "time"),
+        ", ".join(str(int(step[place])) for place in position[falls[:20]]),
+    )
+    notes.append(
+        f"the run was restarted {times} (the step drops back to {back}): "
+        f"{counted(lost, 'row')} superseded by what came after"
+    )
+    return kept, 1
 
 
 def _reduced(
@@ -385,27 +372,24 @@ def _reduced(
         where, value = place[rows][good], values[good]
         filled = reduced[name] = np.full(length, np.nan)
         filled[where] = value  # the last one stays
-        counts = np.bincount(where, minlength=length)
         if not len(where) or (np.diff(where) > 0).all():
             continue
-        low, high = np.full(length, np.inf), np.full(length, -np.inf)
-        np.minimum.at(low, where, value)
-        np.maximum.at(high, where, value)
-        differs = (counts > 1) & (low < high)
-        held = counts > 0
+        number = pl.col("number")
+        groups = (
+            pl.DataFrame({"place": where, "number": value})
+            .group_by("place")
+            .agg(pl.len(), low=number.min(), high=number.max(), mean=number.mean())
+        )
+        at, rows_of, low, high, mean = (column.to_numpy() for column in groups)
+        differs, several = low < high, (rows_of > 1).sum()
         if name in cumulative:
-            reduced[name] = np.where(held, high, np.nan)
-        elif (
-            differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum()
-        ):
-            with np.errstate(invalid="ignore", over="ignore"):
-                filled[held] = (
-                    np.bincount(where, weights=value, minlength=length)[held] / counts[held]
-                )
+            filled[at] = high
+        elif differs.sum() >= _AVERAGED_SHARE * len(at) or several >= 0.9 * len(at):
+            filled[at] = mean
             if differs.any():
-                averaged[name] = int(counts.max())
+                averaged[name] = int(rows_of.max())
         else:
-            repeated.update(np.flatnonzero(differs).tolist())
+            repeated.update(at[differs].tolist())
     if averaged:
         most = max(averaged.values())
         notes.append(
@@ -448,28 +432,7 @@ def _named(
 
 
 CALLS = "_step"  # W&B's count of calls
-# In the order in which they are preferred; the trainers' own before what only a loop of one's own
-# would write.
-STEP_KEYS = (
-    "step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "global_step",
-    "rollout/step",
-    "train/step",
-    "training_step",
-    "train_step",
-    "grpo_step",
-    "progress/step",
-    "global_step/max_steps",
-    "steps",
-    "iteration",
-    "iter",
-    "update",
-    "optimizer_step",
-    CALLS,
-)
+STEP_KEYS = vocabulary("step")
 _COUNTER = re.compile(
     r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
     r"|progress)/_?(?:global_)?steps?|_step"

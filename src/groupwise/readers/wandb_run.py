@@ -33,13 +33,7 @@ def sniff_wandb(seen: Peek) -> float:
 def read_wandb(path: Path, request: Request) -> RunRecord:
     """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
-    if seen.size > limits.LARGEST_BLOCKS:
-        most, size = limits.LARGEST_BLOCKS / 1e6, seen.size / 1e6
-        raise UnreadableRunError(
-            f"expected a W&B file of at most {most:.0f} MB, got {size:.0f} MB in {shown(path)}: "
-            "export it as CSV"
-        )
-    records = BlockRecords(path.read_bytes())
+    records = block_records(seen, "W&B")
     rows: list[dict[str, Any]] = []
     config: dict[str, Any] = {}
     damaged = 0
@@ -60,6 +54,17 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     return assemble(
         Log(RowStore.of(rows), path, "wandb", seen.size, tuple(notes), stated=(stated,)), request
     )
+
+
+def block_records(seen: Peek, tracker: str) -> BlockRecords:
+    """Return the records of a tracker's file that is not too large."""
+    if seen.size > limits.LARGEST_BLOCKS:
+        most, size = limits.LARGEST_BLOCKS / 1e6, seen.size / 1e6
+        raise UnreadableRunError(
+            f"expected a {tracker} file of at most {most:.0f} MB, got {size:.0f} MB in "
+            f"{shown(seen.path)}: export it as CSV"
+        )
+    return BlockRecords(seen.path.read_bytes())
 
 
 def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:

@@ -754,7 +754,7 @@ class JournalRows:
             stated = parse_about(self._about, self.path.parent)
             record = dataclasses.replace(
                 record,
-                name=stated.name,
+                name=_title(stated.name, self.path.parent.name),
                 config=stated.config,
                 meanings=stated.meanings or record.meanings,
                 notes=(*record.notes, *stated.notes),
@@ -772,6 +772,12 @@ class JournalRows:
             notes_on(self.lines.damage),
             Odd(self._odd),
         )
+
+
+def _title(own: str, folder: str) -> str:
+    """Return the name of a run; one word alone says less than the name of a folder in several."""
+    several = re.search(r"[^\W_][_.-][^\W_]", folder)
+    return folder if several and own.isalpha() else own
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -223,9 +223,6 @@ def self_products(value_ND: torch.Tensor) -> torch.Tensor:
     return gram
 
 
-CACHED_COORDINATES = (
-    1 << 23
-)  # 9 bytes each: 72 MB; larger models have their hash made anew for every micro-batch
 WIDEST = 1 << 31
 
 
@@ -260,16 +257,12 @@ def bucket_and_sign(
     return bucket.astype(np.int64), sign  # torch adds ten times faster at long integers
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CountSketch:
-    """The map of one seed and width; it remembers the hash of small models."""
+    """The map of one seed and width."""
 
     width: int  # K, number of buckets
     seed: int  # of the map
-    _kept: dict[tuple[str, int, int, str], tuple[torch.Tensor, torch.Tensor]] = field(
-        default_factory=dict
-    )
-    _kept_coordinates: int = 0
 
     def of_rows(
         self, name: str, rows: range | torch.Tensor, columns: int, like: torch.Tensor
@@ -277,15 +270,8 @@ class CountSketch:
         """Return bucket and sign of the coordinates of some rows of a parameter."""
         import torch
 
-        key = (name, rows.start, rows.stop, str(like.device)) if isinstance(rows, range) else None
-        if key is not None and key in self._kept:
-            bucket, sign = self._kept[key]
-            return bucket, sign.to(like.dtype)
         number = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows.cpu().numpy()
         coordinate = (number[:, None] * columns + np.arange(columns)).reshape(-1)
         hashed = bucket_and_sign(name, coordinate, width=self.width, seed=self.seed)
         bucket, sign = (torch.from_numpy(part).to(like.device) for part in hashed)
-        if key is not None and self._kept_coordinates + len(coordinate) <= CACHED_COORDINATES:
-            self._kept[key] = bucket, sign
-            self._kept_coordinates += len(coordinate)
         return bucket, sign.to(like.dtype)

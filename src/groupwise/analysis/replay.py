@@ -15,7 +15,7 @@ from groupwise.analysis.prompt_table import named_outcomes
 from groupwise.diagnostics.cost import cost_since
 from groupwise.diagnostics.judgement import Cost
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay
+from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
 from groupwise.intervals import Interval
 from groupwise.plain import Said
 from groupwise.record.run import RunRecord
@@ -45,33 +45,35 @@ class RunReplay(Said):
     notes: tuple[str, ...]  # what cannot be known, and what to log
 
     @property
-    def cheapest(self) -> tuple[Choice, Interval] | None:
-        """The choice of least rollouts a live group that adds no variance, and what it saves;
-        None where none saves beyond its interval.
+    def cheapest(self) -> Replayed | None:
+        """The choice of least rollouts a live group that adds no variance; None where none saves
+        beyond its interval.
         """
-        saved = [
-            (row.choice, Interval(1 - row.cost.value, 1 - row.cost.high, 1 - row.cost.low))
+        rows = [
+            row
             for row in (self.replay.choices if self.replay else ())
             if row.choice not in (Choice.SIZE, Choice.CONFORMAL)
             and row.cost.high < 1
             and (row.variance is None or row.variance.low <= 1)
         ]
-        return max(saved, key=lambda pair: pair[1].value, default=None)
+        return min(rows, key=lambda row: row.cost.value, default=None)
 
     @property
     def status(self) -> str:
         """The answer, in three sentences."""
         if self.replay is None:
             return str(self.rewards)
-        made, drawn = self.replay, self.replay.dynamic.drawn
+        made, drawn, best = self.replay, self.replay.dynamic.drawn, self.cheapest
         cheaper = "No rule at this group size makes a live group cheaper"
-        if self.cheapest is not None:
-            choice, saved = self.cheapest
+        if best is not None:
+            saved = Interval(1 - best.cost.value, 1 - best.cost.high, 1 - best.cost.low)
             hours = None if self.spent is None else self.spent.gpu_hours
             cheaper = (
-                f"{capital(choice)} would have reached as many with {share_ranged(saved)} fewer "
-                f"rollouts{'' if hours is None else f', {number(saved.value * hours)} GPU-hours'}"
+                f"{capital(best.choice)} would have reached as many with {share_ranged(saved)} "
+                "fewer rollouts"
             )
+            if hours is not None:
+                cheaper += f", {number(saved.value * hours)} GPU-hours"
         return (
             f"{made.live_groups:,} of {made.groups:,} groups were live (their rewards differ), "
             f"{share_ranged(made.live)}. {cheaper}. Dynamic sampling would draw "

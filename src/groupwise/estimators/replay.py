@@ -73,7 +73,6 @@ class DynamicSampling(Plain):
 
     drawn: Interval  # groups a live group
     batches: float  # the same where whole batches are drawn and what is too much is dropped
-    rollouts: Interval  # a live group
     tokens: Interval | None  # a live group
 
 
@@ -246,17 +245,14 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
             "of sampling makes one; look at the reward or at the prompts"
         )
     usual, ones = groups.counts.usual_size, np.ones_like(groups.live_P)
-    choices, notes = [at_size(groups, size) for size in sorted({*SIZES, usual})], []
     two, back = groups.counts.rate_P is not None, groups.earlier(ones, groups.prompt_P).any()
+    choices = [at_size(groups, size) for size in sorted({*SIZES, usual})]
     if back:
+        choices += [skipping(groups, Choice.SOLVED), skipping(groups, Choice.FLAT)]
         choices += [by_spread(groups), *([by_live_groups(groups)] if two else [])]
-        choices += [skipping(groups, choice) for choice in (Choice.SOLVED, Choice.FLAT)]
-    else:
-        notes.append(NEEDS_NAMES)
     if two:
         choices.append(conformal_stop(groups, np.random.default_rng(seed)))
-    else:
-        notes.append(NEEDS_TWO)
+    needs = {NEEDS_NAMES: back, NEEDS_TWO: two}
     return Replay(
         len(ones),
         int(groups.prompt_P.max()) + 1,
@@ -267,7 +263,7 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
         dynamic_sampling(groups),
         tuple(choices),
         denominators(groups),
-        tuple(notes),
+        tuple(need for need, met in needs.items() if not met),
     )
 
 
@@ -282,15 +278,15 @@ def dynamic_sampling(groups: LoggedGroups) -> DynamicSampling:
     """
     from scipy.special import bdtr
 
-    ones, live, size = np.ones_like(groups.live_P), groups.live_P, groups.size_P
+    live_P, tokens_N = groups.live_P, groups.tokens_N
+    live = groups.share(live_P, np.ones_like(live_P))
+    drawn = Interval(1 / live.value, 1 / live.high, 1 / live.low if live.low else math.inf)
     batch = round(float(np.median(np.bincount(groups.step_P))))
-    share, many = float(live.mean()), np.arange(1, 1 + math.ceil(50 / live.mean()))
-    tokens = groups.tokens_N
+    many = np.arange(1, 1 + math.ceil(50 / live.value))
     return DynamicSampling(
-        groups.ratio(ones, live),
-        1 + float(bdtr(batch - 1, many * batch, share).sum()),
-        groups.ratio(size, live),
-        None if tokens is None else groups.ratio(groups.sums(tokens), live),
+        drawn,
+        1 + float(bdtr(batch - 1, many * batch, live.value).sum()),
+        None if tokens_N is None else groups.ratio(groups.sums(tokens_N), live_P),
     )
 
 
@@ -344,9 +340,8 @@ def _replayed(
 
 def _span(intervals: Sequence[Interval]) -> Interval:
     """Return the middle value with the outermost ends."""
-    middle = intervals[len(intervals) // 2]
-    ends = min(each.low for each in intervals), max(each.high for each in intervals)
-    return Interval(middle.value, *ends)
+    low, high = min(each.low for each in intervals), max(each.high for each in intervals)
+    return Interval(intervals[len(intervals) // 2].value, low, high)
 
 
 def by_spread(groups: LoggedGroups) -> Replayed:

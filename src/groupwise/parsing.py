@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from groupwise import limits
+
+JsonObject = dict[str, Any]  # or any other data by name
+JsonView = Mapping[str, Any]  # one that is only read
 
 _MADE = (
     ",",

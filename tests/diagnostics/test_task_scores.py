@@ -170,3 +170,38 @@ def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
     assert ("no reward in it: it looks like" in found.headline) == (state is State.CANNOT_TELL)
     chosen = open_run(path, columns={"reward": columns[0]})
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL
+
+
+@each_case("layout", ["trl.jsonl", "verl.jsonl", "trl.csv", "trl.log", "verl.log"])
+def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
+    layout: str, tmp_path: Path
+) -> None:
+    trainer, form = layout.split(".")
+    keys = ("reward", "loss") if trainer == "trl" else ("critic/score/mean", "actor/pg_loss")
+
+    def headline(value: object, rows: range) -> str:
+        values = [value if row in rows else float(RISES[row]) for row in range(N)]
+        made = [
+            {"step": row + 1, keys[0]: values[row], keys[1]: 0.01 * (row % 7) + 0.01}
+            for row in range(N)
+        ]
+        lines = {
+            "jsonl": [json.dumps(row) for row in made],
+            "csv": [",".join(made[0]), *(",".join(map(str, row.values())) for row in made)],
+            "log": [
+                str(row)
+                if trainer == "trl"
+                else f"step:{row['step']} - " + " - ".join(f"{key}:{row[key]}" for key in keys)
+                for row in made
+            ],
+        }
+        path = tmp_path / f"run.{form}"
+        path.write_text("\n".join(lines[form]))
+        return judge(open_run(path), ended=True).headline
+
+    counted = "the reward is no finite number in 3 rows of 120, first at step 31"
+    assert counted in headline(float("nan"), range(30, 91, 30))
+    assert "in 3 rows of 120, first at step 31" in headline(float("inf"), range(30, 91, 30))
+    assert "finite" not in headline(0.5, range(30, 91, 30))
+    # A reward that is logged at every second step is no gap.
+    assert "finite" not in headline(float("nan"), range(0, N, 2))

@@ -230,16 +230,20 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
     or less: too few for the test of a fall, and too many for a batch without luck.
     """
     reward = evidence.reward
-    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS + LOST_ROWS:
+    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS:
         return None
     height = reward.value_T - reward_floor(evidence)
     above = np.flatnonzero(height > LEFT * _usual(height[:-LOST_ROWS]))
     begin = int(above[-1]) + 1 if above.size else 0
-    if begin < FEWEST_ROWS or len(height) - begin < LOST_ROWS:
+    lost = len(height) - begin
+    if min(begin, lost) < LOST_ROWS:
         return None
     level = _usual(height[:begin])
-    low = (np.count_nonzero(height[:begin] <= LEFT * level) + 0.5) / (begin + 1)
-    by_chance = len(height) * low**LOST_ROWS > BY_CHANCE
+    # Rows before the level was first reached are no dips from it.
+    high = np.flatnonzero(height[:begin] > LEFT * level)
+    dips = np.diff(high, prepend=high[0] - 1, append=begin) - 1
+    low = (dips.sum() + 0.5) / (begin - high[0] + 1)
+    by_chance = len(height) * low ** max(LOST_ROWS, lost - dips.max()) > BY_CHANCE
     if by_chance or level - float(height[begin:].max()) < CLEARLY * reward.scatter:
         return None
     before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)

@@ -12,7 +12,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
@@ -265,8 +266,8 @@ class TrlConsole(Console):
         self._titled: set[int] = set()
         self._shape: frozenset[str] | None = None  # of the last row
         self._summaries = self._embedded = self._ended = 0
-        self._stated: dict[str, Any] = {}
-        self._arguments: dict[str, Any] = {}
+        self._stated: JsonObject = {}
+        self._arguments: JsonObject = {}
         self._held: list[
             str
         ] = []  # lines of a row that a terminal wrapped, as far as they have come
@@ -667,8 +668,8 @@ class VerlSettings:
     """
 
     def __init__(self) -> None:
-        self._overrides: dict[str, Any] = {}
-        self._dumped: dict[str, Any] = {}
+        self._overrides: JsonObject = {}
+        self._dumped: JsonObject = {}
         self._sender, self._lines = "", 0
         self._stack: list[tuple[int, str]] = []
 
@@ -705,7 +706,7 @@ class VerlSettings:
             else:
                 self._dumped[path] = _value(rest.strip("'\""))
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> JsonObject:
         """Return what verl printed, by its path; the dump wins, for it holds what the overrides
         made of the defaults.
         """
@@ -917,8 +918,9 @@ class PrintedConsole(Console):
         self._epoch = self._last = self._before = (
             0.0  # the epoch, its last step, and the steps of the epochs before it
         )
-        self._stated: dict[str, Any] = {}
+        self._stated: JsonObject = {}
         self._shares: list[str] = []
+        self._bars = 0  # rows of bars alone
         self._is_listed = False  # rewards stand below steps: a bar without them is another clock
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
@@ -969,7 +971,7 @@ class PrintedConsole(Console):
         elif self._by_epoch >= 0:
             self.store, self._by_epoch = RowStore(), float("nan")
 
-    def _keep(self, row: Row | Mapping[str, Any]) -> None:
+    def _keep(self, row: Row | JsonView) -> None:
         """Keep a row that names its step; epochs are none then."""
         if self._by_epoch >= 0:
             self.store = RowStore()
@@ -1061,11 +1063,15 @@ class PrintedConsole(Console):
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
-        self._is_listed |= any(_REWARD.search(name) for name in self._block)
+        if not self._is_listed and any(_REWARD.search(name) for name in self._block):
+            self._is_listed = True
+            if self._bars == self.store.count:  # which came before the first reward
+                self.store = RowStore()
         is_clock = self._is_listed and not any(_REWARD.search(name) for name in self._bar)
         for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)
+                self._bars += row is self._bar
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> dict[str, float]:

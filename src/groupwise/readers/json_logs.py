@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import NestingError, parse_json
+from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
@@ -42,6 +42,7 @@ from groupwise.readers.source import (
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
+from groupwise.record.table import UNREADABLE
 
 _NAMES = vocabulary("name_of_a_run")
 _HEADERS, _BODIES = (
@@ -90,7 +91,7 @@ class JsonlFeed(Feed):
         """Read whole lines."""
         self.store.extend(map(unwrapped, self._rows(lines)))
 
-    def _rows(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def _rows(self, lines: Iterable[str]) -> Iterator[JsonObject]:
         """Yield the rows of the run, and count the other lines."""
         for row in json_lines(lines):
             if row is None:
@@ -125,7 +126,7 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
         return None
     try:
         table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))
-    except (pl.exceptions.PolarsError, pl.exceptions.PanicException):
+    except UNREADABLE:
         return None
     cells = sum(column.count() for column in table)
     return table if block.count(b'"') == 2 * cells == 2 * len(table) * len(head) else None
@@ -134,6 +135,12 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
 def sniff_json(seen: Peek) -> float:
     """Return the confidence that the file is one JSON list or object."""
     return 0.5 if re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
+
+
+def is_state(seen: Peek) -> bool:
+    """Return whether a file is an object without rows, as a state or a summary beside a log is."""
+    whole = json_in(seen.text) if len(seen.head) == seen.size else None
+    return isinstance(whole, dict) and not (_runs_in(whole) or _rows_in(whole))
 
 
 def read_json(path: Path, request: Request) -> RunRecord:
@@ -158,7 +165,7 @@ def read_json(path: Path, request: Request) -> RunRecord:
 def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     """Read a JSON list of rows, as far as it is whole."""
     store, skipped, strange = RowStore(), 0, 0
-    runs: list[dict[str, Any]] = []
+    runs: list[JsonObject] = []
     text = read_whole(seen)
     array = JsonArray(text, text.index("[") + 1)
     names: list[Any] = []  # in a first list of texts
@@ -197,12 +204,9 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
 
 
-def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
+def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> RunRecord:
     """Read the log that a JSON object holds."""
-    entries = [
-        run for value in whole.values() if _is_list_of_runs(value) for run in value
-    ] or _runs_by_name(whole)
-    if entries:
+    if entries := _runs_in(whole):
         return _read_run(
             path,
             seen,
@@ -223,12 +227,18 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, A
     return _record_of(path, seen, request, rows, whole)
 
 
+def _runs_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs that an object lists or names."""
+    listed = [run for value in whole.values() if _is_list_of_runs(value) for run in value]
+    return listed or _runs_by_name(whole)
+
+
 def _record_of(
     path: Path,
     seen: Peek,
     request: Request,
-    rows: list[dict[str, Any]],
-    about: Mapping[str, Any],
+    rows: list[JsonObject],
+    about: JsonView,
     name: str = "",
 ) -> RunRecord:
     """Return the record of rows and the settings beside them."""
@@ -257,7 +267,7 @@ def _is_rows(value: Any) -> bool:
     )
 
 
-def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] | None:
+def _rows_in(whole: JsonView, depth: int = 0) -> list[JsonObject] | None:
     """Return the rows of an object: those of one table, its longest list of rows, its columns,
     its entries by step, or of one inside.
     """
@@ -267,7 +277,7 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
         else {}
     )
     metrics = _metrics_in(whole)
-    named: dict[str, list[dict[str, Any]]] = {
+    named: dict[str, list[JsonObject]] = {
         key: value for key, value in whole.items() if _is_rows(value) and key not in metrics
     }
     named |= {
@@ -296,7 +306,7 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
     )
 
 
-def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _table_in(whole: JsonView) -> list[JsonObject]:
     """Return the rows of an object of the names of columns beside lists of their cells, as
     pandas splits a table.
     """
@@ -305,7 +315,7 @@ def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
 
 
-def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
+def _rows_of_cells(lists: list[Any]) -> list[JsonObject]:
     """Return the rows of lists of cells below a list of names; none where the first holds
     anything but texts.
     """
@@ -324,7 +334,7 @@ def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
     )
 
 
-def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows_of_columns(whole: JsonView) -> list[JsonObject]:
     """Return the rows of an object of columns, those of the longest, or of one of points, a
     metric each; none where it holds neither.
     """
@@ -357,7 +367,7 @@ def _column(value: Any) -> list[Any]:
     return value if isinstance(value, list) and len(value) > 1 and _numbers(value) else []
 
 
-def _metrics_in(whole: Mapping[str, Any]) -> dict[str, dict[float, float]]:
+def _metrics_in(whole: JsonView) -> dict[str, dict[float, float]]:
     """Return the metrics of an object by step, where it holds each as a list of points; objects
     in one list alone are rows.
     """
@@ -394,7 +404,7 @@ def _point(element: Any) -> tuple[float, float] | None:
     return (float(cells[0]), float(cells[1])) if sound else None
 
 
-def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _numbered_rows(whole: JsonView) -> list[JsonObject]:
     """Return the entries of an object whose keys are steps, or end in them as names of
     checkpoints do; none where most do not.
     """
@@ -422,7 +432,7 @@ def _numbers(values: list[Any]) -> bool:
     )
 
 
-def _inner_logs(run: Mapping[str, Any]) -> bool:
+def _inner_logs(run: JsonView) -> bool:
     """Return whether an object holds the log of a run of its own."""
     lists = [
         value
@@ -441,7 +451,7 @@ def _is_list_of_runs(value: Any) -> bool:
     )
 
 
-def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _runs_by_name(whole: JsonView) -> list[JsonObject]:
     """Return the runs of an object, or of one inside it, that holds each under its name: its
     rows, or an object with its log.
     """
@@ -475,14 +485,14 @@ def _is_split(name: str) -> bool:
     return _kind(name) in ("train", "training", "step") or is_evaluation(f"{_kind(name)}/")
 
 
-def _has_step(row: Mapping[str, Any]) -> bool:
+def _has_step(row: JsonView) -> bool:
     """Return whether an object is a step of a run rather than a run."""
     return any(isinstance(row.get(key), int | float) for key in STEP_KEYS if key != "steps")
 
 
-def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject]:
     """Return runs by name; a run listed twice counts once."""
-    named: dict[str, dict[str, Any]] = {}
+    named: dict[str, JsonObject] = {}
     shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
     for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
         name = next(
@@ -497,7 +507,7 @@ def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[st
 
 
 def _read_run(
-    path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]], silent: int
+    path: Path, seen: Peek, request: Request, runs: Mapping[str, JsonObject], silent: int
 ) -> RunRecord:
     """Read the chosen run of several; entries without a log, as of runs that failed, are
     counted.
@@ -532,7 +542,7 @@ def sniff_event_stream(seen: Peek) -> float:
     return 0.9 if events > 1 and events * 4 > len(found) * 3 else 0.0
 
 
-def _is_event(row: Mapping[str, Any]) -> bool:
+def _is_event(row: JsonView) -> bool:
     """Return whether a row is an event that tells its step by the name of what it belongs to, if
     at all.
     """
@@ -545,7 +555,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     policy's version.
     """
     seen = peek(path)
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     damaged = unplaced = 0
     blocks = Blocks(seen)
     for event in json_lines(blocks.lines()):
@@ -574,7 +584,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)
 
 
-def _step_of_event(event: Mapping[str, Any]) -> float | None:
+def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
     for key in _PLACES:
         value = event.get(key)
@@ -591,7 +601,7 @@ def _step_of_event(event: Mapping[str, Any]) -> float | None:
     )
 
 
-def _row_of_event(event: Mapping[str, Any], step: float) -> dict[str, Any]:
+def _row_of_event(event: JsonView, step: float) -> JsonObject:
     """Return the numbers of an event by name, with the phase in front of those that are not of
     training.
     """

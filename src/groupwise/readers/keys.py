@@ -15,12 +15,12 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Columns, Float
 from groupwise.readers.rows import plain, snake
 from groupwise.readers.source import table_beside, vocabulary
 from groupwise.readers.steps import is_counter
-from groupwise.record.run import Meaning, RunConfig
+from groupwise.record.run import Meaning, Meanings, RunConfig
 
 Version = tuple[int, int]
 
@@ -108,7 +108,6 @@ QUANTITIES = {
     for row in table_beside("quantities.tsv")
 }
 
-Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
 
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its
@@ -257,7 +256,7 @@ def _is_old(names: Collection[str]) -> bool:
 
 def meanings_of(
     columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float
-) -> tuple[Meaning, ...]:
+) -> Meanings:
     """Return what each column means."""
     version = version_of(config.value("framework_version"))
     present = frozenset(map(plain, columns))
@@ -284,9 +283,7 @@ def meanings_of(
     return _replaced(meanings, sources, quantity="eval/reward") if alone else tuple(meanings)
 
 
-def _replaced(
-    meanings: Iterable[Meaning], quantities: Container[str], **fields: Any
-) -> tuple[Meaning, ...]:
+def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields: Any) -> Meanings:
     """Return the meanings, those of some quantities with other fields."""
     return tuple(
         replace(meaning, **fields) if meaning.quantity in quantities else meaning
@@ -294,7 +291,7 @@ def _replaced(
     )
 
 
-def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward, and with what the log says of the task beside it."""
     meanings = _with_reward(columns, _with_environments(meanings))
     known = {meaning.column: meaning.quantity for meaning in meanings}
@@ -308,7 +305,7 @@ def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     return (*(meaning for meaning in meanings if meaning.column not in task), *told)
 
 
-def _with_environments(meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def _with_environments(meanings: Meanings) -> Meanings:
     """Return the meanings with functions that are named after environments as their rewards."""
     named = {one.quantity: _OF_ENVIRONMENT.fullmatch(one.quantity) for one in meanings}
     names = {quantity: match[1] for quantity, match in named.items() if match}
@@ -326,7 +323,7 @@ def _names_task(key: str) -> bool:
     return not evaluated and _OF_TASK.fullmatch(_bare(name)) is not None
 
 
-def _with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward where the log calls nothing so: its only reward
     function, a success, else the held-out reward.
     """
@@ -355,7 +352,7 @@ def _with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meani
     return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 
 
-def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a success that is logged at few of the steps of the reward as the
     held-out score, where no other is.
     """
@@ -388,7 +385,7 @@ def _names_success(key: str) -> bool:
 
 def as_shares(
     columns: Columns, meanings: Sequence[Meaning]
-) -> tuple[dict[str, NDArray[np.float64]], tuple[Meaning, ...], tuple[str, ...]]:
+) -> tuple[dict[str, Float], Meanings, tuple[str, ...]]:
     """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as
     unavailable.
     """
@@ -421,7 +418,7 @@ def _rules_of(framework: str) -> tuple[Rule, ...]:
 
 def _ruled(
     key: str,
-    values: NDArray[np.float64],
+    values: Float,
     present: Container[str],
     framework: str,
     config: RunConfig,
@@ -455,9 +452,7 @@ def _is_part(key: str, present: Container[str]) -> bool:
     return bool(shorter) and (shorter in present or _is_part(shorter, present))
 
 
-def _by_rule(
-    key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[str], prefix: str
-) -> Meaning:
+def _by_rule(key: str, values: Float, rule: Rule, match: re.Match[str], prefix: str) -> Meaning:
     """Return the meaning that a rule gives a key."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     quantity = re.sub(r"<(\w+)>", lambda word: groups.get(word[1], word[0]), rule.quantity)
@@ -551,9 +546,9 @@ def _judged_keys(
     return found
 
 
-def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDArray[np.float64]]]:
+def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, Float]]:
     """Return what is logged of each reward function: "mean" and "std" where it is there."""
-    found: dict[str, dict[str, NDArray[np.float64]]] = {}
+    found: dict[str, dict[str, Float]] = {}
     for key, values in columns.items():
         name, evaluated = _evaluated(key)
         match = re.fullmatch(r"rewards/(.+?)(?:/(mean|std))?", name)
@@ -562,9 +557,7 @@ def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDAr
     return found
 
 
-def _judged_by_function(
-    columns: Columns, std: NDArray[np.float64], prefix: str
-) -> tuple[str, str] | None:
+def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str, str] | None:
     """Return what reward_std is the deviation of by that of the only reward function over the
     batch: proportional to it with the weight that the means tell, the batch's; not proportional at
     all, not the batch's.
@@ -588,7 +581,7 @@ def _judged_by_function(
     return None
 
 
-def _ratio(values: NDArray[np.float64], others: NDArray[np.float64]) -> float | None:
+def _ratio(values: Float, others: Float) -> float | None:
     """Return the one ratio of two columns, 0 where they have several, None of too few rows."""
     moves = np.isfinite(values) & np.isfinite(others) & (np.abs(others) > 1e-3)
     if moves.sum() < 3:
@@ -614,7 +607,7 @@ _DEVIATIONS = {
 
 def _reward_std(
     columns: Columns,
-    values: NDArray[np.float64],
+    values: Float,
     config: RunConfig,
     versions: VersionRange,
     prefix: str,
@@ -635,7 +628,7 @@ def _reward_std(
 
 def _dead_groups(
     meaning: Meaning,
-    values: NDArray[np.float64],
+    values: Float,
     config: RunConfig,
     window: float,
     *,
@@ -739,7 +732,7 @@ def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) 
     return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
 
 
-def _constant(values: NDArray[np.float64]) -> bool:
+def _constant(values: Float) -> bool:
     """Return whether all finite values are equal."""
     finite = values[np.isfinite(values)]
     return len(finite) == 0 or bool((finite == finite[0]).all())

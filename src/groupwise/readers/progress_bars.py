@@ -12,16 +12,16 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Flags, Float, Whole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted
+from groupwise.readers.steps import holding
 from groupwise.record.resolution import MOST_DECIMALS, fewest_decimals
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
 
 _STEP_NAMES = ("step", "global_step", "global_step/max_steps")
@@ -53,14 +53,11 @@ def training_rows(store: RowStore) -> Flags:
     """Return which rows are of the training: those with a loss or a reward, or all where none
     has either.
     """
-    main = np.zeros(store.count, dtype=bool)
-    for key in ("loss", "reward"):
-        if key in store.names():
-            main[store.sparse(key)[0]] = True
+    main = holding(store, ("loss", "reward"))
     return main if main.any() else np.ones(store.count, dtype=bool)
 
 
-def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]]:
+def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]]:
     """Return the step of each row where the log has no step key, and notes on where it comes from.
 
     A bar may stand behind by the rows that were printed to another stream and so collected later;
@@ -109,15 +106,11 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
     return order, [*notes, _COUNTED]
 
 
-def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
+def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     """Return how far the training's bar stood before each row; the bar of an evaluation, which
     rows of training do not follow, is none.
     """
-    follows = Counter(
-        next(reversed(seen))
-        for seen, trains in zip(bars, main.tolist(), strict=True)
-        if trains and seen
-    )
+    follows = _latest(bars, main)
     lengths = {
         length
         for length, rows in follows.items()
@@ -131,7 +124,12 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
     return np.array(list(latest), dtype=np.float64)
 
 
-def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
+def _latest(bars: Sequence[Bars], main: Flags) -> Counter[int]:
+    """Return before how many rows of the training each bar is the latest."""
+    return Counter(next(reversed(seen)) for seen in compress(bars, main) if seen)
+
+
+def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
     """Return the step of each row by the bars, and how many rows had to be put between others;
     None where the bars are no clock.
     """
@@ -161,13 +159,13 @@ def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
     return step, lost
 
 
-def _agrees(step: Array, at: Array) -> bool:
+def _agrees(step: Float, at: Float) -> bool:
     """Return whether the bars that moved between rows stood at these steps, as far as any did."""
     moved = np.append(at[0] > 0, np.diff(at) > 0)
     return moved.sum() < 2 or float((step[moved] == at[moved]).mean()) >= 1 - _MOST_LOST
 
 
-def _between(at: Array, own: Flags) -> Array | None:
+def _between(at: Float, own: Flags) -> Float | None:
     """Return positions with the lost ones put between their neighbours; None where there is no room
     for them.
 
@@ -194,11 +192,7 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
     """Return the step of the last row as far as the log proves it, else 0, and the words for
     where it is from.
     """
-    last = Counter(
-        next(reversed(seen))
-        for seen, trains in zip(printed.bars, main.tolist(), strict=True)
-        if trains and seen
-    )
+    last = _latest(printed.bars, main)
     usual = max(last, key=lambda length: last[length], default=0)
     length = (
         printed.total
@@ -219,7 +213,7 @@ def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int)
     else by the summary at the end.
     """
     total = printed.total or 0
-    epoch = store.dense("epoch")[main] if "epoch" in store.names() else np.zeros(0)
+    epoch = store.dense("epoch")[main]
     epoch = epoch[np.isfinite(epoch)]
     if not printed.epochs or not len(epoch):
         return printed.ended
@@ -230,11 +224,11 @@ def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int)
     return printed.ended and printed.epochs - 1 < float(epoch[-1]) < printed.epochs
 
 
-def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
+def _counted_rows(store: RowStore, main: Flags) -> tuple[Float, int]:
     """Return the number of each row among those of training, and how often it drops back because
     the epoch does: after a restart.
     """
-    epoch = store.dense("epoch") if "epoch" in store.names() else np.full(store.count, np.nan)
+    epoch = store.dense("epoch")
     order, falls, now = np.ones(store.count), 0, 0
     stood: list[float] = []
     for row, trains in enumerate(main.tolist()):
@@ -257,13 +251,16 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     another process of one run.
     """
     again = np.zeros(store.count, dtype=bool)
-    names = store.names()
-    main = np.flatnonzero(training_rows(store))
-    if "epoch" not in names or len(main) < _LEAST_ROWS or any(key in _STEP_NAMES for key in names):
+    trains = training_rows(store)
+    main, epoch = np.flatnonzero(trains), store.dense("epoch")[trains]
+    if (
+        len(main) < _LEAST_ROWS
+        or not np.isfinite(epoch).all()
+        or any(key in _STEP_NAMES for key in store.names())
+    ):
         return 1, again
-    epoch = store.dense("epoch")[main]
-    done = _positions(printed.bars, training_rows(store), printed.total)
-    if not np.isfinite(epoch).all() or _by_bars(done, training_rows(store))[0] is not None:
+    done = _positions(printed.bars, trains, printed.total)
+    if _by_bars(done, trains)[0] is not None:
         return 1, again
     gaps = np.diff(epoch)
     if (gaps < 0).sum() > max(3, _MOST_FALLS * len(epoch)):
@@ -281,13 +278,13 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     return 1, again
 
 
-def _resolution(values: Array) -> float:
+def _resolution(values: Float) -> float:
     """Return the place to which all values are rounded."""
     places = fewest_decimals(values)
     return float(10.0 ** -(MOST_DECIMALS if places is None else places))
 
 
-def _compared(store: RowStore, rows: NDArray[np.int64]) -> tuple[Flags, Flags]:
+def _compared(store: RowStore, rows: Whole) -> tuple[Flags, Flags]:
     """Return which rows have the same values as the one before, and which another value at a key
     that both have.
     """

@@ -16,6 +16,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
+from groupwise.arrays import Flags, Float, Whole
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.source import bare, vocabulary
 from groupwise.record.resolution import printed_decimals
 from groupwise.record.table import THINNED, thinned
@@ -95,7 +97,7 @@ def summary_notes(skipped: int) -> list[str]:
     )
 
 
-def unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
+def unwrapped(row: JsonObject) -> JsonView:
     """Return a row without the one key that holds its numbers."""
     if set(row) == {"step", "data"} and isinstance(row["data"], dict):
         return row["data"] | {"step": row["step"]}
@@ -115,7 +117,7 @@ class _Column:
         self.values = array("d", np.asarray(values, dtype=np.float64).tobytes())
 
 
-def _moved(marks: Marks, place: NDArray[np.int64]) -> Marks:
+def _moved(marks: Marks, place: Whole) -> Marks:
     """Return what is noted of rows at other places, -1 for none."""
     return {
         key: {int(place[row]): mark for row, mark in cells.items() if place[row] >= 0}
@@ -235,7 +237,7 @@ class RowStore:
         self.read += rows
 
     @property
-    def number(self) -> NDArray[np.float64]:
+    def number(self) -> Float:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=np.float64) + 1
 
@@ -336,7 +338,7 @@ class RowStore:
         self.labels.pop(name, None)
         return False
 
-    def set_column(self, name: str, values: NDArray[np.float64]) -> None:
+    def set_column(self, name: str, values: Float) -> None:
         """Put numbers, one a row, in the place of a column."""
         self._columns[name] = _Column(range(self.count), values)
 
@@ -356,14 +358,14 @@ class RowStore:
             notes.append(limits.left_out(self.too_wide))
         return notes
 
-    def kept(self, stays: NDArray[np.bool_]) -> RowStore:
+    def kept(self, stays: Flags) -> RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as
         it is.
         """
         return self.placed(np.where(stays, np.cumsum(stays) - 1, -1))
 
     def placed(
-        self, place: NDArray[np.int64], parts: Mapping[str, NDArray[np.object_]] | None = None
+        self, place: Whole, parts: Mapping[str, NDArray[np.object_]] | None = None
     ) -> RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
         there is one column for each name.
@@ -386,7 +388,7 @@ class RowStore:
         store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 
-    def by_metric(self, step: NDArray[np.float64]) -> RowStore | None:
+    def by_metric(self, step: Float) -> RowStore | None:
         """Return a long table, each of whose rows names one metric with its value, with a column
         a metric, by step; None for another.
         """
@@ -422,7 +424,7 @@ class RowStore:
         """Return the keys that hold a number somewhere, in the order of their first appearance."""
         return list(self._columns)
 
-    def sparse(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def sparse(self, key: str) -> tuple[Whole, Float]:
         """Return the rows that hold the key, and their values."""
         column = self._columns.get(key) or _Column()
         if not column.rows:
@@ -431,7 +433,7 @@ class RowStore:
             column.values, dtype=np.float64
         )
 
-    def dense(self, key: str) -> NDArray[np.float64]:
+    def dense(self, key: str) -> Float:
         """Return the value of every row, NaN where the key is missing."""
         filled = np.full(self.count, np.nan)
         rows, values = self.sparse(key)

@@ -16,7 +16,7 @@ from typing import IO, Any, AnyStr, TextIO
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
-from groupwise.parsing import TooManyValuesError, check_values, parse_json
+from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
 
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
@@ -361,7 +361,7 @@ def json_in(text: str) -> Any:
         return None
 
 
-def json_lines(lines: Iterable[str]) -> Iterator[dict[str, Any] | None]:
+def json_lines(lines: Iterable[str]) -> Iterator[JsonObject | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
         text = line.replace("\0", "").strip().lstrip("\ufeff")

@@ -5,7 +5,7 @@ step averaged.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.arrays import Columns, Flags, Float, Whole
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.readers.rows import (
     KIND_KEYS,
@@ -26,9 +27,6 @@ from groupwise.readers.rows import (
     spelled,
 )
 from groupwise.readers.source import counted, noted, shown, some_of, vocabulary
-
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 
 _EVALUATION = frozenset(vocabulary("evaluation"))
 _HELD_OUT = re.compile(
@@ -50,13 +48,13 @@ _MOST_LISTED = 12
 class Merged:
     """One row a step."""
 
-    step: NDArray[np.int64]  # T steps, strictly increasing
-    columns: Mapping[str, Array]  # key -> T values, NaN where missing
+    step: Whole  # T steps, strictly increasing
+    columns: Columns  # key -> T values, NaN where missing
     trained: Flags  # T flags, whether the step has a row that is not an evaluation alone
     rows: int  # rows that went in
     notes: tuple[str, ...]  # what was decided
     # T increasing numbers that the log gave as fractional steps, or None where its steps are whole
-    clock: Array | None = None
+    clock: Float | None = None
     of: int = 0  # rows of the log, where many are of runs before; 0 of any other
     in_part: str = ""  # what is then said
 
@@ -68,7 +66,7 @@ def is_evaluation(key: str) -> bool:
 
 def merge_rows(
     store: RowStore,
-    step_R: Array,
+    step_R: Float,
     mine: Flags,
     *,
     hidden: Iterable[str] = (),
@@ -113,7 +111,7 @@ def merge_rows(
     return replace(merged, of=of, in_part=in_part)
 
 
-def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
+def _usable(step_R: Float, mine: Flags, notes: list[str]) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is
     wrong with theirs.
     """
@@ -143,7 +141,7 @@ def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
     return whole
 
 
-def _numbered(step_R: Array, mine: Flags, main: Flags) -> tuple[Array, Array | None]:
+def _numbered(step_R: Float, mine: Flags, main: Flags) -> tuple[Float, Float | None]:
     """Return whole steps for fractional ones, and the number behind each step where that is a
     clock; whole ones stay as they are.
 
@@ -185,7 +183,7 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
     raise UnreadableRunError(message) if chosen else SeveralRunsError(message, tuple(names))
 
 
-def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str, by: str = "") -> Flags:
+def rows_of_run(store: RowStore, step_R: Float, path: Path, chosen: str, by: str = "") -> Flags:
     """Return which rows are of the run chosen, all of them where the table holds one; raise with
     the list where it holds several.
 
@@ -262,7 +260,7 @@ def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, 
             )
 
 
-def _are_several(key: str, names: Sequence[str], step_R: Array) -> bool:
+def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
     """Return whether a column tells several runs apart; a number may also count the restarts of
     one, whose steps go on.
     """
@@ -308,16 +306,11 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     """Return which rows are of training: an evaluation may be logged late without a restart."""
     if kinds is not None:
         return np.array([str(kind).lower() not in _EVALUATION for kind in kinds], dtype=bool)
-    main = np.zeros(store.count, dtype=bool)
-    for key in store.names():
-        if not is_evaluation(key) and key.lower() not in _EITHER and not is_counter(key):
-            main[store.sparse(key)[0]] = True
-    return main
+    names = (key for key in store.names() if not is_evaluation(key) and not is_counter(key))
+    return holding(store, [key for key in names if key.lower() not in _EITHER])
 
 
-def _standing(
-    step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[str]
-) -> tuple[Flags, int]:
+def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tuple[Flags, int]:
     """Return which rows count, those that a restart did not write again, and of how many runs
     they are the last.
     """
@@ -355,16 +348,16 @@ def _standing(
 
 
 def _reduced(
-    columns: Iterable[tuple[str, NDArray[np.int64], Array]],
-    place: NDArray[np.int64],
+    columns: Iterable[tuple[str, Whole, Float]],
+    place: Whole,
     cumulative: set[str],
     notes: list[str],
-) -> dict[str, Array]:
+) -> dict[str, Float]:
     """Return each key, one value a step, by the place of each row's step (-1 for none): the
     mean, the last or the largest of several.
     """
     length = int(place.max()) + 1
-    reduced: dict[str, Array] = {}
+    reduced: dict[str, Float] = {}
     averaged: dict[str, int] = {}
     repeated: set[int] = set()
     for name, rows, values in columns:
@@ -404,7 +397,7 @@ def _reduced(
 
 def _named(
     store: RowStore, kinds: NDArray[np.object_] | None, hidden: set[str], cumulative: set[str]
-) -> Iterable[tuple[str, NDArray[np.int64], Array]]:
+) -> Iterable[tuple[str, Whole, Float]]:
     """Yield each key with its rows and values; a key of several event types becomes one key a
     type.
     """
@@ -444,7 +437,7 @@ def is_counter(key: str) -> bool:
     return _COUNTER.fullmatch(plain(key)) is not None
 
 
-def step_column(store: RowStore) -> tuple[str, Array | None, str]:
+def step_column(store: RowStore) -> tuple[str, Float | None, str]:
     """Return the column that tells the step of each row."""
     named: dict[str, str] = {}
     for key in store.names():
@@ -459,7 +452,7 @@ def step_column(store: RowStore) -> tuple[str, Array | None, str]:
     return "", None, ""
 
 
-def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Array, str]:
+def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Float, str]:
     """Return the trainer's own counter in a history of W&B, each row without it counted with the
     next that has it.
     """
@@ -487,12 +480,12 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Ar
     return best, carried, f"the step of a row is its {best}, or that of the row after it"
 
 
-def _whole_values(values: Array) -> int:
+def _whole_values(values: Float) -> int:
     """Return how many values are whole numbers."""
     return int((np.isfinite(values) & (values == np.floor(values))).sum())
 
 
-def _increasing_values(values: Array) -> int:
+def _increasing_values(values: Float) -> int:
     """Return how many values there are where they increase but for a few restarts, as fractional
     steps do; else 0.
     """
@@ -505,7 +498,7 @@ _NUMBERED = ("rollout/step", "eval/step")
 _NO_UPDATE = ("rollout/", "eval/")
 
 
-def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Array | None, str]:
+def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Float | None, str]:
     """Return the optimiser updates of one of slime's rollouts, the rollout of each row, and a note.
 
     `tracked`: whether a tracker numbers each row by the counter that slime has for it, and does so
@@ -514,9 +507,9 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Arr
     names = store.names()
     if not tracked and not {"rollout/step", "train/step"} & set(names):
         return 0, None, ""
-    rollouts = _holding(store, _ROLLOUT)
-    updates = _holding(store, [name for name in names if name.startswith("train/")])
-    updates &= ~_holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
+    rollouts = holding(store, _ROLLOUT)
+    updates = holding(store, [name for name in names if name.startswith("train/")])
+    updates &= ~holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
     stated, counter = store.dense("step"), store.dense("rollout/step")
     both = np.isfinite(stated) & np.isfinite(counter)
     if not tracked and np.isfinite(stated).all() and (stated[both] == counter[both]).all():
@@ -533,7 +526,7 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Arr
     )
 
 
-def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> tuple[int, Array]:
+def _by_updates(rollouts: Flags, updates: Flags, own: Float, update: Float) -> tuple[int, Float]:
     """Return the updates of a rollout, 0 where that cannot be told, and the rollout of each row."""
     first, last = own[rollouts & np.isfinite(own)], update[updates & np.isfinite(update)]
     if not len(first) or not len(last):
@@ -543,7 +536,7 @@ def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> t
     return each, np.where(updates, update // each, own)
 
 
-def _holding(store: RowStore, names: Sequence[str]) -> Flags:
+def holding(store: RowStore, names: Sequence[str]) -> Flags:
     """Return which rows hold any of the keys."""
     found = np.zeros(store.count, dtype=bool)
     for name in names:
@@ -551,7 +544,7 @@ def _holding(store: RowStore, names: Sequence[str]) -> Flags:
     return found
 
 
-def _first(store: RowStore, keys: Sequence[str], otherwise: Array) -> Array:
+def _first(store: RowStore, keys: Sequence[str], otherwise: Float) -> Float:
     """Return the first of the keys that each row has, else another number."""
     found = otherwise
     for key in reversed(keys):

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Flags
 
 Places = NDArray[np.int64]  # of bytes
 
@@ -113,7 +114,7 @@ def masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArra
     return np.asarray(((crc_N >> 15) | (crc_N << 17)) + np.uint32(_MASK_DELTA), dtype=np.uint32)
 
 
-def _are_sound(data: bytes, start_N: Places, length: int) -> NDArray[np.bool_]:
+def _are_sound(data: bytes, start_N: Places, length: int) -> Flags:
     """Return whether the masked CRC-32C of as many bytes from each place on is the number behind
     them.
     """

@@ -305,8 +305,8 @@ def at_size(groups: LoggedGroups, size: int) -> Replayed:
     usual = counts.usual_size
     equal_P, stays = counts.equal_subsets(min(size, usual)), [1.0]
     if size > usual:
-        now, then = (counts.share_at(at, _LEVEL).share for at in (usual, size))
-        stays = [min(end / (now.value or 1.0), 1.0) for end in (then.high, then.value, then.low)]
+        then, now = counts.share_at(size, _LEVEL).share, float(equal_P.mean()) or 1.0
+        stays = [min(end / now, 1.0) for end in (then.high, then.value, then.low)]
     cases = [(1 - equal_P * stay, own) for stay in stays]
     return _replayed(groups, Choice.SIZE, cases, own / size, variance, size)
 
@@ -387,7 +387,7 @@ def _given(groups: LoggedGroups, gain: Callable[[Float], Float]) -> Float:
     given_P = groups.size_P.copy()
     for step in np.split(order, np.cumsum(np.bincount(groups.step_P))[:-1]):
         extra = int(groups.size_P[step].sum()) - 2 * len(step)
-        if len(step) > 1 and 0 < extra < gain_PK[step].size:
+        if extra < gain_PK[step].size:
             best = np.argpartition(-gain_PK[step], extra, axis=None)[:extra]
             given_P[step] = 2 + np.bincount(best // gain_PK.shape[1], minlength=len(step))
     return given_P

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from groupwise_lab.trainer.tasks import Task
 
 
-CHECKPOINTS, _COMPONENTS, DECISIONS = COMPANIONS
+CHECKPOINTS, _COMPONENTS, DECISIONS, _PROBES = COMPANIONS
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 _HALF = re.compile(r"\.(checkpoint-\d+)\.(?:partial|retired)-\d+")
 # What a policy, the state of a run, transformers and peft write into a checkpoint.

@@ -1,0 +1,302 @@
+"""The experiments of `groupwise probe` on one run: answers drawn by a seed, put to the user's
+function or model, and what comes of it. The log is only read, and nothing is trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+
+from groupwise.analysis.components import step_of_checkpoint
+from groupwise.analysis.grading import grades
+from groupwise.arrays import Float
+from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.prompts import prompt_of, prompt_text
+from groupwise.readers.dumps import SPELLINGS
+from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
+from groupwise.readers.source import Blocks, json_lines, peek
+from groupwise.record.probes import ProbeResult
+from groupwise.record.run import RunRecord
+from groupwise.record.table import read_parquet
+
+Say = Callable[[str], None]
+Row = Mapping[str, Any]
+_BATCH = 8  # answers of one pass
+_PROMPTS = 4  # that are sampled again
+_LONGEST = 256  # tokens of an answer where no setting says
+_SURE = float(np.log(0.9))
+_NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """How an experiment is made."""
+
+    rollouts: int  # answers
+    seed: int = 1
+    function: str = ""  # MODULE:NAME of a reward function
+    seconds: float = 60.0  # that it may take
+    model: Path | None = None  # the checkpoint whose weights should have sampled
+    reference: Path | None = None  # the first policy, or an earlier checkpoint
+    data: Path | None = None  # rows of prompts with further columns for the function
+
+
+def run_probe(
+    record: RunRecord, judged: Judgement, name: str, how: ProbeOptions, say: Say
+) -> ProbeResult:
+    """Make one experiment on a run; what it says on the way goes to `say`."""
+    begun = time.monotonic()
+    shown, count = RUNNABLE[name](record, judged, how, say)
+    given = [str(one) for one in (how.function, how.model, how.reference) if one]
+    return ProbeResult(
+        name,
+        "" if shown.fact is None else shown.fact.name,
+        shown.message,
+        shown.value.value,
+        shown.value.low,
+        shown.value.high,
+        count,
+        time.monotonic() - begun,
+        how.seed,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        judged.since_step,
+        arguments=" ".join(given)[-1000:],
+    )
+
+
+def _regrade(
+    record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
+) -> tuple[Shown, int]:
+    """Grade logged answers again, before and since the change."""
+    rows, since = _answers(record, "prompt", "completion", "reward"), judged.since_step
+    column = f"reward/{how.function.rpartition(':')[2]}"
+    column = column if column in rows.columns else "reward"
+    rows = rows.filter(pl.col(column).is_finite())
+    rng, each = np.random.default_rng(how.seed), how.rollouts // 2
+    early, late = rows.clear(), rows
+    if since is not None:
+        first = since if judged.first_sign is None else min(since, judged.first_sign.step)
+        early = _drawn(rows.filter(pl.col("step") < first).tail(_NEAR * each), each, rng)
+        late = rows.filter(pl.col("step") >= since)
+    late = _drawn(late, how.rollouts - len(early), rng)
+    rows = record.with_completions(pl.concat([early, late]))
+    fresh_N = _graded(record, rows, how)
+    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), fresh_N])
+    return regraded(graded_2N[:, : len(early)], graded_2N[:, len(early) :]), len(rows)
+
+
+def _rescore(
+    record: RunRecord, _judged: Judgement, how: ProbeOptions, say: Say
+) -> tuple[Shown, int]:
+    """Score logged answers under the checkpoint, and under the reference where there is one."""
+    assert how.model is not None
+    rows, step = _answers(record, "prompt", "completion"), step_of_checkpoint(how.model)
+    nearest = rows if step is None else rows.sort((pl.col("step") - step - 1).abs())
+    rows = nearest.head(_NEAR * how.rollouts)
+    rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
+    logged = [
+        {**raw, **row, "log_probability": np.array(value, dtype=np.float64)}
+        for row, raw in zip(rows.iter_rows(named=True), _raw_rows(record, rows, None), strict=True)
+        for value in [raw.get(key) for key in SPELLINGS["log_probability"]]
+        if isinstance(value, list) and value
+    ]
+    if len(logged) < _BATCH:
+        raise InsufficientDataError(
+            f"expected {_BATCH} logged answers with the sampler's log-probability of each token, "
+            f"got {len(logged)}: log them as a list, logprobs, beside prompt and completion"
+        )
+    temperature = float(record.config.value("temperature") or 1.0)
+    models = [how.model, *([how.reference] if how.reference else [])]
+    scores = [_scored(folder, logged, temperature, say) for folder in models]
+    kept = [n for n in range(len(logged)) if all(one[n] is not None for one in scores)]
+    if len(kept) < _BATCH:
+        raise InvalidArgumentError(
+            f"expected a token for each log-probability that was logged, got them in {len(kept)} "
+            f"of {len(logged)} answers: give checkpoints with the tokenizer that sampled"
+        )
+    own, *first = ([np.asarray(one[n]) for n in kept] for one in scores)
+    gap = [logged[n]["log_probability"] - one for n, one in zip(kept, own, strict=True)]
+    way = [far - near for far, near in zip(first[0], own, strict=True)] if first else None
+    for line in _where(np.concatenate(gap), np.concatenate(own), list(map(len, own))):
+        say(line)
+    return rescored(gap, way), len(kept)
+
+
+def _scored(
+    folder: Path, logged: Sequence[Row], temperature: float, say: Say
+) -> list[Float | None]:
+    """The log-probability of each token under a checkpoint; None of an answer that it does not
+    cut into as many.
+    """
+    from torch import no_grad
+
+    from groupwise.scores.language_models import batch_of, end_of, load_language_model, tokens_of
+    from groupwise.scores.scores import token_log_prob
+
+    loaded = load_language_model(folder)
+    prompts, texts = ([row[name] for row in logged] for name in ("prompt", "completion"))
+    ends: list[int | None] = [None] * len(texts)
+    before, after = tokens_of(loaded, list(map(prompt_of, prompts)), texts, ends=ends)
+    fitting = list[int]()
+    scores: list[Float | None] = [None] * len(texts)
+    for place, row in enumerate(logged):
+        before[place] = row.get("prompt_ids") or before[place]
+        after[place] = row.get("completion_ids") or after[place]
+        missing = len(row["log_probability"]) - len(after[place])
+        after[place] = [*after[place], end_of(loaded)] if missing == 1 else after[place]
+        known = max(*before[place], *after[place]) < len(loaded.tokenizer)
+        fitting += [place] if missing in (0, 1) and known else []
+    begun = time.monotonic()
+    for start in range(0, len(fitting), _BATCH):
+        places = fitting[start : start + _BATCH]
+        batch = batch_of(loaded, [before[n] for n in places], [after[n] for n in places])
+        with no_grad():
+            score_NL = token_log_prob(loaded.model, batch, temperature=temperature)
+        for score_L, place in zip(score_NL.double().cpu().numpy(), places, strict=True):
+            stop = len(before[place]) + len(after[place])
+            scores[place] = score_L[len(before[place]) : stop]
+        if start == 0:
+            left = len(fitting) - len(places)
+            seconds = (time.monotonic() - begun) * left / len(places)
+            say(f"{folder.name}: about {seconds:.0f} s for the other {left} answers")
+    return scores
+
+
+def _where(gap_T: Float, own_T: Float, lengths: Sequence[int]) -> Iterator[str]:
+    """Yield where in the answers the gap is: by how sure the model is, and by place."""
+    place_T = np.concatenate([np.arange(length) / length for length in lengths])
+    for name, holds_T in {
+        "where the checkpoint is sure (0.9)": own_T > _SURE,
+        "elsewhere": own_T <= _SURE,
+        "in the first third of the answers": place_T < 1 / 3,
+        "in the last third": place_T >= 2 / 3,
+    }.items():
+        if holds_T.any():
+            mean, size = gap_T[holds_T].mean(), np.abs(gap_T[holds_T]).mean()
+            yield f"gap {name}: mean {mean:.2g} nats, mean size {size:.2g}"
+
+
+def _resample(
+    record: RunRecord, _judged: Judgement, how: ProbeOptions, _say: Say
+) -> tuple[Shown, int]:
+    """Sample prompts of the last steps again at a checkpoint."""
+    rows = _answers(record, "prompt")
+    late = rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
+    late = late.unique("prompt", keep="last", maintain_order=True)
+    late = _drawn(late, _PROMPTS, np.random.default_rng(how.seed))
+    each = max(how.rollouts // len(late), 2)
+    texts = _sampled(record, late["prompt"].to_list(), each, how)
+    right = None
+    if how.function:
+        again = late[np.repeat(np.arange(len(late)), each)]
+        fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
+        top = 1.0 if "reward" not in rows.columns else rows["reward"].max() or 1.0
+        right = int((fresh_N >= float(top) - 1e-9).sum())  # type: ignore[arg-type]
+    parts = [texts[start : start + each] for start in range(0, len(texts), each)]
+    return resampled(parts, right), len(texts)
+
+
+def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions) -> list[str]:
+    """Draw answers of a checkpoint, at the temperature of the run, from all tokens."""
+    import torch
+
+    from groupwise.scores.language_models import end_of, load_language_model, prompt_ids
+
+    assert how.model is not None
+    loaded = load_language_model(how.model)
+    generate: Any = loaded.model.generate
+    texts: list[str] = []
+    with torch.random.fork_rng(), torch.no_grad():
+        torch.manual_seed(how.seed)
+        for prompt in prompts:
+            ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
+            out = generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=float(record.config.value("temperature") or 1.0),
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=int(record.config.value("max_completion_length") or _LONGEST),
+                pad_token_id=end_of(loaded),
+            )
+            texts += loaded.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
+    return texts
+
+
+RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
+
+
+def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
+    """The rollouts that have some columns, by step."""
+    rollouts = record.rollouts
+    if rollouts is None or not {*columns} <= {*rollouts.columns}:
+        raise InsufficientDataError(
+            f"expected rollouts with {', '.join(columns)} in {record.name}, got none: log them "
+            "(TRL: log_completions=True)"
+        )
+    rows = rollouts.drop_nulls(columns).sort("step", maintain_order=True)
+    if not len(rows):
+        raise InsufficientDataError(f"expected rollouts with {', '.join(columns)}, got empty ones")
+    return rows
+
+
+def _drawn(rows: pl.DataFrame, count: int, rng: np.random.Generator) -> pl.DataFrame:
+    """So many rows at random, in their order."""
+    return rows[np.sort(rng.permutation(len(rows))[:count])]
+
+
+def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
+    """Grades of answers by the user's function, called as TRL calls it."""
+    raw = _raw_rows(record, rows, how.data)
+    prompts = list(map(prompt_of, rows["prompt"]))
+    completions = [
+        [{"role": "assistant", "content": text}]
+        if not isinstance(prompt, str) and isinstance(prompt_of(text), str)
+        else prompt_of(text)
+        for prompt, text in zip(prompts, rows["completion"], strict=True)
+    ]
+    more = {name: [row[name] for row in raw] for name in raw[0] if all(name in row for row in raw)}
+    ids = [row.get("completion_ids") for row in raw]
+    columns = more | {"prompts": prompts, "completions": completions, "completion_ids": ids}
+    return grades(how.function, columns, seconds=how.seconds)
+
+
+def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[Row]:
+    """The row of each answer as its file has it, or that of its prompt in the file given."""
+    texts = ["prompt"] if data else ["prompt", "completion"]
+    wanted = dict[tuple[Any, ...], Row]((key, {}) for key in rows.select(texts).iter_rows())
+    missing = len(wanted)
+    for path in [data] if data else [Path(source.path) for source in record.sources]:
+        for row in _rows_of(path) if missing else ():
+            key = tuple(_text(row, keys) for keys in (PROMPT_KEYS, COMPLETION_KEYS)[: len(texts)])
+            if wanted.get(key) == {}:
+                wanted[key] = {
+                    name: row[name] for name in row if name not in ("prompt", "completion")
+                }
+                missing -= 1
+    return [wanted[key] for key in rows.select(texts).iter_rows()]
+
+
+def _text(row: Row, keys: Sequence[str]) -> str | None:
+    """The first text under some keys."""
+    value = next((row[key] for key in keys if isinstance(row.get(key), str | list)), None)
+    return None if value is None else prompt_text(value)
+
+
+def _rows_of(path: Path) -> Iterator[Row]:
+    """Yield the rows of JSON lines or of Parquet; none of another file."""
+    seen = peek(path)
+    if seen.head.startswith(b"PAR1"):
+        yield from read_parquet(path).iter_rows(named=True)
+    elif seen.text.startswith("{"):
+        yield from filter(None, json_lines(Blocks(seen).lines()))

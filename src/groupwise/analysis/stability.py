@@ -19,12 +19,12 @@ from groupwise.analysis.margin import (
     judged,
     margin_of,
 )
+from groupwise.edge.trainers import LagSetting
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
-    LagSetting,
     UnknownSettingError,
     kl_notes,
     request_for,

@@ -13,6 +13,10 @@ PROGRAM = Program(
     about="What a GRPO run's log says: is it still learning, where will it end, is it stable.",
     home="groupwise.cli",
     commands={
+        "example": (
+            "Copy an example run into this folder, to try a command on: healthy, failing and "
+            "others."
+        ),
         "report": (
             "Write one page on one or several runs, and how each stands here: exit codes as of "
             "diagnose, the worst of several."

@@ -222,7 +222,8 @@ def _merged(
         own = {
             key: values
             for key, values in merged.columns.items()
-            if np.isfinite(values).any() or not _is_finite(store, key)
+            if np.isfinite(values).any()
+            or not (key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any()))
         }
         merged = replace(merged, columns=own)
     if not merged.columns:
@@ -234,11 +235,6 @@ def _merged(
             f"expected numbers beside the step, got none in {shown(log.path)}{cells}: {hint}"
         )
     return merged
-
-
-def _is_finite(store: RowStore, key: str) -> bool:
-    """Return whether a key has a finite value in any row."""
-    return key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any())
 
 
 def sound(record: RunRecord, what: str) -> RunRecord:

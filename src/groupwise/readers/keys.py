@@ -369,12 +369,13 @@ def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
 def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
     """Return the keys that name a success and have no meaning yet."""
     known = {meaning.column for meaning in meanings}
-    return (key for key in columns if key not in known and _names_success(key))
-
-
-def _names_success(key: str) -> bool:
-    """Return whether a key of training names a success."""
-    return not _evaluated(key)[1] and _SUCCESS.fullmatch(_bare(_evaluated(key)[0])) is not None
+    return (
+        key
+        for key in columns
+        if key not in known
+        and not _evaluated(key)[1]
+        and _SUCCESS.fullmatch(_bare(_evaluated(key)[0]))
+    )
 
 
 def as_shares(

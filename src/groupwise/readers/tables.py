@@ -218,7 +218,9 @@ class CsvFeed(Feed):
         elif {spelled(key) for key in self._names or []} == _OF_ONE_TAG:
             store = store.renamed(
                 {
-                    key: key if spelled(key) != "value" else _tag(origin.path)
+                    key: key
+                    if spelled(key) != "value"
+                    else clean_key(origin.path.stem.rpartition("-tag-")[2])
                     for key in store.names()
                 }
             )
@@ -249,11 +251,6 @@ def texts_and_numbers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             cells = {key: cell for key, cell in row.items() if key and cell}
             numbers = {key: parse_number(cell) for key, cell in cells.items()}
             yield cells | {key: number for key, number in numbers.items() if number is not None}
-
-
-def _tag(path: Path) -> str:
-    """Return the tag that a file of one chart is named after."""
-    return clean_key(path.stem.rpartition("-tag-")[2])
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:

@@ -5,15 +5,12 @@ besides the force.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Any, Literal, cast
 
+from groupwise.edge.mode import ImportanceRatio, KLTerm
+from groupwise.edge.trainers import Kind, LagSetting
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord
-
-if TYPE_CHECKING:
-    from groupwise.edge.mode import ImportanceRatio, KLTerm
-    from groupwise.edge.trainers import TrainerLag
-
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
@@ -55,60 +52,6 @@ class UnknownSettingError(InvalidArgumentError):
             f"expected {', '.join(names)}, which the run does not say: give {asked}{default}"
         )
         self.names = names
-
-
-@dataclass(frozen=True, slots=True)
-class LagSetting:
-    """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
-
-    kind: str  # none, fixed, refresh or async
-    refresh_interval: int  # R in updates
-    importance_ratio: ImportanceRatio = "none"  # none, exact or clipped
-    kl_term: KLTerm = "unknown"  # none, reward, loss or unknown
-    notes: tuple[str, ...] = ()  # how it follows
-    unknown_settings: tuple[str, ...] = ()  # those that would change it
-    is_bound: bool = False  # whether rollouts may be younger
-
-    def __post_init__(self) -> None:
-        """Refuse a fixed lag whose matrix would be too large."""
-        from groupwise.edge.spectrum import LONGEST_FIXED_LAG
-
-        if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
-            raise InvalidArgumentError(
-                f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got "
-                f"{self.refresh_interval}: the threshold falls as one over the lag from there"
-            )
-
-    @property
-    def longest(self) -> int:
-        """The age of the oldest rollouts, in updates."""
-        oldest = {"none": 0, "fixed": self.refresh_interval, "refresh": self.refresh_interval - 1}
-        return oldest.get(self.kind, 2 * self.refresh_interval - 1)
-
-    @property
-    def remaining(self) -> tuple[LagSetting, ...]:
-        """The lags that may remain after the loss's correction: this one, none, or both where
-        ratio, KL term or a mere bound leave it open.
-        """
-        uncorrected = self.importance_ratio == "none" or self.kl_term == "reward"
-        if self.kind == "none" or (uncorrected and not self.is_bound):
-            return (self,)
-        corrected = self.importance_ratio == "exact" and self.kl_term != "unknown"
-        on_policy = LagSetting("none", 1)
-        return (on_policy,) if corrected else (self, on_policy)
-
-
-def setting_of_trainer(lag: TrainerLag) -> LagSetting:
-    """Return the lag that a trainer's own settings amount to."""
-    return LagSetting(
-        lag.kind,
-        lag.refresh_interval,
-        lag.importance_ratio,
-        lag.kl_term,
-        lag.reasons,
-        lag.unknown_settings,
-        is_bound=lag.worst_case,
-    )
 
 
 def optimizer_of(name: str) -> Optimizer:
@@ -199,7 +142,7 @@ def lag_of(record: RunRecord) -> LagSetting:
     """Return the lag that a run's settings give."""
     if missing := _missing_of_lag(record):
         raise UnknownSettingError(*missing)
-    kind = str(record.config.value("lag_kind"))
+    kind = cast("Kind", record.config.value("lag_kind"))
     if kind == "none":
         return LagSetting("none", 1)
     framework = _framework_of(record)

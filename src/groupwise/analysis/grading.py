@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import importlib.util
 import inspect
 import json
+import math
 import os
 import signal
 import subprocess
@@ -55,34 +55,12 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
             with suppress(OSError):  # what the function started goes with it
                 os.killpg(process.pid, signal.SIGKILL)
     came = json.loads(out) if out else {"error": f"its process ended with {process.returncode}"}
-    values, count = came.get("values"), len(columns["completions"])
-    if "error" in came:
-        raise InvalidArgumentError(f"expected {wanted}, got {clean(came['error'])}: {_SIMPLER}")
-    if not isinstance(values, list) or len(values) != count:
-        size = f"{len(values)} values" if isinstance(values, list) else "no list"
-        raise InvalidArgumentError(f"expected {wanted}, got {size} for {count} answers: {_SIMPLER}")
-    numbers = np.array([one if isinstance(one, int | float) else np.nan for one in values], float)
-    if not np.isfinite(numbers).all():
-        place = int(np.flatnonzero(~np.isfinite(numbers))[0])
-        raise InvalidArgumentError(
-            f"expected {wanted}, got no finite number for answer {place}: {_SIMPLER}"
-        )
-    return numbers
-
-
-def _function(named: str) -> Any:
-    """Import MODULE:NAME, or FILE.py:NAME, of the folder that one stands in."""
-    module, _, name = named.rpartition(":")
-    if module.endswith(".py"):
-        spec = importlib.util.spec_from_file_location(Path(module).stem, module)
-        if spec is None or spec.loader is None:
-            raise ImportError(f"no module in {module}")
-        loaded = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(loaded)
-    else:
-        sys.path.insert(0, str(Path.cwd()))
-        loaded = importlib.import_module(module)
-    return getattr(loaded, name)
+    grade_N, count = np.array(came.get("grades", []), dtype=np.float64), len(columns["completions"])
+    if "error" in came or len(grade_N) != count or not np.isfinite(grade_N).all():
+        error = f"{len(grade_N)} for {count}, {np.isnan(grade_N).sum()} of them no number"
+        error = clean(came.get("error", error))
+        raise InvalidArgumentError(f"expected {wanted}, got {error}: {_SIMPLER}")
+    return grade_N
 
 
 def main() -> None:
@@ -96,9 +74,11 @@ def main() -> None:
     job = json.loads(sys.stdin.buffer.read())
     answer: dict[str, Any] = {}
     try:
-        values = _function(job["function"])(**job["columns"])
+        sys.path.insert(0, str(Path.cwd()))
+        module, _, name = job["function"].partition(":")
+        values = getattr(importlib.import_module(module), name)(**job["columns"])
         values = asyncio.run(values) if inspect.iscoroutine(values) else values
-        answer["values"] = [one if one is None else float(one) for one in values]
+        answer["grades"] = [math.nan if one is None else float(one) for one in values]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a function of the user's
         answer["error"] = f"{type(error).__name__}: {error}"[:1000]
     out.write(json.dumps(answer))

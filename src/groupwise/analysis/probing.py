@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from groupwise.record.table import read_parquet
 
 Say = Callable[[str], None]
 Row = Mapping[str, Any]
+_LARGEST = 1e9  # of what is logged of a token
 _BATCH = 8  # answers of one pass
 _PROMPTS = 4  # that are sampled again
 _LONGEST = 256  # tokens of an answer where no setting says
@@ -106,8 +108,8 @@ def _rescore(
     logged = [
         {**raw, **row, "log_probability": np.array(value, dtype=np.float64)}
         for row, raw in zip(rows.iter_rows(named=True), _raw_rows(record, rows, None), strict=True)
-        for value in [raw.get(key) for key in SPELLINGS["log_probability"]]
-        if isinstance(value, list) and value
+        for value in [_numbers(raw.get(key)) for key in SPELLINGS["log_probability"]]
+        if value
     ]
     if len(logged) < _BATCH:
         raise InsufficientDataError(
@@ -117,53 +119,49 @@ def _rescore(
     temperature = float(record.config.value("temperature") or 1.0)
     models = [how.model, *([how.reference] if how.reference else [])]
     scores = [_scored(folder, logged, temperature, say) for folder in models]
-    kept = [n for n in range(len(logged)) if all(one[n] is not None for one in scores)]
+    kept = sorted(set.intersection(*map(set, scores)))
     if len(kept) < _BATCH:
         raise InvalidArgumentError(
             f"expected a token for each log-probability that was logged, got them in {len(kept)} "
             f"of {len(logged)} answers: give checkpoints with the tokenizer that sampled"
         )
-    own, *first = ([np.asarray(one[n]) for n in kept] for one in scores)
-    gap = [logged[n]["log_probability"] - one for n, one in zip(kept, own, strict=True)]
-    way = [far - near for far, near in zip(first[0], own, strict=True)] if first else None
+    own = [scores[0][n] for n in kept]
+    gap = [logged[n]["log_probability"] - scores[0][n] for n in kept]
+    way = [scores[1][n] - scores[0][n] for n in kept] if how.reference else None
     for line in _where(np.concatenate(gap), np.concatenate(own), list(map(len, own))):
         say(line)
     return rescored(gap, way), len(kept)
 
 
-def _scored(
-    folder: Path, logged: Sequence[Row], temperature: float, say: Say
-) -> list[Float | None]:
-    """The log-probability of each token under a checkpoint; None of an answer that it does not
-    cut into as many.
+def _scored(folder: Path, logged: Sequence[Row], temperature: float, say: Say) -> dict[int, Float]:
+    """The log-probability of each token under a checkpoint, of the answers that it cuts into as
+    many.
     """
     from torch import no_grad
 
     from groupwise.scores.language_models import batch_of, end_of, load_language_model, tokens_of
     from groupwise.scores.scores import token_log_prob
 
-    loaded = load_language_model(folder)
+    loaded, fitting, scores = load_language_model(folder), list[int](), dict[int, Float]()
     prompts, texts = ([row[name] for row in logged] for name in ("prompt", "completion"))
-    ends: list[int | None] = [None] * len(texts)
-    before, after = tokens_of(loaded, list(map(prompt_of, prompts)), texts, ends=ends)
-    fitting = list[int]()
-    scores: list[Float | None] = [None] * len(texts)
+    before, after = tokens_of(
+        loaded, list(map(prompt_of, prompts)), texts, ends=[None] * len(texts)
+    )
     for place, row in enumerate(logged):
-        before[place] = row.get("prompt_ids") or before[place]
-        after[place] = row.get("completion_ids") or after[place]
+        before[place] = _numbers(row.get("prompt_ids"), int) or before[place]
+        after[place] = _numbers(row.get("completion_ids"), int) or after[place]
         missing = len(row["log_probability"]) - len(after[place])
-        after[place] = [*after[place], end_of(loaded)] if missing == 1 else after[place]
-        known = max(*before[place], *after[place]) < len(loaded.tokenizer)
+        after[place] += [end_of(loaded)] if missing == 1 else []
+        known = max(*before[place], *after[place], 0) < len(loaded.tokenizer)
         fitting += [place] if missing in (0, 1) and known else []
     begun = time.monotonic()
     for start in range(0, len(fitting), _BATCH):
         places = fitting[start : start + _BATCH]
         batch = batch_of(loaded, [before[n] for n in places], [after[n] for n in places])
         with no_grad():
-            score_NL = token_log_prob(loaded.model, batch, temperature=temperature)
-        for score_L, place in zip(score_NL.double().cpu().numpy(), places, strict=True):
-            stop = len(before[place]) + len(after[place])
-            scores[place] = score_L[len(before[place]) : stop]
+            score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
+        for score_L, n in zip(score_NL.cpu().numpy(), places, strict=True):
+            scores[n] = score_L[len(before[n]) : len(before[n]) + len(after[n])]
         if start == 0:
             left = len(fitting) - len(places)
             seconds = (time.monotonic() - begun) * left / len(places)
@@ -189,7 +187,7 @@ def _resample(
     record: RunRecord, _judged: Judgement, how: ProbeOptions, _say: Say
 ) -> tuple[Shown, int]:
     """Sample prompts of the last steps again at a checkpoint."""
-    rows = _answers(record, "prompt")
+    rows = _answers(record, "prompt", "reward")
     late = rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
     late = late.unique("prompt", keep="last", maintain_order=True)
     late = _drawn(late, _PROMPTS, np.random.default_rng(how.seed))
@@ -199,8 +197,7 @@ def _resample(
     if how.function:
         again = late[np.repeat(np.arange(len(late)), each)]
         fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
-        top = 1.0 if "reward" not in rows.columns else rows["reward"].max() or 1.0
-        right = int((fresh_N >= float(top) - 1e-9).sum())  # type: ignore[arg-type]
+        right = int((fresh_N > rows["reward"].to_numpy().max() - 1e-9).sum())
     parts = [texts[start : start + each] for start in range(0, len(texts), each)]
     return resampled(parts, right), len(texts)
 
@@ -215,21 +212,20 @@ def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOpt
     loaded = load_language_model(how.model)
     generate: Any = loaded.model.generate
     texts: list[str] = []
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(how.seed)
-        for prompt in prompts:
-            ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
-            out = generate(
-                ids,
-                attention_mask=torch.ones_like(ids),
-                do_sample=True,
-                temperature=float(record.config.value("temperature") or 1.0),
-                top_k=0,
-                top_p=1.0,
-                max_new_tokens=int(record.config.value("max_completion_length") or _LONGEST),
-                pad_token_id=end_of(loaded),
-            )
-            texts += loaded.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
+    torch.manual_seed(how.seed)
+    for prompt in prompts:
+        ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
+        out = generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=float(record.config.value("temperature") or 1.0),
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=int(record.config.value("max_completion_length") or _LONGEST),
+            pad_token_id=end_of(loaded),
+        )
+        texts += loaded.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
     return texts
 
 
@@ -238,16 +234,14 @@ RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
 
 def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
     """The rollouts that have some columns, by step."""
-    rollouts = record.rollouts
-    if rollouts is None or not {*columns} <= {*rollouts.columns}:
+    rows = pl.DataFrame() if record.rollouts is None else record.rollouts
+    rows = rows.drop_nulls(columns) if {*columns} <= {*rows.columns} else rows.clear()
+    if rows.is_empty():
         raise InsufficientDataError(
             f"expected rollouts with {', '.join(columns)} in {record.name}, got none: log them "
             "(TRL: log_completions=True)"
         )
-    rows = rollouts.drop_nulls(columns).sort("step", maintain_order=True)
-    if not len(rows):
-        raise InsufficientDataError(f"expected rollouts with {', '.join(columns)}, got empty ones")
-    return rows
+    return rows.sort("step", maintain_order=True)
 
 
 def _drawn(rows: pl.DataFrame, count: int, rng: np.random.Generator) -> pl.DataFrame:
@@ -265,32 +259,37 @@ def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
         else prompt_of(text)
         for prompt, text in zip(prompts, rows["completion"], strict=True)
     ]
-    more = {name: [row[name] for row in raw] for name in raw[0] if all(name in row for row in raw)}
-    ids = [row.get("completion_ids") for row in raw]
-    columns = more | {"prompts": prompts, "completions": completions, "completion_ids": ids}
+    shared = set.intersection(*map(set, raw)) - {"prompt", "completion"} if raw else ()
+    columns = {name: [row[name] for row in raw] for name in shared} | {
+        "prompts": prompts,
+        "completions": completions,
+        "completion_ids": [row.get("completion_ids") for row in raw],
+    }
     return grades(how.function, columns, seconds=how.seconds)
 
 
 def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[Row]:
     """The row of each answer as its file has it, or that of its prompt in the file given."""
-    texts = ["prompt"] if data else ["prompt", "completion"]
-    wanted = dict[tuple[Any, ...], Row]((key, {}) for key in rows.select(texts).iter_rows())
-    missing = len(wanted)
-    for path in [data] if data else [Path(source.path) for source in record.sources]:
-        for row in _rows_of(path) if missing else ():
-            key = tuple(_text(row, keys) for keys in (PROMPT_KEYS, COMPLETION_KEYS)[: len(texts)])
-            if wanted.get(key) == {}:
-                wanted[key] = {
-                    name: row[name] for name in row if name not in ("prompt", "completion")
-                }
-                missing -= 1
-    return [wanted[key] for key in rows.select(texts).iter_rows()]
+    names = (
+        {"prompt": PROMPT_KEYS} if data else {"prompt": PROMPT_KEYS, "completion": COMPLETION_KEYS}
+    )
+    wanted, found = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
+    left = {*wanted}
+    files = [data] if data else [Path(source.path) for source in record.sources]
+    for row in chain.from_iterable(_rows_of(path) for path in files if path.is_file()):
+        texts = (next((row[key] for key in keys if row.get(key)), "") for keys in names.values())
+        key = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
+        found |= {key: row} if key in left else {}
+        left.discard(key)
+        if not left:
+            break
+    return [found.get(key, {}) for key in wanted]
 
 
-def _text(row: Row, keys: Sequence[str]) -> str | None:
-    """The first text under some keys."""
-    value = next((row[key] for key in keys if isinstance(row.get(key), str | list)), None)
-    return None if value is None else prompt_text(value)
+def _numbers(value: Any, kind: type = float) -> list[Any]:
+    """A list of numbers of a log as it is; nothing of anything else."""
+    plain = isinstance(value, list) and all(isinstance(one, int | kind) for one in value)
+    return value if plain and all(abs(one) < _LARGEST for one in value) else []
 
 
 def _rows_of(path: Path) -> Iterator[Row]:

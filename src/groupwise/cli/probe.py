@@ -49,7 +49,7 @@ def probe(
     """Which experiment of minutes tells tied causes apart; with its name, make it."""
     from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe
     from groupwise.diagnostics.judge import judge
-    from groupwise.diagnostics.probes import KINDS, said
+    from groupwise.diagnostics.probes import said
     from groupwise.wording import sentence
 
     record = opening.open(run)
@@ -59,11 +59,12 @@ def probe(
         return
     if name not in RUNNABLE:
         raise InvalidArgumentError(f"expected {', '.join(RUNNABLE)}; got {name[:40]!r}: name one")
-    for option, value in {"--function": function, "--model": model}.items():
-        if option in KINDS[name].needs.split() and not value:
-            raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
+    option, value = ("--function", function) if name == "regrade" else ("--model", model)
+    if not value:
+        raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
     how = ProbeOptions(rollouts, seed, function, seconds, model, reference, data)
-    result = run_probe(record, judgement, name, how, _silent if as_json else cli.print_lines)
+    say = (lambda _line: None) if as_json else cli.print_lines
+    result = run_probe(record, judgement, name, how, say)
     assert record.probes is not None
     record = replace(record, probes=record.probes.add(result))
     judgement = judge(record)
@@ -73,29 +74,27 @@ def probe(
         cli.print_lines(sentence(said(result)), str(judgement))
 
 
-def _silent(_line: str) -> None:
-    """Keep what is said on the way out of the JSON."""
-
-
 def _list(run: Path, record: RunRecord, judgement: Judgement, *, as_json: bool) -> None:
     """Say which experiments would tell the causes apart that remain."""
     from groupwise.diagnostics.causes import label_of
     from groupwise.diagnostics.probes import choices, contenders
+    from groupwise.wording import count
 
     causes = contenders(judgement.cause)
     named = {key: label_of(key) for key in causes}
     found = choices(causes, record)
     lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
     for one in found:
-        place = shlex.quote(str(run))
-        lines += ["", f"{one.kind.key} {one.kind.does}: {one.cost}, {one.bits:.2f} bits."]
-        lines.append(f"  log {one.missing}" if one.missing else f"  {one.kind.line_of(place)}")
-        for outcome in one.kind.outcomes:
-            likeliest = max(causes, key=lambda key: outcome.chances.get(key, 0.0))
-            lines.append(f"  {outcome.meaning}: {named[likeliest]}")
+        cost = f"{count(one.rollouts, 'answer')}, some {one.seconds:.0f} s, {one.bits:.2f} bits"
+        command = one.command.replace("RUN", shlex.quote(str(run)), 1)
+        lines += ["", f"{one.probe} {one.does}: {cost}."]
+        lines.append(f"  log {one.missing}" if one.missing else f"  {command}")
+        for outcome in one.outcomes:
+            told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
+            lines += [f"  {outcome.meaning}: {' or '.join(told)}"] if told else []
     if len(named) > 1 and not found:
-        log = next(iter((*judgement.cause.log, *judgement.not_logged)), "completions, rewards")
-        lines.append(f"No probe tells them apart: log {log}.")
+        log = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
+        lines.append(f"No probe tells them apart: log {log[0]}.")
     if as_json:
         cli.print_json({"causes": named, "probes": found, "judgement": judgement})
     else:

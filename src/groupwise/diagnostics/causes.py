@@ -290,8 +290,8 @@ def verdict(case: Case) -> Cause:
         cause = Cause(certainty, names, (), tuple(keys), by=told_by(record) if surely else "")
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
-    runnable = (one for one in choices(cause.keys, record) if one.kind.logged and not one.missing)
-    return replace(cause, probe=next((one.kind.command for one in runnable), ""))
+    ready = (one for one in choices(cause.keys, record) if one.logged and not one.missing)
+    return replace(cause, probe=next((one.command for one in ready), ""))
 
 
 def _by_rules(case: Case) -> Cause:

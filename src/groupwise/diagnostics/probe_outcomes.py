@@ -101,7 +101,7 @@ def _agrees(graded_2N: Float) -> bool:
         return True
     if not graded_2N.std(axis=1).min() > 0:
         return False
-    return float(np.corrcoef(graded_2N)[0, 1]) >= _AGREES
+    return float(np.corrcoef(*graded_2N)[0, 1]) >= _AGREES
 
 
 def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import ClassVar
+
+import polars as pl
 
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import fall_of
@@ -18,7 +19,6 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Status, n
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import reach_of
 from groupwise.files import table_rows
-from groupwise.intervals import Interval
 from groupwise.plain import Plain
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
@@ -39,57 +39,41 @@ class Outcome(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class ProbeKind:
-    """One experiment, as `probes.tsv` has it."""
+class ProbeKind(Plain):
+    """One experiment, as `probes.tsv` has it, and what it is worth to a run."""
 
-    key: str
+    probe: str
     does: str
     command: str
-    needs: str  # of the user
     logged: tuple[str, ...]  # columns of the rollouts
     log: str  # what to log where these are missing
     rollouts: int
-    seconds: float  # a rollout, before any was measured
+    seconds: float  # before any were measured
     family: tuple[str, ...]  # causes that stand for all those that it tells apart
     outcomes: tuple[Outcome, ...]
+    bits: float = 0.0  # its expected gain of certainty
+    missing: str = ""  # what to log before it can be made
 
     @property
     def causes(self) -> tuple[str, ...]:
         """The causes that it tells apart."""
         return tuple(self.outcomes[0].chances)
 
-    def line_of(self, run: str) -> str:
-        """The command as it is typed for a run."""
-        return self.command.replace("RUN", run, 1)
-
     def chances(self, cause: str) -> list[float]:
-        """The chance of each outcome under a cause, that it cannot tell last; all alike where
-        nothing is known.
-        """
-        if cause not in self.causes:
-            return [1 / (len(self.outcomes) + 1)] * (len(self.outcomes) + 1)
+        """The chance of each outcome under a cause, that it cannot tell last."""
         chances = [outcome.chances[cause] for outcome in self.outcomes]
         return [*chances, max(1 - sum(chances), 0.0)]
 
-    def bits(self, causes: Sequence[str]) -> float:
-        """The expected gain of certainty about causes that are equally likely."""
-        if len(causes) < 2:
-            return 0.0
-        rows = [self.chances(cause) for cause in causes]
+    def for_run(self, causes: Sequence[str], record: RunRecord) -> ProbeKind:
+        """Add what it is worth where causes remain that are equally likely: it is silent on those
+        that it does not tell.
+        """
+        rows = [self.chances(cause) for cause in causes if cause in self.causes]
         mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-        return _entropy(mean) - sum(map(_entropy, rows)) / len(rows)
-
-    def missing(self, record: RunRecord) -> str:
-        """What to log so that it can be run, "" where it can."""
-        rollouts = record.rollouts
-        filled = (
-            ()
-            if rollouts is None
-            else tuple(
-                name for name in rollouts.columns if rollouts[name].null_count() < len(rollouts)
-            )
-        )
-        return "" if {*self.logged} <= {*filled} else self.log
+        bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / max(len(causes), 1)
+        rollouts = pl.DataFrame() if record.rollouts is None else record.rollouts
+        held = {column.name for column in rollouts if column.null_count() < len(column)}
+        return replace(self, bits=bits, missing="" if {*self.logged} <= held else self.log)
 
 
 def _entropy(chances: Iterable[float]) -> float:
@@ -97,50 +81,32 @@ def _entropy(chances: Iterable[float]) -> float:
     return -sum(chance * math.log2(chance) for chance in chances if chance > 0)
 
 
+def _outcome(entry: str) -> Outcome:
+    """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE."""
+    fact, meaning, chances = entry.split("|")
+    pairs = (pair.split("=") for pair in chances.split())
+    return Outcome(Fact[fact], meaning, {key: float(text) for key, text in pairs})
+
+
 def _kind(cells: Mapping[str, str]) -> ProbeKind:
     """Read a row of the table."""
-    outcomes = []
-    for entry in cells["outcomes"].split("; "):
-        fact, meaning, chances = entry.split("|")
-        pairs = (pair.split("=") for pair in chances.split())
-        outcomes.append(Outcome(Fact[fact], meaning, {key: float(text) for key, text in pairs}))
+    probe, does, command, logged, log, rollouts, seconds, family, outcomes = cells.values()
     return ProbeKind(
-        cells["key"],
-        cells["does"],
-        cells["command"],
-        cells["needs"],
-        tuple(cells["logged"].split()),
-        cells["log"],
-        int(cells["rollouts"]),
-        float(cells["seconds"]),
-        tuple(cells["family"].split()),
-        tuple(outcomes),
+        probe,
+        does,
+        command,
+        tuple(logged.split()),
+        log,
+        int(rollouts),
+        float(seconds),
+        tuple(family.split()),
+        tuple(map(_outcome, outcomes.split("; "))),
     )
 
 
 KINDS: Mapping[str, ProbeKind] = {
-    kind.key: kind for kind in map(_kind, table_rows(Path(__file__).with_name("probes.tsv")))
+    kind.probe: kind for kind in map(_kind, table_rows(Path(__file__).with_name("probes.tsv")))
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Choice(Plain):
-    """An experiment for one run: what it would tell, and what it costs."""
-
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("probe=kind.key", "does=kind.does", "command=kind.command", "rollouts=kind.rollouts"),
-        *("seconds", "bits", "missing", "outcomes=kind.outcomes"),
-    )
-
-    kind: ProbeKind
-    bits: float
-    seconds: float
-    missing: str  # what to log so that it can be run
-
-    @property
-    def cost(self) -> str:
-        """Answers and seconds, in words."""
-        return f"{count(self.kind.rollouts, 'answer')}, some {self.seconds:.0f} s"
 
 
 def contenders(cause: Cause) -> tuple[str, ...]:
@@ -156,65 +122,53 @@ def contenders(cause: Cause) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*cause.keys, *(key for keys in rivals for key in keys)]))
 
 
-def choices(causes: Sequence[str], record: RunRecord) -> list[Choice]:
+def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
     the log is too poor for come last.
     """
-    ran = () if record.probes is None else [one.probe for one in record.probes.results]
-    found = []
-    for kind in KINDS.values():
-        bits = kind.bits(causes)
-        if bits >= LEAST_BITS and kind.key not in ran:
-            seconds = kind.rollouts * kind.seconds
-            found.append(Choice(kind, bits, seconds, kind.missing(record)))
-    return sorted(found, key=lambda one: (bool(one.missing), -one.bits / one.seconds, one.seconds))
+    made = () if record.probes is None else [one.probe for one in record.probes.results]
+    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if kind.probe not in made)
+    return sorted(
+        (kind for kind in kinds if kind.bits >= LEAST_BITS),
+        key=lambda one: (bool(one.missing), -one.bits / one.seconds, one.seconds),
+    )
 
 
 def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
     """The chance of each cause that remains after the experiments of a run, all being equally
-    likely before; empty where none was run.
+    likely before; empty where none was made that tells some of them apart.
     """
-    seen = {*seen}
-    shown = [
-        (kind, place)
-        for kind in KINDS.values()
-        for place, outcome in enumerate(kind.outcomes)
-        if outcome.fact in seen
-    ]
-    causes = contenders(cause) if shown else ()
-    weight = {key: math.prod(kind.chances(key)[place] for kind, place in shown) for key in causes}
+    weight, facts = dict.fromkeys(contenders(cause), 1.0), {*seen}
+    shown = [one for kind in KINDS.values() for one in kind.outcomes if one.fact in facts]
+    told = False
+    for outcome in shown:
+        known = [outcome.chances[key] for key in weight if key in outcome.chances]
+        if len(known) > 1:
+            told, mean = True, sum(known) / len(known)
+            weight = {key: value * outcome.chances.get(key, mean) for key, value in weight.items()}
     total = sum(weight.values())
-    return {key: value / total for key, value in weight.items()}
+    return {key: value / total for key, value in weight.items()} if told else {}
 
 
 def check(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
-    probes, fall = evidence.record.probes, fall_of(evidence)
-    reward = evidence.reward
-    stands = [
-        one
-        for one in (() if probes is None else probes.results)
-        if one.probe in KINDS
-        and (
-            one.step is None
-            or fall is None
-            or reward is None
-            or abs(reward.at(one.step) - fall.row) <= reach_of(evidence)
-        )
-    ]
-    if not stands:
-        return not_logged(NAME, "no experiment was run", "a probe: groupwise probe RUN")
-    facts = [
-        outcome.fact
-        for one in stands
-        for outcome in KINDS[one.probe].outcomes
-        if outcome.fact.name == one.outcome
-    ]
-    last = stands[-1]
-    value = Interval(last.value, last.low, last.high)
-    return Finding(
-        NAME, Status.INFO, "; ".join(map(said, stands)), last.step, value, facts=stated(*facts)
-    )
+    probes, reward, fall = evidence.record.probes, evidence.reward, fall_of(evidence)
+    results = [one for one in (probes.results if probes else ()) if one.probe in KINDS]
+    if reward is not None and fall is not None:
+        reach = reach_of(evidence)
+        results = [
+            one
+            for one in results
+            if one.step is None or abs(reward.at(one.step) - fall.row) <= reach
+        ]
+    if not results:
+        return not_logged(NAME, "no experiment was made of this change")
+    named = {
+        outcome.fact.name: outcome.fact for kind in KINDS.values() for outcome in kind.outcomes
+    }
+    facts = stated(*(named.get(one.outcome) for one in results))
+    message = "; ".join(map(said, results))
+    return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
 
 
 def told_by(record: RunRecord) -> str:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +45,7 @@ class Probes:
 
     def add(self, result: ProbeResult) -> Probes:
         """Append a result to the file, which is written whole or left as it is."""
-        try:
-            held = (first_bytes(self.path, _LARGEST + 1) or b"") if self.path.exists() else b""
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected to read {self.path}, got {error.strerror}: change its mode"
-            ) from None
+        held = (first_bytes(self.path, _LARGEST) or b"") if self.path.exists() else b""
         line = to_json(replace(result, run=self.run)) + "\n"
         if (held and not _results(held)) or len(held) + len(line) > _LARGEST:
             raise GroupwiseError(
@@ -83,16 +77,15 @@ def _results(held: bytes) -> list[ProbeResult]:
     return results
 
 
-def _result(entry: Mapping[str, Any]) -> ProbeResult:
+def _result(entry: Any) -> ProbeResult:
     """Make a result of data that anybody may have edited."""
-    kinds = {"str": str, "int": int, "float": int | float, "int | None": int | None}
-    given = {field.name: entry[field.name] for field in fields(ProbeResult)}
-    for field in fields(ProbeResult):
-        value = given[field.name]
-        if isinstance(value, bool) or not isinstance(value, kinds[str(field.type)]):
-            raise TypeError(field.name)
-        if isinstance(value, str) and len(value) > _LONGEST:
-            raise ValueError(field.name)
-        if isinstance(value, int | float) and not abs(value) < math.inf:
-            raise ValueError(field.name)
-    return ProbeResult(**given)
+    result = ProbeResult(**entry)
+    texts = (result.probe, result.outcome, result.message, result.date, result.run)
+    numbers = (result.value, result.low, result.high, result.seconds, result.seed, result.rollouts)
+    for text in (*texts, result.arguments):
+        if len(text) > _LONGEST or not isinstance(text, str):
+            raise ValueError("text")
+    for number in (*numbers, result.step or 0):
+        if type(number) not in (int, float) or not abs(number) < math.inf:
+            raise ValueError("number")
+    return result

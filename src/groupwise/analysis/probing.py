@@ -70,7 +70,7 @@ def run_probe(
         time.monotonic() - begun,
         how.seed,
         datetime.now(UTC).isoformat(timespec="seconds"),
-        judged.since_step,
+        judged.since_step if name == "regrade" else None,
         arguments=" ".join(given)[-1000:],
     )
 
@@ -206,25 +206,32 @@ def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOpt
     """Draw answers of a checkpoint, at the temperature of the run, from all tokens."""
     import torch
 
-    from groupwise.scores.language_models import end_of, load_language_model, prompt_ids
+    from groupwise.scores.language_models import (
+        end_of,
+        load_language_model,
+        prompt_ids,
+        quiet_transformers,
+    )
 
     assert how.model is not None
-    loaded = load_language_model(how.model)
+    loaded, texts = load_language_model(how.model), list[str]()
     generate: Any = loaded.model.generate
-    texts: list[str] = []
+    longest = int(record.config.value("max_completion_length") or _LONGEST)
     torch.manual_seed(how.seed)
     for prompt in prompts:
         ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
-        out = generate(
-            ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=True,
-            temperature=float(record.config.value("temperature") or 1.0),
-            top_k=0,
-            top_p=1.0,
-            max_new_tokens=int(record.config.value("max_completion_length") or _LONGEST),
-            pad_token_id=end_of(loaded),
-        )
+        room = (loaded.context or ids.shape[1] + longest) - ids.shape[1]
+        with quiet_transformers():
+            out = generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=float(record.config.value("temperature") or 1.0),
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=max(min(longest, room), 1),
+                pad_token_id=end_of(loaded),
+            )
         texts += loaded.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
     return texts
 

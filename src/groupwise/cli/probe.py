@@ -37,8 +37,8 @@ def probe(
         cli.option("FILE", "Rows of prompts with further columns for the function: JSON lines."),
     ] = None,
     rollouts: Annotated[
-        int, cli.option("N", "How many answers.", "-n", check=cli.whole(2, 100_000))
-    ] = 64,
+        int | None, cli.option("N", "How many answers.", "-n", check=cli.whole(2, 100_000))
+    ] = None,
     seconds: Annotated[
         float, cli.option("S", "How long the function may take.", check=cli.positive)
     ] = 60.0,
@@ -49,7 +49,7 @@ def probe(
     """Which experiment of minutes tells tied causes apart; with its name, make it."""
     from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe
     from groupwise.diagnostics.judge import judge
-    from groupwise.diagnostics.probes import said
+    from groupwise.diagnostics.probes import KINDS, said
     from groupwise.wording import sentence
 
     record = opening.open(run)
@@ -62,7 +62,9 @@ def probe(
     option, value = ("--function", function) if name == "regrade" else ("--model", model)
     if not value:
         raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
-    how = ProbeOptions(rollouts, seed, function, seconds, model, reference, data)
+    how = ProbeOptions(
+        rollouts or KINDS[name].rollouts, seed, function, seconds, model, reference, data
+    )
     say = (lambda _line: None) if as_json else cli.print_lines
     result = run_probe(record, judgement, name, how, say)
     assert record.probes is not None

@@ -75,6 +75,11 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
 def _never_earned(after_2N: Float) -> Shown:
     """Tell of answers that never earned anything by the log."""
     logged, fresh = after_2N.reshape(2, -1)
+    if logged.max() > logged.min():
+        raise InsufficientDataError(
+            "expected a reward that fell or that no answer earned, got one that comes and goes: "
+            "there is no before and after to grade"
+        )
     earned = wilson(int((fresh > logged).sum()), len(fresh))
     told = f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log"
     if earned.low > 0.01:

@@ -81,7 +81,7 @@ def test_logged_answers_tell_which_weights_sampled(
     assert "s for the other 4 answers" in capsys.readouterr().out
     result = result_of(capsys, str(log), "rescore", "--model", str(first))
     assert result["outcome"] == ""
-    assert "those logged" in result["message"]
+    assert "--reference" in result["message"]
 
 
 def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(

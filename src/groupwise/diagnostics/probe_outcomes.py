@@ -18,9 +18,9 @@ from groupwise.intervals import Interval, mean_interval, wilson
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
 # which a function is the one that graded.
-_HALF, _AGREES, _FEWEST = 0.5, 0.5, 8
+_HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 # Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
-_BELOW, _GAP, _SMALL = 0.05, 0.005, 0.1
+_BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
 _CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
@@ -61,15 +61,11 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
         f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
         f"{short(was)} → {short(then)}"
     )
-    if not (_agrees(before_2N) or _agrees(after_2N)):
-        return Shown(None, f"{told}: this function graded neither side", regained)
-    if lost <= 0:
-        return Shown(None, f"{told}: these answers lost nothing", regained)
-    if regained.low > _HALF * lost:
-        return Shown(Fact.GRADES_CHANGED, f"{told}: the grades changed", regained)
-    if regained.high < _HALF * lost:
-        return Shown(Fact.ANSWERS_CHANGED, f"{told}: the answers earn less", regained)
-    return Shown(None, f"{told}: too few answers to tell", regained)
+    fact = None
+    if lost > 0 and (_agrees(before_2N) or _agrees(after_2N)):
+        changed = Fact.GRADES_CHANGED if regained.low > _HALF * lost else None
+        fact = Fact.ANSWERS_CHANGED if regained.high < _HALF * lost else changed
+    return Shown(fact, told, regained)
 
 
 def _never_earned(after_2N: Float) -> Shown:
@@ -81,11 +77,12 @@ def _never_earned(after_2N: Float) -> Shown:
             "there is no before and after to grade"
         )
     earned = wilson(int((fresh > logged).sum()), len(fresh))
-    told = f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log"
-    if earned.low > 0.01:
-        return Shown(Fact.GRADES_CHANGED, f"{told}: the grades changed", earned)
-    stand = len(fresh) >= _FEWEST and not earned.value
-    return Shown(Fact.GRADES_STAND if stand else None, told, earned)
+    fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
+    return Shown(
+        fact if earned.value else Fact.GRADES_STAND,
+        f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log",
+        earned,
+    )
 
 
 def _gap(graded_2N: Float) -> Interval:
@@ -102,11 +99,10 @@ def _gap(graded_2N: Float) -> Interval:
 
 def _agrees(graded_2N: Float) -> bool:
     """Whether fresh grades go with those of the log."""
-    if np.allclose(graded_2N[0], graded_2N[1]):
+    if np.allclose(*graded_2N):
         return True
-    if not graded_2N.std(axis=1).min() > 0:
-        return False
-    return float(np.corrcoef(*graded_2N)[0, 1]) >= _AGREES
+    varies = graded_2N.std(axis=1).min() > 0
+    return bool(varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES)
 
 
 def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:
@@ -119,19 +115,12 @@ def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:
     """
     gap_T = np.concatenate([*gap])
     mean, size = float(gap_T.mean()), float(np.abs(gap_T).mean())
-    told = f"mean gap {mean:.2g} nats, mean size {size:.2g}"
-    if size < 1e-5:
-        return Shown(
-            None, f"{told}: the checkpoint's log-probabilities are those logged", exactly(mean)
-        )
+    told, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
     if mean > _GAP and float((gap_T < -mean / 2).mean()) < _BELOW:
-        return Shown(
-            Fact.SAMPLED_TRUNCATED,
-            f"{told}, none below 0: the sampler keeps {math.exp(-mean):.3g} of the mass",
-            mean_interval(np.array([one.mean() for one in gap])),
-        )
+        kept = f"{told}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
+        return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
     if way is None:
-        return Shown(None, f"{told}: --reference FIRST tells which weights sampled", exactly(mean))
+        return Shown(None, f"{told}; --reference FIRST tells which weights sampled", value)
     squares = np.array([float((one**2).sum()) for one in way])
     products = np.array([float((one * other).sum()) for one, other in zip(gap, way, strict=True)])
     if squares.sum() < 1e-9 * gap_T.size:
@@ -142,37 +131,31 @@ def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:
     slope = float(products.sum() / squares.sum())
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
-    explained = slope * float(products.sum()) / float((gap_T**2).sum())
-    told = f"{told}, {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
-    clearly = slope > _CLEARLY * error and explained > _EXPLAINS
-    if clearly and abs(slope - 1) < 1 - _ALL:
-        return Shown(Fact.SAMPLED_BY_REFERENCE, f"{told}: the reference sampled", value)
-    if clearly and slope < _ALL:
-        return Shown(Fact.SAMPLED_BETWEEN, f"{told}: older weights sampled", value)
-    if size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
-        return Shown(Fact.SAMPLED_ALIKE, f"{told}: the same weights, in another precision", value)
-    return Shown(None, f"{told}: neither explains the answers", value)
+    explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
+    fact = None
+    if slope > _CLEARLY * error and explained > _EXPLAINS:
+        fact = Fact.SAMPLED_BETWEEN if slope < _ALL else None
+        fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
+    elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
+        fact = Fact.SAMPLED_ALIKE
+    return Shown(fact, f"{told}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
 
 
 def resampled(answers: Sequence[Sequence[str]], right: int | None) -> Shown:
     """Tell whether a policy answers each prompt in one way, or in many that are wrong."""
-    count = sum(map(len, answers))
+    count, each = sum(map(len, answers)), min(map(len, answers))
     same = float(np.mean([_collision(texts) for texts in answers]))
     told = f"two answers to a prompt are one in {100 * same:.0f} %"
     if right is None:
         return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, told, exactly(same))
     share = wilson(right, count)
-    each = min(map(len, answers))
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
     told += (
-        f", {100 * share.value:.0f} % are right (pass@{each} by chance {passing[0]:.2f} to "
-        f"{passing[1]:.2f})"
+        f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
     )
-    if same >= _ALIKE and share.value < _HALF:
-        return Shown(Fact.ANSWERS_ALIKE, told, share)
-    if same <= _VARIED and share.high < _RARELY:
-        return Shown(Fact.ANSWERS_VARIED, told, share)
-    return Shown(None, told, share)
+    varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
+    alike = same >= _ALIKE and share.value < _HALF
+    return Shown(Fact.ANSWERS_ALIKE if alike else varied, told, share)
 
 
 def _collision(texts: Sequence[str]) -> float:
@@ -184,6 +167,9 @@ def _collision(texts: Sequence[str]) -> float:
 def kicked(curvature: Interval, rate: float) -> Shown:
     """Hold the curvature along a step, times the learning rate, against the edge of 2."""
     value = Interval(rate * curvature.value, rate * curvature.low, rate * curvature.high)
-    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
-    fact = Fact.EDGE_CROSSED if value.low > _EDGE else Fact.EDGE_FAR if value.high < _EDGE else None
-    return Shown(fact, f"{told}, where {_EDGE:g} overshoots", value)
+    below = Fact.EDGE_FAR if value.high < _EDGE else None
+    return Shown(
+        Fact.EDGE_CROSSED if value.low > _EDGE else below,
+        f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})",
+        value,
+    )

@@ -163,10 +163,7 @@ def check(evidence: Evidence) -> Finding:
         ]
     if not results:
         return not_logged(NAME, "no experiment was made of this change")
-    named = {
-        outcome.fact.name: outcome.fact for kind in KINDS.values() for outcome in kind.outcomes
-    }
-    facts = stated(*(named.get(one.outcome) for one in results))
+    facts = stated(*(one.fact for one in map(outcome_of, results) if one is not None))
     message = "; ".join(map(said, results))
     return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
 
@@ -177,9 +174,17 @@ def told_by(record: RunRecord) -> str:
     return next((_way(one) for one in reversed(results) if one.outcome), "")
 
 
+def outcome_of(result: ProbeResult) -> Outcome | None:
+    """The outcome of an experiment, None where it cannot tell."""
+    outcomes = KINDS[result.probe].outcomes
+    return next((one for one in outcomes if one.fact.name == result.outcome), None)
+
+
 def said(result: ProbeResult) -> str:
     """What an experiment showed, and how."""
-    return clean(f"{result.message} ({_way(result)})")
+    outcome = outcome_of(result)
+    meaning = "it cannot tell" if outcome is None else outcome.meaning
+    return clean(f"{meaning}: {result.message} ({_way(result)})")
 
 
 def _way(result: ProbeResult) -> str:

@@ -22,7 +22,8 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Cause, Certainty
 from groupwise.diagnostics.probe_outcomes import regraded, resampled, rescored
 from groupwise.diagnostics.probes import KINDS, contenders
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.record.journal import encode_entry
 from groupwise.record.probes import FILE, ProbeResult, read_probes
 from groupwise.record.run import (
     RECORD_FILES,
@@ -279,21 +280,30 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
         "run": "",
     }
     bad = [
-        "not JSON",
-        "[]",
-        json.dumps({"probe": "regrade"}),
-        json.dumps(good | {"seed": True}),
-        json.dumps(good | {"value": math.inf}),
-        json.dumps(good | {"message": "x" * 5000}),
-        json.dumps(good | {"run": "another"}),
+        {"probe": "regrade"},
+        good | {"seed": True},
+        good | {"value": math.inf},
+        good | {"message": "x" * 5000},
+        good | {"outcome": 3},
+        good | {"run": "another"},
     ]
-    (run / FILE).write_text("\n".join([*bad, json.dumps(good)]))
+    lines = [b"notes of mine\n", *map(encode_entry, [*bad, good])]
+    (run / FILE).write_bytes(b"".join(lines))
     assert len(read_probes(run, "").results) == 1
     assert gw.open_run(run).judgement.cause.certainty is Certainty.CANNOT_TELL  # no probe of ours
-    (run / FILE).write_text("notes of mine")
-    with pytest.raises(GroupwiseError, match="move it away"):
-        probes.add(_result())
-    assert (run / FILE).read_text() == "notes of mine"
+    assert len(probes.add(_result()).results) == 1
+    assert (run / FILE).read_bytes().startswith(b"".join(lines))
+    assert len(read_probes(run, "").results) == 2
+
+
+def test_a_link_in_the_place_of_results_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    (run / FILE).symlink_to(tmp_path / "elsewhere")
+    assert main(["probe", str(run), "regrade", "--function", "graders:right"]) == 2
+    assert "which is a link" in capsys.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()
 
 
 def _result() -> ProbeResult:

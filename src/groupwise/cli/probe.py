@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError
+from groupwise.files import free_target
 
 if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
@@ -62,12 +63,13 @@ def probe(
     option, value = ("--function", function) if name == "regrade" else ("--model", model)
     if not value:
         raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
+    assert record.probes is not None
+    free_target(record.probes.path, cli.logs_of(record), force=True)
     how = ProbeOptions(
         rollouts or KINDS[name].rollouts, seed, function, seconds, model, reference, data
     )
     say = (lambda _line: None) if as_json else cli.print_lines
     result = run_probe(record, judgement, name, how, say)
-    assert record.probes is not None
     record = replace(record, probes=record.probes.add(result))
     judgement = judge(record)
     if as_json:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
@@ -28,6 +28,9 @@ from groupwise.readers.source import Blocks, json_lines, peek
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
+
+if TYPE_CHECKING:
+    from groupwise.scores.language_models import LanguageModel
 
 Say = Callable[[str], None]
 Row = Mapping[str, Any]
@@ -100,72 +103,84 @@ def _rescore(
     record: RunRecord, _judged: Judgement, how: ProbeOptions, say: Say
 ) -> tuple[Shown, int]:
     """Score logged answers under the checkpoint, and under the reference where there is one."""
+    from groupwise.scores.language_models import load_language_model
+
     assert how.model is not None
     rows, step = _answers(record, "prompt", "completion"), step_of_checkpoint(how.model)
     nearest = rows if step is None else rows.sort((pl.col("step") - step - 1).abs())
     rows = nearest.head(_NEAR * how.rollouts)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
-    logged = [
-        {**raw, **row, "log_probability": np.array(value, dtype=np.float64)}
-        for row, raw in zip(rows.iter_rows(named=True), _raw_rows(record, rows, None), strict=True)
-        for value in [_numbers(raw.get(key)) for key in SPELLINGS["log_probability"]]
-        if value
-    ]
+    loaded = load_language_model(how.model)
+    logged = _tokens(loaded, rows, _raw_rows(record, rows, None))
     if len(logged) < _BATCH:
         raise InsufficientDataError(
-            f"expected {_BATCH} logged answers with the sampler's log-probability of each token, "
-            f"got {len(logged)}: log them as a list, logprobs, beside prompt and completion"
+            f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
+            f"checkpoint's tokenizer makes, got {len(logged)}: log a list, logprobs, and give "
+            "checkpoints with the tokenizer that sampled"
         )
     temperature = float(record.config.value("temperature") or 1.0)
-    models = [how.model, *([how.reference] if how.reference else [])]
-    scores = [_scored(folder, logged, temperature, say) for folder in models]
-    kept = sorted(set.intersection(*map(set, scores)))
-    if len(kept) < _BATCH:
-        raise InvalidArgumentError(
-            f"expected a token for each log-probability that was logged, got them in {len(kept)} "
-            f"of {len(logged)} answers: give checkpoints with the tokenizer that sampled"
-        )
-    own = [scores[0][n] for n in kept]
-    gap = [logged[n]["log_probability"] - scores[0][n] for n in kept]
-    way = [scores[1][n] - scores[0][n] for n in kept] if how.reference else None
+    own = _scored(loaded, logged, temperature, say)
+    gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
+    if how.reference is not None:
+        loaded = load_language_model(how.reference)
+        first = _scored(loaded, logged, temperature, say)
+        way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
     for line in _where(np.concatenate(gap), np.concatenate(own), list(map(len, own))):
         say(line)
-    return rescored(gap, way), len(kept)
+    return rescored(gap, way), len(gap)
 
 
-def _scored(folder: Path, logged: Sequence[Row], temperature: float, say: Say) -> dict[int, Float]:
-    """The log-probability of each token under a checkpoint, of the answers that it cuts into as
-    many.
-    """
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A logged answer as its model reads it."""
+
+    before: list[int]  # tokens of the prompt
+    after: list[int]  # tokens of the answer
+    sampled_T: Float  # the sampler's log-probability of each
+
+
+def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> list[_Answer]:
+    """The answers of which each token has a log-probability in the log."""
+    from groupwise.scores.language_models import end_of, tokens_of
+
+    texts, prompts = rows["completion"].to_list(), list(map(prompt_of, rows["prompt"]))
+    answers, tokens = [], tokens_of(loaded, prompts, texts, ends=[None] * len(texts))
+    for row, before, made in zip(raw, *tokens, strict=True):
+        ids = _numbers(row.get("completion_ids"), int) or made
+        logged = [_numbers(row.get(key)) for key in SPELLINGS["log_probability"]]
+        sampled = next(filter(None, logged), [])
+        after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
+        if sampled and len(sampled) == len(after):
+            answers.append(_Answer(before, after, np.array(sampled, dtype=np.float64)))
+    return answers
+
+
+def _scored(
+    loaded: LanguageModel, answers: Sequence[_Answer], temperature: float, say: Say
+) -> list[Float]:
+    """The log-probability of each token of answers under a checkpoint."""
     from torch import no_grad
 
-    from groupwise.scores.language_models import batch_of, end_of, load_language_model, tokens_of
+    from groupwise.scores.language_models import batch_of
     from groupwise.scores.scores import token_log_prob
 
-    loaded, fitting, scores = load_language_model(folder), list[int](), dict[int, Float]()
-    prompts, texts = ([row[name] for row in logged] for name in ("prompt", "completion"))
-    before, after = tokens_of(
-        loaded, list(map(prompt_of, prompts)), texts, ends=[None] * len(texts)
-    )
-    for place, row in enumerate(logged):
-        before[place] = _numbers(row.get("prompt_ids"), int) or before[place]
-        after[place] = _numbers(row.get("completion_ids"), int) or after[place]
-        missing = len(row["log_probability"]) - len(after[place])
-        after[place] += [end_of(loaded)] if missing == 1 else []
-        known = max(*before[place], *after[place], 0) < len(loaded.tokenizer)
-        fitting += [place] if missing in (0, 1) and known else []
-    begun = time.monotonic()
-    for start in range(0, len(fitting), _BATCH):
-        places = fitting[start : start + _BATCH]
-        batch = batch_of(loaded, [before[n] for n in places], [after[n] for n in places])
+    scores, begun, size = list[Float](), time.monotonic(), len(loaded.tokenizer)
+    if any(max(*one.before, *one.after, 0) >= size for one in answers):
+        raise InvalidArgumentError(
+            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: give "
+            "checkpoints with the tokenizer that sampled"
+        )
+    for start in range(0, len(answers), _BATCH):
+        part = answers[start : start + _BATCH]
+        batch = batch_of(loaded, [one.before for one in part], [one.after for one in part])
         with no_grad():
             score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
-        for score_L, n in zip(score_NL.cpu().numpy(), places, strict=True):
-            scores[n] = score_L[len(before[n]) : len(before[n]) + len(after[n])]
+        for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
+            scores.append(score_L[len(one.before) : len(one.before) + len(one.after)])
         if start == 0:
-            left = len(fitting) - len(places)
-            seconds = (time.monotonic() - begun) * left / len(places)
-            say(f"{folder.name}: about {seconds:.0f} s for the other {left} answers")
+            left = len(answers) - len(part)
+            seconds = (time.monotonic() - begun) * left / len(part)
+            say(f"about {seconds:.0f} s for the other {left} answers")
     return scores
 
 

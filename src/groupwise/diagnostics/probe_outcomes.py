@@ -164,12 +164,8 @@ def _collision(texts: Sequence[str]) -> float:
     return pairs / max(len(texts) * (len(texts) - 1), 1)
 
 
-def kicked(curvature: Interval, rate: float) -> Shown:
-    """Hold the curvature along a step, times the learning rate, against the edge of 2."""
-    value = Interval(rate * curvature.value, rate * curvature.low, rate * curvature.high)
+def kicked(value: Interval) -> Shown:
+    """Hold the learning rate times the curvature along a step against the edge of 2."""
     below = Fact.EDGE_FAR if value.high < _EDGE else None
-    return Shown(
-        Fact.EDGE_CROSSED if value.low > _EDGE else below,
-        f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})",
-        value,
-    )
+    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
+    return Shown(Fact.EDGE_CROSSED if value.low > _EDGE else below, told, value)

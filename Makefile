@@ -22,7 +22,7 @@ NUMERIC = tests/forecasting tests/edge tests/estimators lab/tests/theory lab/tes
 	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py edge comparison forecasting diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help processors cluster verl demo demo-recorded demo-llm gpu test wheel release kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help processors cluster slurm loops verl demo demo-recorded demo-llm gpu test wheel release kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -138,6 +138,12 @@ experiments: $(VENV)/.installed-dev  ## what is missing of both papers' experime
 
 cluster: $(VENV)/.installed-ray  ## a Ray head and two workers on this machine run the jobs that have engines, and end
 	@$(BIN)/python scripts/cluster.py
+
+slurm: $(VENV)/.installed-slurm  ## a real SLURM of one node (slurmctld, slurmd, munge of the system; root) runs them, with 20 kills at random (ten minutes)
+	@$(BIN)/python scripts/slurm.py
+
+loops: $(VENV)/.installed-dev  ## trainers' own loops and loggers, an environment each in build/loops, against what groupwise reads; resumable; docs/reference/trainers.md
+	@$(BIN)/python scripts/loops.py
 
 verl:  ## verl's own loop on a processor, recorded, ended and resumed, in build/verl and an environment of its own (five minutes)
 	@rm -rf build/verl

@@ -226,7 +226,7 @@ def test_what_is_missing_is_asked_for_and_not_guessed(entry: Any) -> None:
         (
             "verl",
             ASYNC | {"trigger_parameter_sync_step": 900_000},
-            "a fixed lag of at most 1024 updates",
+            "a fixed lag of at most 256 updates",
         ),
     ],
 )

@@ -20,6 +20,11 @@ def third(number: int) -> float:
     return number / 3
 
 
+def slow_third(number: int) -> float:
+    time.sleep(1.0)
+    return number / 3
+
+
 def slowly(seconds: float) -> float:
     time.sleep(seconds)
     return seconds

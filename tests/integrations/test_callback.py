@@ -25,6 +25,7 @@ from groupwise.integrations.generation import Generation, joined, text_of
 from groupwise.integrations.live_judgement import LiveJudgement, change_in_words
 from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
 from groupwise.integrations.trl import GroupwiseCallback
+from groupwise.integrations.trl_trainer import unfit
 from groupwise.integrations.verl import Tap
 from groupwise.record.run import RunRecord, steps_table
 
@@ -280,6 +281,19 @@ def test_a_folder_that_cannot_be_written_costs_the_record_and_not_the_training(
 def test_what_is_no_trainer_is_refused(wrong: Any, match: str) -> None:
     with pytest.raises(InvalidArgumentError, match=match):
         GroupwiseCallback(wrong)
+
+
+def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As GRPOTrainer of TRL 0.14, which scores inside its loss."""
+    monkeypatch.setattr("groupwise.integrations.trl_trainer.version", lambda _: "0.14.0")
+    old = SimpleNamespace(num_generations=4, _metrics={}, accelerator=None, args=None, state=None)
+    assert unfit(old) == (
+        "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "
+        "_generate_and_score_completions, _calculate_rewards, _logs, reward_func_names: use "
+        "another, or read the log afterwards (groupwise report)"
+    )
 
 
 @pytest.mark.parametrize(
@@ -679,23 +693,6 @@ def test_looks_that_cost_much_are_spaced_unless_asked_for_expressly(
         trainer.train(150)
         assert any("the checks" in notice for notice in callback.notices)
     assert looks == {"default": [50], "asked": [50, 100, 150]}
-
-
-def test_the_probe_advises_a_group_size_for_the_rollouts_of_a_step() -> None:
-    rng = np.random.default_rng(0)
-    probe, prompt_N = Probe(ProbeSettings(window=8)), np.repeat(np.arange(32), 8)
-    for _ in range(8):
-        toward_P = rng.normal(size=(32, 4)) * 4
-        score_NK = rng.normal(size=(256, 4))
-        reward_N = (score_NK * toward_P[prompt_N]).sum(axis=1)
-        probe.add(score_NK, reward_N, prompt_N)
-    row = probe.row(prompts=32, group_size=8)
-    assert probe.decision is not None
-    assert probe.decision.group_size * probe.decision.prompts == 256
-    assert row["planned_group_size"] == probe.decision.best
-    assert row["planned_excess"] == pytest.approx(probe.decision.excess.value)
-    assert probe.decision.changes
-    assert "change to" in probe.decision.reason
 
 
 class PlayedTap(Tap):

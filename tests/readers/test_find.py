@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.readers.writers import tinker_folder
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
@@ -150,3 +151,23 @@ def test_a_link_to_the_only_run_is_no_second_run(tmp_path: Path) -> None:
     log(tmp_path / "run-1" / "metrics.jsonl")
     (tmp_path / "latest-run").symlink_to("run-1")
     assert open_run(tmp_path).steps.height == 12
+
+
+def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) -> None:
+    rows = [
+        {"optim/lr": 1e-5, "optim/entropy": 0.5, "env/all/reward/total": 0.3 + step / 64}
+        for step in range(12)
+    ]
+    home = tinker_folder(tmp_path / "runs" / "tinker", rows)
+    record = open_run(home)
+    assert record.steps[record.column("reward")].to_list() == [
+        row["env/all/reward/total"] for row in rows
+    ]
+    assert record.notes[-1] == ("logs.log beside it is of the same run: left out")
+    assert record.config.value("group_size") == 8
+    assert names(tmp_path) == ["runs/tinker"]
+    (home / "logs.log").write_text(
+        "".join(f"Step {step} | loss=0.1 | reward=0.5 | kl=0.01\n" for step in range(12))
+    )
+    with pytest.raises(UnreadableRunError, match=r"holds 2 \(logs.log, metrics.jsonl\)"):
+        open_run(home)

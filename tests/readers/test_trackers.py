@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import struct
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.cases import each_case
 from tests.readers.writers import (
     REWARDS,
     art_trajectories,
+    clearml_folder,
     crc32c,
     event,
     event_file,
@@ -25,6 +27,8 @@ from tests.readers.writers import (
     hf_row,
     masked,
     mlflow_database,
+    neptune_folder,
+    swanlab_folder,
     tfrecord,
     trackio_database,
     wandb_file,
@@ -33,7 +37,7 @@ from tests.readers.writers import (
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run, tensorboard, wire
 from groupwise.readers.wandb_run import exported_runs
-from groupwise.readers.wire import TfRecords, fields, masked_crc
+from groupwise.readers.wire import TfRecords, fields, masked_crcs
 
 ROWS = [hf_row(step) | {"step": float(step)} for step in range(1, 9)]
 ARGUMENTS = {"num_generations": 8, "beta": 0.04, "adam_beta2": 0.99}
@@ -42,7 +46,9 @@ ARGUMENTS = {"num_generations": 8, "beta": 0.04, "adam_beta2": 0.99}
 def test_the_checksum_is_the_published_one() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     for data in (b"", b"a", bytes(range(256)) * 3):
-        assert struct.pack("<I", masked_crc(data)) == masked(data)
+        bits = np.frombuffer(data, dtype=np.uint8)
+        found = masked_crcs(bits, np.zeros(1, dtype=np.int64), len(data))
+        assert found.astype("<u4").tobytes() == masked(data)
 
 
 @each_case("data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11])
@@ -363,3 +369,66 @@ def test_updates_of_slime_are_put_with_their_rollout(
         [rollout + (each - 1) / 2 for rollout in range(12)]
     )
     assert record.steps["optimizer_updates"].to_list() == [each * rollout for rollout in range(12)]
+
+
+def shown_places(folder: Path) -> list[Path]:
+    """What a user may point at: the folder, the one above it, and the file of the numbers."""
+    above = folder.parent.parent if ".neptune" in folder.parts else folder.parent
+    files = [*folder.glob("*.swanlab"), *folder.glob("metrics.jsonl"), *folder.glob("data-*.log")]
+    return [folder, above, *files]
+
+
+@each_case("written", [clearml_folder, neptune_folder, swanlab_folder])
+def test_a_run_that_waits_to_be_sent_is_read_whole(
+    tmp_path: Path, written: Callable[..., Path]
+) -> None:
+    rows = [
+        {"train/reward": reward, "train/kl": 0.0, "train/loss": 0.1, "eval/reward": 0.5}
+        for reward in REWARDS
+    ]
+    for place in shown_places(written(tmp_path / "store", rows)):
+        record = open_run(place)
+        assert record.sources[0].reader == "offline"
+        assert record.steps["step"].to_list() == list(range(1, 9))
+        assert record.steps[record.column("reward")].to_list() == REWARDS
+        assert record.steps[record.column("kl")].to_list() == [0.0] * 8
+        assert record.steps[record.column("eval/reward")].to_list() == [0.5] * 8
+        assert record.config.value("group_size") == 8
+        assert record.steps["seconds"][-1] == pytest.approx(8.0)
+        assert not record.notes
+
+
+@each_case("written", [clearml_folder, neptune_folder, swanlab_folder])
+def test_what_is_cut_off_or_empty_of_a_run_that_waits_is_told(
+    tmp_path: Path, written: Callable[..., Path]
+) -> None:
+    file = shown_places(written(tmp_path / "store", [{"train/reward": one} for one in REWARDS]))[-1]
+    file.write_bytes(file.read_bytes()[:-9])
+    record = open_run(file)
+    assert len(record.steps) >= 7
+    assert any("and was left out" in note for note in record.notes)
+
+
+@each_case("written", [neptune_folder, swanlab_folder])
+def test_a_run_that_waits_and_logged_nothing_is_told(
+    tmp_path: Path, written: Callable[..., Path]
+) -> None:
+    with pytest.raises(UnreadableRunError, match="got none: nothing has been logged yet"):
+        open_run(written(tmp_path / "empty", [{}]))
+
+
+def test_the_store_that_only_aim_opens_is_told_with_what_to_export(tmp_path: Path) -> None:
+    (tmp_path / ".aim" / "meta").mkdir(parents=True)
+    for place in (tmp_path, tmp_path / ".aim"):
+        with pytest.raises(UnreadableRunError, match=r"only aim opens: save aim\.Repo"):
+            open_run(place)
+    rows = ["run.hash,metric.name,metric.context,step,value,epoch,time"]
+    rows += [
+        f"aa097,{key},{{}},{step},{value},"
+        for key in ("reward", "kl")
+        for step, value in enumerate(REWARDS, start=1)
+    ]
+    (tmp_path / "aim.csv").write_text("\n".join(row + "," * (6 - row.count(",")) for row in rows))
+    record = open_run(tmp_path / "aim.csv")
+    assert record.steps[record.column("reward")].to_list() == REWARDS
+    assert record.column("kl") == "kl"

@@ -104,7 +104,11 @@ def wandb_file(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[st
     records += [
         field(1, number) + field(2, items(row, 2)) for number, row in enumerate(rows, start=2)
     ]
-    out = b":W&B" + struct.pack("<HB", 0xBEE1, 0)
+    return blocks_file(path, b":W&B" + struct.pack("<HB", 0xBEE1, 0), records)
+
+
+def blocks_file(path: Path, out: bytes, records: Iterable[bytes]) -> Path:
+    """Records in LevelDB's blocks of 32 KB behind a head of 7 bytes."""
     for record in records:
         rest, first = record, True
         while first or rest:
@@ -119,6 +123,92 @@ def wandb_file(path: Path, rows: Iterable[Mapping[str, Any]], config: Mapping[st
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(out)
     return path
+
+
+def swanlab_folder(home: Path, rows: Iterable[Mapping[str, float]]) -> Path:
+    """What SwanLab 0.10 keeps of a run, local or offline: one record a number."""
+    folder = home / "run-20261124_155255-g1a2vbew"
+    records = [field(1, -1) + field(10, field(1, "p"))]  # which says whose the run is
+    for step, row in enumerate(rows, start=1):
+        time = field(1, 1_700_000_000 + step) + field(2, 500_000_000)
+        for key, value in row.items():
+            number = field(1, value) if value else b""  # a message leaves a 0 out
+            scalar = field(1, key) + field(2, step) + field(3, 1) + field(4, time)
+            records.append(field(1, step) + field(13, scalar + field(5, number)))
+    blocks_file(folder / "run-g1a2vbew.swanlab", b":SWL" + struct.pack("<HB", 0xE1D6, 2), records)
+    (folder / "files").mkdir()
+    (folder / "files" / "config.yaml").write_text("num_generations:\n  desc: ''\n  value: 8\n")
+    (folder / "logs" / "1").mkdir(parents=True)  # of a local run: keys by number
+    (folder / "logs" / "1" / "1000.log").write_text('{"index": 1, "data": 0.31}\n' * 8)
+    (folder / "files" / "swanlab-metadata.json").write_text('{"python": "3.11"}')
+    return folder
+
+
+def clearml_folder(home: Path, rows: Iterable[Mapping[str, float]]) -> Path:
+    """What ClearML 2.1 keeps of an offline task: a list of events a line."""
+    folder = home / "offline-b93a9d57"
+    folder.mkdir(parents=True)
+    lines = []
+    for step, row in enumerate(rows, start=1):
+        events = [
+            {"timestamp": 1_700_000_000_000 + 1000 * step, "type": "training_stats_scalar"}
+            | {"task": "offline-b93a9d57", "iter": step, "metric": key.partition("/")[0]}
+            | {"variant": key.partition("/")[2], "value": value, "method": "get"}
+            for key, value in row.items()
+        ]
+        lines.append(json.dumps(events))
+    (folder / "metrics.jsonl").write_text("\n".join(lines) + "\n")
+    message = {"timestamp": 1, "type": "log", "task": "t", "level": "info", "msg": "created"}
+    (folder / "log.jsonl").write_text(json.dumps([message]) + "\n")
+    setting = {"section": "General", "name": "num_generations", "value": "8", "type": "int"}
+    task = {"hyperparams": {"General": {"num_generations": setting}}, "id": "offline-b93a9d57"}
+    (folder / "task.json").write_text(json.dumps(task))
+    return folder
+
+
+def neptune_folder(home: Path, rows: Iterable[Mapping[str, float]]) -> Path:
+    """What neptune 1.14 keeps of an offline run: one operation a line."""
+    folder = home / ".neptune" / "offline" / "run__e91217b9"
+    folder.mkdir(parents=True)
+    path = ["parameters", "num_generations"]
+    operations: list[dict[str, Any]] = [{"type": "AssignInt", "path": path, "value": 8}]
+    for step, row in enumerate(rows, start=1):
+        for key, value in row.items():
+            point = {"value": value, "step": step, "ts": 1_700_000_000.0 + step}
+            operations.append({"type": "LogFloats", "path": key.split("/"), "values": [point]})
+        cpu = {"value": 7.0, "step": None, "ts": 1_700_000_000.0 + step}
+        operations.append({"type": "LogFloats", "path": ["monitoring", "cpu"], "values": [cpu]})
+    lines = [
+        json.dumps({"obj": operation, "version": number, "at": 1.0})
+        for number, operation in enumerate(operations, start=1)
+    ]
+    (folder / "data-1.log").write_text("\n".join(lines) + "\n")
+    (folder / "metadata.json").write_text('{"mode": "offline"}')
+    return folder
+
+
+def tinker_folder(home: Path, rows: Sequence[Mapping[str, float]]) -> Path:
+    """What tinker-cookbook 0.6's own logger leaves: JSON lines, and the same as rich's tables."""
+    home.mkdir(parents=True)
+    texts = []
+    for step, row in enumerate(rows):
+        lines = [f"│ {key:<30} │ {value:<9.6f} │" for key, value in row.items()]
+        texts += [
+            "tinker_cookbook.utils.ml_log:236 [INFO] Wrote metrics to metrics.jsonl",
+            f"                    Step {step}                    ",
+            "┏━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━┳━━━━━━━━━━━┓",
+            "┃ Metric                         ┃ Value     ┃",
+            "┡━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━━╇━━━━━━━━━━━┩",
+            *lines,
+            "└────────────────────────────────┴───────────┘",
+        ]
+    (home / "logs.log").write_text("\n".join(texts) + "\n", encoding="utf-8")
+    (home / "metrics.jsonl").write_text(
+        "".join(json.dumps({"step": step, **row}) + "\n" for step, row in enumerate(rows))
+    )
+    (home / "config.json").write_text('{"group_size": 8}')
+    (home / "code.diff").write_text("")
+    return home
 
 
 def hf_row(step: int) -> dict[str, float]:

@@ -82,6 +82,11 @@ class StabilityEvidence(Plain):
         return "stable" if self.margin.low > 1 else "open"
 
     @property
+    def answers(self) -> bool:
+        """Whether anything is told: a margin, or a reward that keeps swinging."""
+        return self.margin is not None or (self.swing is not None and self.swing.lasts)
+
+    @property
     def knows_rate(self) -> bool:
         """Whether a largest learning rate follows: it is known, and not Adam's."""
         return self.learning_rate is not None and not self.adam and self.margin is not None

@@ -39,10 +39,7 @@ PROGRAM = Program(
             "Did a run fail, and is the difference of the others real: level and speed, with step "
             "noise and seed noise apart."
         ),
-        "components": (
-            "Variance components of the gradient, from scores in a file or from a run and its "
-            "model."
-        ),
+        "components": ("Variance components of the gradient, from a run and its model."),
         "plan": (
             "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."

@@ -68,6 +68,7 @@ def stability(
     """
     from groupwise.analysis.fitted import fit_metric
     from groupwise.edge.threshold import lag_by_name
+    from groupwise.pages.screen import print_first_line
     from groupwise.pages.text import print_stability
 
     if lag_kind is not None:
@@ -85,6 +86,7 @@ def stability(
         "optimizer": optimizer,
     }
     opening, trainer_lag = _trainer_apart(opening, trainer)
+    judged = None
     if path is None:
         typed["stiffness"], typed["second_moment"] = stiffness, second_moment
         answer = _of_numbers(typed, opening, trainer_lag)
@@ -96,13 +98,14 @@ def stability(
                     "one of them"
                 )
         record = _with_typed(opening.open(path), typed)
+        judged = cli.judgement_of(record, until)
         answer = _of_run(record, trainer_lag, fit_metric(record, metric, until=until, level=level))
     if as_json:
-        cli.print_json(answer.data)
-    else:
-        print_stability(
-            answer.conclusion, answer.data["notes"], cli.out_console(), grids=answer.grids
-        )
+        cli.print_json(({} if judged is None else cli.stands(judged)) | answer.data)
+        return
+    if judged is not None:
+        print_first_line(judged, cli.out_console())
+    print_stability(answer.conclusion, answer.data["notes"], cli.out_console(), grids=answer.grids)
 
 
 @dataclass(frozen=True, slots=True)

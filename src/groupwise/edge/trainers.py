@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +20,7 @@ from groupwise.edge.mode import ImportanceRatio, KLTerm
 from groupwise.edge.spectrum import LONGEST_FIXED_LAG
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import table_rows
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain
 
 Kind = Literal["none", "fixed", "refresh", "async"]
@@ -37,9 +37,9 @@ _PAIRS = {
 }
 
 
-def by_leaf(settings: Mapping[str, Any]) -> dict[str, Any]:
+def by_leaf(settings: JsonView) -> JsonObject:
     """Return settings under the last part of their paths, with underscores."""
-    leaves: dict[str, Any] = {}
+    leaves: JsonObject = {}
     for path, value in settings.items():
         parts = [part.strip("- ").replace("-", "_").lower() for part in re.split(r"[./]", path)]
         name = _PAIRS.get((parts[-2], parts[-1]), parts[-1]) if len(parts) > 1 else parts[-1]
@@ -136,10 +136,10 @@ class TrainerRule:
     @property
     def settings(self) -> tuple[str, ...]:
         """Every setting that is read."""
-        choices = re.findall(r"(\w+):", f"{self.ratio} {self.kl_term}")
+        choices = re.findall(r"(?<!\w)(\w+):", f"{self.ratio} {self.kl_term}")
         return tuple(dict.fromkeys((*self.switches.split(), *self.needs, *choices)))
 
-    def product(self, given: Mapping[str, Any], names: str) -> int:
+    def product(self, given: JsonView, names: str) -> int:
         """Return the product of some settings, each a whole number."""
         for name in names.split():
             value = self.number(given, name)
@@ -147,7 +147,7 @@ class TrainerRule:
                 raise self._refusal(given, name, "a whole number of at least 1")
         return math.prod(int(float(given[name])) for name in names.split())
 
-    def number(self, given: Mapping[str, Any], name: str) -> float:
+    def number(self, given: JsonView, name: str) -> float:
         """Return a setting as a number of at least 0; a word for yes is 1, one for no 0."""
         spelled = str(given[name]).strip().lower()
         if spelled in _YES | _LEVELS or spelled in _NO:
@@ -160,13 +160,13 @@ class TrainerRule:
             raise self._refusal(given, name, "true or false, or a number of at least 0,")
         return number
 
-    def _refusal(self, given: Mapping[str, Any], name: str, expected: str) -> InvalidArgumentError:
+    def _refusal(self, given: JsonView, name: str, expected: str) -> InvalidArgumentError:
         """The error for a value outside its domain."""
         return InvalidArgumentError(
             f"expected {expected} for {name} of {self.title}, got {str(given[name])[:60]!r}"
         )
 
-    def place(self, given: Mapping[str, Any], choices: str) -> tuple[Any, tuple[str, ...]]:
+    def place(self, given: JsonView, choices: str) -> tuple[Any, tuple[str, ...]]:
         """Return what the first choice that is on says, and the settings without which it is
         unknown.
         """
@@ -183,7 +183,7 @@ class TrainerRule:
                     return found, ()
         return "unknown" if unknown else otherwise, tuple(unknown)
 
-    def updates(self, given: Mapping[str, Any]) -> int:
+    def updates(self, given: JsonView) -> int:
         """Return the updates on one generation."""
         samples, batch = self.product(given, self.samples), self.product(given, self.batch)
         if self.queue == "straddles":
@@ -196,7 +196,7 @@ class TrainerRule:
             )
         return self.product(given, self.epochs) * -(-samples // batch)
 
-    def lag_of(self, given: Mapping[str, Any]) -> LagSetting:
+    def lag_of(self, given: JsonView) -> LagSetting:
         """Return the lag that settings amount to."""
         updates = self.updates(given)
         ahead = (self.number(given, self.ahead) if self.ahead else 0.0) - (self.queue == "own")
@@ -241,7 +241,7 @@ TRAINERS = tuple(
 )
 
 
-def lag_of_trainer(framework: str, settings: Mapping[str, Any]) -> LagSetting:
+def lag_of_trainer(framework: str, settings: JsonView) -> LagSetting:
     """Return the lag that a trainer's settings amount to.
 
     Source: the sources and the documentation of the trainers; docs/lags.md says which was read in
@@ -264,7 +264,7 @@ def takes(framework: str, name: str) -> bool:
     return any(leaf in rule.settings for rule in _family(framework))
 
 
-def rule_of_trainer(framework: str, settings: Mapping[str, Any]) -> TrainerRule:
+def rule_of_trainer(framework: str, settings: JsonView) -> TrainerRule:
     """Return the rule for a framework: the one whose marks are among the settings, else its
     usual one.
     """
@@ -290,7 +290,7 @@ def _family(framework: str) -> list[TrainerRule]:
     return family
 
 
-def _is_selected(rule: TrainerRule, given: Mapping[str, Any]) -> bool:
+def _is_selected(rule: TrainerRule, given: JsonView) -> bool:
     """Whether settings select a rule that is not its framework's usual one: by a switch where
     there is one, else by a mark.
     """

@@ -1,7 +1,8 @@
 """Workers that are jobs of SLURM or, without it, processes that submitit starts here.
 
 Driver and jobs share a folder of mode 0700 in the home of the user, with one mailbox a worker:
-files appear there whole or not at all.
+files appear there whole or not at all. Both sides give signs of life there, and SLURM's queue says
+which jobs it has, since without accounting nobody says that one has ended.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import os
 import pickle
 import shutil
+import signal
+import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -25,9 +29,10 @@ _HOME = Path.home() / ".cache" / "groupwise" / "engine"
 _WORKERS = 4  # where nobody says how many
 _MINUTES = 24 * 60  # of a job; SBATCH_TIMELIMIT overrides it
 _LOOK = 0.02  # seconds between looks at a mailbox
-_BEAT = 10.0  # seconds between the driver's signs of life
-_ORPHANED = 600.0  # seconds without one after which a worker ends
-_REMOVALS = 50
+_BEAT = 5.0  # seconds between signs of life
+_SILENT = 3 * _BEAT  # seconds without one after which a worker is given up, or asked after
+_ORPHANED = 600.0  # seconds without one of the driver's after which a worker ends
+_REMOVALS = 250
 _FUNCTION, _ALIVE, _END = "function", "alive", "end"
 
 
@@ -37,6 +42,8 @@ class SlurmWorker:
     def __init__(self, box: Path, job: Any, *, cancels: bool) -> None:
         """Wait for the worker's first answer, which has the number 0."""
         self.box, self.job, self._number, self._cancels = box, job, 0, cancels
+        self._beat, self._heard = 0, time.monotonic()
+        self.is_gone = False  # from SLURM's queue
 
     def send(self, payload: bytes) -> None:
         """Hand over a shard."""
@@ -45,7 +52,20 @@ class SlurmWorker:
 
     def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
-        return self._out.exists() or self.job.done()
+        return self._out.exists() or self._has_ended() or self._is_silent()
+
+    def _has_ended(self) -> bool:
+        """Return whether the job has ended: SLURM's queue is asked for all jobs at once."""
+        return self.is_gone or (not self._cancels and self.job.done())
+
+    def _is_silent(self) -> bool:
+        """Return whether a worker that has begun gives no sign of life any more."""
+        now = time.monotonic()
+        if now - self._heard > _BEAT:  # its clock may be another: a sign is a time that changed
+            beat = _touched(self.box / _ALIVE)
+            if beat != self._beat or not beat:
+                self._beat, self._heard = beat, now
+        return now - self._heard > _SILENT
 
     def answer(self) -> Answer | None:
         """Return what the worker says, or None where the job has ended."""
@@ -58,15 +78,18 @@ class SlurmWorker:
 
     def ending(self) -> str:
         """Return how the job ended, in words."""
-        return f"ended (job {self.job.job_id}: {str(self.job.state).lower()})"
+        how = "ended" if self._has_ended() else "gave no sign of life"
+        accounting = ("sacct", "--noheader", "--allocations", "--format=State")
+        states = _answer(*accounting, f"--jobs={self.job.job_id}") if self._cancels else None
+        state = f": {states[0].lower()}" if states else ""
+        return f"{how} (job {self.job.job_id}{state})"
 
     def end(self) -> None:
         """End the job."""
         with suppress(OSError):
             (self.box / _END).touch()
         if self._cancels:
-            with suppress(Exception):  # a job that has ended already
-                self.job.cancel(check=False)
+            _answer("scancel", self.job.job_id)
 
     @property
     def _out(self) -> Path:
@@ -89,9 +112,16 @@ class SlurmCrew:
         try:
             _HOME.mkdir(parents=True, exist_ok=True)
             self._folder = Path(tempfile.mkdtemp(dir=_HOME))  # of mode 0700
+            self._ended = threading.Event()
+            threading.Thread(target=_live, args=(self._folder, self._ended), daemon=True).start()
+            self._term: Any = signal.getsignal(signal.SIGTERM)
+            if threading.current_thread() is threading.main_thread():
+                signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
             _put(self._folder / _FUNCTION, function)
             self._executor = submitit.AutoExecutor(folder=self._folder / "log")
         except OSError as error:
+            if hasattr(self, "_ended"):
+                self.close()
             raise GroupwiseError(
                 f"expected a folder in {_HOME} that jobs see too, got {first_line(error)}: make "
                 "room there"
@@ -99,7 +129,7 @@ class SlurmCrew:
         # Partition, account and the like are read by sbatch itself from SBATCH_PARTITION,
         # SBATCH_ACCOUNT ...
         self._executor.update_parameters(
-            name="groupwise", timeout_min=_MINUTES, cpus_per_task=cpus, gpus_per_node=gpus
+            name=_name(self._folder), timeout_min=_MINUTES, cpus_per_task=cpus, gpus_per_node=gpus
         )
         if gpus and self._executor.cluster == "local" and not Path("/dev/nvidia0").exists():
             self.close()
@@ -107,7 +137,8 @@ class SlurmCrew:
                 f"expected GPUs for a worker ({gpus}), got none on this machine, and no SLURM: "
                 "leave --gpus-per-task out"
             )
-        self._needs, self._hired, self._beat = (cpus, memory), 0, 0.0
+        self._needs, self._hired, self._asked = (cpus, memory), 0, time.monotonic()
+        self._remove_orphans()
 
     def most(self, wanted: int | None) -> int:
         """Return how many jobs there can be at once."""
@@ -115,7 +146,6 @@ class SlurmCrew:
 
     def hire(self) -> SlurmWorker:
         """Submit a job."""
-        self._live()
         self._hired += 1
         box = self._folder / str(self._hired)
         box.mkdir(mode=0o700)
@@ -135,27 +165,79 @@ class SlurmCrew:
 
     def wait(self, workers: Sequence[SlurmWorker], seconds: float) -> list[SlurmWorker]:
         """Return the workers that say something or have ended, after a while none."""
-        self._live()
         until = time.monotonic() + seconds
+        if until - self._asked > _SILENT and self._executor.cluster != "local":
+            self._asked = until
+            queue = _answer("squeue", "--noheader", "--format=%i", f"--name={_name(self._folder)}")
+            for worker in workers if queue is not None else ():
+                worker.is_gone = worker.job.job_id not in (queue or ())
         while True:
             ready = [worker for worker in workers if worker.is_ready()]
             if ready or time.monotonic() > until:
                 return ready
             time.sleep(_LOOK)
 
-    def _live(self) -> None:
-        """Give a sign of life now and then."""
-        if time.monotonic() - self._beat > _BEAT or not self._beat:
-            self._beat = time.monotonic()
-            (self._folder / _ALIVE).touch()
-
     def close(self) -> None:
-        """Remove the folder: a worker that still runs ends with it."""
-        for _ in range(_REMOVALS):
-            shutil.rmtree(self._folder, ignore_errors=True)
-            if not self._folder.exists():
-                return
-            time.sleep(_LOOK)
+        """Cancel what is left and remove the folder: a worker that still runs ends with it."""
+        self._remove_orphans()
+        self._ended.set()
+        _remove(self._folder)
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGTERM, self._term)
+
+    def _remove_orphans(self) -> None:
+        """Remove what drivers left that were killed: their folders give no sign of life."""
+        now = _touched(self._folder / _ALIVE)
+        for folder in _HOME.iterdir():
+            last = _touched(folder / _ALIVE)
+            if last and now - last > 2e9 * _SILENT:
+                _remove(folder)
+
+
+def _name(folder: Path) -> str:
+    """Return what the jobs of a folder are called."""
+    return f"groupwise-{folder.name}"
+
+
+def _live(folder: Path, ended: threading.Event) -> None:
+    """Give signs of life in a folder that exists."""
+    while folder.exists():
+        with suppress(OSError):  # of a full disk: the time of a file takes no room there
+            (folder / _ALIVE).touch()
+        if ended.wait(_BEAT):
+            return
+
+
+def _touched(file: Path) -> int:
+    """Return when a file was touched, 0 where there is none: a file that is opened is looked at
+    anew on a shared disk too.
+    """
+    try:
+        with file.open("rb") as opened:
+            return os.fstat(opened.fileno()).st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _remove(folder: Path) -> None:
+    """Cancel the jobs of a folder and remove it."""
+    _answer("scancel", f"--name={_name(folder)}")
+    for _ in range(_REMOVALS):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+        time.sleep(_LOOK)
+
+
+def _answer(*command: str) -> list[str] | None:
+    """Return the words that a command of SLURM answers, None where it cannot."""
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            command, capture_output=True, text=True, check=True, timeout=_ORPHANED
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.split()
 
 
 def _put(path: Path, content: bytes) -> None:
@@ -170,6 +252,9 @@ def serve(box: Path, cpus: int, memory: int | None) -> None:
     if (box / _END).exists() or not box.exists():
         return
     os.environ.update(dict.fromkeys(THREADS, str(cpus)))
+    if (box / _ALIVE).exists():  # of a job that SLURM has started again: its shards are elsewhere
+        return
+    threading.Thread(target=_live, args=(box, threading.Event()), daemon=True).start()
     threading.Thread(target=_end_with_driver, args=(box,), daemon=True).start()
     work = Work((box.parent / _FUNCTION).read_bytes(), memory)
     _put(box / "out-0", pickle.dumps(work.ready()))

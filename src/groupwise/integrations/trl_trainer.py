@@ -20,6 +20,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import Generation, array_of, text_of
 from groupwise.readers.configs import settings_in
+from groupwise.readers.keys import version_of
 from groupwise.record.resume import Identity, home_of
 from groupwise.record.run import RunConfig
 
@@ -36,6 +37,8 @@ _NEEDED = (
     "state",
 )
 _KEPT = "groupwise"
+_OLDEST = (0, 20)  # that was run: `make loops`
+_LATER = "use another, or read the log afterwards (groupwise report)"
 
 
 def check_trainer(trainer: Any) -> None:
@@ -50,6 +53,12 @@ def check_trainer(trainer: Any) -> None:
 def unfit(trainer: Any) -> str:
     """Return why this trainer cannot be recorded; "" if it can."""
     missing = [name for name in _NEEDED if not hasattr(trainer, name)]
+    release = version("trl")
+    if missing and (version_of(release) or _OLDEST) < _OLDEST:
+        return (
+            f"expected TRL {_OLDEST[0]}.{_OLDEST[1]} or newer, got TRL {release}, whose "
+            f"{_kind(trainer)} has no {', '.join(missing)}: {_LATER}"
+        )
     if "num_generations" in missing or GENERATE in missing:
         return (
             f"expected TRL's GRPOTrainer or RLOOTrainer, got {_kind(trainer)}, which samples no "
@@ -59,8 +68,7 @@ def unfit(trainer: Any) -> str:
     if missing:
         return (
             f"expected a trainer with {', '.join(missing)}, got {_kind(trainer)} of TRL "
-            f"{version('trl')}: use TRL 0.28 or newer, or read the log afterwards (groupwise "
-            "report)"
+            f"{release}: {_LATER}"
         )
     return ""
 

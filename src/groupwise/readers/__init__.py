@@ -7,7 +7,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -46,13 +46,22 @@ from groupwise.readers.json_logs import (
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.kinds import check_kind
 from groupwise.readers.notebook import read_notebook, sniff_notebook
+from groupwise.readers.offline import read_offline, sniff_offline, sniff_offline_folder
 from groupwise.readers.rollouts import (
     read_rollout_folder,
     read_rollouts,
     sniff_rollout_folder,
     sniff_rollouts,
 )
-from groupwise.readers.source import folders_in, inside, peek, shown, some_of, vocabulary
+from groupwise.readers.source import (
+    first_lines,
+    folders_in,
+    inside,
+    peek,
+    shown,
+    some_of,
+    vocabulary,
+)
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import (
     read_events,
@@ -84,6 +93,12 @@ _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
 _LOG_ENDINGS = vocabulary("log_ending")
 _NO_LOGS = vocabulary("no_log")
 _MOST_FILES = 200
+_PRINTS = ("printed", "printed_dicts", "trl_console", "verl_console")  # readers of what is printed
+_NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
+_AIM = (
+    "which holds aim's store, that only aim opens: save "
+    "aim.Repo(FOLDER).query_metrics(QUERY).dataframe() as a CSV"
+)
 _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
 _OURS = (
     '"groupwise-components"'  # variance components that were saved beside the log they belong to
@@ -194,6 +209,20 @@ READERS: tuple[Reader, ...] = (
         "a folder of MLflow's file store: mlruns, an experiment, or one run",
         sniff_mlflow,
         read_mlflow,
+        folder=True,
+    ),
+    Reader(
+        "offline",
+        "the numbers of a ClearML, neptune or SwanLab run that waits to be sent",
+        sniff_offline,
+        read_offline,
+        binary=True,
+    ),
+    Reader(
+        "offline_folder",
+        "the folder of such a run",
+        sniff_offline_folder,
+        read_offline,
         folder=True,
     ),
     Reader(
@@ -326,6 +355,7 @@ class Located:
     path: Path  # of the file or folder that its reader reads
     reader: Reader  # of its format
     request: Request  # what was asked for
+    notes: tuple[str, ...] = ()  # what was decided to find it
 
     def read(self) -> RunRecord:
         """Read the log whole, with what stands in files beside it."""
@@ -336,6 +366,7 @@ class Located:
             record = read_fed(self.reader.feed(), self.path, self.request)
         if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
             check_kind(record, self.path)
+        record = dataclasses.replace(record, notes=(*record.notes, *self.notes))
         folder = self.path if self.reader.folder else self.request.home
         quoted = (
             last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
@@ -361,6 +392,9 @@ def locate(place: Path, request: Request) -> Located:
         return Located(place, reader, request)
     found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     found = list({log.resolve(): log for log in found}.values())  # "latest-run" is a link to one
+    found = [log for log in found if log.parent not in found]
+    if not found and ".aim" in (place.name, *(path.name for path in inside(place, _MOST_FILES))):
+        raise UnreadableRunError(f"expected a run folder, got {shown(place)}, {_AIM}")
     if not found:
         quoted = last_beside(None, place)
         hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"
@@ -379,9 +413,12 @@ def locate(place: Path, request: Request) -> Located:
             f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give "
             "the path of one, or ask groupwise fleet"
         )
-    return locate(
+    located = locate(
         found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place)
     )
+    others = [] if found[0].is_dir() else [log.name for log in logs_in(found[0].parent)]
+    note = f"{some_of(sorted({*others} - {found[0].name}))} beside it is of the same run: left out"
+    return dataclasses.replace(located, notes=(note,) if len(others) > 1 else ())
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
@@ -514,6 +551,7 @@ def _runs_in(folder: Path) -> list[Path]:
         path: kind.name for path in folders_in(folder, _MOST_FILES) if (kind := best_reader(path))
     }
     runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
+    logs = own_logs(logs)
     return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
 
 
@@ -524,6 +562,22 @@ def logs_in(folder: Path) -> list[Path]:
         for path in inside(folder, _MOST_FILES)
         if named_as_log(path.name) and path.is_file() and is_log(path)
     ]
+
+
+def own_logs(logs: Sequence[Path]) -> list[Path]:
+    """Return logs of one folder but for what the run of a table printed beside it, where most
+    names of the table's first line stand.
+    """
+    readers = [best_reader(log) for log in logs] if len(logs) == 2 else []
+    prints = [reader is not None and reader.name in _PRINTS for reader in readers]
+    if sum(prints) != 1:
+        return list(logs)
+    printed, table = logs if prints[0] else logs[::-1]
+    keys, words = (
+        set(_NAME.findall(text))
+        for text in ("".join(first_lines(peek(table), 1)), peek(printed).text)
+    )
+    return [table] if len(keys) > 2 and 2 * len(keys & words) > len(keys) else list(logs)
 
 
 def _folders_in(folder: Path) -> list[Path]:

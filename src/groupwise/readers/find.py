@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import Reader, best_reader, is_log, named_as_log
+from groupwise.readers import Reader, best_reader, is_log, named_as_log, own_logs
 from groupwise.readers.rollouts import sniff_rollouts
 from groupwise.readers.source import peek
 from groupwise.readers.trackers import is_mlflow_run
@@ -53,6 +53,8 @@ def _found(
         folders, files = _no_rollouts(folders, files)
     runs, beside = _below(folders if depth < _DEEPEST else [], without, depth)
     logs = [file for file in files if is_log(file)]
+    own = own_logs(logs)
+    files, logs = [file for file in files if file in own or file not in logs], own
     if len(logs) == 1 and len(runs) < 2:
         return logs if beside_rollouts else [folder]
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over

@@ -20,10 +20,11 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
@@ -47,7 +48,7 @@ from groupwise.readers.source import (
 from groupwise.readers.tables import texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.record.table import read_parquet, steps_table
+from groupwise.record.table import UNREADABLE, read_parquet, steps_table
 from groupwise.record.texts import Texts
 
 PROMPT_KEYS = vocabulary("prompt")
@@ -73,8 +74,6 @@ _OF_A_FUNCTION = re.compile(r"(\w+)_rewards?")
 _OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _LARGEST_STEP = 2.0**53
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +349,7 @@ def _partition(row: Mapping[Any, Any]) -> float:
     return float(found[1]) if found else float("nan")
 
 
-def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
+def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
     """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
         (
@@ -387,9 +386,9 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
     return step
 
 
-def _whole(values: Array) -> NDArray[np.bool_]:
+def _whole(values: Float) -> Flags:
     """Return which values are whole numbers that can be a step."""
-    whole: NDArray[np.bool_] = (
+    whole: Flags = (
         np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _LARGEST_STEP)
     )
     return whole
@@ -506,7 +505,7 @@ def sniff_rollouts(seen: Peek) -> float:
     return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
 
 
-def _first_rows(seen: Peek) -> list[dict[str, Any]]:
+def _first_rows(seen: Peek) -> list[JsonObject]:
     """Return the first rows of JSON lines, or of a table of texts between commas; an empty one
     stands for a line that is damaged.
     """
@@ -524,13 +523,7 @@ def _schema(path: Path) -> Mapping[str, pl.DataType]:
     """Return the types of a Parquet file's columns, none where it is damaged."""
     try:
         return pl.read_parquet_schema(path)
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):
+    except UNREADABLE:
         return {}
 
 
@@ -541,9 +534,9 @@ def _is_table(path: Path) -> bool:
     return _is_trl(path, schema) or bool(dump_of([typical])) or layout_of([typical]) is not None
 
 
-def _typical(schema: Mapping[str, pl.DataType]) -> dict[str, Any]:
+def _typical(schema: Mapping[str, pl.DataType]) -> JsonObject:
     """Return a row as the types of a table allow it: what a cell may hold, not what it does."""
-    row: dict[str, Any] = {}
+    row: JsonObject = {}
     for name, kind in schema.items():
         if kind == pl.Utf8:
             row[name] = ""

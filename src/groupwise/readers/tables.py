@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number, spelled
 from groupwise.readers.source import Peek, first_lines, lines_of, noted, peek, shown
@@ -148,6 +148,8 @@ class CsvFeed(Feed):
             ):
                 self._broken += 1
                 continue
+            if self._names is None and line.startswith("#{"):  # what a monitor says of itself
+                continue
             self._held.append(line)
             self._characters += len(line)
             self._quotes += line.count('"')
@@ -239,7 +241,7 @@ class CsvFeed(Feed):
         )
 
 
-def texts_and_numbers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
     """Yield the rows of a table whose cells may be texts over several lines; the first that breaks
     the format ends it.
     """

@@ -256,7 +256,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
         (stamp, step, str(key), value)
         for stamp, step, key, value in _stored(path, database.execute(query, (identity,)))
     )
-    store = RowStore.of(_rows_of(entries))
+    store = RowStore.of(rows_of_entries(entries))
     parameters: dict[str, Any] = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:
         parameters = dict(
@@ -290,7 +290,7 @@ def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str
     return name, named[name]
 
 
-def _rows_of(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+def rows_of_entries(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
     """Yield one row for the numbers of one step that follow one another."""
     row: dict[str, Any] = {}
     for stamp, step, key, value in entries:
@@ -342,7 +342,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     )
     home = runs[identity]
     entries, size, damaged = _entries(home / "metrics")
-    store = RowStore.of(_rows_of(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
+    store = RowStore.of(rows_of_entries(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
     if not store.count:
         raise UnreadableRunError(
             f"expected numbers in {shown(home / 'metrics')}, got none: nothing has been logged yet"

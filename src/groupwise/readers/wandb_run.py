@@ -14,6 +14,7 @@ from typing import Any
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, json_in, noted, peek, shown
@@ -33,15 +34,9 @@ def sniff_wandb(seen: Peek) -> float:
 def read_wandb(path: Path, request: Request) -> RunRecord:
     """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
-    if seen.size > limits.LARGEST_BLOCKS:
-        most, size = limits.LARGEST_BLOCKS / 1e6, seen.size / 1e6
-        raise UnreadableRunError(
-            f"expected a W&B file of at most {most:.0f} MB, got {size:.0f} MB in {shown(path)}: "
-            "export it as CSV"
-        )
-    records = BlockRecords(path.read_bytes())
-    rows: list[dict[str, Any]] = []
-    config: dict[str, Any] = {}
+    records = block_records(seen, "W&B")
+    rows: list[JsonObject] = []
+    config: JsonObject = {}
     damaged = 0
     for record in records:
         try:
@@ -62,7 +57,18 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     )
 
 
-def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:
+def block_records(seen: Peek, tracker: str) -> BlockRecords:
+    """Return the records of a tracker's file that is not too large."""
+    if seen.size > limits.LARGEST_BLOCKS:
+        most, size = limits.LARGEST_BLOCKS / 1e6, seen.size / 1e6
+        raise UnreadableRunError(
+            f"expected a {tracker} file of at most {most:.0f} MB, got {size:.0f} MB in "
+            f"{shown(seen.path)}: export it as CSV"
+        )
+    return BlockRecords(seen.path.read_bytes())
+
+
+def _take(record: bytes, rows: list[JsonObject], config: JsonObject) -> None:
     """Add what one record holds to the rows or to the settings."""
     message = Message(record)
     rows += [row for history in message.blobs(2) if (row := dict(_items(history)))]

@@ -5,11 +5,12 @@ besides the force.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Literal, cast
+from typing import Literal, cast
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
 from groupwise.edge.trainers import Kind, LagSetting
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.record.run import RunRecord
 
 Optimizer = Literal["sgd", "adam"]
@@ -17,7 +18,7 @@ UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
     "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, JsonObject] = {
     "trl": {"beta1": 0.9, "lag_kind": "none"},
     "unsloth": {"beta1": 0.9, "lag_kind": "none"},
     "verl": {"beta1": 0.9, "lag_kind": "refresh", "refresh_interval": 4},
@@ -94,11 +95,12 @@ def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> Stabi
     missing = (*_missing_of_momentum(record), *(() if lag else _missing_of_lag(record)))
     if missing:
         raise UnknownSettingError(*missing, framework=framework if defaults else "")
-    momentum, adam = momentum_of(record)
+    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
+    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
     lag = lag or replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
     listed = ", ".join(f"{name} {default}" for name, default in assumed.items())
     return StabilitySetting(
-        momentum,
+        float(cast("float", record.config.value("beta1") if adam else momentum)),
         adam,
         lag,
         f"Assumed are the defaults of {framework}, since the run does not say them: {listed}. "
@@ -127,15 +129,6 @@ def _missing_of_lag(record: RunRecord) -> tuple[str, ...]:
         name for name in ("lag_kind", "refresh_interval") if record.config.value(name) is None
     ]
     return () if kind == "none" else tuple(absent)
-
-
-def momentum_of(record: RunRecord) -> tuple[float, bool]:
-    """Return the momentum of a run, beta1 for Adam, and whether it is Adam."""
-    if missing := _missing_of_momentum(record):
-        raise UnknownSettingError(*missing)
-    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
-    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
-    return float(cast("float", record.config.value("beta1") if adam else momentum)), adam
 
 
 def lag_of(record: RunRecord) -> LagSetting:

@@ -1,0 +1,146 @@
+"""TRL's own loop on a model of random numbers; what its trainer keeps in memory is the truth.
+
+    python trl_loop.py FOLDER
+
+Runs in an environment of its own with one version of TRL (`make loops`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+import json
+import os
+import random
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "CUDA_VISIBLE_DEVICES": ""}
+SYMBOLS = [*"0123456789", "+", "=", ".", "<pad>", "<end>"]
+GROUP, PROMPTS, STEPS, LONGEST = 4, 4, 8, 6
+
+
+def digits(completions: list[str], **_: Any) -> list[float]:
+    """The share of digits."""
+    return [sum(letter.isdigit() for letter in text) / max(len(text), 1) for text in completions]
+
+
+def brief(completions: list[str], **_: Any) -> list[float]:
+    """1 for no answer, 0 for the longest."""
+    return [1.0 - len(text) / LONGEST for text in completions]
+
+
+def saved_model(folder: Path) -> Path:
+    """A Llama of two narrow layers and a tokenizer of one token a character, on the disk."""
+    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    vocabulary = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
+    core.pre_tokenizer = pre_tokenizers.Split(Regex("<pad>|<end>|."), "isolated")
+    core.decoder = decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_object=core,
+        padding_side="left",
+        pad_token="<pad>",
+        eos_token="<end>",
+        model_input_names=["input_ids", "attention_mask"],
+    )
+    config = LlamaConfig(
+        vocab_size=len(SYMBOLS),
+        hidden_size=32,
+        intermediate_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        max_position_embeddings=64,
+        initializer_range=0.1,
+        pad_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        bos_token_id=None,
+    )
+    LlamaForCausalLM(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def main() -> None:
+    """Train, and write what the trainer logged beside what it wrote."""
+    import torch
+    from datasets import Dataset
+    from trl import GRPOConfig, GRPOTrainer
+
+    folder = Path(sys.argv[1])
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = saved_model(folder.with_name(folder.name + "-model"))
+    draw = random.Random(0)
+    rows = [f"{draw.randrange(100):02d}+{draw.randrange(100):02d}=" for _ in range(64)]
+    wanted = {
+        "output_dir": str(folder / "output"),
+        "per_device_train_batch_size": GROUP * PROMPTS,
+        "num_generations": GROUP,
+        "max_prompt_length": 16,
+        "max_completion_length": LONGEST,
+        "max_steps": STEPS,
+        "logging_steps": 1,
+        "save_steps": STEPS,
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "learning_rate": 1e-3,
+        "beta": 0.04,
+        "num_iterations": 2,
+        "log_completions": True,
+        "seed": 0,
+    }
+    accepted = inspect.signature(GRPOConfig).parameters
+    args = GRPOConfig(**{key: value for key, value in wanted.items() if key in accepted})
+    trainer = GRPOTrainer(
+        model=str(model),
+        reward_funcs=[digits, brief],
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": rows}),
+    )
+    refused: list[str] = []
+    try:
+        from groupwise.integrations.trl import GroupwiseCallback
+
+        trainer.add_callback(GroupwiseCallback(trainer, say=refused.append))
+    except ImportError as error:
+        refused.append(str(error))
+    trainer.train()
+    history = [row for row in trainer.state.log_history if "loss" in row]
+    of_trl = {
+        "reward": ("reward",),
+        "reward_std": ("reward_std",),
+        "kl": ("kl",),
+        "entropy": ("entropy",),
+        "completion_length": ("completions/mean_length", "completion_length"),
+        "truncated_share": ("completions/clipped_ratio",),
+        "clip_ratio/low_mean": ("clip_ratio/low_mean",),
+        "gradient_norm": ("grad_norm",),
+        "loss": ("loss",),
+    }
+    recorded = any((folder / "output" / "groupwise").glob("*"))
+    quantities = {
+        name: [row.get(key) for row in history]
+        for name, keys in of_trl.items()
+        for key in keys
+        if any(key in row for row in history)
+    }
+    truth = {
+        "version": importlib.metadata.version("trl"),
+        "logs": {"output folder": "output"}
+        | ({"callback's record": "output/groupwise"} if recorded else {}),
+        "rows": len(history),
+        "quantities": quantities,
+        "settings": {"group_size": GROUP, "kl_weight": 0.04},
+        "lag": ["refresh", 2],
+        "said": refused,
+    }
+    (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

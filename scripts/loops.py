@@ -1,0 +1,203 @@
+"""Trainers and trackers, each in an environment of its own, run or log; what groupwise reads is
+compared with what they computed: `make loops`.
+
+    python scripts/loops.py [--only NAME ...] [--again]
+
+`loops.tsv` says what is installed and how it is run: `loop` is the trainer's own loop on a tiny
+model, `logger` its own logger driven with numbers of ours, `source` lines made after its source's
+formats. A driver leaves its files and `truth.json` in a folder; `loops_results.tsv` has what was
+equal, and `docs/reference/trainers.md` is made from it. Environments stand on top of the one that
+runs this script and stay in build/loops; what has not changed is not run again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import datetime as dt
+import hashlib
+import json
+import math
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from groupwise.errors import GroupwiseError
+from groupwise.files import table_rows
+from groupwise.readers import open_run
+from groupwise.record.run import RunRecord
+from groupwise.series.staleness import lag_of
+
+ROOT = Path(__file__).resolve().parent.parent
+HOME, DRIVERS = ROOT / "build" / "loops", ROOT / "scripts" / "loop_drivers"
+TABLE, RESULTS = ROOT / "scripts" / "loops.tsv", ROOT / "scripts" / "loops_results.tsv"
+COLUMNS = ("system", "version", "how", "log", "equal", "different", "date")
+PATIENCE = 600  # seconds that a driver may take
+CLOSE = 1e-6  # beside half a unit of the last digit that a log prints
+Row = Mapping[str, str]
+
+
+def main() -> None:
+    """Run what has changed, and write the table of all results."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--only", nargs="*", default=[], help="names of rows of loops.tsv")
+    parser.add_argument("--again", action="store_true", help="also what has not changed")
+    options = parser.parse_args()
+    rows = list(table_rows(TABLE))
+    failures = 0
+    for row in rows:
+        folder = HOME / row["name"]
+        stamp = folder / "done"
+        if (options.only and row["name"] not in options.only) or (
+            not options.again and stamp.exists() and stamp.read_text() == fingerprint(row)
+        ):
+            continue
+        print(f"{row['name']}: ", end="", flush=True)
+        trouble = ran(row, folder) if prepared(row) else "its packages cannot be installed"
+        print(trouble or "ran", flush=True)
+        if not trouble:
+            stamp.write_text(fingerprint(row))
+    results: list[dict[str, str]] = []
+    for row in rows:
+        if (HOME / row["name"] / "done").exists():
+            results += compared(row, HOME / row["name"] / "run")
+    failures = sum(bool(result["different"]) for result in results)
+    with RESULTS.open("w", encoding="utf-8", newline="") as file:
+        table = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
+        table.writeheader()
+        table.writerows(results)
+    print(f"{len(results)} logs, {failures} with something different: {RESULTS.name}")
+    sys.exit(bool(failures))
+
+
+def fingerprint(row: Row) -> str:
+    """What a result depends on: the row and its driver."""
+    driver = (DRIVERS / shlex.split(row["driver"])[0]).read_bytes()
+    return hashlib.sha256(json.dumps(dict(row)).encode() + driver).hexdigest()
+
+
+def python_of(row: Row) -> Path:
+    """The interpreter of a row's environment; rows that name one environment share it."""
+    return HOME / "env" / row["environment"] / "bin" / "python"
+
+
+def prepared(row: Row) -> bool:
+    """Whether the environment stands: made once, on top of the packages of this interpreter."""
+    python = python_of(row)
+    home = python.parent.parent
+    stamp = home / "installed"
+    if stamp.exists() and stamp.read_text() == row["packages"]:
+        return True
+    home.parent.mkdir(parents=True, exist_ok=True)
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(home)], check=True)
+    inner = next((home / "lib").glob("python3*")) / "site-packages"
+    (inner / "base.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    for packages in filter(None, row["packages"].split("; ")):
+        command = [str(python), "-m", "pip", "install", "--quiet", *shlex.split(packages)]
+        if subprocess.run(command, check=False, **quiet).returncode:  # type: ignore[call-overload]
+            return False
+    stamp.write_text(row["packages"])
+    return True
+
+
+def ran(row: Row, folder: Path) -> str:
+    """Run a driver in its environment; what went wrong, "" for nothing."""
+    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "run").mkdir(parents=True)
+    driver, *arguments = shlex.split(row["driver"])
+    command = [str(python_of(row)), str(DRIVERS / driver), str(folder / "run"), *arguments]
+    environment = os.environ | {"PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
+    with (folder / "output.txt").open("w") as out:
+        try:
+            done = subprocess.run(
+                command,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                cwd=folder,
+                timeout=PATIENCE,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            return f"it takes longer than {PATIENCE} s"
+    return f"ended with {done.returncode}: {folder / 'output.txt'}" if done.returncode else ""
+
+
+def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
+    """The result of each log that a driver left."""
+    truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
+    written = (folder / "truth.json").stat().st_mtime
+    for what, place in truth["logs"].items():
+        try:
+            right, wrong = facts(open_run(folder / place), truth)
+        except GroupwiseError as error:
+            right, wrong = [], [str(error).replace(str(folder), "")]
+        yield {
+            "system": row["system"],
+            "version": truth["version"],
+            "how": row["how"],
+            "log": what,
+            "equal": ", ".join(right),
+            "different": "; ".join(wrong),
+            "date": dt.datetime.fromtimestamp(written, tz=dt.UTC).date().isoformat(),
+        }
+
+
+def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The facts that are as the program has them, and those that are not with both values."""
+    right: list[str] = []
+    wrong: list[str] = []
+
+    def held(name: str, wanted: Any, came: Any, *, is_same: bool) -> None:
+        if is_same:
+            right.append(name)
+        else:
+            wrong.append(f"{name}: {came} for {wanted}")
+
+    held("rows", truth["rows"], len(record.steps), is_same=len(record.steps) == truth["rows"])
+    for name, wanted in truth["quantities"].items():
+        try:
+            column = record.column(name)
+        except GroupwiseError:
+            held(name, "values", "nothing", is_same=False)
+            continue
+        meaning = record.meaning(column)
+        came = record.steps[column].to_list()
+        different = unlike(wanted, came, meaning.resolution if meaning else 0.0)
+        some = [(wanted[at], came[at]) for at in different[:2] if at < min(len(wanted), len(came))]
+        held(name, [pair[0] for pair in some], [pair[1] for pair in some], is_same=not different)
+    for name, wanted in truth.get("settings", {}).items():
+        came = record.config.value(name)
+        held(name, wanted, came, is_same=came == wanted)
+    if "lag" in truth:
+        lag = lag_of(record)
+        came_lag = [lag.kind, lag.refresh_interval]
+        held("lag", truth["lag"], came_lag, is_same=came_lag == truth["lag"])
+    return right, wrong
+
+
+def unlike(
+    wanted: Sequence[float | None], came: Sequence[float | None], resolution: float
+) -> list[int]:
+    """The places at which two columns differ; where the program has no number, any may stand."""
+    if len(wanted) != len(came):
+        return list(range(max(len(wanted), len(came))))
+    return [
+        place
+        for place, (one, other) in enumerate(zip(wanted, came, strict=True))
+        if one is not None
+        and not math.isclose(
+            one, math.inf if other is None else other, rel_tol=CLOSE, abs_tol=1.01 * resolution
+        )
+    ]
+
+
+if __name__ == "__main__":
+    main()

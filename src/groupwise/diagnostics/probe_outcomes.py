@@ -12,9 +12,9 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import exactly
-from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, wilson
+from groupwise.wording import short
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
 # which a function is the one that graded.

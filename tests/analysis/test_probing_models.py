@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
 ANSWERS, TOKENS = 12, 10
+SMOLLM2 = Path(os.environ.get("GROUPWISE_MODELS", "")) / "smollm2"  # scripts/fetch_model.py
 GRADER = "def wrong(completions, **more): return [0.0 for _ in completions]"
 
 
@@ -116,3 +118,19 @@ def test_a_prompt_sampled_again_shows_varied_answers_that_are_wrong(
     assert (result["outcome"], result["rollouts"]) == ("ANSWERS_VARIED", 64)
     again = result_of(capsys, str(log), "resample", *given, "--function", "graders:wrong")
     assert again["message"] == result["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SMOLLM2.is_dir(), reason="GROUPWISE_MODELS names no folder with smollm2")
+def test_smollm2_explains_what_it_sampled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, SMOLLM2)
+    result = result_of(capsys, str(log), "rescore", "--model", str(SMOLLM2))
+    assert result["outcome"] == ""
+    assert result["rollouts"] >= 8
+    assert abs(result["value"]) < 1e-3
+    given = ["--model", str(SMOLLM2), "--set", "max_completion_length=8", "-n", "16"]
+    result = result_of(capsys, str(log), "resample", *given)
+    assert (result["outcome"], result["rollouts"]) == ("", 16)

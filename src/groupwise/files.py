@@ -20,6 +20,11 @@ def table_rows(path: Path) -> Iterator[dict[str, str]]:
     yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
 
 
+def beside(log: Path, name: str) -> Path:
+    """Return where a file of ours on a log belongs: inside its folder, or beside its file."""
+    return log / name if log.is_dir() else log.with_name(f"{log.name}.{name}")
+
+
 def first_bytes(path: Path, most: int) -> bytes | None:
     """Return the first bytes of a file, None of what is none.
 

@@ -403,7 +403,7 @@ def ended(results: Sequence[Result]) -> str:
     return f"{sentence}." + (f" {lost[0].name}: {lost[0].sentence}." if lost else "")
 
 
-_, _, DECISIONS = COMPANIONS
+_, _, DECISIONS, _PROBES = COMPANIONS
 FORETOLD = {
     "group_size": "The safe group size by the components of the runs",
     "learning_rate": "The largest stable learning rate by the reward of the runs",

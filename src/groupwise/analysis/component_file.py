@@ -28,7 +28,7 @@ from groupwise.estimators.components import (
     components_of_sums,
 )
 from groupwise.estimators.moments import SMALLEST_GROUP
-from groupwise.files import first_bytes, write_whole
+from groupwise.files import beside, first_bytes, write_whole
 from groupwise.parsing import parse_json
 
 FORMAT, VERSION = "groupwise-components", 1
@@ -50,8 +50,7 @@ class SavedComponents:
 
 def path_beside(run: str | Path) -> Path:
     """Return where the components of a run belong: inside its folder, or beside its file."""
-    home = Path(run)
-    return home / SUFFIX if home.is_dir() else home.with_name(f"{home.name}.{SUFFIX}")
+    return beside(Path(run), SUFFIX)
 
 
 def save_components(

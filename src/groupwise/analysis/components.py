@@ -88,7 +88,7 @@ def measure_run(
         raise InvalidArgumentError(
             f"expected at least 2 groups to measure, got {how.groups}: 64 give useful intervals"
         )
-    centre = _step_of(how.model if how.adapter is None else how.adapter)
+    centre = step_of_checkpoint(how.model if how.adapter is None else how.adapter)
     sample = sample_groups(record, centre, groups=how.groups, steps=how.steps, seed=how.seed)
     options: ScoreOptions = {
         "aggregation": how.aggregation,
@@ -259,7 +259,7 @@ def _with_ends(
     return rows.with_columns(pl.Series("full", long)), limit, source
 
 
-def _step_of(checkpoint: Path) -> int | None:
+def step_of_checkpoint(checkpoint: Path) -> int | None:
     """Return the step of a checkpoint where its folder's name says it."""
     match = re.search(r"(?:checkpoint|global_step|step)[-_]?(\d+)$", checkpoint.name)
     return int(match.group(1)) if match else None

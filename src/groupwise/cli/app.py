@@ -32,6 +32,7 @@ PROGRAM = Program(
             "How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, "
             "3 cannot tell."
         ),
+        "probe": ("Which experiment of minutes tells tied causes apart; with its name, make it."),
         "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
         "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
         "compare": (

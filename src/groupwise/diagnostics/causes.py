@@ -7,12 +7,13 @@ causes apart, all of them are named with what to log.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from groupwise.diagnostics.facts import NEEDED, Fact, Seen
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
+from groupwise.diagnostics.probes import LEFT_OUT, LIKELY, choices, told_by, weighed
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.files import table_rows
@@ -265,7 +266,25 @@ class Case:
 
 
 def verdict(case: Case) -> Cause:
-    """Say why, by the scores of all causes: that of the strongest clause that holds, less what
+    """Say why, by the rules and then by the experiments that were run; of causes that cannot be
+    told apart, by which experiment they could.
+    """
+    cause, record = _by_rules(case), case.evidence.record
+    if chances := weighed(cause, case.seen):
+        best = max(chances, key=lambda key: chances[key])
+        surely = chances[best] >= LIKELY
+        keys = [key for key in chances if chances[key] >= (LIKELY if surely else LEFT_OUT)]
+        names = tuple(_label(CAUSES[key], case) for key in keys)
+        certainty = Certainty.LIKELY if surely else Certainty.CANNOT_TELL
+        cause = Cause(certainty, names, (), tuple(keys), by=told_by(record) if surely else "")
+    if cause.certainty is not Certainty.CANNOT_TELL:
+        return cause
+    ready = (one for one in choices(cause.keys, record) if one.logged and not one.missing)
+    return replace(cause, probe=next((one.command for one in ready), ""))
+
+
+def _by_rules(case: Case) -> Cause:
+    """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
     best, scores = 0.0, list[tuple[float, Row, Certainty]]()
@@ -308,7 +327,12 @@ def _holds(clause: Clause, case: Case, row: Row) -> bool:
 def _label(row: Row, case: Case) -> str:
     """The cause as printed."""
     broken = case.finding(Fact.NOT_FINITE)
-    return row.label.format(column="" if broken is None else broken.column)
+    return label_of(row.key, "" if broken is None else broken.column)
+
+
+def label_of(key: str, column: str = "") -> str:
+    """A cause by its key, as printed; of numerics with the column that broke first."""
+    return CAUSES[key].label.format(column=column)
 
 
 @dataclass(frozen=True, slots=True)

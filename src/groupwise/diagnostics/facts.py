@@ -120,6 +120,18 @@ class Fact(Enum):
     GROUPS_ALIKE_AT_ONCE = "groups: at once"
     SMALL_GROUP_LIKELY = "small group: likely"
     SMALL_GROUP_POSSIBLE = "small group: possible"
+    # what an experiment of ours showed
+    GRADES_CHANGED = "probe: grades changed"
+    ANSWERS_CHANGED = "probe: answers changed"
+    GRADES_STAND = "probe: grades stand"
+    SAMPLED_BY_REFERENCE = "probe: sampled by the reference"
+    SAMPLED_BETWEEN = "probe: sampled on the way from the reference"
+    SAMPLED_ALIKE = "probe: sampled by the checkpoint, but for small errors"
+    SAMPLED_TRUNCATED = "probe: sampled by a truncated distribution"
+    ANSWERS_ALIKE = "probe: answers are one"
+    ANSWERS_VARIED = "probe: answers vary and are wrong"
+    EDGE_CROSSED = "probe: a step overshoots"
+    EDGE_FAR = "probe: a step does not overshoot"
     # what is to be explained
     FELL = "to explain: the reward fell, or its numbers ended"
     FELL_BY_AND_BY = "fall: took rows"

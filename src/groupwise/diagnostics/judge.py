@@ -22,6 +22,7 @@ from groupwise.diagnostics import (
     learning,
     numerics,
     pace,
+    probes,
     restart,
     reward_functions,
     update,
@@ -136,7 +137,8 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
 
 def judged(evidence: Evidence) -> Judgement:
     """Judge evidence that is at hand."""
-    answers = {answer.check: answer for answer in (check(evidence) for check in CHECKS)}
+    probed = [probes.check] if evidence.record.probes and evidence.record.probes.results else []
+    answers = {answer.check: answer for answer in (check(evidence) for check in (*CHECKS, *probed))}
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
     # An error that ended the run is said beside what the reward does, and tells nothing of it.

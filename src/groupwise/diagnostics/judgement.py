@@ -117,6 +117,8 @@ class Cause(Plain):
         names: the cause; two of them where the log cannot tell between them.
         log: what would tell.
         keys: the rows of `causes.tsv` that the names are of.
+        by: the experiment that told it, "" for none.
+        probe: the command of an experiment that would tell.
     """
 
     KEYS: ClassVar[tuple[str, ...]] = ("certainty", "names", "log")
@@ -125,6 +127,8 @@ class Cause(Plain):
     names: tuple[str, ...] = ()
     log: tuple[str, ...] = ()
     keys: tuple[str, ...] = field(default=(), compare=False)
+    by: str = ""
+    probe: str = ""
 
     @property
     def sure(self) -> str:
@@ -135,12 +139,14 @@ class Cause(Plain):
     def named(self) -> str:
         """The names, and what to log where that would tell."""
         log = f"log {self.log[0]}" if self.log else ""
+        log = f"{self.probe} would tell" if self.probe else log
         if self.certainty is Certainty.CANNOT_TELL and self.names:
             between = (
                 f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]
             )
             return f"{between}: {log}" if log else between
-        return "; ".join(part for part in (" and ".join(self.names), log) if part)
+        by = f" (by {self.by})" if self.by else ""
+        return "; ".join(part for part in (" and ".join(self.names) + by, log) if part)
 
     @property
     def words(self) -> str:

@@ -74,6 +74,7 @@ from groupwise.readers.tracebacks import last_beside
 from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
 from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
 from groupwise.readers.wandb_run import read_wandb, sniff_wandb
+from groupwise.record.probes import read_probes
 from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
 
 __all__ = [
@@ -367,7 +368,7 @@ class Located:
             record = dataclasses.replace(record, notes=(*record.notes, note), error=quoted)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
-        return record
+        return dataclasses.replace(record, probes=read_probes(self.path, self.request.chosen))
 
 
 def locate(place: Path, request: Request) -> Located:

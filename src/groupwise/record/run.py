@@ -34,6 +34,7 @@ from groupwise.record.journal import (
     journal_lines,
     notes_on,
 )
+from groupwise.record.probes import FILE, Probes
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
     BASE_COLUMNS,
@@ -74,6 +75,7 @@ COMPANIONS = (
     "checkpoints",
     "groupwise-components.json",
     "group-size-decisions.json",
+    FILE,
 )  # files beside a journal that stay untouched
 _HELD = 1 << 24  # bytes of entries that wait to become rows of the tables
 _RESTORE = "save the record again, or use a copy of it"
@@ -166,6 +168,8 @@ class RunRecord:
         texts: the completions that stay in their files, as those of large dumps do; None where they
             are in `rollouts`.
         error: the exception that ended its program, where the log or an output beside it shows one.
+        probes: the experiments on the run, and the file beside it that holds them; None where it
+            was read from no file.
 
     Example:
         >>> record = RunRecord("demo", steps_table([1, 2], {"reward": [0.1, 0.2]}))
@@ -183,6 +187,7 @@ class RunRecord:
     labels: Mapping[str, str] = field(default_factory=dict)
     texts: Texts | None = field(default=None, repr=False, compare=False)
     error: str = ""
+    probes: Probes | None = field(default=None, repr=False, compare=False)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what reading the log had to decide, and last which settings were not found."""

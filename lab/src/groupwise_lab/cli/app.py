@@ -27,6 +27,7 @@ PROGRAM = Program(
             "Train with every combination of some settings, and say which is best: exit code 1 "
             "where some failed, 2 where all did."
         ),
+        "probe": "Measure how far the next step of a run overshoots, and keep it beside the run.",
         "backtest": (
             "Forecast each run from its beginning and score that on the rest, beside simple "
             "methods."

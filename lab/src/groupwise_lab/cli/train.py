@@ -41,6 +41,7 @@ from groupwise.files import first_bytes
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
+    from groupwise_lab.trainer.folder import RunFolder
     from groupwise_lab.trainer.settings import TrainSettings
     from groupwise_lab.trainer.tasks import Task
 
@@ -276,7 +277,7 @@ def train(
     )
     check_installed()
     start, chosen = settings_of(wanted)
-    problem = _task(task, start)
+    problem = task_of(task, start)
     chosen.check_pool(len(problem.train))
     return _train(start, problem, chosen, output, resume=resume, force=force, as_json=as_json)
 
@@ -289,7 +290,7 @@ def check_installed() -> None:
         )
 
 
-def _task(name: str | None, start: Start) -> Task:
+def task_of(name: str | None, start: Start) -> Task:
     """Build the task of a name or of a file; refuse settings that are another kind of task's."""
     if (name is None) == (start.data is None):
         came = "none" if name is None else f"{name} and {start.data}"
@@ -359,15 +360,8 @@ def _train(
     as_json: bool,
 ) -> int:
     """Train and print what came of it."""
-    import torch
-
-    from groupwise_lab.trainer.file_task import readable_by
-    from groupwise_lab.trainer.folder import RunFolder
     from groupwise_lab.trainer.grpo import train
 
-    torch.set_num_threads(start.threads)
-    if start.max_completion_length is not None:
-        task = dataclasses.replace(task, completion_length=start.max_completion_length)
     held_out = ""
     with progress(quiet=as_json) as show, _stopping() as stopped:
 
@@ -382,10 +376,7 @@ def _train(
             )
             return bool(stopped)
 
-        actor = _actor(start, task, chosen, show)
-        task = readable_by(actor, task)
-        task, chosen = _fitted(actor, task, chosen)
-        folder = RunFolder(output, chosen, task, actor, start=_begun(start, actor))
+        actor, task, chosen, folder = prepared(start, task, chosen, output, show)
         folder.check(resume=resume, force=force)
         before = folder.latest_step() if resume else None
         if before is None and not _warmed(actor, start, task, show, stopped):
@@ -409,6 +400,23 @@ def _train(
             err=True,
         )
     return _summary(record, output, chosen.steps, as_json=as_json)
+
+
+def prepared(
+    start: Start, task: Task, chosen: TrainSettings, output: Path, show: Show
+) -> tuple[Any, Task, TrainSettings, RunFolder]:
+    """Return the policy, the task and the settings that fit it, and the folder of the run."""
+    import torch
+
+    from groupwise_lab.trainer.file_task import readable_by
+    from groupwise_lab.trainer.folder import RunFolder
+
+    torch.set_num_threads(start.threads)
+    if start.max_completion_length is not None:
+        task = dataclasses.replace(task, completion_length=start.max_completion_length)
+    actor = _actor(start, task, chosen, show)
+    task, chosen = _fitted(actor, readable_by(actor, task), chosen)
+    return actor, task, chosen, RunFolder(output, chosen, task, actor, start=_begun(start, actor))
 
 
 def _check_rewarded(record: RunRecord, chosen: TrainSettings, before: int | None) -> None:

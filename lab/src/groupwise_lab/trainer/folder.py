@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from groupwise_lab.trainer.tasks import Task
 
 
-CHECKPOINTS, _COMPONENTS, DECISIONS = COMPANIONS
+CHECKPOINTS, _COMPONENTS, DECISIONS, _PROBES = COMPANIONS
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 _HALF = re.compile(r"\.(checkpoint-\d+)\.(?:partial|retired)-\d+")
 # What a policy, the state of a run, transformers and peft write into a checkpoint.
@@ -238,7 +238,7 @@ class RunFolder:
             with unwritten(self.home):
                 self._check(resume=resume, force=force)
                 clear_partial(self.home / CHECKPOINTS)
-                saved = self._saved() if resume else None
+                saved = self.saved() if resume else None
                 if force and not resume:
                     remove_run(self.home)
             return saved, write()
@@ -373,7 +373,7 @@ class RunFolder:
             number for number in self._steps() if (self._checkpoint(number) / STATE_ABOUT).is_file()
         ]
 
-    def _saved(self) -> Saved | None:
+    def saved(self) -> Saved | None:
         """Return the state to go on from, once it is known to be of this run."""
         step = self.latest_step()
         if step is None:

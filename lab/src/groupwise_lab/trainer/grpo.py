@@ -23,6 +23,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from groupwise.errors import InsufficientDataError
+from groupwise.intervals import Interval, student_quantile
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise_lab.trainer.adaptive import AdaptiveGroupSize
 from groupwise_lab.trainer.credit import Credit, Ingredients, Judged, advantage_of, rewards_of
@@ -210,6 +212,41 @@ def train(
     return RunRecord.load(folder.home)
 
 
+def step_curvature(
+    actor: Actor, task: Task, settings: TrainSettings, folder: RunFolder, *, kicks: int
+) -> Interval:
+    r"""The learning rate times the curvature along the next step of a run,
+    $s^\top(g(\theta+s)-g(\theta))/(-s^\top g(\theta))$ with the step $s$ and the gradient $g$ of
+    the loss: of a quadratic, 2 is the edge. Behind the step the same rollouts count by their
+    importance ratio, unclipped; nothing of the run changes.
+    """
+    run, saved = _Run(actor, task, settings, None), folder.saved()
+    if saved is None:
+        raise InsufficientDataError(
+            f"expected a checkpoint in {folder.home}, got none: train first"
+        )
+    run.restore(*saved)
+    run.settings = replace(settings, clip=None, clip_high=None)
+    batches = [run._sampled_batch(run.batches + 1 + number) for number in range(kicks)]
+    point_D, before = run.flat.value_D.clone(), [run.gradient_of(batch) for batch in batches]
+    run.flat.gradient_D.copy_(torch.stack(before).mean(dim=0))
+    norm = float(torch.linalg.vector_norm(run.flat.gradient_D))
+    run.step += 1
+    run._update(norm, run.step, settings.learning_rate_at(run.step))
+    step_D = run.flat.value_D - point_D
+    behind = [run.gradient_of(replace(batch, present_NL=None)) for batch in batches]
+    pair_K2 = np.array(
+        [
+            [float((far - near) @ step_D), -float(near @ step_D)]
+            for near, far in zip(before, behind, strict=True)
+        ]
+    )
+    mean, covariance = pair_K2.mean(axis=0), np.cov(pair_K2.T) / kicks
+    value, slope = mean[0] / mean[1], np.array([1.0, -mean[0] / mean[1]]) / mean[1]
+    half = student_quantile(0.95, kicks - 1) * math.sqrt(float(slope @ covariance @ slope))
+    return Interval(float(value), float(value - half), float(value + half))
+
+
 class FlatParameters:
     """The trainable parameters of a module as one vector, and their gradient as another; the
     module's tensors are views of both.
@@ -353,6 +390,11 @@ class _Run:
         return row, rollout_rows(
             batch.judged, batch.advantage_N, self.actor.shown
         ) if kept else None
+
+    def gradient_of(self, batch: Batch) -> Tensor:
+        """The gradient of the loss on a batch at the present policy."""
+        self._gradient(batch, self.step + 1)
+        return self.flat.gradient_D.clone()
 
     def _has_signal(self, batch: Batch) -> bool:
         """Return whether there is something to learn from; refuse a run in which there never

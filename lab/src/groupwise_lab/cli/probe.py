@@ -1,0 +1,58 @@
+"""The command `groupwise-lab probe`: experiments on a run that train."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from groupwise.cli.shared import Json, argument, option, print_json, print_lines, progress, whole
+
+
+def probe(
+    name: Annotated[Literal["kick"], argument("NAME", "kick: the stiffness by one step and back.")],
+    run: Annotated[Path, argument("RUN", "Folder of a run with a checkpoint.")],
+    task: Annotated[str | None, argument("[TASK]", "As the run began; none with data.")] = None,
+    *,
+    settings: Annotated[
+        Path | None, option("FILE", "Settings of the run and of the task, as the run began.")
+    ] = None,
+    overrides: Annotated[
+        list[str] | None, option("KEY=VALUE", "One setting, as the run began. Repeatable.", "--set")
+    ] = None,
+    kicks: Annotated[int, option("N", "Pairs of batches.", "-n", check=whole(3))] = 8,
+    as_json: Json = False,
+) -> None:
+    """Measure how far the next step of a run overshoots, and keep it beside the run."""
+    from groupwise.diagnostics.probe_outcomes import kicked
+    from groupwise.diagnostics.probes import said
+    from groupwise.readers import open_run
+    from groupwise.record.probes import ProbeResult
+    from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
+    from groupwise_lab.trainer.grpo import step_curvature
+
+    check_installed()
+    start, chosen = settings_of(wanted_of(settings, overrides or (), {}))
+    begun, probes = time.monotonic(), open_run(run).probes
+    assert probes is not None
+    with progress(quiet=as_json) as show:
+        made = prepared(start, task_of(task, start), chosen, run, show)
+        shown = kicked(step_curvature(*made, kicks=kicks))
+    result = ProbeResult(
+        name,
+        "" if shown.fact is None else shown.fact.name,
+        shown.message,
+        shown.value.value,
+        shown.value.low,
+        shown.value.high,
+        2 * kicks * made[2].rollouts_per_step,
+        time.monotonic() - begun,
+        made[2].seed,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+    probes.add(result)
+    if as_json:
+        print_json({"result": result})
+    else:
+        print_lines(said(result))

@@ -1,0 +1,89 @@
+"""Grades by a reward function of the user, in a process of its own with a limit of time and memory.
+
+What the function prints is dropped. As a program this module is that process: one line of JSON in,
+one out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib
+import inspect
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.errors import InvalidArgumentError
+from groupwise.wording import clean
+
+_MEMORY = 16 << 30  # bytes that the function may ask for
+_SIMPLER = "try it on one answer in Python"
+
+
+def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: float) -> Float:
+    """Return what a reward function MODULE:NAME gives, called as TRL calls it.
+
+    Raises:
+        InvalidArgumentError: it does not return a finite number an answer within the time.
+    """
+    job = json.dumps({"function": function, "columns": columns}, default=str)
+    wanted = f"a number for each answer from {function}"
+    with subprocess.Popen(  # noqa: S603 - this interpreter, with a module of ours
+        [sys.executable, "-P", "-m", __name__],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, _ = process.communicate(job.encode(), timeout=seconds)
+        except subprocess.TimeoutExpired:
+            raise InvalidArgumentError(
+                f"expected {wanted} within {seconds:g} s, got none: raise --seconds, or {_SIMPLER}"
+            ) from None
+        finally:
+            with suppress(OSError):  # what the function started goes with it
+                os.killpg(process.pid, signal.SIGKILL)
+    came = json.loads(out) if out else {"error": f"its process ended with {process.returncode}"}
+    grade_N, count = np.array(came.get("grades", []), dtype=np.float64), len(columns["completions"])
+    if "error" in came or len(grade_N) != count or not np.isfinite(grade_N).all():
+        error = f"{len(grade_N)} for {count}, {np.isnan(grade_N).sum()} of them no number"
+        error = clean(came.get("error", error))
+        raise InvalidArgumentError(f"expected {wanted}, got {error}: {_SIMPLER}")
+    return grade_N
+
+
+def main() -> None:
+    """Read a job, grade, and write the grades."""
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    with suppress(ImportError):  # no such limit there
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    job = json.loads(sys.stdin.buffer.read())
+    answer: dict[str, Any] = {}
+    try:
+        sys.path.insert(0, str(Path.cwd()))
+        module, _, name = job["function"].partition(":")
+        values = getattr(importlib.import_module(module), name)(**job["columns"])
+        values = asyncio.run(values) if inspect.iscoroutine(values) else values
+        answer["grades"] = [math.nan if one is None else float(one) for one in values]
+    except (Exception, SystemExit) as error:  # noqa: BLE001 - a function of the user's
+        answer["error"] = f"{type(error).__name__}: {error}"[:1000]
+    out.write(json.dumps(answer))
+    out.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,323 @@
+"""The experiments of `groupwise probe` on one run: answers drawn by a seed, put to the user's
+function or model, and what comes of it. The log is only read, and nothing is trained.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import polars as pl
+
+from groupwise.analysis.components import step_of_checkpoint
+from groupwise.analysis.grading import grades
+from groupwise.arrays import Float
+from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.prompts import prompt_of, prompt_text
+from groupwise.readers.dumps import SPELLINGS
+from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
+from groupwise.readers.source import Blocks, json_lines, peek
+from groupwise.record.probes import ProbeResult
+from groupwise.record.run import RunRecord
+from groupwise.record.table import read_parquet
+
+if TYPE_CHECKING:
+    from groupwise.scores.language_models import LanguageModel
+
+Say = Callable[[str], None]
+Row = Mapping[str, Any]
+_LARGEST = 1e9  # of what is logged of a token
+_BATCH = 8  # answers of one pass
+_PROMPTS = 4  # that are sampled again
+_LONGEST = 256  # tokens of an answer where no setting says
+_SURE = float(np.log(0.9))
+_NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeOptions:
+    """How an experiment is made."""
+
+    rollouts: int  # answers
+    seed: int = 1
+    function: str = ""  # MODULE:NAME of a reward function
+    seconds: float = 60.0  # that it may take
+    model: Path | None = None  # the checkpoint whose weights should have sampled
+    reference: Path | None = None  # the first policy, or an earlier checkpoint
+    data: Path | None = None  # rows of prompts with further columns for the function
+
+
+def run_probe(
+    record: RunRecord, judged: Judgement, name: str, how: ProbeOptions, say: Say
+) -> ProbeResult:
+    """Make one experiment on a run; what it says on the way goes to `say`."""
+    begun = time.monotonic()
+    shown, count = RUNNABLE[name](record, judged, how, say)
+    given = [str(one) for one in (how.function, how.model, how.reference) if one]
+    return ProbeResult(
+        name,
+        "" if shown.fact is None else shown.fact.name,
+        shown.message,
+        shown.value.value,
+        shown.value.low,
+        shown.value.high,
+        count,
+        time.monotonic() - begun,
+        how.seed,
+        datetime.now(UTC).isoformat(timespec="seconds"),
+        judged.since_step if name == "regrade" else None,
+        arguments=" ".join(given)[-1000:],
+    )
+
+
+def _regrade(
+    record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
+) -> tuple[Shown, int]:
+    """Grade logged answers again, before and since the change."""
+    rows, since = _answers(record, "prompt", "completion", "reward"), judged.since_step
+    column = f"reward/{how.function.rpartition(':')[2]}"
+    column = column if column in rows.columns else "reward"
+    rows = rows.filter(pl.col(column).is_finite())
+    rng, each = np.random.default_rng(how.seed), how.rollouts // 2
+    early, late = rows.clear(), rows
+    if since is not None:
+        first = since if judged.first_sign is None else min(since, judged.first_sign.step)
+        early = _drawn(rows.filter(pl.col("step") < first).tail(_NEAR * each), each, rng)
+        late = rows.filter(pl.col("step") >= since)
+    late = _drawn(late, how.rollouts - len(early), rng)
+    rows = record.with_completions(pl.concat([early, late]))
+    fresh_N = _graded(record, rows, how)
+    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), fresh_N])
+    return regraded(graded_2N[:, : len(early)], graded_2N[:, len(early) :]), len(rows)
+
+
+def _rescore(
+    record: RunRecord, _judged: Judgement, how: ProbeOptions, say: Say
+) -> tuple[Shown, int]:
+    """Score logged answers under the checkpoint, and under the reference where there is one."""
+    from groupwise.scores.language_models import load_language_model
+
+    assert how.model is not None
+    rows, step = _answers(record, "prompt", "completion"), step_of_checkpoint(how.model)
+    nearest = rows if step is None else rows.sort((pl.col("step") - step - 1).abs())
+    rows = nearest.head(_NEAR * how.rollouts)
+    rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
+    loaded = load_language_model(how.model)
+    logged = _tokens(loaded, rows, _raw_rows(record, rows, None))
+    if len(logged) < _BATCH:
+        raise InsufficientDataError(
+            f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
+            f"checkpoint's tokenizer makes, got {len(logged)}: log a list, logprobs, and give "
+            "checkpoints with the tokenizer that sampled"
+        )
+    temperature = float(record.config.value("temperature") or 1.0)
+    own = _scored(loaded, logged, temperature, say)
+    gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
+    if how.reference is not None:
+        loaded = load_language_model(how.reference)
+        first = _scored(loaded, logged, temperature, say)
+        way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
+    for line in _where(np.concatenate(gap), np.concatenate(own), list(map(len, own))):
+        say(line)
+    return rescored(gap, way), len(gap)
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A logged answer as its model reads it."""
+
+    before: list[int]  # tokens of the prompt
+    after: list[int]  # tokens of the answer
+    sampled_T: Float  # the sampler's log-probability of each
+
+
+def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> list[_Answer]:
+    """The answers of which each token has a log-probability in the log."""
+    from groupwise.scores.language_models import end_of, tokens_of
+
+    texts, prompts = rows["completion"].to_list(), list(map(prompt_of, rows["prompt"]))
+    answers, tokens = [], tokens_of(loaded, prompts, texts, ends=[None] * len(texts))
+    for row, before, made in zip(raw, *tokens, strict=True):
+        ids = _numbers(row.get("completion_ids"), int) or made
+        logged = [_numbers(row.get(key)) for key in SPELLINGS["log_probability"]]
+        sampled = next(filter(None, logged), [])
+        after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
+        if sampled and len(sampled) == len(after):
+            answers.append(_Answer(before, after, np.array(sampled, dtype=np.float64)))
+    return answers
+
+
+def _scored(
+    loaded: LanguageModel, answers: Sequence[_Answer], temperature: float, say: Say
+) -> list[Float]:
+    """The log-probability of each token of answers under a checkpoint."""
+    from torch import no_grad
+
+    from groupwise.scores.language_models import batch_of
+    from groupwise.scores.scores import token_log_prob
+
+    scores, begun, size = list[Float](), time.monotonic(), len(loaded.tokenizer)
+    if any(max(*one.before, *one.after, 0) >= size for one in answers):
+        raise InvalidArgumentError(
+            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: give "
+            "checkpoints with the tokenizer that sampled"
+        )
+    for start in range(0, len(answers), _BATCH):
+        part = answers[start : start + _BATCH]
+        batch = batch_of(loaded, [one.before for one in part], [one.after for one in part])
+        with no_grad():
+            score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
+        for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
+            scores.append(score_L[len(one.before) : len(one.before) + len(one.after)])
+        if start == 0:
+            left = len(answers) - len(part)
+            seconds = (time.monotonic() - begun) * left / len(part)
+            say(f"about {seconds:.0f} s for the other {left} answers")
+    return scores
+
+
+def _where(gap_T: Float, own_T: Float, lengths: Sequence[int]) -> Iterator[str]:
+    """Yield where in the answers the gap is: by how sure the model is, and by place."""
+    place_T = np.concatenate([np.arange(length) / length for length in lengths])
+    for name, holds_T in {
+        "where the checkpoint is sure (0.9)": own_T > _SURE,
+        "elsewhere": own_T <= _SURE,
+        "in the first third of the answers": place_T < 1 / 3,
+        "in the last third": place_T >= 2 / 3,
+    }.items():
+        if holds_T.any():
+            mean, size = gap_T[holds_T].mean(), np.abs(gap_T[holds_T]).mean()
+            yield f"gap {name}: mean {mean:.2g} nats, mean size {size:.2g}"
+
+
+def _resample(
+    record: RunRecord, _judged: Judgement, how: ProbeOptions, _say: Say
+) -> tuple[Shown, int]:
+    """Sample prompts of the last steps again at a checkpoint."""
+    rows = _answers(record, "prompt", "reward")
+    late = rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
+    late = late.unique("prompt", keep="last", maintain_order=True)
+    late = _drawn(late, _PROMPTS, np.random.default_rng(how.seed))
+    each = max(how.rollouts // len(late), 2)
+    texts = _sampled(record, late["prompt"].to_list(), each, how)
+    right = None
+    if how.function:
+        again = late[np.repeat(np.arange(len(late)), each)]
+        fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
+        right = int((fresh_N > rows["reward"].to_numpy().max() - 1e-9).sum())
+    parts = [texts[start : start + each] for start in range(0, len(texts), each)]
+    return resampled(parts, right), len(texts)
+
+
+def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions) -> list[str]:
+    """Draw answers of a checkpoint, at the temperature of the run, from all tokens."""
+    import torch
+
+    from groupwise.scores.language_models import (
+        end_of,
+        load_language_model,
+        prompt_ids,
+        quiet_transformers,
+    )
+
+    assert how.model is not None
+    loaded, texts = load_language_model(how.model), list[str]()
+    generate: Any = loaded.model.generate
+    longest = int(record.config.value("max_completion_length") or _LONGEST)
+    torch.manual_seed(how.seed)
+    for prompt in prompts:
+        ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
+        room = (loaded.context or ids.shape[1] + longest) - ids.shape[1]
+        with quiet_transformers():
+            out = generate(
+                ids,
+                attention_mask=torch.ones_like(ids),
+                do_sample=True,
+                temperature=float(record.config.value("temperature") or 1.0),
+                top_k=0,
+                top_p=1.0,
+                max_new_tokens=max(min(longest, room), 1),
+                pad_token_id=end_of(loaded),
+            )
+        texts += loaded.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
+    return texts
+
+
+RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
+
+
+def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
+    """The rollouts that have some columns, by step."""
+    rows = pl.DataFrame() if record.rollouts is None else record.rollouts
+    rows = rows.drop_nulls(columns) if {*columns} <= {*rows.columns} else rows.clear()
+    if rows.is_empty():
+        raise InsufficientDataError(
+            f"expected rollouts with {', '.join(columns)} in {record.name}, got none: log them "
+            "(TRL: log_completions=True)"
+        )
+    return rows.sort("step", maintain_order=True)
+
+
+def _drawn(rows: pl.DataFrame, count: int, rng: np.random.Generator) -> pl.DataFrame:
+    """So many rows at random, in their order."""
+    return rows[np.sort(rng.permutation(len(rows))[:count])]
+
+
+def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
+    """Grades of answers by the user's function, called as TRL calls it."""
+    raw = _raw_rows(record, rows, how.data)
+    prompts = list(map(prompt_of, rows["prompt"]))
+    completions = [
+        [{"role": "assistant", "content": text}]
+        if not isinstance(prompt, str) and isinstance(prompt_of(text), str)
+        else prompt_of(text)
+        for prompt, text in zip(prompts, rows["completion"], strict=True)
+    ]
+    shared = set.intersection(*map(set, raw)) - {"prompt", "completion"} if raw else ()
+    columns = {name: [row[name] for row in raw] for name in shared} | {
+        "prompts": prompts,
+        "completions": completions,
+        "completion_ids": [row.get("completion_ids") for row in raw],
+    }
+    return grades(how.function, columns, seconds=how.seconds)
+
+
+def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[Row]:
+    """The row of each answer as its file has it, or that of its prompt in the file given."""
+    names = (
+        {"prompt": PROMPT_KEYS} if data else {"prompt": PROMPT_KEYS, "completion": COMPLETION_KEYS}
+    )
+    wanted, found = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
+    left = {*wanted}
+    files = [data] if data else [Path(source.path) for source in record.sources]
+    for row in chain.from_iterable(_rows_of(path) for path in files if path.is_file()):
+        texts = (next((row[key] for key in keys if row.get(key)), "") for keys in names.values())
+        key = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
+        found |= {key: row} if key in left else {}
+        left.discard(key)
+        if not left:
+            break
+    return [found.get(key, {}) for key in wanted]
+
+
+def _numbers(value: Any, kind: type = float) -> list[Any]:
+    """A list of numbers of a log as it is; nothing of anything else."""
+    plain = isinstance(value, list) and all(isinstance(one, int | kind) for one in value)
+    return value if plain and all(abs(one) < _LARGEST for one in value) else []
+
+
+def _rows_of(path: Path) -> Iterator[Row]:
+    """Yield the rows of JSON lines or of Parquet; none of another file."""
+    seen = peek(path)
+    if seen.head.startswith(b"PAR1"):
+        yield from read_parquet(path).iter_rows(named=True)
+    elif seen.text.startswith("{"):
+        yield from filter(None, json_lines(Blocks(seen).lines()))

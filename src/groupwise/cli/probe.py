@@ -1,0 +1,105 @@
+"""The command `groupwise probe`: which experiment tells tied causes apart, and that experiment."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from groupwise.cli import shared as cli
+from groupwise.errors import InvalidArgumentError
+from groupwise.files import free_target
+
+if TYPE_CHECKING:
+    from groupwise.diagnostics.judgement import Judgement
+    from groupwise.record.run import RunRecord
+
+
+def probe(
+    run: cli.Run,
+    name: Annotated[
+        str | None,
+        cli.argument("[NAME]", "regrade, rescore or resample; without one, which would tell most."),
+    ] = None,
+    *,
+    function: Annotated[
+        str,
+        cli.option("MODULE:NAME", "Your reward function, called as TRL calls it: it is run here."),
+    ] = "",
+    model: Annotated[
+        Path | None, cli.option("CHECKPOINT", "Folder of the weights that should have sampled.")
+    ] = None,
+    reference: Annotated[
+        Path | None, cli.option("CHECKPOINT", "Folder of the first policy, or an earlier one.")
+    ] = None,
+    data: Annotated[
+        Path | None,
+        cli.option("FILE", "Rows of prompts with further columns for the function: JSON lines."),
+    ] = None,
+    rollouts: Annotated[
+        int | None, cli.option("N", "How many answers.", "-n", check=cli.whole(2, 100_000))
+    ] = None,
+    seconds: Annotated[
+        float, cli.option("S", "How long the function may take.", check=cli.positive)
+    ] = 60.0,
+    seed: Annotated[int, cli.option("N", "Which answers are drawn.", check=cli.whole(0))] = 1,
+    opening: cli.Opening,
+    as_json: cli.Json = False,
+) -> None:
+    """Which experiment of minutes tells tied causes apart; with its name, make it."""
+    from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe
+    from groupwise.diagnostics.judge import judge
+    from groupwise.diagnostics.probes import KINDS, said
+    from groupwise.wording import sentence
+
+    record = opening.open(run)
+    judgement = judge(record)
+    if name is None:
+        _list(run, record, judgement, as_json=as_json)
+        return
+    if name not in RUNNABLE:
+        raise InvalidArgumentError(f"expected {', '.join(RUNNABLE)}; got {name[:40]!r}: name one")
+    option, value = ("--function", function) if name == "regrade" else ("--model", model)
+    if not value:
+        raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
+    assert record.probes is not None
+    free_target(record.probes.path, cli.logs_of(record), force=True)
+    how = ProbeOptions(
+        rollouts or KINDS[name].rollouts, seed, function, seconds, model, reference, data
+    )
+    say = (lambda _line: None) if as_json else cli.print_lines
+    result = run_probe(record, judgement, name, how, say)
+    record = replace(record, probes=record.probes.add(result))
+    judgement = judge(record)
+    if as_json:
+        cli.print_json({"result": result, "judgement": judgement})
+    else:
+        cli.print_lines(sentence(said(result)), str(judgement))
+
+
+def _list(run: Path, record: RunRecord, judgement: Judgement, *, as_json: bool) -> None:
+    """Say which experiments would tell the causes apart that remain."""
+    from groupwise.diagnostics.causes import label_of
+    from groupwise.diagnostics.probes import choices, contenders
+    from groupwise.wording import count
+
+    causes = contenders(judgement.cause)
+    named = {key: label_of(key) for key in causes}
+    found = choices(causes, record)
+    lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
+    for one in found:
+        cost = f"{count(one.rollouts, 'answer')}, some {one.seconds:.0f} s, {one.bits:.2f} bits"
+        command = one.command.replace("RUN", shlex.quote(str(run)), 1)
+        lines += ["", f"{one.probe} {one.does}: {cost}."]
+        lines.append(f"  log {one.missing}" if one.missing else f"  {command}")
+        for outcome in one.outcomes:
+            told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
+            lines += [f"  {outcome.meaning}: {' or '.join(told)}"] if told else []
+    if len(named) > 1 and not found:
+        log = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
+        lines.append(f"No probe tells them apart: log {log[0]}.")
+    if as_json:
+        cli.print_json({"causes": named, "probes": found, "judgement": judgement})
+    else:
+        cli.print_lines(*lines)

@@ -1,0 +1,171 @@
+"""From the numbers of an experiment to the fact that it shows, or None where it cannot tell."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from groupwise.arrays import Float
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judgement import exactly
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.intervals import Interval, mean_interval, wilson
+from groupwise.wording import short
+
+# Of what was lost the part that fresh grades must give back, and the correlation with the log by
+# which a function is the one that graded.
+_HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
+# Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
+_BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
+# The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
+_CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
+# The chance that two answers are one; the share that is right of a prompt that is too hard.
+_ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
+_EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an experiment shows."""
+
+    fact: Fact | None
+    message: str
+    value: Interval
+
+
+def regraded(before_2N: Float, after_2N: Float) -> Shown:
+    """Hold grades of the log (first row) against fresh ones of the same answers, before and since
+    a change: what of the loss is in the grades and not in the answers.
+
+    A function that changed grades the answers of one side otherwise than the log did; one that did
+    not grades both sides alike, but for a constant.
+    """
+    if not before_2N.shape[1]:
+        return _never_earned(after_2N)
+    if min(before_2N.shape[1], after_2N.shape[1]) < _FEWEST:
+        raise InsufficientDataError(
+            f"expected {_FEWEST} logged answers before the change and since, got "
+            f"{before_2N.shape[1]} and {after_2N.shape[1]}: log more completions"
+        )
+    (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
+    lost = was - then
+    gap_of_before, gap_of_after = _gap(before_2N), _gap(after_2N)
+    value = gap_of_after.value - gap_of_before.value
+    half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
+    regained = Interval(value, value - half, value + half)
+    told = (
+        f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
+        f"{short(was)} → {short(then)}"
+    )
+    fact = None
+    if lost > 0 and (_agrees(before_2N) or _agrees(after_2N)):
+        changed = Fact.GRADES_CHANGED if regained.low > _HALF * lost else None
+        fact = Fact.ANSWERS_CHANGED if regained.high < _HALF * lost else changed
+    return Shown(fact, told, regained)
+
+
+def _never_earned(after_2N: Float) -> Shown:
+    """Tell of answers that never earned anything by the log."""
+    logged, fresh = after_2N.reshape(2, -1)
+    if logged.max() > logged.min():
+        raise InsufficientDataError(
+            "expected a reward that fell or that no answer earned, got one that comes and goes: "
+            "there is no before and after to grade"
+        )
+    earned = wilson(int((fresh > logged).sum()), len(fresh))
+    fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
+    return Shown(
+        fact if earned.value else Fact.GRADES_STAND,
+        f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log",
+        earned,
+    )
+
+
+def _gap(graded_2N: Float) -> Interval:
+    """The mean of fresh grades less those of the log; of grades that are all equal as far as so
+    many answers can show it.
+    """
+    gap_N = graded_2N[1] - graded_2N[0]
+    interval = mean_interval(gap_N)
+    if interval.width:
+        return interval
+    unseen = wilson(0, len(gap_N)).high * float(np.ptp(graded_2N))
+    return Interval(interval.value, interval.value - unseen, interval.value + unseen)
+
+
+def _agrees(graded_2N: Float) -> bool:
+    """Whether fresh grades go with those of the log."""
+    if np.allclose(*graded_2N):
+        return True
+    varies = graded_2N.std(axis=1).min() > 0
+    return bool(varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES)
+
+
+def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:
+    r"""Tell by which weights answers were sampled.
+
+    Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
+    those of the reference less the checkpoint's. The slope of the one on the other is 0 for errors
+    of rounding, 1 where the reference sampled, and between both for weights in between. A truncated
+    distribution raises the log-probability of each token that it keeps, and lowers none.
+    """
+    gap_T = np.concatenate([*gap])
+    mean, size = float(gap_T.mean()), float(np.abs(gap_T).mean())
+    told, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
+    if mean > _GAP and float((gap_T < -mean / 2).mean()) < _BELOW:
+        kept = f"{told}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
+        return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
+    if way is None:
+        return Shown(None, f"{told}; --reference FIRST tells which weights sampled", value)
+    squares = np.array([float((one**2).sum()) for one in way])
+    products = np.array([float((one * other).sum()) for one, other in zip(gap, way, strict=True)])
+    if squares.sum() < 1e-9 * gap_T.size:
+        raise InvalidArgumentError(
+            "expected two checkpoints that differ, got the same log-probabilities from both: give "
+            "the first policy as --reference"
+        )
+    slope = float(products.sum() / squares.sum())
+    error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
+    value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
+    explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
+    fact = None
+    if slope > _CLEARLY * error and explained > _EXPLAINS:
+        fact = Fact.SAMPLED_BETWEEN if slope < _ALL else None
+        fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
+    elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
+        fact = Fact.SAMPLED_ALIKE
+    return Shown(fact, f"{told}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
+
+
+def resampled(answers: Sequence[Sequence[str]], right: int | None) -> Shown:
+    """Tell whether a policy answers each prompt in one way, or in many that are wrong."""
+    count, each = sum(map(len, answers)), min(map(len, answers))
+    same = float(np.mean([_collision(texts) for texts in answers]))
+    told = f"two answers to a prompt are one in {100 * same:.0f} %"
+    if right is None:
+        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, told, exactly(same))
+    share = wilson(right, count)
+    passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
+    told += (
+        f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
+    )
+    varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
+    alike = same >= _ALIKE and share.value < _HALF
+    return Shown(Fact.ANSWERS_ALIKE if alike else varied, told, share)
+
+
+def _collision(texts: Sequence[str]) -> float:
+    """The chance that two answers, drawn without replacement, are one."""
+    pairs = sum(number * (number - 1) for number in Counter(texts).values())
+    return pairs / max(len(texts) * (len(texts) - 1), 1)
+
+
+def kicked(value: Interval) -> Shown:
+    """Hold the learning rate times the curvature along a step against the edge of 2."""
+    below = Fact.EDGE_FAR if value.high < _EDGE else None
+    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
+    return Shown(Fact.EDGE_CROSSED if value.low > _EDGE else below, told, value)

@@ -1,0 +1,192 @@
+"""Which experiment tells the causes apart that remain: a row of `probes.tsv` an experiment.
+
+Each outcome has a chance under each cause. The gain of an experiment is the mutual information of
+its outcome and the cause, all that remain being equally likely; the largest gain a second is first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import polars as pl
+
+from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.falls import fall_of
+from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Status, not_logged
+from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signs import reach_of
+from groupwise.files import table_rows
+from groupwise.plain import Plain
+from groupwise.record.probes import ProbeResult
+from groupwise.record.run import RunRecord
+from groupwise.wording import clean, count
+
+NAME = "probes"
+# The chance from which a cause is likely, and below which one is left out; bits worth one.
+LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Plain):
+    """What an experiment may show."""
+
+    fact: Fact
+    meaning: str
+    chances: Mapping[str, float]  # cause -> chance of this outcome
+
+
+@dataclass(frozen=True, slots=True)
+class ProbeKind(Plain):
+    """One experiment, as `probes.tsv` has it, and what it is worth to a run."""
+
+    probe: str
+    does: str
+    command: str
+    logged: tuple[str, ...]  # columns of the rollouts
+    log: str  # what to log where these are missing
+    rollouts: int
+    seconds: float  # before any were measured
+    family: tuple[str, ...]  # causes that stand for all those that it tells apart
+    outcomes: tuple[Outcome, ...]
+    bits: float = 0.0  # its expected gain of certainty
+    missing: str = ""  # what to log before it can be made
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The causes that it tells apart."""
+        return tuple(self.outcomes[0].chances)
+
+    def chances(self, cause: str) -> list[float]:
+        """The chance of each outcome under a cause, that it cannot tell last."""
+        chances = [outcome.chances[cause] for outcome in self.outcomes]
+        return [*chances, max(1 - sum(chances), 0.0)]
+
+    def for_run(self, causes: Sequence[str], record: RunRecord) -> ProbeKind:
+        """Add what it is worth where causes remain that are equally likely: it is silent on those
+        that it does not tell.
+        """
+        rows = [self.chances(cause) for cause in causes if cause in self.causes]
+        mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+        bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / max(len(causes), 1)
+        rollouts = pl.DataFrame() if record.rollouts is None else record.rollouts
+        held = {column.name for column in rollouts if column.null_count() < len(column)}
+        return replace(self, bits=bits, missing="" if {*self.logged} <= held else self.log)
+
+
+def _entropy(chances: Iterable[float]) -> float:
+    """The entropy of a distribution, in bits."""
+    return -sum(chance * math.log2(chance) for chance in chances if chance > 0)
+
+
+def _outcome(entry: str) -> Outcome:
+    """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE."""
+    fact, meaning, chances = entry.split("|")
+    pairs = (pair.split("=") for pair in chances.split())
+    return Outcome(Fact[fact], meaning, {key: float(text) for key, text in pairs})
+
+
+def _kind(cells: Mapping[str, str]) -> ProbeKind:
+    """Read a row of the table."""
+    probe, does, command, logged, log, rollouts, seconds, family, outcomes = cells.values()
+    return ProbeKind(
+        probe,
+        does,
+        command,
+        tuple(logged.split()),
+        log,
+        int(rollouts),
+        float(seconds),
+        tuple(family.split()),
+        tuple(map(_outcome, outcomes.split("; "))),
+    )
+
+
+KINDS: Mapping[str, ProbeKind] = {
+    kind.probe: kind for kind in map(_kind, table_rows(Path(__file__).with_name("probes.tsv")))
+}
+
+
+def contenders(cause: Cause) -> tuple[str, ...]:
+    """The causes that remain: those that cannot be told apart, the rivals of one that is only
+    possible, and what a cause that stands for several may be.
+    """
+    for kind in KINDS.values():
+        if {*cause.keys} & {*kind.family}:
+            return kind.causes
+    if cause.certainty is not Certainty.POSSIBLE:
+        return cause.keys
+    rivals = (kind.causes for kind in KINDS.values() if {*cause.keys} & {*kind.causes})
+    return tuple(dict.fromkeys([*cause.keys, *(key for keys in rivals for key in keys)]))
+
+
+def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
+    """The experiments that would tell causes apart, the largest gain a second first; those that
+    the log is too poor for come last.
+    """
+    made = () if record.probes is None else [one.probe for one in record.probes.results]
+    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if kind.probe not in made)
+    return sorted(
+        (kind for kind in kinds if kind.bits >= LEAST_BITS),
+        key=lambda one: (bool(one.missing), -one.bits / one.seconds, one.seconds),
+    )
+
+
+def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
+    """The chance of each cause that remains after the experiments of a run, all being equally
+    likely before; empty where none was made that tells some of them apart.
+    """
+    weight, facts = dict.fromkeys(contenders(cause), 1.0), {*seen}
+    shown = [one for kind in KINDS.values() for one in kind.outcomes if one.fact in facts]
+    told = False
+    for outcome in shown:
+        known = [outcome.chances[key] for key in weight if key in outcome.chances]
+        if len(known) > 1:
+            told, mean = True, sum(known) / len(known)
+            weight = {key: value * outcome.chances.get(key, mean) for key, value in weight.items()}
+    total = sum(weight.values())
+    return {key: value / total for key, value in weight.items()} if told else {}
+
+
+def check(evidence: Evidence) -> Finding:
+    """Tell what the experiments on a run showed of the change that it is about."""
+    probes, reward, fall = evidence.record.probes, evidence.reward, fall_of(evidence)
+    results = [one for one in (probes.results if probes else ()) if one.probe in KINDS]
+    if reward is not None and fall is not None:
+        reach = reach_of(evidence)
+        results = [
+            one
+            for one in results
+            if one.step is None or abs(reward.at(one.step) - fall.row) <= reach
+        ]
+    if not results:
+        return not_logged(NAME, "no experiment was made of this change")
+    facts = stated(*(one.fact for one in map(outcome_of, results) if one is not None))
+    message = "; ".join(map(said, results))
+    return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
+
+
+def told_by(record: RunRecord) -> str:
+    """The last experiment that showed a fact, by how many answers of which seed; "" for none."""
+    results = () if record.probes is None else record.probes.results
+    return next((_way(one) for one in reversed(results) if one.outcome), "")
+
+
+def outcome_of(result: ProbeResult) -> Outcome | None:
+    """The outcome of an experiment, None where it cannot tell."""
+    outcomes = KINDS[result.probe].outcomes
+    return next((one for one in outcomes if one.fact.name == result.outcome), None)
+
+
+def said(result: ProbeResult) -> str:
+    """What an experiment showed, and how."""
+    outcome = outcome_of(result)
+    meaning = "it cannot tell" if outcome is None else outcome.meaning
+    return clean(f"{meaning}: {result.message} ({_way(result)})")
+
+
+def _way(result: ProbeResult) -> str:
+    """How an experiment was made."""
+    return f"probe {result.probe}, seed {result.seed}, {count(result.rollouts, 'answer')}"

@@ -1,0 +1,310 @@
+"""Experiments on runs whose cause is known: the one that is named first tells it, and its result is
+counted; a function that misbehaves and a checkpoint that does not fit are a line each.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.cases import each_case
+
+import groupwise as gw
+from groupwise.analysis.grading import grades
+from groupwise.cli.app import main
+from groupwise.diagnostics.causes import CAUSES
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judgement import Cause, Certainty
+from groupwise.diagnostics.probe_outcomes import regraded, resampled, rescored
+from groupwise.diagnostics.probes import KINDS, contenders
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.record.journal import encode_entry
+from groupwise.record.probes import FILE, ProbeResult, read_probes
+from groupwise.record.run import (
+    RECORD_FILES,
+    Meaning,
+    RunRecord,
+    rollouts_table,
+    steps_table,
+)
+
+FUNCTIONS = """
+import sys, time
+def right(prompts, completions, answer, **more):
+    print("said on the way")
+    return [float(text == value) for text, value in zip(completions, answer)]
+def hangs(**more): time.sleep(60)
+def raises(**more): raise RuntimeError("first\\nsecond")
+def short(**more): return [1.0]
+def missing(completions, **more): return [None for _ in completions]
+def leaves(**more): sys.exit(0)
+async def awaits(completions, **more): return [1.0 for _ in completions]
+"""
+
+
+@pytest.fixture
+def graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "graders.py").write_text(FUNCTIONS)
+    monkeypatch.chdir(tmp_path)
+    return "graders"
+
+
+def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
+    """A run that is right in 8 of 10 sums, from step 60 on in 1, or is graded so; and the sums."""
+    draw, rollouts, sums = random.Random(3), [], {}
+    for step in range(100):
+        late = step >= 60
+        for number in range(8):
+            first, second = draw.randint(1, 99), draw.randint(1, 99)
+            right = draw.random() < (0.1 if late and cause == "harder_data" else 0.8)
+            lost = late and cause == "verifier" and draw.random() < 0.85
+            prompt = f"{first}+{second}="
+            sums[prompt] = str(first + second)
+            rollouts.append(
+                {
+                    "step": step,
+                    "prompt_id": number,
+                    "prompt": prompt,
+                    "completion": sums[prompt] if right else "0",
+                    "reward": float(right and not lost),
+                }
+            )
+    table = rollouts_table(rollouts)
+    reward = table.group_by("step").agg(pl.col("reward").mean()).sort("step")["reward"]
+    columns = {"reward": reward, "entropy": [0.5 + draw.random() / 50 for _ in range(100)]}
+    meanings = tuple(Meaning(name, name, "") for name in columns)
+    record = RunRecord("sums", steps_table(range(100), columns), table, meanings=meanings)
+    data = folder / "sums.jsonl"
+    rows = [{"prompt": prompt, "answer": answer} for prompt, answer in sums.items()]
+    data.write_text("\n".join(map(json.dumps, rows)))
+    return record.save(folder / cause), data
+
+
+@each_case(
+    ("cause", "outcome"), [("verifier", "GRADES_CHANGED"), ("harder_data", "ANSWERS_CHANGED")]
+)
+def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
+    cause: str, outcome: str, tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, data = run_of(cause, tmp_path)
+    said = gw.open_run(run).judgement.cause
+    assert (said.certainty, {*said.keys}) == (Certainty.CANNOT_TELL, {"verifier", "harder_data"})
+    assert said.probe == KINDS["regrade"].command
+    assert main(["probe", str(run), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["probes"][0]["probe"] == "regrade"
+    given = ["--function", f"{graders}:right", "--data", str(data), "--json"]
+    assert main(["probe", str(run), "regrade", *given]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["result"]["outcome"] == outcome
+    found = gw.open_run(run).judgement.cause
+    assert (found.certainty, found.keys) == (Certainty.LIKELY, (cause,))
+    assert "by probe regrade, seed 1, 128 answers" in found.words
+    assert told["judgement"]["cause"]["names"] == list(found.names)
+    assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
+    assert "remain: " + found.names[0] in said_by(["probe", str(run)], capsys)
+
+
+def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    main(words)
+    return capsys.readouterr().out
+
+
+@each_case(
+    ("name", "words"),
+    [
+        ("hangs", "within 0.5 s, got none"),
+        ("raises", "got RuntimeError: first second: try"),
+        ("short", "got 1 for 3"),
+        ("missing", "got 3 for 3, 3 of them no number"),
+        ("leaves", "got SystemExit: 0"),
+        ("nothing", "got AttributeError"),
+    ],
+)
+def test_a_function_that_misbehaves_is_one_line(name: str, words: str, graders: str) -> None:
+    with pytest.raises(InvalidArgumentError) as raised:
+        grades(
+            f"{graders}:{name}", {"completions": ["a"] * 3}, seconds=0.5 if name == "hangs" else 20
+        )
+    assert words in str(raised.value)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_function_may_be_a_coroutine(graders: str) -> None:
+    assert grades(f"{graders}:awaits", {"completions": ["a", "b"]}, seconds=20).tolist() == [1, 1]
+
+
+def test_the_table_of_experiments_is_sound() -> None:
+    outcomes = [outcome for kind in KINDS.values() for outcome in kind.outcomes]
+    assert len({outcome.fact for outcome in outcomes}) == len(outcomes)
+    for kind in KINDS.values():
+        assert {*kind.causes, *kind.family} <= {*CAUSES}
+        for cause in kind.causes:
+            chances = kind.chances(cause)
+            assert min(chances) >= 0
+            assert sum(chances) == pytest.approx(1)
+
+
+def test_the_gain_is_the_mutual_information_of_outcome_and_cause() -> None:
+    kind = KINDS["resample"]
+    assert kind.causes == ("concentration", "too_hard")
+    rows = np.array([kind.chances("concentration"), kind.chances("too_hard")])
+    mean = rows.mean(axis=0)
+    expected = float((rows * np.log2(rows / mean)).sum() / 2)
+    record = RunRecord.empty("none")
+    assert kind.for_run(["concentration", "too_hard"], record).bits == pytest.approx(expected)
+    assert kind.for_run(["too_hard", "router"], record).bits == 0
+    assert kind.for_run(["restart", "router"], record).bits == 0
+    assert kind.for_run(["too_hard"], record).missing == kind.log
+
+
+@each_case(
+    ("cause", "expected"),
+    [
+        (Cause(Certainty.LIKELY, ("x",), (), ("sampler",)), KINDS["rescore"].causes),
+        (Cause(Certainty.LIKELY, ("x",), (), ("verifier",)), ("verifier",)),
+        (
+            Cause(Certainty.POSSIBLE, ("x",), (), ("concentration",)),
+            ("concentration", "too_hard"),
+        ),
+        (Cause(), ()),
+    ],
+)
+def test_what_remains_of_a_cause(cause: Cause, expected: tuple[str, ...]) -> None:
+    assert contenders(cause)[: len(expected)] == expected
+
+
+def graded(before: list[float], after: list[float], fresh: tuple[list[float], list[float]]):
+    return regraded(np.array([before, fresh[0]]), np.array([after, fresh[1]]))
+
+
+UP, DOWN = [1.0] * 24 + [0.0] * 8, [1.0] * 4 + [0.0] * 28
+
+
+@each_case(
+    ("fresh", "fact"),
+    [
+        ((UP, DOWN), Fact.ANSWERS_CHANGED),
+        ((UP, UP), Fact.GRADES_CHANGED),  # the function of before
+        ((DOWN, DOWN), Fact.GRADES_CHANGED),  # the function of since
+        (([0.5] * 32, [0.5] * 32), None),  # another function
+        (([3 * one - 1 for one in UP], [3 * one - 1 for one in DOWN]), Fact.ANSWERS_CHANGED),
+    ],
+)
+def test_grades_of_both_sides(fresh: tuple[list[float], list[float]], fact: Fact | None) -> None:
+    assert graded(UP, DOWN, fresh).fact is fact
+
+
+def test_few_answers_and_answers_that_never_earned() -> None:
+    with pytest.raises(InsufficientDataError, match="got 3 and 32"):
+        graded(UP[:3], DOWN, (UP[:3], DOWN))
+    nothing = np.zeros(32)
+    assert regraded(np.zeros((2, 0)), np.array([nothing, UP])).fact is Fact.GRADES_CHANGED
+    assert regraded(np.zeros((2, 0)), np.array([nothing, nothing])).fact is Fact.GRADES_STAND
+
+
+def test_answers_of_one_kind_and_of_many() -> None:
+    assert resampled([["a"] * 15 + ["b"]] * 4, 2).fact is Fact.ANSWERS_ALIKE
+    assert resampled([list("abcdefghijklmnop")] * 4, 1).fact is Fact.ANSWERS_VARIED
+    assert resampled([list("abcdefghijklmnop")] * 4, 20).fact is None
+    assert resampled([["a"] * 16] * 4, 64).fact is None  # one answer, and right
+
+
+def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Gaps of a sampler in a small exact world: 64 answers of 30 tokens of 20 words."""
+    rng = np.random.default_rng(seed)
+    logit_TV = rng.normal(size=(1920, 20)) * 1.5
+    way_TV = rng.normal(size=(1920, 20)) * 0.4
+
+    def chances(share: float) -> np.ndarray:
+        weight_TV = np.exp(logit_TV + share * way_TV)
+        return weight_TV / weight_TV.sum(axis=1, keepdims=True)
+
+    own_TV, first_TV = chances(0), chances(1)
+    by_TV = {"first": first_TV, "older": chances(0.1)}.get(kind, own_TV)
+    if kind == "truncated":
+        order = np.argsort(-own_TV, axis=1)
+        ranked = np.take_along_axis(own_TV, order, axis=1)
+        kept = ranked.cumsum(axis=1) - ranked < 0.8
+        by_TV = np.zeros_like(own_TV)
+        np.put_along_axis(by_TV, order, ranked * kept, axis=1)
+        by_TV /= by_TV.sum(axis=1, keepdims=True)
+    if kind == "rounded":
+        weight_TV = own_TV * np.exp(0.02 * rng.normal(size=own_TV.shape))
+        by_TV = weight_TV / weight_TV.sum(axis=1, keepdims=True)
+    token_T = (by_TV.cumsum(axis=1) < rng.random((1920, 1))).sum(axis=1)
+    own_T, first_T, by_T = (
+        np.log(one[np.arange(1920), token_T]) for one in (own_TV, first_TV, by_TV)
+    )
+    return list((by_T - own_T).reshape(64, 30)), list((first_T - own_T).reshape(64, 30))
+
+
+@each_case(
+    ("kind", "fact"),
+    [
+        ("first", Fact.SAMPLED_BY_REFERENCE),
+        ("older", Fact.SAMPLED_BETWEEN),
+        ("rounded", Fact.SAMPLED_ALIKE),
+        ("truncated", Fact.SAMPLED_TRUNCATED),
+        ("same", None),
+    ],
+)
+def test_which_weights_sampled(kind: str, fact: Fact | None) -> None:
+    gap, way = world(kind)
+    assert rescored(gap, way).fact is fact
+    alone = rescored(gap, None).fact
+    assert alone is (fact if fact is Fact.SAMPLED_TRUNCATED else None)
+
+
+def test_two_checkpoints_that_are_one_are_refused() -> None:
+    gap, way = world("rounded")
+    with pytest.raises(InvalidArgumentError, match="expected two checkpoints that differ"):
+        rescored(gap, [0 * one for one in way])
+
+
+def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    probes = gw.open_run(run).probes
+    assert probes is not None
+    assert probes.path == run / FILE
+    good = {
+        **dict.fromkeys(("probe", "outcome", "message", "date", "run", "arguments"), "x"),
+        **dict.fromkeys(("value", "low", "high", "seconds"), 1.0),
+        "rollouts": 64,
+        "seed": 1,
+        "step": None,
+        "run": "",
+    }
+    bad = [
+        {"probe": "regrade"},
+        good | {"seed": True},
+        good | {"value": math.inf},
+        good | {"message": "x" * 5000},
+        good | {"outcome": 3},
+        good | {"run": "another"},
+    ]
+    lines = [b"notes of mine\n", *map(encode_entry, [*bad, good])]
+    (run / FILE).write_bytes(b"".join(lines))
+    assert len(read_probes(run, "").results) == 1
+    assert gw.open_run(run).judgement.cause.certainty is Certainty.CANNOT_TELL  # no probe of ours
+    assert len(probes.add(_result()).results) == 1
+    assert (run / FILE).read_bytes().startswith(b"".join(lines))
+    assert len(read_probes(run, "").results) == 2
+
+
+def test_a_link_in_the_place_of_results_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    (run / FILE).symlink_to(tmp_path / "elsewhere")
+    assert main(["probe", str(run), "regrade", "--function", "graders:right"]) == 2
+    assert "which is a link" in capsys.readouterr().err
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def _result() -> ProbeResult:
+    return ProbeResult("regrade", "", "x", 0.0, 0.0, 0.0, 64, 1.0, 1, "")

@@ -1,0 +1,136 @@
+"""Experiments with a checkpoint: which weights sampled, and what it answers today."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.analysis.test_measure import _offline, checkpoint  # noqa: F401 - fixtures
+
+from groupwise.cli.app import main
+
+torch = pytest.importorskip("torch")
+transformers = pytest.importorskip("transformers")
+
+ANSWERS, TOKENS = 12, 10
+SMOLLM2 = Path(os.environ.get("GROUPWISE_MODELS", "")) / "smollm2"  # scripts/fetch_model.py
+GRADER = "def wrong(completions, **more): return [0.0 for _ in completions]"
+
+
+def write_log(path: Path, folder: Path, *, missing: int = 0) -> None:
+    """Answers of a checkpoint with the log-probability of each token, some left out."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    prompts = [f"{one}+{one + 3}=" for one in range(10, 10 + ANSWERS)]
+    ids_NL = torch.tensor([tokenizer.encode(prompt) for prompt in prompts])
+    start, scores = ids_NL.shape[1], []
+    with torch.no_grad():
+        for _ in range(TOKENS):
+            log_NV = model(ids_NL).logits[:, -1].log_softmax(-1)
+            token_N1 = log_NV.exp().multinomial(1)
+            scores.append(log_NV.gather(1, token_N1))
+            ids_NL = torch.cat([ids_NL, token_N1], dim=1)
+    rows = [
+        {
+            "step": 12 + place // 8,
+            "prompt": prompt,
+            "completion": tokenizer.decode(ids_NL[place, start:]),
+            "completion_ids": ids_NL[place, start:].tolist(),
+            "logprobs": [float(one[place]) for one in scores][missing:],
+            "reward": place % 2,
+        }
+        for place, prompt in enumerate(prompts)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+
+
+@pytest.fixture
+def first(checkpoint: Path, tmp_path: Path) -> Path:  # noqa: F811
+    """A policy beside that of the checkpoint."""
+    model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.add_(0.05 * torch.randn_like(parameter))
+    shutil.copytree(checkpoint, tmp_path / "first")
+    model.save_pretrained(tmp_path / "first")
+    return tmp_path / "first"
+
+
+def result_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
+    assert main(["probe", *words, "--json"]) == 0
+    result: dict[str, Any] = json.loads(capsys.readouterr().out)["result"]
+    return result
+
+
+def test_logged_answers_tell_which_weights_sampled(
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, first)
+    models = ["--model", str(checkpoint), "--reference", str(first)]
+    result = result_of(capsys, str(log), "rescore", *models)
+    assert (result["outcome"], result["rollouts"]) == ("SAMPLED_BY_REFERENCE", ANSWERS)
+    assert result["value"] == pytest.approx(1, abs=1e-3)
+    capsys.readouterr()
+    assert main(["probe", str(log), "rescore", *models]) == 0
+    assert "s for the other 4 answers" in capsys.readouterr().out
+    result = result_of(capsys, str(log), "rescore", "--model", str(first))
+    assert result["outcome"] == ""
+    assert "--reference" in result["message"]
+
+
+def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint, missing=2)  # as another tokenizer would cut them
+    before = sorted(tmp_path.iterdir())
+    assert main(["probe", str(log), "rescore", "--model", str(checkpoint)]) == 2
+    assert "the tokenizer that sampled" in capsys.readouterr().err
+    (first / "model.safetensors").unlink()
+    assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
+    assert "expected *.safetensors" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_prompt_sampled_again_shows_varied_answers_that_are_wrong(
+    checkpoint: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "graders.py").write_text(GRADER)
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    given = ["--model", str(checkpoint), "--set", "max_completion_length=6"]
+    result = result_of(capsys, str(log), "resample", *given, "--function", "graders:wrong")
+    assert (result["outcome"], result["rollouts"]) == ("ANSWERS_VARIED", 64)
+    again = result_of(capsys, str(log), "resample", *given, "--function", "graders:wrong")
+    assert again["message"] == result["message"]
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SMOLLM2.is_dir(), reason="GROUPWISE_MODELS names no folder with smollm2")
+def test_smollm2_explains_what_it_sampled(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, SMOLLM2)
+    result = result_of(capsys, str(log), "rescore", "--model", str(SMOLLM2))
+    assert result["outcome"] == ""
+    assert result["rollouts"] >= 8
+    assert abs(result["value"]) < 1e-3
+    given = ["--model", str(SMOLLM2), "--set", "max_completion_length=8", "-n", "16"]
+    result = result_of(capsys, str(log), "resample", *given)
+    assert (result["outcome"], result["rollouts"]) == ("", 16)

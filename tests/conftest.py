@@ -328,9 +328,7 @@ def make_fitted(
     clock = Clock(series.step_T.astype(float), time)
     row = ForecastRow(150.0, 0.6, 0.55, 0.65, 0.4, 0.8)
     here = ForecastRow(100.0, 0.5, 0.495, 0.505, 0.4, 0.6)
-    outlook = Outlook(
-        result, (row,), (here, row), fit, clock.in_steps(done), math.nan, math.nan, 100.0, 150.0
-    )
+    outlook = Outlook(result, (row,), (here, row), fit, clock.in_steps(done), 100.0, 150.0)
     return Fitted(metric, quantity, series, clock, fit, outlook)
 
 

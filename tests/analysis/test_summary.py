@@ -73,9 +73,6 @@ def test_steps_are_those_of_the_log_though_the_clock_is_in_updates(summary: Summ
     assert summary.fitted.outlook is not None
     assert [row.step for row in summary.fitted.outlook.rows] == [330, 370, 450, 600]
     assert summary.fitted.outlook.done_step.value < 300
-    assert summary.fitted.outlook.done_tokens == pytest.approx(
-        1e4 * summary.fitted.outlook.done_step.value, rel=1e-6
-    )
 
 
 def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:

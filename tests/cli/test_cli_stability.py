@@ -316,7 +316,7 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         ),
         (NUMBERS + " --refresh-interval 2.5", "valid integer"),
         (NUMBERS + " --lag-kind weekly", "use one of none, fixed, refresh, async"),
-        (NUMBERS + " --lag-kind fixed --refresh-interval 5000", "fixed lag of at most 1024"),
+        (NUMBERS + " --lag-kind fixed --refresh-interval 5000", "fixed lag of at most 256"),
         (NUMBERS + " --learning-rate 0", "--learning-rate expects a positive number; got 0"),
         (NUMBERS + " --learning-rate inf", "a positive number; got inf"),
         (

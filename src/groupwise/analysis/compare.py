@@ -145,18 +145,23 @@ def compare(
         [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
         for row in arguments
     ]
-    rows = [[record] for record in rows[0]] if len(rows) == 1 else rows
-    if len(rows) < 2:
-        raise InvalidArgumentError(
-            f"expected two runs or more, got {len(rows)}: give compare(a, b), or compare([a1, a2], "
-            "[b1, b2])"
-        )
-    groups = (
-        typed_groups(rows)
-        if by is None
-        else grouped_by([record for row in rows for record in row], by, baseline=baseline)
-    )
+    groups = groups_of(rows, by, baseline)
     return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by)
+
+
+def groups_of(
+    rows: Sequence[Sequence[RunRecord]], by: str | None, baseline: str | None
+) -> list[RunGroup]:
+    """Return groups as typed, of one row each run by itself, or by a setting."""
+    every = [record for row in rows for record in row]
+    if len(rows) < 2 and len(every) < 2:
+        raise InvalidArgumentError(
+            f"expected two runs or more, got {len(every)}: give A B, A1 A2 vs B1 B2, or a table of "
+            "runs with --by COLUMN; in Python compare(a, b), or compare([a1, a2], [b1, b2])"
+        )
+    if by is not None:
+        return grouped_by(every, by, baseline=baseline)
+    return typed_groups([[record] for record in every] if len(rows) == 1 else rows)
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:

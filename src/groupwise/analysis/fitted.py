@@ -20,7 +20,7 @@ from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
-from groupwise.wording import alike, capital, clean, duration, readable, sentence, short, tokens
+from groupwise.wording import alike, capital, clean, duration, readable, sentence, short
 
 if TYPE_CHECKING:
     from groupwise.forecasting.calibration import Calibration
@@ -33,7 +33,6 @@ class Clock:
 
     step_T: FloatArray  # logged steps, strictly increasing
     time_T: FloatArray  # optimiser updates, or whatever clock the fit used, increasing
-    tokens_T: FloatArray | None = None  # cumulative tokens, or None
     seconds_T: FloatArray | None = None  # cumulative seconds, or None
 
     def step(self, time: float) -> float:
@@ -47,14 +46,6 @@ class Clock:
     def time(self, step: float) -> float:
         """Return the time at a step."""
         return float(_carried(np.array([float(step)]), self.step_T, self.time_T)[0])
-
-    def tokens(self, time: float) -> float:
-        """Return the tokens spent by a time; nan where the log has none."""
-        return (
-            math.nan
-            if self.tokens_T is None
-            else float(_carried(np.array([time]), self.time_T, self.tokens_T)[0])
-        )
 
     def hours(self, time: float) -> float:
         """Return the hours since the start of the clock of the log; nan where the log has none."""
@@ -115,8 +106,7 @@ class Outlook(Said):
     KEYS: ClassVar = (
         *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
         *("expected_gain=gain", "law=law.law", "law_status=law.status"),
-        *("plateau=law_end", "step_of_95_percent=done_step", "tokens_of_95_percent=done_tokens"),
-        "hours_of_95_percent=done_hours",
+        *("plateau=law_end", "step_of_95_percent=done_step"),
     )
 
     result: Forecast  # with times in updates
@@ -124,8 +114,6 @@ class Outlook(Said):
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
     law: FitResult  # the fit
     done_step: Interval  # step at which 95 % of the way to the plateau is done, by the law
-    done_tokens: float  # tokens spent by then; nan where the log has none
-    done_hours: float  # hours by then; nan where the log has none
     gain_from: float  # last logged step
     gain_to: float  # step that the expected gain reaches to
     withheld: str = ""  # why no forecast is shown; "" where one is
@@ -318,9 +306,7 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(
-        np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T
-    )
+    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.seconds_T)
     return Fitted(column, quantity, series, clock)
 
 
@@ -416,14 +402,12 @@ def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
     )  # nan of a law that does not move
     start = float(bare.series.time_T[0]) - (bare.series.window - 1)
     done = Interval(start + took.value, start + took.low, start + took.high, took.level)
-    spent = clock.tokens(done.value), clock.hours(done.value)
     return Outlook(
         result,
         rows,
         grid,
         fit,
         clock.in_steps(done),
-        *spent,
         float(grid[0].step),
         float(grid[-1].step),
     )
@@ -522,12 +506,4 @@ def gained(fitted: Fitted) -> str:
     return (
         f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
         f"{high}).{doubt}"
-    )
-
-
-def spent_by_then(outlook: Outlook) -> list[str]:
-    """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
-    spent = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    return spent + (
-        [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     )

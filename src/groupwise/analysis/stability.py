@@ -35,7 +35,7 @@ from groupwise.wording import alike, law_name, number, readable, sentence
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce
     from groupwise.edge.mode import RateLimit, Stability
-    from groupwise.edge.swings import EarlyWarning, LastingSwing
+    from groupwise.edge.swings import LastingSwing
     from groupwise.forecasting.results import FitResult
 
 _OF_A_FORCE = dict.fromkeys(
@@ -52,7 +52,7 @@ class StabilityEvidence(Plain):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("verdict", "said=conclusion", "doubts", "asked=unknown_settings", "swing"),
-        *("early_warning=warning", "learning_rate", "limits", "notes=all_notes"),
+        *("learning_rate", "limits", "notes=all_notes"),
     )
 
     mode: Stability | None = None  # where the mode that the reward shows stands, or None
@@ -66,8 +66,6 @@ class StabilityEvidence(Plain):
     unknown_settings: tuple[str, ...] = ()  # those that would be needed
     doubts: tuple[str, ...] = ()  # why no margin can be promised
     swing: LastingSwing | None = None  # of the last rows, where it was looked for
-    # whether swings grow along the run, or None where it was not tested or the log is too short
-    warning: EarlyWarning | None = None
     adam: bool = False  # whether the force is Adam's
 
     @property
@@ -242,11 +240,10 @@ def measured_stability(
     lag: LagSetting,
     *,
     adam: bool = False,
-    warn: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
     from groupwise.edge.mode import rate_limits
-    from groupwise.edge.swings import early_warning, lasting_swing
+    from groupwise.edge.swings import lasting_swing
 
     fit = fitted.by_law(None)
     swing = lasting_swing(fit.value_T)
@@ -271,12 +268,6 @@ def measured_stability(
     doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
     mode = judged(force.force.value, momentum, lag.remaining[0], learning_rate=rate)
     notes = _notes(record, fit, lag, force, with_force=with_force, adam=adam)
-    warning = None
-    # Five windows at least show whether swings grow along the run.
-    windows = min(10, len(with_force.residual_T) // 20)
-    if warn and windows >= 5:
-        warning = early_warning(with_force.residual_T, windows=windows, level=ALARM)
-        notes += [warning.status] if warning.p_value < ALARM else []
     return StabilityEvidence(
         mode,
         force,
@@ -287,13 +278,8 @@ def measured_stability(
         unknown_settings=lag.unknown_settings,
         doubts=doubts,
         swing=swing,
-        warning=warning,
         adam=adam,
     )
-
-
-ALARM = 0.05
-"""False-alarm rate of the sentence on growing swings."""
 
 
 def _notes(

@@ -258,7 +258,7 @@ def _of_run(record: RunRecord, trainer_lag: LagSetting | None, fitted: Fitted) -
     setting = stability_setting(record, trainer_lag)
     lag = setting.lag
     evidence = measured_stability(
-        record, fitted, setting.momentum, lag, adam=setting.adam, warn=True
+        record, fitted, setting.momentum, lag, adam=setting.adam
     ).assuming(setting.assumption)
     data = {
         **evidence.as_dict(),

@@ -100,6 +100,7 @@ def _serve(
     from groupwise.pages.live import HOST, bound_socket, new_token, serve
     from groupwise.pages.live_hub import Hub, followers_of
     from groupwise.readers.follow import Follower
+    from groupwise.wording import count
 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise GroupwiseError(
@@ -110,9 +111,9 @@ def _serve(
     followers = followers_of(runs, partial(Follower, **opening.asked))
     bound, token = bound_socket(port), new_token()
     try:
-        what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         print(
-            f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
+            f"Watching {count(len(runs), 'run')} at "
+            f"http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
             flush=True,
         )
         serve(Hub(followers, metric=metric, level=level), bound, token)

@@ -127,6 +127,7 @@ class TrainerRule:
     lag: str  # what it comes to, in a phrase
     evidence: str  # the source of the rule: ran, read (its source), documentation, or second-hand
     version: str  # that was looked at
+    defaults: str  # AdamW's, and the lag of its own, unless it is told otherwise: NAME=VALUE
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -256,6 +257,13 @@ def lag_of_trainer(framework: str, settings: JsonView) -> LagSetting:
             f"{'it' if len(missing) == 1 else 'each'} as --set NAME=VALUE"
         )
     return rule.lag_of(given)
+
+
+def defaults_of(framework: str) -> dict[str, str]:
+    """Return the settings of a framework's usual trainer where it is told nothing."""
+    name = "trl" if framework == "unsloth" else framework
+    usual = next((rule.defaults for rule in TRAINERS if rule.name == name), "")
+    return dict(re.findall(r"(\w+)=(\S+)", usual))
 
 
 def takes(framework: str, name: str) -> bool:

@@ -195,12 +195,9 @@ class Hub:
         }
 
     def _name(self, index: int) -> str:
-        """Return what a run calls itself where no other does, else what its path says."""
-        own = [
-            None if run.follower.record is None else clean(run.follower.record.name)
-            for run in self.runs
-        ]
-        return own[index] if own[index] and own.count(own[index]) == 1 else self.runs[index].name  # type: ignore[return-value]
+        """Return what a run calls itself; of several what their paths say."""
+        run, record = self.runs[index], self.runs[index].follower.record
+        return run.name if record is None or len(self.runs) > 1 else clean(record.name) or run.name
 
     def _say(self, index: int, part: str, value: Any) -> None:
         """Number a part of a run and wake those who listen, where it is not what it was."""

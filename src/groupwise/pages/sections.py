@@ -42,24 +42,18 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Law", _law(summary), summary.law_answers),
         ("Stability", _stability(summary.stability), summary.stability.answers),
         ("Group size", _group_size(summary.group_size), not summary.group_size.missing),
+        ("Cost", _cost(summary.judgement), True),
+        ("Rollouts", _rollouts(summary, path), True),
+        ("Prompts", _prompts(summary), True),
+        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
     )
-    missing = [(title, content) for title, content, answers in asked if not answers]
-    others = (
-        ("Cost", _cost(summary.judgement)),
-        ("Rollouts", _rollouts(summary, path)),
-        ("Prompts", _prompts(summary)),
-        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
-        (
-            "How this was computed",
-            join((_notes(summary), _settings(summary), _columns(summary), _sources(summary))),
-        ),
-    )
+    method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
+    missing = [(title, content) for title, content, ok in asked if not ok and content.source]
     parts = [
         _first_screen(summary, path, "h2" if several else "h1"),
         *(_section(title, content) for title, content, answers in asked if answers),
-        *(_section(title, content) for title, content in others[:-1]),
-        _unanswered([(title, content) for title, content in missing if content.source]),
-        _section(*others[-1]),
+        _unanswered(missing),
+        _section("How this was computed", method),
     ]
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
 

@@ -236,3 +236,24 @@ def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
     assert "finite" not in headline(0.5, range(30, 91, 30))
     # A reward that is logged at every second step is no gap.
     assert "finite" not in headline(float("nan"), range(0, N, 2))
+
+
+@each_case(
+    ("trainer", "key"),
+    [("verl", "critic/advantages/mean"), ("own", "adv_mean"), ("own", "train/advantage/mean")],
+)
+def test_a_mean_advantage_far_from_zero_has_no_baseline(
+    trainer: str, key: str, tmp_path: Path
+) -> None:
+    def cause(level: float, wave: float = 0.05) -> str:
+        rows = [
+            {"step": row + 1, TOTAL[trainer]: float(RISES[row]), MARK[trainer]: 0.02}
+            | {key: level + wave * float(np.sin(2.9 * row))}
+            for row in range(N)
+        ]
+        path = tmp_path / "log.jsonl"
+        path.write_text("\n".join(map(json.dumps, rows)))
+        return judge(open_run(path), ended=True).cause.words
+
+    assert cause(0.9) == "possible: advantages are not centred in their groups"
+    assert cause(-0.33) == cause(0.0, wave=1.5) == ""  # lengths that differ, and noise

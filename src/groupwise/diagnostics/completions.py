@@ -201,7 +201,7 @@ def repetition(evidence: Evidence) -> Finding:
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
     if row is None:
-        whole = float(share.value_T.mean())
+        whole = share.level_from(0)
         some = len(share) < FEWEST_ROWS and whole > LOOPS
         said = (
             f"{percent(whole)} of the completions read, of {counted(len(share), 'step')}, repeat "

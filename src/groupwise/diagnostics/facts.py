@@ -87,6 +87,7 @@ class Fact(Enum):
     GAP_FOLLOWS_GRADIENT = "sampler: gap follows the gradient"
     # the update against its settings
     ADVANTAGE_IMPOSSIBLE = "update: advantage that no group has"
+    ADVANTAGE_OFF_CENTRE = "update: mean advantage far from 0"
     GRADIENT_ABOVE_USUAL = "update: norm above the usual"
     GRADIENT_BELOW_USUAL = "update: norm below the usual"
     # how fast the policy moves

@@ -13,7 +13,7 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
 NAME = "groups_of_one"
 # What trainers call a loss or an estimator that wants no groups.
-_WITHOUT = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
+WITHOUT_GROUPS = frozenset({"ppo", "gae", "reinforce", "reinforce_plus_plus", "remax"})
 # Mean advantages count tokens and mean rewards rollouts: where the means differ the ends tell.
 _STATISTICS = (("",), ("_max", "_min"))
 
@@ -21,7 +21,7 @@ _STATISTICS = (("",), ("_max", "_min"))
 def check(evidence: Evidence) -> Finding:
     """Look for advantages that are the rewards themselves, and for a group size of 1."""
     size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
-    if loss in _WITHOUT:
+    if loss in WITHOUT_GROUPS:
         return no_sign(NAME, "No groups are wanted.")
     undefined = _undefined(evidence)
     if undefined:

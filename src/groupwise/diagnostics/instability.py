@@ -89,7 +89,10 @@ def check(evidence: Evidence) -> Finding:
         return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
     if not signs:
         return no_sign(NAME, "No sign of it: the reward does not swing.", *facts)
-    status = _status(signs, harmed=fall is not None and settled(evidence, reward, fall))
+    # A growing swing, or a fall that is there to stay, makes it critical.
+    harmed = fall is not None and settled(evidence, reward, fall)
+    harmed = harmed or any(sign.harm for sign in signs)
+    status = Status.CRITICAL if harmed else Status.WARNING
     first, since = (
         min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
         min(sign.step for sign in signs),
@@ -119,12 +122,6 @@ def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fa
         and fall.row - reward.at(step) <= max(8, len(reward) // 6)
     )
     return stated(swings, Fact.FEW_WEIGHTS_COUNT if near else None)
-
-
-def _status(signs: Sequence[Sign], *, harmed: bool) -> Status:
-    """A sign is a warning; a growing swing or a fall that is there to stay makes it critical."""
-    harmed = harmed or any(sign.harm for sign in signs)
-    return Status.CRITICAL if harmed else Status.WARNING
 
 
 def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:

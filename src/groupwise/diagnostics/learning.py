@@ -262,9 +262,8 @@ def _course(
 
 def _hides_all(level: Signal, gain: Interval) -> bool:
     """Whether the rows cannot tell a reward that stands from one that has learnt all there was."""
-    return level.bounds is not None and gain.high >= level.bounds[1] - level.level(
-        slice(None, max(len(level) // 4, 2))
-    )
+    start = level.level_until(max(len(level) // 4, 2))
+    return level.bounds is not None and gain.high >= level.bounds[1] - start
 
 
 def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:

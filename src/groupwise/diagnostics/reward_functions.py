@@ -190,7 +190,7 @@ def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
     without a scale by its own top.
     """
     floor, few = min(0.0, signal.low), max(_FEW // 2, len(signal) // 4)
-    earned = max(_late(signal), float(signal.value_T.mean())) - floor
+    earned = max(_late(signal), signal.level_from(0)) - floor
     luck = floor == 0 and signal.score(*both_ends(signal, few)) <= 2
     return earned <= (_LUCK if luck else NOTHING) * max(
         _top(signal) if scale is None else scale, abs(floor)

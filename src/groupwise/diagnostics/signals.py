@@ -310,7 +310,7 @@ class Evidence:
         reward, spread = self.reward, self.groups.spread
         if reward is None or not self.memo.get("guessed"):
             return False
-        mean = float(reward.value_T.mean())
+        mean = reward.level_from(0)
         variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
         return (
             mean > 0 and max(reward.high, mean + variance / mean) <= _TENTH + 1e-9

@@ -90,7 +90,7 @@ def check(evidence: Evidence) -> Finding:
             or _fewer(evidence, equal, taught, room)
             or _small_group(evidence)
         )
-        return other or _calm(evidence, float(equal.value_T.mean()))
+        return other or _calm(evidence, equal.level_from(0))
     return _starved(evidence, equal, room, onset)
 
 
@@ -320,7 +320,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     if since_when(silent, 0.5, still=False) is None or float(silent.mean()) < 1 - STARVED:
         return None
     value = equal.mean(slice(None))
-    mean, facts = short(float(reward.value_T.mean())), (Fact.GROUPS_ALL_WRONG,)
+    mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
     message = (
         f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward "
         f"{mean})"

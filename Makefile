@@ -22,7 +22,7 @@ NUMERIC = tests/forecasting tests/edge tests/estimators lab/tests/theory lab/tes
 	lab/tests/trainer/test_policy.py lab/tests/trainer/test_language_policy.py lab/tests/trainer/test_grpo.py lab/tests/experiments/test_language_models.py
 MUTATED = estimators intervals.py edge comparison forecasting diagnostics
 .DEFAULT_GOAL := help
-.PHONY: help processors cluster slurm loops verl demo demo-recorded demo-llm gpu test wheel kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
+.PHONY: help processors cluster slurm loops verl demo demo-recorded demo-llm gpu test wheel release kernels freeze sentences mutants house check bench docs slow torture fuzz soak explore experiments studies dynamics final-gap fixture reference picture clean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ demo: $(VENV)/.installed-lab  ## a model learns while you watch: forecast, group
 	@$(BIN)/python scripts/demo.py
 
 demo-recorded: $(VENV)/.installed  ## the same report on a recorded TRL run, without torch
-	@$(BIN)/python -m groupwise report "$$($(BIN)/python -m groupwise.examples)" -o groupwise-report.html --force \
+	@$(BIN)/python -m groupwise report src/groupwise/examples/trl_run -o groupwise-report.html --force \
 	|| case $$? in 1|3) ;; *) exit 1;; esac
 	@echo "The report is in $(CURDIR)/groupwise-report.html"
 
@@ -72,6 +72,9 @@ wheel: $(VENV)/.installed-test,release  ## build and check the wheel, install it
 	@$(BIN)/python -m build --outdir build/dist >build/dist.log || { cat build/dist.log; exit 1; }
 	@$(BIN)/python -m twine check --strict build/dist/*
 	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/python scripts/try_wheel.py build/dist/*.whl
+
+release: $(VENV)/.installed-test,release  ## build both packages twice (equal hashes), check and install each with uv and pip: build/release; signs and uploads nothing
+	@UV_FIND_LINKS="$(WHEELS)" $(BIN)/python scripts/release.py
 
 slow: $(VENV)/.installed-test  ## the studies that take minutes: coverage of intervals, backtests
 	@$(BIN)/python -m pytest -m slow -s

@@ -54,23 +54,6 @@ OF_ONE_RUN: dict[str, tuple[str, ...]] = {
     ),
 }
 WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
-    ("plan", "--vp", "1", "--t", "2", "--r", "4", "--budget", "512", "--json"),
-    (
-        "plan",
-        "--vp",
-        "0.2",
-        "--t",
-        "1",
-        "--r",
-        "40",
-        "--budget",
-        "4096",
-        "--prompt-cost",
-        "3",
-        "--group-size",
-        "8",
-        "--json",
-    ),
     *(
         (
             "stability",
@@ -128,8 +111,8 @@ WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
         "{data}/trl/qwen35_9b_rho3.00_seed42.step_logs.json",
         "--json",
     ),
-    ("components", "{scores}", "--json", "-o", "{components}", "--force"),
-    ("plan", "{scores}", "--budget", "512", "--json"),
+    ("components", "{components}", "--json"),
+    ("plan", "{components}", "--budget", "512", "--json"),
 )
 
 
@@ -160,11 +143,10 @@ def answer(case: tuple[str, ...]) -> dict[str, Any]:
             "data": str(DATA),
             "page": f"{folder}/page.html",
             "examples": str(examples.trl_run()),
-            "scores": f"{folder}/scores.npz",
-            "components": f"{folder}/components.npz",
+            "components": f"{folder}/components.json",
         }
-        if any("{scores}" in part for part in case):
-            save_scores(Path(places["scores"]))
+        if "{components}" in case:
+            save_made(Path(places["components"]))
         out, err = io.StringIO(), io.StringIO()
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             code = exit_code(main, [part.format(**places) for part in case])
@@ -190,16 +172,19 @@ def exit_code(main: Any, arguments: list[str]) -> int:
         return int(stop.code or 0)
 
 
-def save_scores(path: Path) -> None:
-    """Scores of 12 groups of 8 with known rewards, the same on every processor: integers over a
-    power of two.
+def save_made(path: Path) -> None:
+    """Components of 12 groups of 8 with known rewards, the same on every processor: integers over
+    a power of two.
     """
     import numpy as np
+
+    import groupwise as gw
 
     generator = np.random.Generator(np.random.PCG64(7))
     score_ND = generator.integers(-64, 65, (96, 6)) / 64.0
     reward_N = (generator.integers(0, 2, 96) + (np.arange(96) // 8 % 3 == 0)) / 2.0
-    np.savez(path, score_ND=score_ND, reward_N=reward_N, prompt_N=np.arange(96) // 8)
+    found = gw.components(reward_N, np.arange(96) // 8, score_ND=score_ND)
+    gw.save_components(found, path, provenance={})
 
 
 def leaves(data: Any, path: str = "") -> list[tuple[str, Any]]:

@@ -1,10 +1,9 @@
 """Take the pictures of reports that README and gallery show, with a Chromium that the machine has.
 
-    python scripts/gallery.py [--runs FOLDER]
+    python scripts/gallery.py [--runs]
 
-One of the embedded run, five of simulated runs that went wrong
-(`lab/src/groupwise_lab/worlds/logs.py`). With --runs the simulated runs are kept there as records,
-so that the commands of the gallery can be tried.
+Of the runs that travel with the package, five of them simulated
+(`lab/src/groupwise_lab/worlds/logs.py`): with --runs those are made anew first.
 """
 
 from __future__ import annotations
@@ -73,8 +72,8 @@ def take(browser: str, record: RunRecord, picture: Path) -> None:
 def main() -> None:
     """Take every picture."""
     asked = argparse.ArgumentParser(description=__doc__)
-    asked.add_argument("--runs", type=Path, help="keep the simulated runs here")
-    keep = asked.parse_args().runs
+    asked.add_argument("--runs", action="store_true", help="make the simulated runs anew")
+    anew = asked.parse_args().runs
     browser = next(
         (
             found
@@ -93,8 +92,8 @@ def main() -> None:
     take(browser, open_run(examples.trl_run()), PICTURES / "report.png")
     for kind in RUNS:
         record = simulated(kind)
-        if keep is not None:
-            record.save(keep / kind)
+        if anew:
+            record.save(examples.HOME / "runs" / kind, force=True)
         take(browser, record, PICTURES / f"gallery-{kind.replace('_', '-')}.png")
 
 

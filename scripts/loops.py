@@ -147,7 +147,7 @@ def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
             "equal": ", ".join(right),
             "unknown": ", ".join(unknown),
             "different": "; ".join(wrong),
-            "date": dt.datetime.fromtimestamp(written, dt.UTC).date().isoformat(),
+            "date": dt.datetime.fromtimestamp(written, tz=dt.UTC).date().isoformat(),
         }
 
 

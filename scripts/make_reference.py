@@ -52,7 +52,8 @@ def cli_page(program: Any) -> str:
     lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += ["| 0 | done |", "| 1 | a run is to be watched or worse, or some runs failed |"]
     lines += [
-        "| 2 | the input or the arguments cannot be used: one line on stderr, nothing written |"
+        "| 2 | the input or the arguments cannot be used, or the answer not written: one line "
+        "on stderr |"
     ]
     lines += [
         (

@@ -170,7 +170,7 @@ def print_chains(run: str) -> None:
     from groupwise.cli.app import main
 
     with tempfile.TemporaryDirectory() as folder:
-        scores = save_scores(Path(folder) / "scores.npz")
+        saved = save_made(Path(folder) / "components.json")
         commands = {
             "report": [run, "-o", f"{folder}/page.html", "--json"],
             "diagnose": [run, "--json"],
@@ -185,7 +185,7 @@ def print_chains(run: str) -> None:
                 "--set",
                 "lag_kind=none",
             ],
-            "components": [scores, "--json", "-o", f"{folder}/components.npz"],
+            "components": [saved, "--json"],
         }
         print(f"\n{'command':12}{'modules on the longest chain':>30}{'returns to one module':>24}")
         for command, arguments in commands.items():
@@ -200,18 +200,16 @@ def print_chains(run: str) -> None:
             print(f"{command:12}{len(set(chains.longest)):>30}{most:>24}  {module}")
 
 
-def save_scores(path: Path) -> str:
-    """A file of scores of eight groups of eight."""
+def save_made(path: Path) -> str:
+    """A file of components of eight groups of eight."""
     import numpy as np
 
+    import groupwise as gw
+
     generator = np.random.default_rng(0)
-    np.savez(
-        path,
-        score_ND=generator.normal(size=(64, 6)),
-        reward_N=generator.integers(0, 2, 64),
-        prompt_N=np.arange(64) // 8,
-    )
-    return str(path)
+    score_ND, reward_N = generator.normal(size=(64, 6)), generator.integers(0, 2, 64)
+    found = gw.components(reward_N, np.arange(64) // 8, score_ND=score_ND)
+    return str(gw.save_components(found, path, provenance={}))
 
 
 def print_words() -> None:

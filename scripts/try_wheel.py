@@ -15,20 +15,22 @@ import doctest
 import os
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-
-from groupwise_lab.worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 UV = Path(sys.executable).parent / "uv"
+# A line for the published package, and the same for a wheel.
+BUILT = {
+    "uvx groupwise": "uvx --from {} groupwise",
+    "pipx run groupwise": "pipx run --spec {} groupwise",
+    "pip install groupwise\n": "pip install {}\n",
+}
 ANSWERED = (0, 1, 3)  # of a command that judges
 
 
@@ -89,25 +91,21 @@ def size_of(folder: Path) -> int:
 
 
 def prepare(wheel: Path, home: Path) -> str:
-    """Make the runs that the README names; return its text with the wheel's path in place of
-    WHEEL and a run's in place of RUN.
+    """Make the run that the README calls RUN; return its text with the wheel in place of the
+    published package.
     """
-    python = home / "fresh" / "bin" / "python"
-    embedded = subprocess.run(
-        [python, "-P", "-m", "groupwise.examples"],
+    (home / "work").mkdir()
+    subprocess.run(
+        [home / "fresh" / "bin" / "groupwise", "example", "healthy"],
         check=True,
-        capture_output=True,
-        text=True,
-        cwd=home,
+        cwd=home / "work",
         env=alone(home),
     )
-    shutil.copytree(embedded.stdout.strip(), home / "work" / "RUN")
-    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(
-        home / "work" / "runs" / "length_runaway"
-    )
-    return (
-        (ROOT / "README.md").read_text(encoding="utf-8").replace("WHEEL", shlex.quote(str(wheel)))
-    )
+    (home / "work" / "trl_run").rename(home / "work" / "RUN")
+    text, place = (ROOT / "README.md").read_text(encoding="utf-8"), shlex.quote(str(wheel))
+    for published, built in BUILT.items():
+        text = text.replace(published, built.format(place))
+    return text
 
 
 def lines(text: str) -> Iterator[tuple[str, str]]:

@@ -101,7 +101,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wording": {
         "intervals"
     },  # numbers and texts as people read them: results and pages write them alike
-    "examples": set(),
+    "examples": {"errors"},
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
     # which groups are scored: of the estimators the smallest group; the lag of a record: of

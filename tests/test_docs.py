@@ -9,8 +9,6 @@ import importlib.util
 import json
 import re
 import shlex
-import shutil
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,7 +17,6 @@ import pytest
 from tests.cases import each_case
 
 from groupwise import examples
-from groupwise_lab.worlds.logs import run_of
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS, LAB_DOCS = ROOT / "docs", ROOT / "lab" / "docs"
@@ -89,6 +86,16 @@ def test_what_is_written_by_hand_keeps_its_budget() -> None:
             if page not in made
         )
         assert count <= most, f"{name_of(docs)} has {count:,} words: cut what only narrates"
+
+
+def test_every_page_is_linked_from_the_first_or_from_the_list_of_decisions() -> None:
+    lists = (DOCS / "index.md", DOCS / "decisions" / "index.md")
+    linked = {
+        (page.parent / target.partition("#")[0]).resolve()
+        for page in lists
+        for target in LINK.findall(page.read_text(encoding="utf-8"))
+    }
+    assert set(DOCS.rglob("*.md")) - linked - {DOCS / "index.md"} == set()
 
 
 def test_what_did_not_work_is_a_page_and_no_diary() -> None:
@@ -248,13 +255,7 @@ def test_the_reference_is_up_to_date() -> None:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged_once: None) -> Path:
-    """A folder of a reader of the docs: the embedded run lies in it as `trl_run`, and in `runs` one
-    of the gallery that failed.
-    """
-    shutil.copytree(examples.trl_run(), tmp_path / "trl_run")
-    replace(run_of("length_runaway", 2, rows=150)[0], name="length_runaway").save(
-        tmp_path / "runs" / "length_runaway"
-    )
+    """An empty folder of a reader of the docs."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "120")
     monkeypatch.setenv("NO_COLOR", "1")

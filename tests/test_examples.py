@@ -5,17 +5,21 @@ it.
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import polars as pl
 import pytest
+from polars.testing import assert_frame_equal
 
 import groupwise as gw
 from groupwise import examples
+from groupwise.cli.app import main
+from groupwise.diagnostics.judgement import State
+from groupwise.examples import EXAMPLES, HOME
+from groupwise_lab.worlds.logs import run_of
 
+STATES = {"healthy": State.OK, "truncated": State.WARNING}
 EVALUATED = set(range(20, 301, 20))
 
 
@@ -35,15 +39,36 @@ def test_the_run_is_small_and_holds_no_weights_and_no_pickle(embedded: Path) -> 
     assert {path.suffix for path in files} == {".md", ".json", ".parquet"}
 
 
-def test_its_path_is_printed_for_a_shell(embedded: Path) -> None:
-    out = subprocess.run(
-        [sys.executable, "-m", "groupwise.examples"],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
-    ).stdout
-    assert Path(out.strip()) == embedded
+def test_an_example_is_copied_once_and_never_over_what_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["example"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EXAMPLES)
+    for name, example in EXAMPLES.items():
+        assert main(["example", name]) == 0
+        assert capsys.readouterr().out.endswith(f"Try: groupwise diagnose {example.path}\n")
+        assert gw.judge(tmp_path / example.path).state is (STATES.get(name, State.FAILED))
+    mine = tmp_path / "trl_run" / "training_args.json"
+    mine.write_text("mine", encoding="utf-8")
+    assert main(["example", "healthy"]) == 0
+    assert mine.read_text(encoding="utf-8") == "mine"
+
+
+def test_an_example_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["example", "broken"]) == 2
+    assert "got 'broken': choose one of healthy, failing, " in capsys.readouterr().err
+
+
+def test_the_simulated_examples_are_what_the_simulator_makes() -> None:
+    """The seeds are those of the pages' pictures."""
+    seeds = {"length_runaway": 2, "hacking_true_logged": 5, "verifier_broken": 3}
+    seeds |= {"sampler_mismatch": 4, "cut_off": 3}
+    for kind, seed in seeds.items():
+        shipped = gw.open_run(HOME / "runs" / kind)
+        made = run_of(kind, seed, rows=150)[0]
+        assert shipped.name == kind
+        assert_frame_equal(shipped.steps, made.steps, check_exact=False, rel_tol=1e-9)
 
 
 def test_no_path_and_no_token_of_the_machine_that_made_it_is_left(embedded: Path) -> None:

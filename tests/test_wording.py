@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import unicodedata
+from pathlib import PurePosixPath
 
 import pytest
 from hypothesis import given
@@ -17,9 +18,12 @@ from groupwise.wording import (
     clean,
     count,
     file_size,
+    levels,
     number,
     readable,
     share,
+    short,
+    shortest_paths,
     tokens,
 )
 
@@ -114,7 +118,7 @@ def test_small_words() -> None:
     assert (count(1, "row"), count(1200, "row"), share(0.081), share(0.5), share(math.nan)) == (
         "1 row",
         "1,200 rows",
-        "8.1 %",
+        "8 %",
         "50 %",
         "–",
     )
@@ -160,3 +164,33 @@ def test_laws_are_called_as_a_person_calls_them(said: str, told: str) -> None:
 )
 def test_tokens_have_two_digits(value: float, text: str) -> None:
     assert tokens(value) == text
+
+
+def test_what_is_small_is_not_written_as_0() -> None:
+    assert [*map(share, (0.0, 4e-4, 3e-7, 0.012, 0.97))] == [
+        "0 %",
+        "0.04 %",
+        "3e−5 %",
+        "1 %",
+        "97 %",
+    ]
+    assert [*map(short, (0.0, 0.0031, 3e-7, 4e-4, 0.078))] == [
+        "0.00",
+        "0.0031",
+        "3e-7",
+        "0.0004",
+        "0.078",
+    ]
+    assert levels(0.27, 50.4) == ("0.27", "50.4")
+    assert levels(0.86, 0.0031) == ("0.86", "0.00")
+
+
+def test_paths_are_as_short_as_tells_them_apart() -> None:
+    paths = ["/work/a/log.jsonl", "/work/b/log.jsonl", "/work/c.csv"]
+    assert shortest_paths([*map(PurePosixPath, paths)]) == [
+        "a/log.jsonl",
+        "b/log.jsonl",
+        "work/c.csv",
+    ]
+    assert shortest_paths([PurePosixPath("/work/runs/a")] * 2) == ["a", "a"]
+    assert shortest_paths([]) == []

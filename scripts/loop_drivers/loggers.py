@@ -16,6 +16,7 @@ import random
 import struct
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -238,6 +239,7 @@ def art(folder: Path) -> Truth:
 def areal(folder: Path) -> Truth:
     """AReaL's tracker of statistics takes the means, and its logger prints them."""
     sys.modules["trackio"] = ModuleType("trackio")  # a backend that is off
+    sys.modules["trackio"].__spec__ = ModuleSpec("trackio", None)
     import torch
     from areal.api.cli_args import BaseExperimentConfig, StatsLoggerConfig
     from areal.utils import stats_tracker

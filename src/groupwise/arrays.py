@@ -7,6 +7,7 @@ long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,9 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.errors import InvalidArgumentError
 
 Float = NDArray[np.float64]
+Flags = NDArray[np.bool_]
+Whole = NDArray[np.int64]
+Columns = Mapping[str, Float]  # by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +155,10 @@ def _first_bad(array: NDArray[Any]) -> str:
     return f"{array[tuple(bad[0])]} at [{place}]" + (
         f" and {len(bad) - 1} more" if len(bad) > 1 else ""
     )
+
+
+def mean_around(value_T: Float, half: int) -> Float:
+    """Return the mean of each value and of so many on either side, fewer at the ends."""
+    total, at = np.cumsum(np.append(0.0, value_T)), np.arange(value_T.size)
+    low, high = np.maximum(at - half, 0), np.minimum(at + half + 1, value_T.size)
+    return np.asarray((total[high] - total[low]) / (high - low))

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from groupwise import limits
+
+JsonObject = dict[str, Any]  # or any other data by name
+JsonView = Mapping[str, Any]  # one that is only read
 
 _MADE = (
     ",",
@@ -15,6 +19,10 @@ _MADE = (
 )  # each stands before, or behind, at least one of the values that a text makes
 _WINDOW = 1 << 20
 _FLOATS = json.JSONDecoder(parse_int=float)  # integers as floats, NaN allowed
+
+
+class NestingError(ValueError):
+    """A text is nested more deeply than it can be read."""
 
 
 class TooManyValuesError(ValueError):
@@ -57,4 +65,4 @@ def parse_json(text: str | bytes, *, floats: bool = False) -> Any:
     try:
         return _FLOATS.decode(text) if floats else json.loads(text)
     except RecursionError:
-        raise ValueError("nested too deeply") from None
+        raise NestingError from None

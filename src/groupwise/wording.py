@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
-from pathlib import Path, PurePosixPath, PureWindowsPath
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
 from groupwise.intervals import Interval
 
@@ -75,6 +75,31 @@ def number(value: float | None, *, digits: int = 3) -> str:
     else:
         text = _trimmed(f"{value:.{max(0, digits - 1 - math.floor(math.log10(size)))}f}")
     return text.replace("-", "−")
+
+
+def short(value: float) -> str:
+    """Write a level as a reader of a log does: two decimals, and two digits of what is small."""
+    size = abs(value)
+    if size >= 100:
+        return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
+    if size >= 10:
+        return f"{value:.3g}"
+    if size >= 0.1 or value == 0:
+        return f"{value:z.2f}"
+    return f"{value:.2g}".replace("e-0", "e-")
+
+
+def levels(*values: float) -> tuple[str, ...]:
+    """Write levels of one thing with as many decimals as the largest of them needs."""
+    size = max(map(abs, values))
+    if size >= 1e6 or not size or size < 0.01:
+        return tuple(map(short, values))
+    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
+    # What is no 0 is not written so beside large numbers.
+    least = 1.0 if decimals < 2 else 0.0
+    return tuple(
+        short(value) if 0 < abs(value) < least else f"{value:z,.{decimals}f}" for value in values
+    )
 
 
 def _trimmed(text: str) -> str:
@@ -147,7 +172,8 @@ def share(value: float) -> str:
     """Write a proportion as a percentage: "8 %", "0.4 %"."""
     if not math.isfinite(value):
         return "–"
-    return f"{100 * value:.0f} %" if abs(value) >= 0.095 or value == 0 else f"{100 * value:.1f} %"
+    whole = abs(value) >= 0.0095 or value == 0
+    return f"{100 * value:.0f} %" if whole else f"{number(100 * value, digits=1)} %"
 
 
 def duration(hours: float, *, digits: int = 3) -> str:
@@ -172,6 +198,14 @@ def capital(text: str) -> str:
 def sentence(clause: str) -> str:
     """Make a sentence of a clause."""
     return capital(clause) + ("" if clause.endswith((".", "!", "?")) or not clause else ".")
+
+
+def shortest_paths(paths: Sequence[PurePath]) -> list[str]:
+    """Return as much of the ends of paths as tells them all apart."""
+    depth, most = 1, max((len(path.parts) for path in paths), default=0)
+    while depth < most and len({path.parts[-depth:] for path in paths}) < len(set(paths)):
+        depth += 1
+    return ["/".join(path.parts[-depth:]) for path in paths]
 
 
 def shown_path(path: str, opened: Path | None) -> str:

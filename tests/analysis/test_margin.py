@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.margin import _over_at_once, judged
-from groupwise.series.staleness import LagSetting
+from groupwise.edge.trainers import LagSetting
 
 
 @pytest.mark.parametrize(("time_constant", "over"), [(2.0, True), (2.1, False)])
@@ -40,7 +40,7 @@ def test_a_decay_takes_two_rows_for_its_time_constant(
     ],
 )
 def test_the_thresholds_that_an_exact_ratio_leaves_open(
-    kind: str, ratio: Any, kl_term: Any, bounds: tuple[float, float]
+    kind: Any, ratio: Any, kl_term: Any, bounds: tuple[float, float]
 ) -> None:
     """A KL term in the reward would keep the force stale: where nobody knows where it is both
     ends are possible.

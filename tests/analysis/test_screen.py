@@ -61,7 +61,7 @@ def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
     found = screen(record(**collapse()), FAILED)
     assert tiles(found) == [
         ("Now", "0", "mean of the last 10 rows"),
-        ("Peak", "0.9", "mean of 10 rows to step 10"),
+        ("Peak", "0.90", "mean of 10 rows to step 10"),
         ("Truncated", "100 %", "0 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),
     ]
@@ -86,14 +86,14 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
     assert tiles(found) == [
         ("Now", "0", "mean of the last 10 rows"),
         ("Peak", "0.95", "before step 81"),
-        ("Truncated", "100 %", "2.0 % before step 81"),
+        ("Truncated", "100 %", "2 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),
     ]
     before = {row.name: row.before for row in found.rows}
     assert (before["Reward"], before["Truncated"], before["Held-out reward"], before["Length"]) == (
         "0.95",
-        "2.0 %",
-        "0.7",
+        "2 %",
+        "0.70",
         "300",
     )
     flat = Judgement(
@@ -223,8 +223,8 @@ def test_gaps_and_few_rows_have_a_screen() -> None:
         record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED
     )
     assert tiles(found)[-2:] == [
-        ("Held-out reward", "0.5", "0.5 before step 81"),
-        ("Start", "0.5", "mean of the first 10 rows"),
+        ("Held-out reward", "0.50", "0.50 before step 81"),
+        ("Start", "0.50", "mean of the first 10 rows"),
     ]
     assert [line.role for line in found.chart.lines][-1] == "evaluation"
     hacked = dataclasses.replace(FAILED, then=(Sign("held_out", 81, 0.5, 0.5, "true 0.5 → 0.5"),))
@@ -254,9 +254,9 @@ def test_gaps_and_few_rows_have_a_screen() -> None:
             dataclasses.replace(FAILED, state=State.CANNOT_TELL, first_sign=None, since_step=None),
         )
     ) == [
-        ("Now", "0.2", "step 2"),
-        ("Peak", "0.2", "at step 2"),
-        ("Start", "0.1", "step 1"),
+        ("Now", "0.20", "step 2"),
+        ("Peak", "0.20", "at step 2"),
+        ("Start", "0.10", "step 1"),
         ("Rows", "2", "step 1 to 2"),
     ]
 

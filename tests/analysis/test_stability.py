@@ -23,13 +23,14 @@ from groupwise.analysis.stability import (
 )
 from groupwise.analysis.summary import summarise
 from groupwise.edge.mode import stability
+from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render
 from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.series.staleness import LagSetting, lag_of, optimizer_of, stability_setting
+from groupwise.series.staleness import lag_of, optimizer_of, stability_setting
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, bandit
 from groupwise_lab.theory.oscillator import recursion
@@ -513,7 +514,8 @@ def test_a_run_without_settings_says_what_is_missing() -> None:
         )
     )
     page = render([summary])
-    section = page[page.index("<h2>Stability") :].split("</section>")[0]
+    section = page[page.index("<h3>Stability") :].split("</details>")[0]
+    assert "<h2>Stability" not in page
     assert "--set momentum=VALUE" in section
     assert "data-chart" not in section
     assert summary.stability.unavailable.startswith("expected momentum, lag_kind, refresh")

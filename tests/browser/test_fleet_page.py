@@ -49,12 +49,12 @@ def test_the_list_is_filtered_searched_and_sorted(
     assert HOSTILE in rows.first.inner_text()
     assert opened.page.locator("img").count() == 0
     opened.page.locator("#filters button", has_text="FAILING").click()
-    assert rows.first.locator(".name").inner_text() == "runs/failed/000"
+    assert rows.first.locator(".name").inner_text() == "failed/000"
     opened.page.locator("#filters input").fill("warning 499")
-    assert [one.inner_text() for one in rows.locator(".name").all()] == ["runs/warning/499"]
+    assert [one.inner_text() for one in rows.locator(".name").all()] == ["warning/499"]
     opened.page.locator("#filters input").fill("")
     opened.page.select_option("#order", "step")
-    assert rows.first.locator(".name").inner_text() == "runs/failed/499"
+    assert rows.first.locator(".name").inner_text() == "failed/499"
     opened.page.locator("#more").click()
     assert rows.count() == 1200
     assert opened.page.locator("#runs polyline[points]").count() == 1200

@@ -85,7 +85,7 @@ def test_the_first_screen_holds_all_that_is_to_be_seen_first(
     page = opened.page
     page.set_viewport_size({"width": 1280, "height": 800})
     boxes = {}
-    for part in (".banner", ".tiles", ".first figure.wide", ".first .sparks", ".todo"):
+    for part in (".banner", ".todo", ".tiles", ".first figure.wide", ".first .sparks"):
         box = page.locator(part).first.bounding_box()
         boxes[part] = box
         assert box["y"] >= 0, part

@@ -313,6 +313,7 @@ def test_a_defect_of_ours_says_how_to_report_it(
     [
         (MemoryError(), 2),
         (OSError(28, "No space left on device", "x"), 2),
+        (OSError(28, "No space left on device"), 2),
         (GroupwiseError("no"), 2),
         (ZeroDivisionError(), 70),
     ],

@@ -97,13 +97,13 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
     first, *lines = capsys.readouterr().out.splitlines()
     says("cli/cli_fleet/1", first)
     assert [re.split(r"  +", line)[1] for line in lines] == [
-        "runs/b",
-        "runs/e/empty.jsonl",
-        "runs/d",
-        "runs/a",
-        "runs/c/deep",
+        "b",
+        "empty.jsonl",
+        "d",
+        "a",
+        "deep",
     ]
-    assert " ".join(lines[0].split()) == f"✗ FAILED runs/b {judge(open_run('runs/b')).headline}"
+    assert " ".join(lines[0].split()) == f"✗ FAILED b {judge(open_run('runs/b')).headline}"
     assert "which is empty" in lines[1]
 
 
@@ -276,7 +276,7 @@ def test_the_page_says_what_the_list_says_and_every_string_stays_text(runs: Path
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     embedded = json.loads(page.split('id="groupwise-results">')[1].split("</script>")[0])
     assert embedded["counts"] == {"failed": 2, "unreadable": 1, "cannot_tell": 1, "ok": 2}
-    assert [run["path"] for run in embedded["runs"]][:2] == [f"runs/{HOSTILE}", "runs/b"]
+    assert [run["path"] for run in embedded["runs"]][:2] == [HOSTILE, "b"]
     assert embedded["runs"][1]["reward"][-1] == 0
     assert all(
         height is None or 0 <= height <= 1 for run in embedded["runs"] for height in run["reward"]

@@ -211,6 +211,8 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     trained = answer(capsys, f"run.csv --momentum .9 {TRL} --set steps_per_generation=4")
     assert trained["refresh_interval"] == 2
     text = printed(capsys, RUN + " --learning-rate .05")
+    assert (plain["state"], plain["headline"]) == (bare["state"], bare["headline"])
+    assert " ".join(plain["headline"].split()) in " ".join(text.partition("Stability")[0].split())
     assert "no guarantee of safety" in text
     assert "Exact threshold" in text
 

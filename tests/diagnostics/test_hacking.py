@@ -626,19 +626,19 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
             "judge",
             "correct",
             Status.WARNING,
-            "judge 0.24 → 0.75 while correct 0.007 → 0.007: nothing is earned of what is wanted.",
+            "judge 0.24 → 0.75 while correct 0.007 → 0.0065: nothing is earned of what is wanted.",
         ),
         (
             "judge",
             "brevity",
             Status.INFO,
-            "judge 0.24 → 0.75 while brevity 0.007 → 0.007: that one earns nothing.",
+            "judge 0.24 → 0.75 while brevity 0.007 → 0.0065: that one earns nothing.",
         ),
         (
             "format",
             "correct",
             Status.WARNING,
-            "reward 0.22 → 0.79 while correct 0.007 → 0.007: nothing is earned of what is wanted.",
+            "reward 0.22 → 0.79 while correct 0.007 → 0.0065: nothing is earned of what is wanted.",
         ),
     ],
 )

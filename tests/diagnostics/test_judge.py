@@ -107,7 +107,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": 0.3 + noise()},
             State.WARNING,
             Learning.FLAT,
-            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.007 to 0.008)",
+            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.0074 to 0.0084)",
         ),
         (
             {"reward": PLATEAU},

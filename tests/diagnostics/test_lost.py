@@ -103,3 +103,20 @@ def test_a_reward_that_is_lost_gets_the_cause_of_a_fall_and_something_to_do() ->
     assert found.state is State.FAILING
     assert found.cause.names == ("the policy ran away in length",)
     assert found.do == "restart from step 60; mask truncated completions; lr ÷ 3"
+
+
+def test_a_run_that_learnt_from_nothing_or_had_just_begun_is_lost_as_soon() -> None:
+    """Rows before the level was reached are no dips from it, and five rows of nothing tell more
+    than three high ones hide.
+    """
+    rng = np.random.default_rng(12)
+    learnt = np.r_[np.zeros(20), np.linspace(0, 0.5, 20), 0.5 + 0.02 * rng.standard_normal(20)]
+    gone = np.zeros(3)
+    lost = collapse.lost(Evidence(log(np.r_[learnt, gone]), ended=False))
+    assert (lost.status, lost.step) == (Status.CRITICAL, 61)
+    begun = np.r_[0.9, 0.8, 0.95, 0.01 * rng.random(5)]
+    assert collapse.lost(Evidence(log(begun), ended=False)).status is Status.CRITICAL
+    assert collapse.lost(Evidence(log(begun[:-1]), ended=False)).status is Status.NONE
+    # What lasted as long before, and came back, is waited for.
+    outage = np.r_[learnt, np.zeros(7), np.full(20, 0.5), np.zeros(6)]
+    assert collapse.lost(Evidence(log(outage), ended=False)).status is Status.NONE

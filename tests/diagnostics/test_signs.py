@@ -19,11 +19,11 @@ from groupwise.diagnostics.signs import (
     arrow,
     limit_of,
     repeated_most,
-    short,
     sign_of,
     signs_about,
 )
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.wording import short
 
 N = 80
 ROW = np.arange(N)
@@ -61,8 +61,9 @@ def evidence(config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
         (0.0, "0.00"),
         (0.894, "0.89"),
         (-0.001, "-0.001"),
-        (0.0049, "0.005"),
+        (0.0049, "0.0049"),
         (0.01, "0.01"),
+        (0.078, "0.078"),
         (9.994, "9.99"),
         (12.34, "12.3"),
         (99.94, "99.9"),

@@ -695,23 +695,6 @@ def test_looks_that_cost_much_are_spaced_unless_asked_for_expressly(
     assert looks == {"default": [50], "asked": [50, 100, 150]}
 
 
-def test_the_probe_advises_a_group_size_for_the_rollouts_of_a_step() -> None:
-    rng = np.random.default_rng(0)
-    probe, prompt_N = Probe(ProbeSettings(window=8)), np.repeat(np.arange(32), 8)
-    for _ in range(8):
-        toward_P = rng.normal(size=(32, 4)) * 4
-        score_NK = rng.normal(size=(256, 4))
-        reward_N = (score_NK * toward_P[prompt_N]).sum(axis=1)
-        probe.add(score_NK, reward_N, prompt_N)
-    row = probe.row(prompts=32, group_size=8)
-    assert probe.decision is not None
-    assert probe.decision.group_size * probe.decision.prompts == 256
-    assert row["planned_group_size"] == probe.decision.best
-    assert row["planned_excess"] == pytest.approx(probe.decision.excess.value)
-    assert probe.decision.changes
-    assert "change to" in probe.decision.reason
-
-
 class PlayedTap(Tap):
     """The tap of verl, with an estimator that hands rollouts over."""
 

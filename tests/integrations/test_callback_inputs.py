@@ -79,15 +79,13 @@ def test_a_log_of_one_step_is_that_of_the_step(tmp_path: Path) -> None:
     assert steps["reward"].is_not_null().to_list() == [True, False, True, False]
 
 
-def test_where_nothing_was_measured_no_group_size_is_planned() -> None:
+def test_where_nothing_was_measured_there_is_no_best_group_size() -> None:
     rng = np.random.default_rng(0)
     probe = Probe(ProbeSettings())
     probe.add(rng.normal(size=(64, 5)), np.zeros(64), np.repeat(np.arange(8), 8))
     row = probe.row(prompts=8, group_size=8)
     assert [row[f"gradient/{name}"] for name in ("vp", "t", "r")] == [0.0, 0.0, 0.0]
-    for name in ("planned_group_size", "planned_excess", "gradient/group_size"):
-        assert row.get(name) is None, name
-    assert probe.decision is None
+    assert row["gradient/group_size"] is None
 
 
 @each_case(

@@ -622,6 +622,10 @@ OTHERS = {
         "metrics/precision(B)": 0.5,
         "metrics/mAP50-95(B)": 0.25,
     },
+    "profiling  ": {"utilization.gpu [%]": 90.0, "memory.used [MiB]": 30.0, "power.draw [W]": 3.0},
+    "Q-learning, such as DQN": {"rollout/ep_rew_mean": 20.0, "rollout/exploration_rate": 0.5},
+    "episodes of another kind of reinforcement learning": {"r": 20.0, "l": 20.0},
+    "an evaluation": {"acc,none": 0.5, "acc_stderr,none": 0.01},
     "a profiler's trace": {"ts": 100.0, "dur": 3.0, "pid": 0.0, "tid": 7.0},
 }
 
@@ -658,6 +662,17 @@ def test_a_log_of_reinforcement_learning_is_let_through(
         "a.jsonl",
         "".join(json.dumps({"step": t, "loss": 0.5} | more) + "\n" for t in range(1, T + 1)),
     ).metrics()
+
+
+def test_what_an_engine_or_a_monitor_writes_of_itself_is_refused_by_name(tmp_path: Path) -> None:
+    engine = "INFO 11-24 [loggers.py:116] Avg generation throughput: 91.3 tokens/s, Running: 7 reqs"
+    (tmp_path / "a.log").write_text(f"{engine}\n" * T)
+    assert "got no reward: it looks like an inference server's, in " in refusal(tmp_path / "a.log")
+    monitor = '#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t\n' + "20.0,20,1.5\n" * T
+    (tmp_path / "a.monitor.csv").write_text(monitor)
+    assert "no reward in it: it looks like episodes of another kind of" in refusal(
+        tmp_path / "a.monitor.csv"
+    )
 
 
 def test_a_trace_of_a_profiler_is_refused_by_name(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ from groupwise.parsing import TooManyValuesError, parse_json
 from groupwise.readers import open_run
 from groupwise.readers.configs import read_settings
 from groupwise.readers.follow import Follower
+from groupwise.readers.source import Blocks, peek
 from groupwise.record.journal import encode_entry
 from groupwise.record.run import JOURNAL, RecordWriter, RunRecord
 from groupwise.record.table import steps_table
@@ -561,3 +562,16 @@ def test_a_hole_in_a_journal(tmp_path: Path) -> None:
         file.write(b"\n" + encode_entry({"row": {"step": 2, "reward": 0.5}}))
     ran = run_bounded(OPEN, [str(tmp_path)], memory=480 << 20)
     assert ran.printed.startswith("2\n1 damaged line between steps 1 and 2")
+
+
+@each_case("gap", [b"\r", b"\n", b"\r\n", b" \n"])
+@each_case("encoding", ["utf-8", "utf-16-le"])
+def test_a_hole_of_blank_lines_is_one_line_feed(encoding: str, gap: bytes, tmp_path: Path) -> None:
+    """Millions of them make no millions of lines; a few stay, for a cell may hold them."""
+    path = tmp_path / "log.txt"
+    rows = ["step 1: reward=0.5"], ["step 2: reward=0.6"]
+    hole, few = gap.decode() * 5000, gap.decode() * 3
+    path.write_bytes(f"{rows[0][0]}\n{hole}{rows[1][0]}{few}end\n".encode(encoding))
+    lines = list(Blocks(peek(path)).lines())
+    assert [line.strip() for line in lines if line.strip()] == [*rows[0], *rows[1], "end"]
+    assert 3 < len(lines) < 10

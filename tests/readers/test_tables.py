@@ -8,9 +8,11 @@ import random
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise.diagnostics.judge import judge
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -18,6 +20,9 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.readers import READERS, open_run
+from groupwise.readers.assemble import Origin, Request
+from groupwise.readers.json_logs import JsonlFeed
+from groupwise.readers.source import lines_in
 from groupwise.record.run import RunRecord
 
 
@@ -800,3 +805,79 @@ def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -
     assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
     assert values(record, "entropy") == [None] * 4 + [1.5] * 4
     assert record.notes == ("the columns are others from row 5 on",)
+
+
+@each_case(
+    ("before", "after"),
+    [("[", "]"), ('{"a": ', "}"), ('[{"step": 1, "reward": 0.5}, ', "]"), ('{"rows": [', "]}")],
+)
+def test_json_that_is_nested_too_deeply_is_said_to_be(
+    before: str, after: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.json"
+    path.write_text(before + "[" * 100_000 + "]" * 100_000 + after)
+    with pytest.raises(UnreadableRunError, match="which is nested too deeply: flatten it"):
+        open_run(path)
+
+
+@each_case(("before", "words"), [(2, ""), (30, "last of 2 runs: 40 of 70 rows read")])
+def test_a_log_of_two_runs_says_how_much_of_it_is_read(
+    before: int, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "log.jsonl"
+    rows = [{"step": step, "reward": 0.5} for step in [*range(before), *range(40)]]
+    path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    record = open_run(path)
+    assert record.in_part == words
+    assert judge(record).headline.endswith(words)
+
+
+def held(feed: JsonlFeed) -> tuple[int, dict[str, list[float]], list[str]]:
+    """What a feed has taken so far, and what it says of it."""
+    store = feed.store
+    cells = {name: np.nan_to_num(store.dense(name), nan=-9.0).tolist() for name in store.names()}
+    try:
+        notes = feed.record(Origin(Path("a"), 1), Request()).notes
+    except UnreadableRunError as error:
+        return store.read, cells, [str(error)]
+    return store.read, cells, list(notes)
+
+
+@each_case(
+    "second",
+    [
+        '{"step": 2, "reward": -1e-300}\r\n',
+        '\n {"reward": 0.25, "step": 12345678901234567890} \n\n',
+        '{"step": 2, "reward": 1e400}',
+        '{"step": 2, "reward": NaN}',
+        '{"step": 2, "reward": Infinity}',
+        '{"step": 2, "reward": null}',
+        '{"step": 2, "reward": true}',
+        '{"step": 2, "reward": "0.5"}',
+        '{"step": 2, "reward": [1, 0]}',
+        '{"step": 2, "reward": {"mean": 1}}',
+        '{"step": 2}',
+        '{"step": 2, "reward": 1, "loss": 2}',
+        '{"step": 2, "reward": 1, "reward": 2}',
+        '{"step": 2, "step": 3}',
+        '{"step": 2, "rew',
+        '{"step": 2, "reward": 1}{"step": 3, "reward": 1}',
+        '{"step": 2, "reward": 1}\r{"step": 3, "reward": 1}',
+        "[2, 3]",
+        '{"step": 2, "reward": 1, "train_runtime": 3}',
+        '{"step": 2, "reward": 1}\0',
+    ],
+)
+def test_json_lines_by_column_are_what_they_are_row_by_row(second: str) -> None:
+    block = f'{{"step": 1, "reward": 0.1}}\n{second}\n{{"step": 9, "reward": 0.3}}\n'.encode()
+    by_column, by_row = JsonlFeed(), JsonlFeed()
+    by_column.take_block(block)
+    by_row.take(lines_in(block))
+    assert held(by_column) == held(by_row)
+
+
+def test_json_lines_of_the_same_numbers_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed = JsonlFeed()
+    monkeypatch.setattr(feed, "take", None)
+    feed.take_block(b'{"step": 1, "reward": 1}\n{"step": 2, "reward": 0.5}\n')
+    assert feed.store.dense("reward").tolist() == [1.0, 0.5]

@@ -556,3 +556,20 @@ def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
     assert fewer.rollouts["step"].to_list() == [6, 7, 8, 9, 10]
     assert fewer.steps["step"][-1] == 10
     assert fewer.in_part == f"{len(fewer.steps)} of about 10 rows were read, in stretches"
+
+
+@pytest.mark.parametrize(
+    ("own", "folder", "name"),
+    [
+        ("grun", "real_hack", "real_hack"),
+        ("lr1e-5", "real_hack", "lr1e-5"),
+        ("grun", "folder", "grun"),
+    ],
+)
+def test_a_name_that_says_less_than_the_folder_yields_to_it(
+    own: str, folder: str, name: str, tmp_path: Path
+) -> None:
+    with RecordWriter(tmp_path / "written", name=own) as writer:
+        writer.append({"step": 0, "reward": 0.5})
+    (tmp_path / "written").rename(tmp_path / folder)
+    assert RunRecord.load(tmp_path / folder).name == name

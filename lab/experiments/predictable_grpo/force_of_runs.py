@@ -19,9 +19,9 @@ from note import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
+from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
-from groupwise.series.staleness import LagSetting
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import (
     Bandit,

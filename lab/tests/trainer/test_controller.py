@@ -11,12 +11,12 @@ from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import components
-from groupwise.estimators.controller import VarianceEstimate, decide
 from groupwise_lab.trainer.controller import (
     ControllerRule,
     RunningComponents,
     running_components,
 )
+from groupwise_lab.trainer.decision import VarianceEstimate, decide
 
 
 def test_older_measurements_count_less() -> None:

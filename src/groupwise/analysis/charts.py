@@ -159,10 +159,12 @@ def rounded(values: ArrayLike) -> tuple[float | None, ...]:
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
-    if finite.size == array.size:
-        return tuple([_short(round(value, decimals)) for value in array.tolist()])
+    small = 10.0 ** (2 - decimals)  # what has fewer than three digits then keeps three of its own
     return tuple(
-        _short(round(value, decimals)) if math.isfinite(value) else None for value in array.tolist()
+        None
+        if not math.isfinite(value)
+        else _short(round(value, decimals) if abs(value) >= small else float(f"{value:.3g}"))
+        for value in array.tolist()
     )
 
 

@@ -1,28 +1,21 @@
-"""Variance components on disk: saved ones, and scores from which they are estimated.
-
-Saved components are one JSON file beside the run, with the pseudo-values that bands are made from
-and what they were computed from. Scores are an `.npz` that nobody vouches for: no pickle is loaded,
-and what swells beyond reason is not unpacked.
+"""Variance components on disk: one JSON file beside the run, with the pseudo-values that bands are
+made from and what they were computed from.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.errors import (
     GroupwiseError,
-    InsufficientDataError,
-    InvalidArgumentError,
     OverwriteError,
     UnreadableRunError,
 )
@@ -31,14 +24,12 @@ from groupwise.estimators.components import (
     QUANTITIES,
     Components,
     Sample,
-    components,
     components_of_pseudo_values,
     components_of_sums,
 )
 from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.files import first_bytes, write_whole
 from groupwise.parsing import parse_json
-from groupwise.wording import clean
 
 FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
@@ -252,145 +243,9 @@ def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = T
     return values
 
 
-# Scores in a file
-
-SCORES, GRAM, SKETCH, REWARD, PROMPT = "score_ND", "gram_NN", "sketch_NK", "reward_N", "prompt_N"
-_OF_SCORES = (SCORES, GRAM, SKETCH)
-_WANTED = f"one of {', '.join(_OF_SCORES)}, with {REWARD} and {PROMPT}"
-_MOST_MEMBERS = 1000
-_LARGEST = 1e15
-# Numbers hardly compress: what swells a hundredfold to more than this is made to fill a memory, not
-# to hold scores.
-_SUSPICIOUS_BYTES, _SUSPICIOUS_FACTOR = 2**28, 100
-
-
-def is_score_file(path: Path) -> bool:
-    """Return whether a path is meant as an `.npz`: by ending, or as a zip archive."""
-    return path.suffix.lower() == ".npz" or _beginning(path, 4) == b"PK\x03\x04"
-
-
-def read_score_file(path: Path) -> dict[str, NDArray[Any]]:
-    """Read rewards, prompts, and scores or a Gram matrix of rollouts from an `.npz`.
-
-    They are the arguments of `components`; scores may be sketches.
-    """
-    arrays = _arrays(path)
-    names = [name for name in _OF_SCORES if name in arrays]
-    if len(names) != 1 or REWARD not in arrays or PROMPT not in arrays:
-        listed = ", ".join(clean(name, longest=40) for name in list(arrays)[:8]) or "nothing"
-        raise UnreadableRunError(
-            f"expected {_WANTED} in {path}, got {listed}: save them with numpy.savez"
-        )
-    (name,), reward = names, arrays[REWARD]
-    score = arrays[name]
-    _check_size(score, name, _LARGEST**2 if name == GRAM else _LARGEST)
-    _check_size(reward, REWARD, _LARGEST)
-    # Half precision would overflow in the first squared length.
-    score = score.astype(np.float32) if score.dtype == np.float16 else score
-    return {"reward_N": reward, "prompt_N": arrays[PROMPT], GRAM if name == GRAM else SCORES: score}
-
-
-def _check_size(values: NDArray[Any], name: str, limit: float) -> None:
-    """Refuse numbers whose eighth powers, which the intervals need, would overflow.
-
-    Those that are not finite are refused later.
-    """
-    largest = max(float(values.max()), -float(values.min())) if values.size else 0.0
-    if limit < largest < math.inf:
-        raise InvalidArgumentError(
-            f"expected numbers of at most {limit:g} in {name}, got {largest:g}: divide them by a "
-            "constant"
-        )
-
-
-def _arrays(path: Path) -> dict[str, NDArray[Any]]:
-    """Read the arrays that are wanted, out of an archive that nobody vouches for.
-
-    Of others the name alone.
-    """
-    wanted = {*_OF_SCORES, REWARD, PROMPT}
-    name = ""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            members = archive.infolist()
-        size, unpacked = path.stat().st_size, sum(member.file_size for member in members)
-        if len(members) > _MOST_MEMBERS:
-            raise UnreadableRunError(
-                f"expected {_WANTED} in {path}, got an archive of {len(members):,} files: save "
-                "these arrays alone"
-            )
-        if unpacked > _SUSPICIOUS_BYTES and unpacked > _SUSPICIOUS_FACTOR * size:
-            raise UnreadableRunError(
-                f"expected scores in {path}, got {size:,} bytes that swell to {unpacked:,}: save "
-                "the arrays with numpy.savez"
-            )
-        arrays: dict[str, NDArray[Any]] = {}
-        with np.load(path, allow_pickle=False) as file:
-            for name in file.files:
-                arrays[name] = file[name] if name in wanted else np.empty(0)
-                if arrays[name].dtype.kind not in ("biufUS" if name == PROMPT else "biuf"):
-                    raise _not_plain(path, name, arrays[name].dtype)
-    except GroupwiseError:
-        raise
-    except MemoryError:
-        raise UnreadableRunError(
-            f"expected {_WANTED} in {path}, got arrays beyond the memory: save fewer rollouts, or "
-            "sketches"
-        ) from None
-    except FileNotFoundError:
-        raise UnreadableRunError(
-            f"expected {_WANTED} in {path}, got no such file: check the path"
-        ) from None
-    except PermissionError as error:
-        raise UnreadableRunError(
-            f"expected {_WANTED} in {path}, got {error.strerror}: change its mode"
-        ) from None
-    except Exception as error:  # noqa: BLE001 - what a damaged or hostile archive raises has no end
-        if "Object arrays" in str(error):
-            raise _not_plain(path, name, "objects") from None
-        raise UnreadableRunError(
-            f"expected {_WANTED} in {path}, got a damaged file: save it again with numpy.savez"
-        ) from None
-    return arrays
-
-
-def _not_plain(path: Path, name: str, came: object) -> UnreadableRunError:
-    """Return the refusal of an array that holds anything but numbers."""
-    return UnreadableRunError(
-        f"expected plain numbers in {name} of {path}, got {clean(came, longest=60)}: convert it "
-        "before saving"
-    )
-
-
-def components_of_scores(
-    path: Path,
-    *,
-    level: float | None = None,
-    zero_mean: bool = True,
-) -> Components:
-    """Estimate the components of scores in an `.npz`."""
-    arguments = read_score_file(path)
-    estimates = components(
-        **arguments, zero_mean=zero_mean, level=_LEVEL if level is None else level
-    )
-    if estimates.others["reward_variance"].value == 0:
-        raise InsufficientDataError(
-            f"expected rewards that differ within some group, got {estimates.prompts} groups with "
-            "equal rewards throughout: they carry no gradient; take other prompts, or larger "
-            "groups"
-        )
-    return estimates
-
-
 def components_of_file(path: Path, *, level: float | None = None) -> Components | None:
-    """Return the components of a file, saved or estimated from scores; None of no such file."""
-    if path.is_file() and is_components(path):
-        return load_components(path, level=level).components
-    return (
-        components_of_scores(path, level=level)
-        if not path.is_dir() and is_score_file(path)
-        else None
-    )
+    """Return the saved components in a file; None of another file."""
+    return load_components(path, level=level).components if is_components(path) else None
 
 
 def components_beside(run: Path | None, *, level: float | None = None) -> Components | None:

@@ -15,13 +15,12 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise.diagnostics.judgement import Judgement, State
-from groupwise.diagnostics.signs import short
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
-from groupwise.wording import alike, capital, clean, duration, readable, sentence, tokens
+from groupwise.wording import alike, capital, clean, duration, readable, sentence, short, tokens
 
 if TYPE_CHECKING:
     from groupwise.forecasting.calibration import Calibration

@@ -6,7 +6,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar, Self, get_type_hints
 
 import polars as pl
@@ -25,7 +25,7 @@ from groupwise.files import first_bytes, write_whole
 from groupwise.plain import Plain
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
-from groupwise.wording import clean
+from groupwise.wording import clean, shortest_paths
 
 UNREADABLE = "unreadable"
 WORST_FIRST = (State.FAILING, State.FAILED, State.WARNING, UNREADABLE, State.CANNOT_TELL, State.OK)
@@ -159,6 +159,11 @@ class Fleet(Plain):
         """How many runs are in each state that there is, worst first."""
         number_of = Counter(row.state for row in self.runs)
         return {str(state): number_of[state] for state in WORST_FIRST if number_of[state]}
+
+    @property
+    def names(self) -> list[str]:
+        """As much of each path as tells the runs apart."""
+        return shortest_paths([PurePath(row.opened) for row in self.runs])
 
     @property
     def states(self) -> list[State]:

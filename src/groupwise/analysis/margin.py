@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from groupwise.arrays import median
+from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.intervals import Interval
-from groupwise.series.staleness import LagSetting
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce

@@ -33,11 +33,12 @@ from groupwise.analysis.evidence import (
 from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.usual import usual_line
 from groupwise.arrays import moving_mean
+from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence
-from groupwise.wording import capital, clean, number, sentence, share
+from groupwise.wording import capital, clean, sentence, share, short
 
 TILES, SPARKS = 4, 4
 _MOST_FUNCTIONS = 8
@@ -73,9 +74,7 @@ class Signal:
     @property
     def rows(self) -> int:
         """How many rows an end of it averages."""
-        return max(
-            1, min(max(3, self.value_T.size // 20), self.value_T.size // 5)
-        )  # as many as the headline's ends, where there are
+        return end_rows(self.value_T.size)
 
     @property
     def now(self) -> float:
@@ -107,15 +106,21 @@ class Signal:
             return float(self.value_T[: self.rows].mean()), "at the start"
         return float(earlier[-LAST:].mean()), f"before step {step:,.0f}"
 
+    def came_from(self, step: float | None) -> str:
+        """Say from which level it came, and where it went first if it is elsewhere now."""
+        value, when = self.before(step)
+        told = self.told
+        if told is None or told.after is None or self.written(told.after) == self.written(self.now):
+            return f"{self.written(value)} {when}"
+        return f"{self.written(value)} → {self.written(told.after)} at step {told.step:,}"
+
     def written(self, value: float) -> str:
         """Write a value of it."""
         if math.isnan(value):
             return "not finite"
-        return (
-            share(value)
-            if self.quantity in _SHARES
-            else number(value, digits=3 if abs(value) >= 100 else 2)
-        )
+        if self.quantity in _SHARES:
+            return share(value)
+        return short(value) if value else "0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -323,8 +328,7 @@ def _tiles(
         )
         yield Tile("Peak", reward.written(peak[0]), peak[1])
     for one in sorted(signals, key=_place):
-        value, when = one.before(since)
-        yield Tile(one.title, one.written(one.now), f"{one.written(value)} {when}")
+        yield Tile(one.title, one.written(one.now), one.came_from(since))
     if reward is not None:
         first = (
             f"mean of the first {reward.rows} rows"

@@ -19,12 +19,12 @@ from groupwise.analysis.margin import (
     judged,
     margin_of,
 )
+from groupwise.edge.trainers import LagSetting
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
-    LagSetting,
     UnknownSettingError,
     kl_notes,
     request_for,
@@ -80,6 +80,11 @@ class StabilityEvidence(Plain):
         if self.margin is None:
             return "unavailable"
         return "stable" if self.margin.low > 1 else "open"
+
+    @property
+    def answers(self) -> bool:
+        """Whether anything is told: a margin, or a reward that keeps swinging."""
+        return self.margin is not None or (self.swing is not None and self.swing.lasts)
 
     @property
     def knows_rate(self) -> bool:

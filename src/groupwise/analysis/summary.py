@@ -61,6 +61,12 @@ class Summary(Plain):
     sources: tuple[dict[str, Any], ...]  # path, reader, bytes, rows and note of each file
 
     @property
+    def law_answers(self) -> bool:
+        """Whether a law holds whose plateau is known, of a run that did not fail."""
+        fit = self.fitted.fit
+        return fit is not None and fit.status in ("converged", "flat") and not self.judgement.alarm
+
+    @property
     def steps(self) -> dict[str, float | None]:
         """The rows used."""
         return {

@@ -13,6 +13,10 @@ PROGRAM = Program(
     about="What a GRPO run's log says: is it still learning, where will it end, is it stable.",
     home="groupwise.cli",
     commands={
+        "example": (
+            "Copy an example run into this folder, to try a command on: healthy, failing and "
+            "others."
+        ),
         "report": (
             "Write one page on one or several runs, and how each stands here: exit codes as of "
             "diagnose, the worst of several."
@@ -34,10 +38,7 @@ PROGRAM = Program(
             "Did a run fail, and is the difference of the others real: level and speed, with step "
             "noise and seed noise apart."
         ),
-        "components": (
-            "Variance components of the gradient, from scores in a file or from a run and its "
-            "model."
-        ),
+        "components": ("Variance components of the gradient, from a run and its model."),
         "plan": (
             "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."

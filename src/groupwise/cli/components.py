@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_args
@@ -23,9 +23,7 @@ _LEVEL = 0.95
 
 
 def components(
-    source: Annotated[
-        Path, cli.argument("RUN|FILE", "A run, an .npz with scores, or saved components.")
-    ],
+    source: Annotated[Path, cli.argument("RUN|FILE", "A run, or saved components.")],
     *,
     model: Annotated[
         Path | None, cli.option("CHECKPOINT", "Folder of the model that takes scores of the run.")
@@ -110,8 +108,14 @@ def components(
         bool, cli.flag("--force", "Replace a file of components that is there already.")
     ] = False,
 ) -> None:
-    """Variance components of the gradient, from scores in a file or from a run and its model."""
-    from groupwise.analysis.component_file import path_beside
+    """Variance components of the gradient, from a run and its model."""
+    from groupwise.analysis.component_file import (
+        check_free,
+        is_components,
+        load_components,
+        path_beside,
+        save_components,
+    )
     from groupwise.analysis.components import Measurement, measure_run
 
     between = _steps(steps)
@@ -127,22 +131,17 @@ def components(
         "local, ray or slurm",
         {"workers": workers, "shards": shards, "gpus_per_task": gpus_per_task},
     )
-    _goes_with("--model CHECKPOINT", model, "the model", given | {"engine": engine})
-    if _holds_scores(source):
-        _refuse(
-            source,
-            "which is no run",
-            {"--model": model, "--steps": steps, "--set, --config or --column": opening or None},
-        )
-        _of_file(source, output, level, mean=zero_mean, force=force, as_json=as_json)
+    _goes_with(
+        "--model CHECKPOINT", model, "the model", given | {"engine": engine, "any_mean": zero_mean}
+    )
+    if is_components(source):
+        needless = {"--model": model, "--steps": steps, "--output": output}
+        needless |= {"--set, --config or --column": opening or None}
+        _refuse(source, needless)
+        _show(load_components(source, level=level), None, as_json=as_json)
         return
     level = _LEVEL if level is None else level
     if model is None:
-        _refuse(
-            source,
-            "which has no scores without --model CHECKPOINT",
-            {"--zero-mean/--any-mean": zero_mean},
-        )
         raise InvalidArgumentError(
             f"expected --model CHECKPOINT with {source}, got none: rewards alone hold no "
             "components; groupwise plan says what they tell"
@@ -150,20 +149,15 @@ def components(
     options = {name: value for name, value in given.items() if value}
     how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **options)
     target = path_beside(source) if output is None else output
-    _check_target(target, [source], force=force)
+    free_target(target, [source], force=True)
+    check_free(target, force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
     spread = None if engine is None else _spread(engine, workers, shards, gpus_per_task)
     with cli.progress(quiet=as_json) as show:
         saved = measure_run(record, how, partial(show, "taking scores"), spread)
-    _keep(saved, target, force=force, as_json=as_json)
-
-
-def _holds_scores(source: Path) -> bool:
-    """Whether a file holds scores, or components already."""
-    from groupwise.analysis.component_file import is_components, is_score_file
-
-    return not source.is_dir() and (is_components(source) or is_score_file(source))
+    save_components(saved.components, target, provenance=saved.provenance, force=force)
+    _show(saved, target, as_json=as_json)
 
 
 def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | None) -> Spread:
@@ -183,62 +177,17 @@ def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) 
         )
 
 
-def _refuse(source: Path, reason: str, options: Mapping[str, Any]) -> None:
-    """Refuse options that have no meaning for what was given."""
+def _refuse(source: Path, options: Mapping[str, Any]) -> None:
+    """Refuse options that have no meaning for components that are saved already."""
     given = [name for name, value in options.items() if value is not None]
     if given:
-        raise InvalidArgumentError(f"expected no {given[0]} with {source}, {reason}: leave it out")
+        raise InvalidArgumentError(
+            f"expected no {given[0]} with {source}, which holds components already: leave it out"
+        )
 
 
-def _of_file(
-    source: Path,
-    output: Path | None,
-    level: float | None,
-    *,
-    mean: bool | None,
-    force: bool,
-    as_json: bool,
-) -> None:
-    """Show the components in a file, or estimate those of its scores."""
-    from groupwise.analysis.component_file import (
-        SavedComponents,
-        components_of_scores,
-        is_components,
-        load_components,
-    )
-
-    if is_components(source):
-        needless = {"--zero-mean/--any-mean": mean, "--output": output}
-        _refuse(source, "which holds components already", needless)
-        _show(load_components(source, level=level), None, as_json=as_json, with_provenance=True)
-        return
-    if output is not None:
-        _check_target(output, [source], force=force)
-    estimated = components_of_scores(source, level=level, zero_mean=mean is not False)
-    _keep(SavedComponents(estimated, {"file": source.name}), output, force=force, as_json=as_json)
-
-
-def _check_target(target: Path, inputs: Sequence[Path], *, force: bool) -> None:
-    """Refuse a target that may not be written, before any work is done."""
-    from groupwise.analysis.component_file import check_free
-
-    free_target(target, inputs, force=True)
-    check_free(target, force=force)
-
-
-def _keep(saved: SavedComponents, target: Path | None, *, force: bool, as_json: bool) -> None:
-    """Save components where there is a target, and print them."""
-    from groupwise.analysis.component_file import save_components
-
-    if target is not None:
-        save_components(saved.components, target, provenance=saved.provenance, force=force)
-    _show(saved, target, as_json=as_json, with_provenance=target is not None)
-
-
-def _show(
-    saved: SavedComponents, target: Path | None, *, as_json: bool, with_provenance: bool
-) -> None:
-    """Print components, and in words what they were measured on where that is to be told."""
+def _show(saved: SavedComponents, target: Path | None, *, as_json: bool) -> None:
+    """Print components, and in words what they were measured on."""
     from groupwise.analysis.plan import provenance_notes
     from groupwise.pages.text import print_components
 
@@ -251,7 +200,7 @@ def _show(
             }
         )
         return
-    notes = list(provenance_notes(saved.provenance)) if with_provenance else []
+    notes = list(provenance_notes(saved.provenance))
     if target is not None:
         notes.append(f"Saved in {target}; `groupwise plan` says what to do with it")
     print_components(saved.components, notes, cli.out_console())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgum
 
 if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
-    from groupwise.estimators.baseline_errors import BaselineRow
     from groupwise.estimators.best_group_size import Budget
     from groupwise.record.run import RunRecord
 
@@ -56,16 +55,8 @@ class Spending:
 
 
 def plan(
-    source: Annotated[
-        Path | None,
-        cli.argument(
-            "RUN|FILE", "A run with components, an .npz with scores, or saved components."
-        ),
-    ] = None,
+    source: Annotated[Path, cli.argument("RUN|FILE", "A run, or saved components.")],
     *,
-    vp: Annotated[float | None, cli.option("VP", "Variance between prompts.")] = None,
-    t: Annotated[float | None, cli.option("T", "First-order part within prompts.")] = None,
-    r: Annotated[float | None, cli.option("R", "Second-order part within prompts.")] = None,
     budget: Annotated[
         float | None,
         cli.option("N", "The budget of one optimiser step; by default a run's own rollouts."),
@@ -108,89 +99,48 @@ def plan(
     from groupwise.analysis.component_file import components_beside, components_of_file
     from groupwise.analysis.plan import batch_in_use
     from groupwise.estimators.baseline_errors import compare_baselines
-    from groupwise.estimators.best_group_size import plan_from_components, plan_group_size
+    from groupwise.estimators.best_group_size import plan_from_components
     from groupwise.pages.text import print_plan
 
     spending = Spending(budget, budget_unit, prompt_cost, rollout_cost, prompt_pool)
-    numbers = {"--vp": vp, "--t": t, "--r": r}
     notes: list[str] = []
-    baselines: tuple[BaselineRow, ...] = ()
     judged: Judgement | None = None
-    if source is None:
-        needless = {
-            "--level": level is not None,
-            "--set": opening.settings,
-            "--config": opening.config,
-            "--column": opening.columns,
-        }
-        _refuse_needless([name for name, given in needless.items() if given])
-        found = plan_group_size(*_exact(numbers), spending.budget(), present=group_size)
-    else:
-        _refuse_both(source, numbers)
-        held = components_of_file(source, level=level)
+    held = components_of_file(source, level=level)
+    if held is None:
+        record = opening.told(group_size=group_size).open(source)
+        judged = cli.judgement_of(record)
+        held = components_beside(source, level=level)
         if held is None:
-            record = opening.told(group_size=group_size).open(source)
-            judged = cli.judgement_of(record)
-            held = components_beside(source, level=level)
-            if held is None:
-                _show_rewards(record, source, judged, as_json=as_json)
-                return
-            notes.append(batch_in_use(record).said)
-            spending, group_size = _of_run(record, spending, group_size, notes)
-        elif opening:
-            raise InvalidArgumentError(
-                f"expected no --set, --config or --column with {source}, which is no run: leave "
-                "them out"
-            )
-        try:
-            found = plan_from_components(held, spending.budget(), present=group_size)
-        except InsufficientDataError as error:
-            if judged is None:
-                raise
-            typer.echo(f"groupwise: {error}. Rewards alone say:", err=True)
             _show_rewards(record, source, judged, as_json=as_json)
             return
-        batch = found if found.present is None else found.present
-        baselines = compare_baselines(held, batch.group_size, batch.prompts)
+        notes.append(batch_in_use(record).said)
+        spending, group_size = _of_run(record, spending, group_size, notes)
+    elif opening:
+        raise InvalidArgumentError(
+            f"expected no --set, --config or --column with {source}, which is no run: leave "
+            "them out"
+        )
+    try:
+        found = plan_from_components(held, spending.budget(), present=group_size)
+    except InsufficientDataError as error:
+        if judged is None:
+            raise
+        typer.echo(f"groupwise: {error}. Rewards alone say:", err=True)
+        _show_rewards(record, source, judged, as_json=as_json)
+        return
+    batch = found if found.present is None else found.present
+    baselines = compare_baselines(held, batch.group_size, batch.prompts)
     if not as_json:
         print_plan(found, baselines, notes, cli.out_console(), judged)
         return
-    data = ({} if judged is None else cli.stands(judged)) | found.as_dict()
-    if source is not None:
-        data |= {
+    cli.print_json(
+        ({} if judged is None else cli.stands(judged))
+        | found.as_dict()
+        | {
             "notes": list(dict.fromkeys((*found.notes, *notes))),
             "baselines": [row.as_dict() for row in baselines],
         }
-    cli.print_json(data)
-
-
-def _refuse_both(source: Path, numbers: dict[str, float | None]) -> None:
-    """Refuse numbers beside a run or a file that tells them."""
-    given = [name for name, value in numbers.items() if value is not None]
-    if given:
-        raise InvalidArgumentError(
-            f"expected a run or {', '.join(numbers)}, got both: leave out {source} or "
-            f"{' and '.join(given)}"
-        )
-
-
-def _exact(numbers: dict[str, float | None]) -> tuple[float, float, float]:
-    """Return Vp, T and R as they were typed."""
-    missing = [name for name, value in numbers.items() if value is None]
-    if missing:
-        absent = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} missing"
-        raise InvalidArgumentError(f"expected a run, a file, or all of --vp, --t and --r; {absent}")
-    first, second, third = numbers.values()
-    return cast("float", first), cast("float", second), cast("float", third)
-
-
-def _refuse_needless(needless: list[str]) -> None:
-    """Refuse options that speak of a run or of its uncertainty where three numbers are given."""
-    if needless:
-        raise InvalidArgumentError(
-            f"expected no {' or '.join(needless)} with --vp, --t and --r, which are exact: leave "
-            "it out"
-        )
+    )
 
 
 def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json: bool) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any
@@ -20,6 +21,7 @@ from groupwise.errors import GroupwiseError, GroupwiseWarning
 
 DONE, REFUSED, INTERRUPTED, DEFECT = 0, 2, 130, 70
 _DEBUG = "GROUPWISE_DEBUG"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 # The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is
 # first imported.
@@ -116,7 +118,7 @@ class Program:
                 sys.stdout.flush()
             return code if isinstance(code, int) else DONE
         except BrokenPipeError:
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            _discard_output()
             return DONE
         except (KeyboardInterrupt, typer.Abort):
             return self._say("interrupted", INTERRUPTED)
@@ -135,6 +137,9 @@ class Program:
             return self._say(self._usage(error), REFUSED)
         if isinstance(error, OSError) and error.filename is not None:
             return self._say(f"{error.filename}: {error.strerror or error}", REFUSED)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _discard_output()  # what is left of it fails again where Python ends
+            return self._say(f"expected to write the answer, got {error.strerror}", REFUSED)
         if isinstance(error, MemoryError):
             return self._say(
                 "not enough memory for this input; try a part of it, or --until STEP", REFUSED
@@ -150,7 +155,8 @@ class Program:
         """Print one line to standard error and return the code."""
         from groupwise.wording import clean
 
-        typer.echo(f"{self.name}: {clean(message, longest=2000)}", err=True)
+        with suppress(OSError):
+            typer.echo(f"{self.name}: {clean(message, longest=2000)}", err=True)
         return code
 
     def _usage(self, error: Any) -> str:
@@ -160,6 +166,12 @@ class Program:
         return f"{error.format_message().rstrip('.')}. See {path} --help.".replace(
             "?. See", "? See"
         )
+
+
+def _discard_output() -> None:
+    """Let what is still to be written to standard output go nowhere."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 # typer passes it so

@@ -12,10 +12,9 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError, Missin
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Fitted
-    from groupwise.edge.trainers import TrainerLag
+    from groupwise.edge.trainers import LagSetting
     from groupwise.pages.tables import Grid
     from groupwise.record.run import RunRecord
-    from groupwise.series.staleness import LagSetting
 
 _LONGEST = 1_000_000
 _MOST_MODES = 100
@@ -69,6 +68,7 @@ def stability(
     """
     from groupwise.analysis.fitted import fit_metric
     from groupwise.edge.threshold import lag_by_name
+    from groupwise.pages.screen import print_first_line
     from groupwise.pages.text import print_stability
 
     if lag_kind is not None:
@@ -86,6 +86,7 @@ def stability(
         "optimizer": optimizer,
     }
     opening, trainer_lag = _trainer_apart(opening, trainer)
+    judged = None
     if path is None:
         typed["stiffness"], typed["second_moment"] = stiffness, second_moment
         answer = _of_numbers(typed, opening, trainer_lag)
@@ -97,13 +98,14 @@ def stability(
                     "one of them"
                 )
         record = _with_typed(opening.open(path), typed)
+        judged = cli.judgement_of(record, until)
         answer = _of_run(record, trainer_lag, fit_metric(record, metric, until=until, level=level))
     if as_json:
-        cli.print_json(answer.data)
-    else:
-        print_stability(
-            answer.conclusion, answer.data["notes"], cli.out_console(), grids=answer.grids
-        )
+        cli.print_json(({} if judged is None else cli.stands(judged)) | answer.data)
+        return
+    if judged is not None:
+        print_first_line(judged, cli.out_console())
+    print_stability(answer.conclusion, answer.data["notes"], cli.out_console(), grids=answer.grids)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +125,7 @@ def _with_typed(record: RunRecord, typed: dict[str, Any]) -> RunRecord:
 
 def _trainer_apart(
     opening: cli.Opening, trainer: str | None
-) -> tuple[cli.Opening, TrainerLag | None]:
+) -> tuple[cli.Opening, LagSetting | None]:
     """Take a trainer's own settings, and the lag that they tell, from the settings of the run."""
     from groupwise.edge.trainers import lag_of_trainer, takes
 
@@ -168,14 +170,15 @@ def _forces(
 
 
 def _of_numbers(
-    typed: dict[str, Any], opening: cli.Opening, trainer_lag: TrainerLag | None
+    typed: dict[str, Any], opening: cli.Opening, trainer_lag: LagSetting | None
 ) -> _Answer:
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.margin import judged
     from groupwise.analysis.stability import ADAM, NO_INTERVAL
     from groupwise.edge.mode import rate_limits
+    from groupwise.edge.trainers import LagSetting
     from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
-    from groupwise.series.staleness import LagSetting, kl_notes, optimizer_of, request_for
+    from groupwise.series.staleness import kl_notes, optimizer_of, request_for
 
     if opening:
         raise InvalidArgumentError(
@@ -185,7 +188,7 @@ def _of_numbers(
     adam = typed["optimizer"] is not None and optimizer_of(typed["optimizer"]) == "adam"
     _refuse_missing(typed, adam=adam, lag_known=trainer_lag is not None)
     interval = 1 if typed["lag_kind"] == "none" else int(typed["refresh_interval"] or 1)
-    lag = _lag(trainer_lag) or LagSetting(str(typed["lag_kind"]), interval)
+    lag = trainer_lag or LagSetting(typed["lag_kind"], interval)
     rate, momentum = typed["learning_rate"], typed["momentum"]
     stiffness = _stiffnesses(typed["stiffness"])
     modes = tuple(
@@ -218,13 +221,6 @@ def _of_numbers(
     return _Answer(mode.status, data, grids)
 
 
-def _lag(trainer_lag: TrainerLag | None) -> LagSetting | None:
-    """Return the lag that a trainer's own settings amount to."""
-    from groupwise.series.staleness import setting_of_trainer
-
-    return None if trainer_lag is None else setting_of_trainer(trainer_lag)
-
-
 def _refuse_missing(typed: dict[str, Any], *, adam: bool, lag_known: bool) -> None:
     """Ask for all that is missing at once."""
     needed = ["learning_rate", "momentum", "stiffness"]
@@ -246,7 +242,7 @@ def _refuse_missing(typed: dict[str, Any], *, adam: bool, lag_known: bool) -> No
         )
 
 
-def _of_run(record: RunRecord, trainer_lag: TrainerLag | None, fitted: Fitted) -> _Answer:
+def _of_run(record: RunRecord, trainer_lag: LagSetting | None, fitted: Fitted) -> _Answer:
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability, no_approach
     from groupwise.pages.tables import evidence_grid, limit_grid
@@ -259,7 +255,7 @@ def _of_run(record: RunRecord, trainer_lag: TrainerLag | None, fitted: Fitted) -
         )
     if fitted.fit is not None and (problem := no_approach(fitted.fit)):
         raise InsufficientDataError(problem)
-    setting = stability_setting(record, _lag(trainer_lag))
+    setting = stability_setting(record, trainer_lag)
     lag = setting.lag
     evidence = measured_stability(
         record, fitted, setting.momentum, lag, adam=setting.adam, warn=True

@@ -11,9 +11,9 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float
+from groupwise.arrays import Flags, Float, mean_around
 from groupwise.comparison.results import Measured, missing
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
@@ -102,12 +102,8 @@ def local_spread(residual_T: Float) -> Float:
 
     Never below a fifth of the whole.
     """
-    half = max(8, residual_T.size // 6)
-    total = np.cumsum(np.concatenate([[0.0], residual_T**2]))
-    low = np.maximum(np.arange(residual_T.size) - half, 0)
-    high = np.minimum(np.arange(residual_T.size) + half + 1, residual_T.size)
-    local = np.sqrt((total[high] - total[low]) / (high - low))
-    return np.asarray(np.maximum(local, 0.2 * math.sqrt(total[-1] / residual_T.size)))
+    local = np.sqrt(mean_around(residual_T**2, max(8, residual_T.size // 6)))
+    return np.maximum(local, 0.2 * math.sqrt(float((residual_T**2).mean())))
 
 
 def within(interval: Interval, bounds: tuple[float, float]) -> Interval:
@@ -145,7 +141,7 @@ def late_level(run: Curve, first: float, last: float, *, level: float = 0.95) ->
     )
 
 
-def _window_columns(step_T: Float, inside_T: NDArray[np.bool_]) -> Float:
+def _window_columns(step_T: Float, inside_T: Flags) -> Float:
     """Mean and slope in the window; outside it polynomials about as free as the curve."""
     centred = np.where(inside_T, step_T - step_T[inside_T].mean(), 0.0) / np.ptp(step_T[inside_T])
     outside = ~inside_T

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import (
     Finding,
     Sign,
@@ -27,11 +28,11 @@ from groupwise.diagnostics.judgement import (
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
 from groupwise.diagnostics.sampler import signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
-from groupwise.diagnostics.signs import led_to
+from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.errors import GroupwiseError
 from groupwise.intervals import percent
 from groupwise.series.staleness import lag_of
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"
 DISCARDS, ROUTER = "discards", "router_load"
@@ -111,14 +112,16 @@ def divergence(evidence: Evidence) -> Finding:
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
     lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
     grew, top = (
-        "is" if before is None else f"grew from {before:.2g} to",
+        "is" if before is None else f"grew from {short(before)} to",
         float(kl.value_T[row:].max()),
     )
     message = (
-        f"The KL to the reference {grew} {late:.3g} nats a token since step {step:,}, at most "
-        f"{top:.3g}."
+        f"The KL to the reference {grew} {short(late)} nats a token since step {step:,}, at most "
+        f"{short(top)}."
     )
-    sign = Sign("kl", step, before, late, f"KL {led_to(before, f'{late:.3g}')}")
+    sign = Sign(
+        "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
+    )
     return by_sign(
         DIVERGENCE,
         Status.CRITICAL if lost else Status.WARNING,
@@ -131,18 +134,18 @@ def divergence(evidence: Evidence) -> Finding:
 
 def _leap(kl: Signal) -> Finding:
     """Report a KL that is not huge to the end; rows far above are worth knowing."""
-    few, spikes = _few(len(kl)), np.flatnonzero(kl.value_T > BEYOND_CHANCE)
-    early, late = float(np.median(kl.value_T[:few])), float(np.median(kl.value_T[-few:]))
+    spikes = np.flatnonzero(kl.value_T > BEYOND_CHANCE)
+    early, late = end_levels(kl)
     if not spikes.size:
         return no_sign(
             DIVERGENCE,
-            f"KL {early:.2g} nats a token in the first rows and {late:.2g} in the "
+            f"KL {short(early)} nats a token in the first rows and {short(late)} in the "
             f"last, where {FAR_KL:g} is far.",
         )
     first, rows = int(kl.step_T[spikes[0]]), counted(int(spikes.size), "row")
     message = (
-        f"The KL leapt to {kl.value_T.max():.3g} in {rows}, first at step {first:,}, and is "
-        f"{late:.2g} at the end."
+        f"The KL leapt to {short(kl.high)} in {rows}, first at step {first:,}, and is "
+        f"{short(late)} at the end."
     )
     return Finding(DIVERGENCE, Status.INFO, message, first)
 

@@ -18,7 +18,7 @@ import polars as pl
 from groupwise.arrays import median
 from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.falls import HALF
+from groupwise.diagnostics.falls import HALF, end_levels
 from groupwise.diagnostics.judgement import (
     Finding,
     Sign,
@@ -38,9 +38,10 @@ from groupwise.diagnostics.signals import (
     share_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, limit_of, repeated_most, short
+from groupwise.diagnostics.signs import arrow, limit_of, repeated_most
 from groupwise.intervals import percent, wilson
 from groupwise.record.run import RunRecord
+from groupwise.wording import share, short
 
 TRUNCATION, REPETITION, TRUNCATED = "truncation", "repetition", "truncated_rewards"
 LOG_CUT = (
@@ -76,8 +77,7 @@ def truncation(evidence: Evidence) -> Finding:
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
         return not_logged(TRUNCATION, said, LOG_CUT)
-    few = max(4, len(length) // 6)
-    first, last = length.level(slice(few)), length.level(slice(-few, None))
+    first, last = end_levels(length)
     said = f"the completions are {short(last)} tokens long, {short(first)} at the beginning."
     found = _by_rows(length) or _by_limit(evidence, length)
     return found or no_sign(TRUNCATION, f"No sign of it: {said}")
@@ -108,7 +108,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         step,
         first,
         mean,
-        f"{100 * mean:.0f} % truncated (was {100 * first:.0f} %)",
+        f"{share(mean)} truncated (was {share(first)})",
     )
     ends = progress_of(evidence).change.ends
     message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(*ends)}"
@@ -128,7 +128,7 @@ def _by_share(cut: Signal) -> Finding:
     if onset is None or late.value <= HALF:
         return no_sign(
             TRUNCATION,
-            f"No sign of it: {100 * late.value:.0f} % of the last completions are truncated.",
+            f"No sign of it: {share(end_levels(cut)[1])} of the last completions are truncated.",
         )
     now, step, first = 100 * late.value, int(cut.step_T[onset]), cut.level(slice(None, 3))
     if first > HALF:
@@ -138,10 +138,10 @@ def _by_share(cut: Signal) -> Finding:
         )
         return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, facts=_LIKELY)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
-    words = f"{now:.0f} % truncated (was {100 * before:.0f} %)"
+    words = f"{share(late.value)} truncated (was {share(before)})"
     message = (
-        f"{now:.0f} % of the completions are truncated since step {step:,}, {100 * before:.0f} % "
-        "before"
+        f"{share(late.value)} of the completions are truncated since step {step:,}, "
+        f"{share(before)} before"
     )
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN

@@ -13,7 +13,7 @@ import polars as pl
 
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.falls import level_changes
+from groupwise.diagnostics.falls import end_levels, level_changes
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -25,8 +25,9 @@ from groupwise.diagnostics.signals import (
     since_when,
     stands_since,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
+from groupwise.wording import short
 
 NAME = "concentration"
 LOG_TEXTS = (
@@ -65,8 +66,9 @@ def check(evidence: Evidence) -> Finding:
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
-        late = entropy.level(slice(-_few(entropy), None))
-        return no_sign(NAME, f"No sign of it: entropy is {short(late)} nats a token.")
+        return no_sign(
+            NAME, f"No sign of it: entropy is {short(end_levels(entropy)[1])} nats a token."
+        )
     step, rest = int(entropy.step_T[onset]), left[onset:]
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), entropy.level(slice(onset, None))

@@ -14,6 +14,7 @@ import numpy as np
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import (
     Course,
     Environment,
@@ -34,9 +35,9 @@ from groupwise.diagnostics.signals import (
     floor_of,
     once,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import percent
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
 TOOLS, TOOL_USE = "tool_failures", "tool_use"
@@ -53,6 +54,7 @@ _TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|ac
 _FIRST, _SMOOTH = 10, 5
 _ALL = ("agg", "all", "total", "verifiable")  # of environments together
 _KINDS = {"environment_reward/": "environment", "seat_reward/": "seat"}
+_HELD_OUT = "held-out set"
 _FAILURES = (
     r".*(infra[\w/]*fail|sandbox[\w/]*(fail|error)|timed?_?out|has_error|exception_rate"
     r"|env\w*(fail|error)).*"
@@ -71,7 +73,8 @@ def environments(evidence: Evidence) -> Finding:
     more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
     rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
-    if 2 * each.fell > each.count or _mirrored(each):
+    rises = worst.kind == _HELD_OUT and evidence.gain_score > CLEARLY
+    if (2 * each.fell > each.count and not rises) or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
     sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
     return by_sign(ENVIRONMENTS, Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
@@ -88,11 +91,12 @@ def environments_of(evidence: Evidence) -> Environments | None:
         for name, signal in evidence.named(prefix)
         if name not in _ALL
     ]
+    best = {f"{name} (best)": one for name, one in evidence.best_of_sets.items()}
+    sets = {**evidence.held_out_sets, **best}
+    columns += [(_HELD_OUT, name or one.column, one) for name, one in sets.items()]
     # The only agent of an environment is logged under both.
     own = {signal.value_T.tobytes() for kind, _, signal in columns if kind == "environment"}
-    columns = [
-        one for one in columns if one[0] == "environment" or one[2].value_T.tobytes() not in own
-    ]
+    columns = [one for one in columns if one[0] != "seat" or one[2].value_T.tobytes() not in own]
     twice = Counter(name for _, name, _ in columns)
     each = [
         _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)
@@ -108,7 +112,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
     """What the reward of one environment does."""
     first, last = ends_of(signal)
     before, after = signal.level(first), signal.level(last)
-    if len(signal) < 2 * FEWEST_ROWS:
+    if len(signal) < (1 if kind == _HELD_OUT else 2) * FEWEST_ROWS:
         return Environment(kind, name, Course.FEW_ROWS, before, after)
     few = max(3, len(signal) // 10)
     smooth = moving_mean(signal.value_T, _SMOOTH)
@@ -118,7 +122,8 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
         row = len(below) - int(np.argmin(below[::-1])) if not below.all() else 0
         row = min(row + _SMOOTH // 2, len(signal) - few)
         near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
-        if row and _score(signal, near, slice(row, None)) < -SURELY:
+        scores = _score(signal, near, slice(row, None)), signal.score(first, last)
+        if row and min(scores) < -SURELY:
             return Environment(kind, name, Course.FELL, best, now, int(signal.step_T[row]))
     moved = signal.score(first, last)
     course = Course.ROSE if moved > CLEARLY else Course.STANDS
@@ -202,7 +207,7 @@ def tool_use(evidence: Evidence) -> Finding:
     early = calls.level(slice(None, _FIRST))
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
-        late = calls.level(slice(-_FIRST, None))
+        late = end_levels(calls)[1]
         return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level(slice(row, None))

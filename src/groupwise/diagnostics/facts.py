@@ -65,6 +65,7 @@ class Fact(Enum):
     FUNCTIONS_OPPOSED = "reward: against each other"
     # numbers, gradient and learning rate
     NOT_FINITE = "numbers: not finite"
+    REWARD_NOT_FINITE_AT_TIMES = "numbers: the reward is not finite in some rows"
     GRADIENT_EXPLODED = "gradient: exploded"
     GRADIENT_LOST = "gradient: lost"
     RATE_ZERO = "rate: likely"

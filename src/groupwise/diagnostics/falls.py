@@ -175,6 +175,17 @@ def column_change(evidence: Evidence, name: str, signal: Signal) -> LevelChange:
     return level_changes(evidence).get(name, rest)
 
 
+def end_rows(rows: int) -> int:
+    """Return how many rows the first and the last level of a column average."""
+    return max(1, min(max(3, rows // 20), rows // 5))
+
+
+def end_levels(signal: Signal) -> tuple[float, float]:
+    """Return the level of a column in its first rows, and now."""
+    few = end_rows(len(signal))
+    return signal.level(slice(0, few)), signal.level(slice(-few, None))
+
+
 def sixths(signal: Signal) -> tuple[slice, slice]:
     """Return the first and the last sixth of the rows, four rows at least."""
     few = max(4, len(signal) // 6)
@@ -219,16 +230,20 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
     or less: too few for the test of a fall, and too many for a batch without luck.
     """
     reward = evidence.reward
-    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS + LOST_ROWS:
+    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS:
         return None
     height = reward.value_T - reward_floor(evidence)
     above = np.flatnonzero(height > LEFT * _usual(height[:-LOST_ROWS]))
     begin = int(above[-1]) + 1 if above.size else 0
-    if begin < FEWEST_ROWS or len(height) - begin < LOST_ROWS:
+    lost = len(height) - begin
+    if min(begin, lost) < LOST_ROWS:
         return None
     level = _usual(height[:begin])
-    low = (np.count_nonzero(height[:begin] <= LEFT * level) + 0.5) / (begin + 1)
-    by_chance = len(height) * low**LOST_ROWS > BY_CHANCE
+    # Rows before the level was first reached are no dips from it.
+    high = np.flatnonzero(height[:begin] > LEFT * level)
+    dips = np.diff(high, prepend=high[0] - 1, append=begin) - 1
+    low = (dips.sum() + 0.5) / (begin - high[0] + 1)
+    by_chance = len(height) * low ** max(LOST_ROWS, lost - dips.max()) > BY_CHANCE
     if by_chance or level - float(height[begin:].max()) < CLEARLY * reward.scatter:
         return None
     before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)

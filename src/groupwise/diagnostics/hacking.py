@@ -17,18 +17,19 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics import reward_functions
+from groupwise.diagnostics.environment import LOST
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import (
     DECLINED,
+    HELD_OUT,
     LevelChange,
     column_change,
     level_changes,
     sixths,
 )
-from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign, not_logged
+from groupwise.diagnostics.judgement import Finding, Learning, Sign, Status, no_sign, not_logged
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.reward_functions import (
-    FORM,
     LONG,
     UNPAID,
     WANTED,
@@ -40,6 +41,7 @@ from groupwise.diagnostics.reward_functions import (
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
+    FORM,
     LOG_REWARD,
     WARNING,
     Evidence,
@@ -129,7 +131,17 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
     fresh = (
         found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
     )
-    return None if fresh else found
+    return None if fresh or _fell_with_training(pair, evidence) else found
+
+
+def _fell_with_training(pair: Pair, evidence: Evidence) -> bool:
+    """Whether training, which falls, has lost since the other reward was best: no loophole pays
+    for that.
+    """
+    since = _best_of(pair), pair.ends[1]
+    held, (gain, noise) = pair.gain_held_out(*since)[0], pair.gain_of_training(*since)
+    falls = progress_of(evidence).learning is Learning.FALLING
+    return falls and gain < min(-_GAINED * noise, TRANSFER * held)
 
 
 def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
@@ -314,7 +326,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
         return None
     step = max(parting_of(pair).step, int(pair.step_M[early.start]))
     change = pair.fall or _held_out_change(pair, step, early, late)
-    sign = _sign("held_out", "held-out reward", step, change)
+    sign = _sign("held_out", pair.name, step, change)
     reward = arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
     message = f"{sign.words} since step {step:,}, training reward at its steps {reward}"
     # A loophole pays: training that cannot have gained half as much found none.
@@ -496,7 +508,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
     parting, few = parting_of(pair), few_of(pair)
     since, row = parting.step, int(np.searchsorted(pair.step_M, parting.step))
     before, late = slice(max(0, row - few + 1), row + 1), slice(-few, None)
-    name = pair.name.split(",")[0] if "," in pair.name else "held-out"
+    name = pair.name.split(",")[0] if pair.name != HELD_OUT else "held-out"
     first = float(pair.train_M[before].mean()) / pair.scale
     held_out = pair.fall or _held_out_change(pair, since, before, late)
     signs = (
@@ -556,52 +568,57 @@ def _parted(
         **{name: one for name, one in functions.items() if of_task(name)},
         **{score.column: score for _, score in evidence.named("task_score")},
     }
+    best = {score.column: score for score in evidence.best_of_sets.values()}
     # Under the penalties that it is paid with the reward itself is the task's.
     beside = (
         [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
     )
     beside += [
-        (reward, *one) for one in {**functions, **task}.items() if weights.get(one[0], 1.0) >= 0
+        (reward, *one)
+        for one in {**functions, **task, **best}.items()
+        if weights.get(one[0], 1.0) >= 0
     ]
     # Of several columns that may fall each is tried; that the total rises is one question.
     rise, limit = -float(ndtri(WARNING)), -float(ndtri(WARNING / max(len(beside), 1)))
-    # Where another score of the task earns, one at nothing may be stricter; form that earns alone
-    # is told by another check.
-    absent = {name for name, one in task.items() if earns_nothing(one)}
-    if (
-        absent != set(task)
-        or not (evidence.ended or len(reward) >= LONG)
-        or reward_functions.check(evidence).facts
-    ):
-        absent = set()
+    absent = _at_nothing(evidence, {**task, **best})
+    # What shapes the answers beside what is wanted, by their names, may fall for the better.
+    shapes = any(map(WANTED.search, functions)) or _follows(pair)
     notes = []
     for total, name, other in beside:
         rows = _rows_of_both(total, other)
         if rows is None or rows[0].score(*sixths(rows[0])) < (rise if name in absent else limit):
             continue
         own = name in task or other is reward
-        if name in absent or _fell_clearly(rows[1], 2 * limit, own=own):
-            # What shapes the answers beside what is wanted, by their names, may fall for the
-            # better.
-            note = not own and (any(map(WANTED.search, functions)) or _follows(pair))
-            names = ("reward" if total is reward else total.column, name)
-            changes = tuple(
-                progress_of(evidence).change
-                if column is reward
-                else column_change(evidence, key, column)
-                for key, column in zip(names, (total, other), strict=True)
-            )
-            found = _apart(
-                *rows,
-                names,
-                changes,
-                Status.INFO if note else Status.WARNING,
-                nothing=name in absent,
-            )
-            if not note:
-                return found
-            notes.append(found)
+        # The best of several samples may lose some of its height as their mean rises.
+        least = DECLINED if own else LOST if name in best else None
+        falls = _fell_clearly(rows[1], 2 * limit, least) and not (
+            progress_of(evidence).learning is Learning.FALLING and _fell_together(*rows, rise)
+        )
+        if name not in absent and not falls:
+            continue
+        names = ("reward" if total is reward else total.column, name)
+        changes = tuple(
+            progress_of(evidence).change
+            if column is reward
+            else column_change(evidence, key, column)
+            for key, column in zip(names, (total, other), strict=True)
+        )
+        found = _apart(*rows, names, changes, nothing=name in absent)
+        if own or not shapes:
+            return found
+        notes.append(replace(found, status=Status.INFO, facts=()))
     return next(iter(notes), None)
+
+
+def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
+    """The scores of the task that stay at nothing, where none of them earns: beside one that does
+    another may be stricter. Form that earns alone is told by another check.
+    """
+    reward = evidence.reward
+    absent = {name for name, one in scores.items() if earns_nothing(one)}
+    long = evidence.ended or (reward is not None and len(reward) >= LONG)
+    told = bool(reward_functions.check(evidence).facts)
+    return absent if absent == set(scores) and long and not told else set()
 
 
 def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
@@ -616,16 +633,25 @@ def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
     return next(found), next(found)
 
 
-def _fell_clearly(signal: Signal, limit: float, *, own: bool) -> bool:
-    """Whether a column fell beyond doubt: a quarter of where it has been, or of the task an
-    eighth of its height.
+def _fell_clearly(signal: Signal, limit: float, least: float | None) -> bool:
+    """Whether a column fell beyond doubt: a quarter of where it has been, or a share of its
+    height.
     """
     early, late = sixths(signal)
     lost, span = -signal.change(early, late).value, signal.span or 1.0
     height = signal.level(early) if signal.low >= 0 else span
     return signal.score(early, late) <= -limit and lost >= (
-        DECLINED * height if own else 0.25 * span
+        0.25 * span if least is None else least * height
     )
+
+
+def _fell_together(total: Signal, other: Signal, limit: float) -> bool:
+    """Whether the total has lost, too, since the other column was last at its height."""
+    few = len(other) - sixths(other)[1].start
+    levels = moving_mean(other.value_T, few)
+    near = levels >= levels.max() - _FASTER * other.deviation / np.sqrt(few)
+    row = int(np.flatnonzero(near)[-1])
+    return total.score(slice(row, row + few), sixths(total)[1]) < -limit
 
 
 def _apart(
@@ -633,7 +659,6 @@ def _apart(
     other: Signal,
     names: tuple[str, str],
     changes: tuple[LevelChange, ...],
-    status: Status,
     *,
     nothing: bool,
 ) -> Finding:
@@ -656,10 +681,8 @@ def _apart(
         wanted = WANTED.search(names[1])
         why = "nothing is earned of what is wanted" if wanted else "that one earns nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
-    facts = (Fact.COLUMNS_PART,) if status is Status.WARNING else ()
-    return Finding(
-        NAME, status, message, step, other.change(*sixths(other)), 0.0, signs=signs, facts=facts
-    )
+    change, facts = other.change(*sixths(other)), (Fact.COLUMNS_PART,)
+    return Finding(NAME, Status.WARNING, message, step, change, 0.0, signs=signs, facts=facts)
 
 
 def _one_earns_all(
@@ -686,10 +709,10 @@ def _one_earns_all(
         change, never_less = function.change(early, late), function.low >= 0
         if name not in (best, *earning) and never_less and change.high <= NOTHING * gain:
             task = WANTED.search(name) and not any(map(of_task, earning))
-            status = Status.WARNING if task else Status.INFO
             changes = tuple(column_change(evidence, each, counted[each]) for each in (best, name))
             names = f"reward/{best}", name
-            return _apart(counted[best], function, names, changes, status, nothing=True)
+            found = _apart(counted[best], function, names, changes, nothing=True)
+            return found if task else replace(found, status=Status.INFO, facts=())
     return None
 
 
@@ -760,15 +783,10 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     """Return training beside the held-out reward, where there is one, and beside each reward
     function without weight.
     """
-    reward, held, functions = evidence.reward, evidence.held_out, evidence.functions
+    reward, functions, weights = evidence.reward, evidence.functions, weights_of(evidence)
     if reward is None:
         return []
-    found = (
-        []
-        if held is None or len(held) < FEWEST_PAIRS
-        else [_paired(reward, held, "held-out reward")]
-    )
-    weights = weights_of(evidence)
+    found: list[Pair | None] = [_held_out_pair(evidence, reward)]
     # What grades the form of an answer does not say what is wanted; beside a trained function that
     # does, another may grade anything.
     wanted = any(map(WANTED.search, _paid(weights)))
@@ -794,6 +812,21 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
         for pair in found
         if pair is not None
     ]
+
+
+def _held_out_pair(evidence: Evidence, reward: Signal) -> Pair | None:
+    """Training beside the held-out reward: of several sets that which shares its gain, or else the
+    worst. One that others leave behind is told as an environment is.
+    """
+    sets = {name: one for name, one in evidence.held_out_sets.items() if len(one) >= FEWEST_PAIRS}
+    several = len(sets) > 1
+    named = (
+        _paired(reward, signal, f"held-out {clean(name, longest=40)}" if several else HELD_OUT)
+        for name, signal in sets.items()
+    )
+    pairs = [pair for pair in named if pair is not None]
+    worst = min(pairs, key=lambda pair: pair.gain_held_out(*pair.ends)[0], default=None)
+    return next(filter(_follows, pairs), worst)
 
 
 def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:

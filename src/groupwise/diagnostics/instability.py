@@ -29,9 +29,10 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, moved, short
+from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
 from groupwise.intervals import Interval
+from groupwise.wording import short
 
 NAME = "instability"
 ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"

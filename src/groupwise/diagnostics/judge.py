@@ -94,7 +94,7 @@ _EXPLAINED = {
     hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
 }
 # What a headline says in any case.
-_ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED}
+_ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED, Fact.REWARD_NOT_FINITE_AT_TIMES}
 # Checks of one quantity, which are no bare "no sign of it" where its move is told.
 _QUANTITIES = {beyond.DIVERGENCE: "kl", beyond.MISMATCH: "sampler_mismatch"}
 _RANK = {

@@ -44,6 +44,8 @@ _BESIDE = (*_OF_UPDATE, "kl", "entropy", "learning_rate", "clip_ratio", "policy_
 # A column is one of every row where nine rows of ten have it; a trainer whose rows come later than
 # the rollouts' lags by fewer than ten.
 _FULL, _STOPPED, _LAGGING = 0.9, 3, 10
+# Rows without a reward from which it is one of some rows only.
+_GAPS = 0.4
 # A gradient norm is a product of many factors, so it scatters by factors: in health by e or so from
 # row to row. 30 is 3.4 of them, 1,000 is 7; and below 1, where trainers clip by default, nothing
 # needs clipping.
@@ -129,7 +131,9 @@ def finite(evidence: Evidence) -> Finding:
         return Finding(FINITE, Status.INFO, message, step)
     # A trainer that skips such updates holds its reward, and learns nothing more.
     lost = first.row > 0 and of_updates and not rose_since(evidence, step)
-    status = Status.CRITICAL if lost else Status.WARNING
+    # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
+    waits = not evidence.ended and not whole and first.rows < _LAGGING
+    status = Status.CRITICAL if lost and not waits else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(
         FINITE,
@@ -162,19 +166,28 @@ def _also(broken: list[_Broken]) -> str:
 
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:
-    """Report rows that hold an infinity and are followed by finite ones."""
-    steps = evidence.record.steps
-    for column in (name for quantity in _OF_UPDATE for name in _columns(evidence, quantity)):
-        value = steps[column].to_numpy()
-        infinite = np.flatnonzero(np.isinf(value))
-        if infinite.size:
-            first, rows = int(steps["step"][int(infinite[0])]), counted(infinite.size, "row")
-            many = infinite.size > 0.05 * value.size and infinite.size >= _STOPPED
-            message = (
-                f"{clean(column, longest=60)} is infinite in {rows} of {value.size:,}, first at "
-                f"step {first:,}."
-            )
-            return Finding(FINITE, Status.WARNING if many else Status.INFO, message, first)
+    """Report rows without a finite number that are followed by finite ones."""
+    steps, rewards = evidence.record.steps, _columns(evidence, "reward")
+    updates = [name for quantity in _OF_UPDATE for name in _columns(evidence, quantity)]
+    finite = {
+        name: steps[name].is_finite().fill_null(value=False).to_numpy()
+        for name in (*updates, *rewards)
+    }
+    # A reward is one of every update; whether it was NaN there or is missing no log tells.
+    updated = np.any([finite[name] for name in updates or rewards], axis=0)
+    for name in finite:
+        infinite = steps[name].is_infinite().fill_null(value=False).to_numpy()
+        gaps = updated & ~finite[name] if name in rewards else infinite
+        odd = gaps if gaps.mean() <= _GAPS else infinite
+        if odd.any():
+            first, rows = int(steps["step"][int(odd.argmax())]), counted(int(odd.sum()), "row")
+            many = infinite.mean() > 0.05 and infinite.sum() >= _STOPPED
+            number = "the reward" if name in rewards else clean(name, longest=60)
+            what = "infinite" if infinite[odd].all() else "no finite number"
+            message = f"{number} is {what} in {rows} of {odd.size:,}, first at step {first:,}."
+            facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
+            status = Status.WARNING if many else Status.INFO
+            return Finding(FINITE, status, message, first, facts=facts)
     return no_sign(FINITE, "No column turned into something that is no finite number.")
 
 

@@ -19,8 +19,9 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
-from groupwise.diagnostics.signs import arrow, moved, short
+from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.update import SMALL_NORM
+from groupwise.wording import short
 
 NAME = "pace"
 # The reward of the starting policy is gone within ten updates: less than so much of it is left then

@@ -28,20 +28,13 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.signals import Evidence, Signal, counted, once, signal_of
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signals import FORM, Evidence, Signal, counted, once, signal_of
+from groupwise.diagnostics.signs import arrow
 from groupwise.files import table_rows
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 NAME = "reward_functions"
 LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
-FORM = re.compile(
-    (
-        r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)"
-        r"|length|(^|_)int_|language|readab"
-    ),
-    re.IGNORECASE,
-)
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
 # health. What the readers take for a score of the task is one as a function, too.
 _SCORES = "|".join(

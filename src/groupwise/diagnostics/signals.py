@@ -51,16 +51,25 @@ LOG_REWARD = (
     "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column "
     "reward=NAME)"
 )
-_HELD_OUT = re.compile(
-    (
-        r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1"
-        r"|pass1)(/mean)?)"
-    ),
-    re.IGNORECASE,
+_HELD_OUT = (
+    r"(val-core/.*|(eval|val|validation|test)[/_].*(acc|accuracy|reward|score|mean@\d+|pass@1"
+    r"|pass1)(/mean)?)"
 )
 # What an evaluation table calls the reward that it holds.
 _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
+# Of reward functions: what they grade is the form of an answer.
+FORM = re.compile(
+    (
+        r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)"
+        r"|length|(^|_)int_|language|readab"
+    ),
+    re.IGNORECASE,
+)
 _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
+# What supervised training logs beside its accuracy.
+_SUPERVISED = re.compile(
+    r"(eval/)?(loss|learning_rate|gradient_norm|epoch|step_time|step_tokens|tokens)|eval/reward.*"
+)
 # Of reward functions: numbers that are computed from others.
 _DERIVED = re.compile(r"(^|[_/])(std|min|max|mean|minus|median)([_/]|$)")
 # What is 0 in every row where nobody measures it, or where a fixed number of decimals hides it.
@@ -247,6 +256,8 @@ class Evidence:
         else the held-out reward.
         """
         for name in ("reward", "positive_share"):
+            if self._supervised:
+                return None
             try:
                 series = metric_series(self.record, name)
             except MissingMetricError:
@@ -261,6 +272,20 @@ class Evidence:
                     self.memo["ends"] = grades is not None
                 return found if grades is None else replace(found, bounds=grades)
         return self.held_out or next(iter(self.matching(_ACCURACY)), None)
+
+    @cached_property
+    def _supervised(self) -> bool:
+        """Whether a success, by its name alone, stands beside what supervised training logs."""
+        known = {one.column: one.quantity for one in self.record.meanings}
+        others = {known.get(column, column) for column in self.record.metrics()} - {"reward"}
+        rewards = [one for one in self.record.meanings if one.quantity == "reward"]
+        return (
+            bool(rewards)
+            and all(one.ambiguous for one in rewards)
+            and all(map(_SUPERVISED.fullmatch, others))
+            and self.record.rollouts is None
+            and not self.record.config.group_size.known
+        )
 
     @cached_property
     def by_tenths(self) -> bool:
@@ -330,6 +355,8 @@ class Evidence:
     @cached_property
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
+        if self._supervised:
+            return "no reward in it: it looks like supervised training, or an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
@@ -367,19 +394,28 @@ class Evidence:
     @cached_property
     def held_out(self) -> Signal | None:
         """The evaluation reward, or else the accuracy on a validation set."""
-        known = [
-            one
-            for one in self.record.meanings
-            if one.quantity.startswith("eval/reward") and "std" not in one.quantity
-        ]
-        columns = [one.column for one in known if not one.unavailable]
-        columns += [
-            name
-            for name in self.record.metrics()
-            if _HELD_OUT.fullmatch(name) and "std" not in name
-        ]
-        found = (self._column(column) for column in columns)
-        return next((signal for signal in found if signal is not None and len(signal) >= 3), None)
+        return next(iter(self.held_out_sets.values()), None)
+
+    @cached_property
+    def held_out_sets(self) -> Mapping[str, Signal]:
+        """The mean evaluation rewards by the name of their set, "" of a total."""
+        named = sorted(self.named("eval/reward"), key=_depth)
+        if not named:  # what the readers do not know
+            columns = self.matching(_HELD_OUT)
+            named = [(one.column, one) for one in columns if not self.record.meaning(one.column)]
+        sets: dict[str, Signal] = {}
+        for path, signal in named:
+            name = path.removeprefix("/")
+            told = any(map(name.startswith, sets)) or "std" in name
+            if len(signal) >= 3 and not told:
+                sets[name] = signal
+        return sets
+
+    @cached_property
+    def best_of_sets(self) -> Mapping[str, Signal]:
+        """Shares of the prompts of a set that one of several samples solves."""
+        best = self.named("eval/pass_at_k/")
+        return {name: one for name, one in best if one.low >= 0 and not FORM.search(name)}
 
     @cached_property
     def functions(self) -> Mapping[str, Signal]:
@@ -533,6 +569,11 @@ class Evidence:
             signal = signal_of(column, step, value, bounds=bounds) if value.size > 1 else None
             self._columns[column] = None if signal is None else replace(signal, resolution=rounding)
         return self._columns[column]
+
+
+def _depth(named: tuple[str, Signal]) -> tuple[bool, int]:
+    """The order of held-out rewards: the total first, the parts of a set behind it."""
+    return bool(named[0]), named[0].count("/")
 
 
 def judged_column(record: RunRecord) -> str:

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, median
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.wording import levels, share
 
 # Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the
 # whole move that makes its first row.
@@ -201,8 +202,8 @@ def _told(watched: Watched, first: float, there: float, last: float) -> str:
     apart = abs(last - there) > _APART * abs(there - first)
     if watched.quantity in ("truncated_share", "dead_group_share"):
         if apart:
-            return f"{watched.name} {100 * first:.0f} → {100 * there:.0f} → {100 * last:.0f} %"
-        return f"{100 * last:.0f} % {watched.name} (was {100 * first:.0f} %)"
+            return f"{watched.name} {arrow_of_shares(first, there, last)}"
+        return f"{share(last)} {watched.name} (was {share(first)})"
     return f"{watched.name} {arrow(first, *([there] if apart else []), last)}"
 
 
@@ -246,36 +247,16 @@ def repeated_most(length: Signal) -> float | None:
     return most if varies and same >= max(5, len(length) // 10) else None
 
 
-def short(value: float) -> str:
-    """Write a level as a reader of a log does: two decimals of a share, three digits of what is
-    larger.
-    """
-    size = abs(value)
-    if size >= 100:
-        return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
-    if size >= 10:
-        return f"{value:.3g}"
-    if size >= 0.01 or value == 0:
-        return f"{value:z.2f}"
-    return f"{value:.1g}"
-
-
 def led_to(before: float | None, now: str) -> str:
     """Write what a level is now, and what it was before where that is known: "0.012 → 0.31"."""
     return now if before is None else f"{before:.2g} → {now}"
 
 
 def arrow(*values: float) -> str:
-    """Write levels that follow each other, with as many decimals as the largest of them needs:
-    "0.89 → 0.00", "314 → 512".
-    """
-    size = max(map(abs, values))
-    if size >= 1e6 or not size or size < 0.01:
-        return " → ".join(map(short, values))
-    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
-    least = (
-        0.5 * 10.0**-decimals if decimals < 2 else 0.0
-    )  # what is no 0 is not written so beside large numbers
-    return " → ".join(
-        short(value) if 0 < abs(value) < least else f"{value:z,.{decimals}f}" for value in values
-    )
+    """Write levels that follow each other: "0.89 → 0.00", "314 → 512"."""
+    return " → ".join(levels(*values))
+
+
+def arrow_of_shares(*values: float) -> str:
+    """Write shares that follow each other: "0.4 → 60 → 100 %"."""
+    return f"{' → '.join(share(value).removesuffix(' %') for value in values)} %"

@@ -20,8 +20,9 @@ from groupwise.diagnostics.falls import by_and_by, fall_of, level_changes, signs
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
-from groupwise.diagnostics.signs import arrow, moved, reach_of, short, signs_about
+from groupwise.diagnostics.signs import arrow, moved, reach_of, signs_about
 from groupwise.diagnostics.swings import reward_level
+from groupwise.wording import short
 
 NO_CAUSE, NO_ADVICE = Cause(), Advice()
 # What to do about a reward that stands where nothing says why.

@@ -47,10 +47,10 @@ from groupwise.diagnostics.signals import (
     reward_floor,
     signal_of,
 )
-from groupwise.diagnostics.signs import arrow, short
+from groupwise.diagnostics.signs import arrow
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval, wilson
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 NAME = "verifier"
 ADVICE = "run the reward function by hand on completions of this step"

@@ -29,9 +29,9 @@ from groupwise.diagnostics.signals import (
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import short
 from groupwise.diagnostics.swings import reward_level
 from groupwise.series.groups import zero_variance_outlook
+from groupwise.wording import short
 
 NAME = "zero_variance"
 LOG_REWARDS = (

@@ -17,49 +17,16 @@ from groupwise.edge.threshold import (
     period_matrix,
 )
 
-LONGEST_FIXED_LAG = 1024
+LONGEST_FIXED_LAG = 256
 """Longest fixed lag, in updates, of which eigenvalues are computed."""
-_SMALL = 64  # longest fixed lag whose matrix is cheaper than Newton's steps
 
 
 def spectrum(kind: Lag, force: float, momentum: float, interval: int) -> Complex:
     """Return the eigenvalues of one period; infinity beyond the range of numbers."""
-    if kind.name == "fixed" and interval > _SMALL:
-        values = _values_of_long_lag(force, momentum, interval)
-        if len(values):
-            return values
     matrix = period_matrix(kind, force, momentum, interval)
     if not np.isfinite(matrix).all():
         return np.array([complex(math.inf)])
     return np.linalg.eigvals(matrix).astype(np.complex128)
-
-
-def _values_of_long_lag(force: float, momentum: float, lag: int) -> Complex:
-    r"""The eigenvalues of a long fixed lag in the upper half plane, by Newton's steps on $(\lambda
-    - 1)(1 - \mu/\lambda) + a\lambda^{-d}$.
-    """
-    if force > 1e100:
-        return np.empty(0, dtype=np.complex128)
-
-    # One start on the unit circle for each turn of the delay; the roots without a force have their
-    # own, and so have real ones.
-    turn = 2j * np.pi * np.arange(0, lag // 2 + 2)
-    free = np.array([1.0, momentum], dtype=np.complex128)
-    line = np.linspace(max(momentum, 0.01), 1 - 1e-9, 50).astype(np.complex128)
-    value = np.concatenate([np.exp((turn + 1j) / lag), free[free != 0], line])
-    with np.errstate(all="ignore"):
-        for _ in range(60):
-            held = (value - 1) * (1 - momentum / value)
-            power = force * np.exp(-lag * np.log(value))
-            change = (held + power) / (1 - momentum / value**2 - lag * power / value)
-            # A step beyond a branch's width would land on another one.
-            change *= np.minimum(1, 0.5 / lag / np.maximum(np.abs(change), 1e-300))
-            value = value - change
-        held = (value - 1) * (1 - momentum / value)
-        error = np.abs(held + force * np.exp(-lag * np.log(value)))
-        good = error < 1e-9 * (np.abs(held) + np.abs(value - 1))
-    upper = np.sort(np.where(value.imag < 0, np.conj(value), value)[good & np.isfinite(value)])
-    return upper[np.append(np.abs(np.diff(upper)) > 1e-9, True)] if len(upper) else upper
 
 
 def force_of_eigenvalue(kind: Lag, eigenvalue: Any, momentum: float, interval: int) -> Any:

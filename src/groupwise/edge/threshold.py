@@ -36,11 +36,6 @@ class Lag:
         """Updates that one period covers."""
         return interval if self.name in {"refresh", "async"} else 1
 
-    def mean_lag(self, interval: float) -> float:
-        """Mean age of what the force is computed from, in updates."""
-        ages = {"fixed": interval, "refresh": (interval - 1) / 2, "async": (3 * interval - 1) / 2}
-        return ages.get(self.name, 0.0)
-
 
 LAGS: tuple[Lag, ...] = (
     Lag("none", "every rollout comes from the policy it updates", "on-policy training"),

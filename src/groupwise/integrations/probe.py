@@ -1,8 +1,7 @@
 r"""Score sketches of a few groups while a run trains, and the components that they give.
 
 The tokens that were sampled are scored under the parameters that sampled them, before the update.
-The training is not touched: no random number is drawn, no gradient is left behind, and the group
-size is advised but never changed.
+The training is not touched: no random number is drawn and no gradient is left behind.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise.arrays import Float
-from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import Components, components_of_moments
-from groupwise.estimators.controller import Decision, VarianceEstimate, decide
 from groupwise.estimators.moments import GroupMoments, moments_of_scores
 
 if TYPE_CHECKING:
@@ -70,7 +68,6 @@ class Probe:
     def __init__(self, settings: ProbeSettings) -> None:
         self.settings = settings
         self.components: Components | None = None
-        self.decision: Decision | None = None
         self._fresh = False  # whether a probe has come that no row has yet
         self._latest: deque[GroupMoments] = deque(maxlen=settings.window)
 
@@ -91,7 +88,6 @@ class Probe:
         if estimate is None or not self._fresh:
             return {}
         self._fresh = False
-        self.decision = _advice(estimate, round(prompts), round(group_size))
         (vp, t, r), best = estimate.vtr.tolist(), estimate.group_size
         rollouts = prompts * group_size
         noise = (
@@ -110,22 +106,7 @@ class Probe:
             "gradient/noise": noise,
             "gradient/prompts": float(estimate.prompts),
         }
-        if self.decision is not None:
-            row |= {
-                "planned_group_size": float(self.decision.best),
-                "planned_excess": self.decision.excess.value,
-            }
         return {name: value if math.isfinite(value) else None for name, value in row.items()}
-
-
-def _advice(estimate: Components, prompts: int, group_size: int) -> Decision | None:
-    """Return the decision of the controller; None where it cannot make one."""
-    if not estimate.vtr.any():  # groups without any spread: nothing was measured
-        return None
-    try:
-        return decide(VarianceEstimate.of(estimate), group_size, prompts * group_size)
-    except GroupwiseError:
-        return None
 
 
 def chosen_groups(prompts: int, groups: int | None) -> NDArray[np.int64]:

@@ -94,7 +94,6 @@ class GroupwiseCallback:
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
         self._active, self._main, self._clock = False, True, time.perf_counter
         self._learning_rate: float | None = None
-        self._advised: int | None = None
         self._in_step = dict.fromkeys(("record", "probe", "check"), 0.0)
         self._reset()
 
@@ -400,25 +399,8 @@ class GroupwiseCallback:
                 prompts=float(row["prompts"] or 1),
                 group_size=float(row["group_size"] or 1),
             )
-            self._advise()
         self._count(row)
         return row, generation.rollouts() if generation else None
-
-    def _advise(self) -> None:
-        """Say what group size the latest probes speak for, where that is another than before."""
-        decision = self.probe.decision
-        if decision is None or decision.group_size == self._advised:
-            return
-        self._advised = decision.group_size
-        act = (
-            (
-                f" Nothing is changed here: num_generations={decision.group_size} would be for the "
-                "next run."
-            )
-            if decision.changes
-            else ""
-        )
-        self._say(f"group size, by the probes so far: {decision.reason}{act}")
 
     def _count(self, row: dict[str, Any]) -> None:
         """Add what the step cost to the sums; say the share of the sketches once it is known."""

@@ -45,13 +45,13 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
     """Print how many runs are in which state, then a line a run, worst first."""
     heads = heads_of(plain=not console.encoding.startswith("utf"))
     console.print(Text(f"{summary_of(fleet)}."), soft_wrap=True)
-    for row in fleet.runs:
+    for row, name in zip(fleet.runs, fleet.names, strict=True):
         line = Text(
             f"{heads[row.state]:<{_WIDE}}",
             style="" if row.state == UNREADABLE else f"bold {STYLES[State(row.state)]}",
         )
         line.append(
-            f"{clean(row.opened, longest=_LONGEST)}  {clean(row.headline)}",
+            f"{clean(name, longest=_LONGEST)}  {clean(row.headline)}",
             style="not bold default",
         )
         console.print(line, highlight=False, soft_wrap=True)
@@ -62,11 +62,11 @@ def fleet_page(fleet: Fleet, *, provenance: Mapping[str, Any]) -> str:
     runs = [
         {
             **{name: getattr(row, name) for name in ("run", "state", "headline", "cause", "do")},
-            "path": clean(row.opened, longest=_LONGEST),
+            "path": clean(name, longest=_LONGEST),
             "step": row.last_step,
             "reward": row.heights,
         }
-        for row in fleet.runs
+        for row, name in zip(fleet.runs, fleet.names, strict=True)
     ]
     results = {
         "groupwise": provenance["packages"]["groupwise"],

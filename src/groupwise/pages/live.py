@@ -136,6 +136,8 @@ class Guard:
             await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
         elif site not in ("none", "same-origin") and not navigates:
             await _refuse(guarded, 403, "This page answers to itself alone.")
+        elif scope["path"] == "/favicon.ico":  # which browsers ask for without the token
+            await _refuse(guarded, 204, "")
         elif not _same(scope["path"].removeprefix("/").partition("/")[0], self._token):
             await _refuse(
                 guarded,
@@ -158,7 +160,7 @@ async def _refuse(send: Send, status: int, words: str) -> None:
     """Answer with a sentence, and keep no connection for more."""
     headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
     await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": f"{words}\n".encode()})
+    await send({"type": "http.response.body", "body": f"{words}\n".encode() if words else b""})
 
 
 def _index_of(hub: Hub, request: Request) -> int:

@@ -35,7 +35,7 @@ from groupwise.plain import to_json
 from groupwise.processes import end_with_parent
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord, has_ended
-from groupwise.wording import clean
+from groupwise.wording import clean, shortest_paths
 
 INTERVAL = 1.0  # seconds between two looks at a log
 # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one
@@ -423,11 +423,8 @@ class Hub:
 
 def _names(followers: Sequence[Follower]) -> list[str]:
     """Return what to call the runs: their names, and of their paths what tells them apart."""
-    parts = [(*follower.place.absolute().parts[:-1], follower.path.name) for follower in followers]
-    depth = 1
-    while depth < max(map(len, parts)) and len({part[-depth:] for part in parts}) < len(set(parts)):
-        depth += 1
-    return [clean("/".join(part[-depth:])) or "run" for part in parts]
+    places = [follower.place.absolute().with_name(follower.path.name) for follower in followers]
+    return [clean(name) or "run" for name in shortest_paths(places)]
 
 
 def _event(name: str, data: str, number: str = "") -> str:

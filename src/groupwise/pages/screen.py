@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -45,6 +46,7 @@ _CHECK_STYLES = {
     Status.NOT_LOGGED: "dim",
 }
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
+_KEYS = re.compile(r" \([^()]*\)")  # what each trainer calls it
 _ASCII = str.maketrans(
     {
         "✓": "+",
@@ -72,6 +74,7 @@ class _Line:
     # one before
     rank: int  # of its last line: the largest goes first where there is no room
     lines: int = 1  # that it may take
+    shorter: str = ""  # what is said where its first part has no room; "" where that is cut off
 
 
 def print_judgement(
@@ -237,7 +240,9 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
         and judgement.state is not State.OK
         and judgement.cause.certainty is not Certainty.LIKELY
     ):
-        yield _Line("not logged", _joined(judgement.not_logged, "; "), 8, lines=2)
+        bare = [_KEYS.sub("", name) for name in judgement.not_logged]
+        shorter = bare[0].partition(", ")[0]
+        yield _Line("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
 
 
 def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
@@ -265,6 +270,11 @@ def _drawn(line: _Line, *, plain: bool) -> list[str]:
     """Return a labelled line with as many of its parts as have room."""
     head = f"  {line.label:<{_LABEL}}"
     first, *others = (_brief(part, plain=plain) for part in line.parts)
+    if line.shorter and (
+        cell_len(first) > line.lines * (WIDTH - len(head))
+        or len(first.split()) > _MOST_WORDS_A_LINE
+    ):
+        first, others = _brief(line.shorter, plain=plain), []
     for part in others:
         longer = first + part
         if len(head) + cell_len(longer) > WIDTH or len(longer.split()) > _MOST_WORDS_A_LINE:

@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.fitted import THIS_LAW, ahead, gained
-from groupwise.analysis.plan import shown_sizes
+from groupwise.analysis.plan import GroupSizeEvidence, shown_sizes
 from groupwise.analysis.screen import Screen
+from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Summary
-from groupwise.diagnostics.judgement import Environments, Finding, Judgement, State, Status
+from groupwise.diagnostics.judgement import Environments, Finding, Judgement, Status
 from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
-from groupwise.pages.screen import actions_said, head_of, title_of
+from groupwise.pages.screen import actions_said, head_of, said_of, title_of
 from groupwise.pages.tables import (
     Grid,
     baseline_grid,
@@ -34,24 +35,40 @@ _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
 
 
 def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
-    """Return the section of one run."""
+    """Return the section of one run; what has no answer is one line."""
     path = f"runs/{index}"
-    parts = [
-        _first_screen(summary, path, "h2" if several else "h1"),
-        _section("Forecast", _forecast(summary, path)),
-        _section("Law", _law(summary)),
-        _section("Stability", _stability(summary)),
-        _section("Group size", _group_size(summary)),
-        _section("Cost", _cost(summary.judgement)),
-        _section("Rollouts", _rollouts(summary, path)),
-        _section("Prompts", _prompts(summary)),
-        _section("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
-        _section(
+    asked = (
+        ("Forecast", _forecast(summary, path), not summary.no_forecast),
+        ("Law", _law(summary), summary.law_answers),
+        ("Stability", _stability(summary.stability), summary.stability.answers),
+        ("Group size", _group_size(summary.group_size), not summary.group_size.missing),
+    )
+    missing = [(title, content) for title, content, answers in asked if not answers]
+    others = (
+        ("Cost", _cost(summary.judgement)),
+        ("Rollouts", _rollouts(summary, path)),
+        ("Prompts", _prompts(summary)),
+        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
+        (
             "How this was computed",
             join((_notes(summary), _settings(summary), _columns(summary), _sources(summary))),
         ),
+    )
+    parts = [
+        _first_screen(summary, path, "h2" if several else "h1"),
+        *(_section(title, content) for title, content, answers in asked if answers),
+        *(_section(title, content) for title, content in others[:-1]),
+        _unanswered([(title, content) for title, content in missing if content.source]),
+        _section(*others[-1]),
     ]
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
+
+
+def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
+    """Return one line on what the log does not answer, with the reasons folded."""
+    names = ", ".join(title.lower() for title, _ in sections)
+    reasons = join(join((tag("h3", text(title)), content)) for title, content in sections)
+    return _folded(f"No answer on: {names}", reasons)
 
 
 def tone(judged: Judgement) -> Markup:
@@ -172,7 +189,7 @@ def _listed(lines: Iterable[Markup]) -> Markup:
 
 
 def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
-    """Return banner, tiles, the reward, sparklines and what to do."""
+    """Return banner, what is said and to do, tiles, the reward and sparklines."""
     judged, screen = summary.judgement, summary.screen
     sync = path.replace("runs/", "run-")
     tiles = [
@@ -188,6 +205,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
     ]
     parts = [
         _banner(summary, heading),
+        _todo(judged, screen),
         tag("dl", join(tag("div", join(tile)) for tile in tiles), class_="tiles")
         if tiles
         else _NOTHING,
@@ -200,7 +218,6 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
         tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
         _usual(screen.sparks),
         tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
-        _todo(judged, screen),
         _NOTHING if judged.environments is None else _environments(judged.environments),
     ]
     return tag("div", join(parts, "\n"), class_="first")
@@ -243,25 +260,28 @@ def _banner(summary: Summary, heading: str) -> Markup:
 
 
 def _todo(judged: Judgement, screen: Screen) -> Markup:
-    """Return what to do, with why and the numbers folded beside it."""
-    nothing = "nothing" if judged.state is State.OK else "read why"
-    if judged.state is State.CANNOT_TELL and judged.not_logged:
-        nothing = f"log {judged.not_logged[0].removeprefix('log ')}"
-    todo = tag(
-        "p", join((tag("b", text("Do: ")), text(judged.do.rstrip(".") or nothing))), class_="do"
-    )
-    return tag(
-        "div",
+    """Return what the judgement says, with settings, checks and numbers folded below."""
+    lines = said_of(judged) or [("do", "nothing")]
+    said = tag(
+        "dl",
         join(
-            (
-                todo,
-                _folded("settings", _settings_to_copy(judged)),
-                _folded("why", _why(judged)),
-                _folded("numbers", _numbers(screen)),
-            )
+            tag("div", join((tag("dt", text(label)), tag("dd", isolated(words)))))
+            for label, words in lines
         ),
-        class_="todo",
+        class_="lines",
     )
+    checks = table(
+        ("Check", "Answer", "From step", "Said"),
+        map(_check, judged.checks),
+        numbers={2},
+        unbroken={1},
+    )
+    folds = (
+        _folded("settings", _settings_to_copy(judged)),
+        _folded("checks", checks) if judged.checks else _NOTHING,
+        _folded("numbers", _numbers(screen)),
+    )
+    return tag("div", join((said, *folds)), class_="todo")
 
 
 def _settings_to_copy(judged: Judgement) -> Markup:
@@ -270,35 +290,6 @@ def _settings_to_copy(judged: Judgement) -> Markup:
     copy = tag("button", text("Copy"), type="button", data_copy=settings) if settings else _NOTHING
     lines = [text(line) for line in actions_said(judged)]
     return join((_listed(lines), copy)) if lines else _NOTHING
-
-
-def _why(judged: Judgement) -> Markup:
-    """Return first sign, what followed, cause, cost, what to log, and the answer of every check."""
-    signs = [] if judged.first_sign is None else [("First sign", judged.first_sign)]
-    signs += [("Then", sign) for sign in judged.then]
-    lines = [
-        join((tag("b", text(f"{name}, step {sign.step:,}: ")), isolated(sign.words)))
-        for name, sign in signs
-    ]
-    cost = "" if judged.cost is None else ", ".join(judged.cost.parts)
-    facts = (
-        ("Cause", judged.cause.words),
-        ("Cost", cost),
-        ("GPU-hours", judged.gpu_hours),
-        ("Log", "; ".join(judged.not_logged)),
-    )
-    lines += [join((tag("b", text(f"{name}: ")), text(words))) for name, words in facts if words]
-    return join(
-        (
-            _listed(lines),
-            table(
-                ("Check", "Answer", "From step", "Said"),
-                map(_check, judged.checks),
-                numbers={2},
-                unbroken={1},
-            ),
-        )
-    )
 
 
 def _check(finding: Finding) -> tuple[Markup, ...]:
@@ -376,14 +367,11 @@ def _law(summary: Summary) -> Markup:
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
     numbers = join((first, tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
-    if summary.judgement.alarm:
-        return _folded("The law that fits best all the same", join((lead, numbers)))
     return join((lead, _folded("numbers", numbers)))
 
 
-def _group_size(summary: Summary) -> Markup:
+def _group_size(evidence: GroupSizeEvidence) -> Markup:
     """Return the plan with its components, or else what rewards alone say; tables folded."""
-    evidence = summary.group_size
     grids = []
     if evidence.plan is not None:
         grids += [
@@ -409,15 +397,11 @@ def _group_size(summary: Summary) -> Markup:
     )
 
 
-def _stability(summary: Summary) -> Markup:
+def _stability(evidence: StabilityEvidence) -> Markup:
     """Return how far the run is from instability, or what would have to be known to say it."""
-    evidence = summary.stability
     if evidence.mode is None:
-        return (
-            tag("p", isolated(evidence.conclusion))
-            if evidence.verdict == "open" or evidence.unavailable
-            else _NOTHING
-        )
+        open_ = evidence.verdict == "open" or evidence.unavailable
+        return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
     grids = [grid(evidence_grid(evidence))]
     if evidence.limits:
         grids += [tag("h3", text("What each rule allows")), grid(limit_grid(evidence.limits))]

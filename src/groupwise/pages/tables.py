@@ -332,13 +332,9 @@ def stability_grid(
         number(found.threshold),
         f"momentum {number(found.momentum)}, {interval}",
     )
-    onset = ("Oscillates from", number(found.oscillation_onset), "force per update")
     if not promised:
-        return Grid(
-            head,
-            (("Force per update, as read", value, "not to be trusted here"), threshold, onset),
-            (1,),
-        )
+        read = "Force per update, as read", value, "not to be trusted here"
+        return Grid(head, (read, threshold), (1,))
     rows = [
         ("Force per update", value, "learning rate × stiffness"),
         threshold,
@@ -346,11 +342,6 @@ def stability_grid(
             "Margin",
             ranged_margin(margin) if margin else margin_alone(found.margin),
             "threshold over force; above 1 is stable",
-        ),
-        (
-            "Spectral radius",
-            number(found.spectral_radius, digits=4),
-            "of one period of the lag; below 1 is stable",
         ),
     ]
     if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
@@ -365,20 +356,7 @@ def stability_grid(
     if learning_rate and found.max_learning_rate is not None:
         of = "of this mode alone" if margin else "at this interval and momentum"
         rows.append(("Largest learning rate", number(found.max_learning_rate), of))
-    rows += [
-        ("Longest refresh interval", _longest(found), "updates, at this force"),
-        onset,
-    ]
-    if found.time_constants:
-        rows.append(
-            (
-                "Time constants",
-                ", ".join(number(time) for time in found.time_constants),
-                "updates, of the slow modes",
-            )
-        )
-    if math.isfinite(found.period):
-        rows.append(("Period", number(found.period), "updates, of the oscillation"))
+    rows.append(("Longest refresh interval", _longest(found), "updates, at this force"))
     return Grid(head, tuple(rows), (1,))
 
 

@@ -8,19 +8,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Columns, Flags, Float
 from groupwise.errors import (
     InvalidArgumentError,
     MissingMetricError,
     NothingYetError,
     UnreadableRunError,
 )
+from groupwise.parsing import JsonObject
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
 from groupwise.readers.kinds import kind_of, refusal
@@ -28,7 +28,6 @@ from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of, vocabulary
 from groupwise.readers.steps import (
-    Flags,
     Merged,
     is_counter,
     labels_of,
@@ -38,10 +37,8 @@ from groupwise.readers.steps import (
     step_column,
 )
 from groupwise.record.resolution import TELLING
-from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
+from groupwise.record.run import Meaning, Meanings, RunConfig, RunRecord, Source
 from groupwise.record.table import BASE_COLUMNS, steps_table, stretches_kept, thinned
-
-Array = NDArray[np.float64]
 
 _UPDATE_KEYS = vocabulary("updates")
 _TOKEN_KEYS = vocabulary("tokens")
@@ -97,7 +94,7 @@ class Log:
     )
     framework: str = ""  # "trl", or "" to judge by the keys
     complete: bool = True  # whether a TRL log holds all keys (a notebook's table hides some)
-    step: Array | None = None  # the step of each row where the reader knows it, else None
+    step: Float | None = None  # the step of each row where the reader knows it, else None
     name: str = ""  # of the run, or "" for the file's name
 
 
@@ -149,7 +146,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
         clock["seconds"] = _since_start(clock["seconds"], took["seconds"], merged.trained)
     config = _with_rate(config, renamed, meanings)
     steps = steps_table(merged.step, renamed | alike, **clock)
-    steps, source = _with_room(steps, log, merged.rows)
+    steps, source = _with_room(steps, log, merged)
     record = RunRecord(
         name=log.name or request.chosen or log.path.name,
         steps=steps,
@@ -162,15 +159,14 @@ def assemble(log: Log, request: Request) -> RunRecord:
     return sound(record, shown(log.path))
 
 
-def _with_room(steps: pl.DataFrame, log: Log, rows: int) -> tuple[pl.DataFrame, Source]:
+def _with_room(steps: pl.DataFrame, log: Log, merged: Merged) -> tuple[pl.DataFrame, Source]:
     """Return as many steps as there is room for, and the source of their rows."""
-    of = log.store.read if log.store.share < 1 else 0
+    rows, of = merged.rows, log.store.read if log.store.share < 1 else 0
     if len(steps) > limits.MOST_ROWS:
         steps = steps.filter(thinned(len(steps)))
         rows, of = len(steps), max(rows, of)
-    return steps, Source(
-        str(log.path), log.reader, log.size, rows, limits.read_in_part(rows, of), of
-    )
+    note = "; ".join(filter(None, (merged.in_part, limits.read_in_part(rows, of))))
+    return steps, Source(str(log.path), log.reader, log.size, rows, note, of or merged.of)
 
 
 def _by_metric(log: Log, request: Request) -> Log:
@@ -211,7 +207,7 @@ def _check_is_a_log(log: Log) -> None:
 
 
 def _merged(
-    log: Log, chosen: Mapping[str, str], step_key: str, step_R: Array, mine: Flags
+    log: Log, chosen: Mapping[str, str], step_key: str, step_R: Float, mine: Flags
 ) -> Merged:
     """Return one row a step of the run that was chosen."""
     store = log.store
@@ -224,7 +220,8 @@ def _merged(
         own = {
             key: values
             for key, values in merged.columns.items()
-            if np.isfinite(values).any() or not _is_finite(store, key)
+            if np.isfinite(values).any()
+            or not (key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any()))
         }
         merged = replace(merged, columns=own)
     if not merged.columns:
@@ -238,11 +235,6 @@ def _merged(
     return merged
 
 
-def _is_finite(store: RowStore, key: str) -> bool:
-    """Return whether a key has a finite value in any row."""
-    return key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any())
-
-
 def sound(record: RunRecord, what: str) -> RunRecord:
     """Return a record that is valid; raise with what it was made of where it is not."""
     try:
@@ -254,7 +246,7 @@ def sound(record: RunRecord, what: str) -> RunRecord:
     return record
 
 
-def _framework(config: RunConfig, columns: Mapping[str, Array]) -> str:
+def _framework(config: RunConfig, columns: Columns) -> str:
     """Return the framework by the log's keys; where they are silent, the one that the user or a
     file states.
     """
@@ -287,7 +279,7 @@ def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str
     return chosen
 
 
-def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[str]]:
+def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[str]]:
     """Return the step column ("" for none), the step of each row, the optimiser updates of a
     step (0 where unknown), and notes.
     """
@@ -310,7 +302,7 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Array, int, list[s
     )
 
 
-def _logged_settings(columns: Mapping[str, Array]) -> dict[str, float]:
+def _logged_settings(columns: Columns) -> dict[str, float]:
     """Return what the log repeats in every row, which may be settings."""
     found: dict[str, float] = {}
     alone = any(plain(key) in _OF_PROMPT for key in columns)
@@ -347,9 +339,7 @@ def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
     )
 
 
-def _with_rate(
-    config: RunConfig, columns: Mapping[str, Array], meanings: Sequence[Meaning]
-) -> RunConfig:
+def _with_rate(config: RunConfig, columns: Columns, meanings: Sequence[Meaning]) -> RunConfig:
     """Return the settings with the peak of the learning rate that the log holds, and with its
     schedule where that is plain.
     """
@@ -368,7 +358,7 @@ def _with_rate(
         or rates.max() < TELLING * rounding
     ):
         return config
-    found: dict[str, Any] = {"learning_rate": float(rates.max())}
+    found: JsonObject = {"learning_rate": float(rates.max())}
     if not config.learning_rate_schedule.known:
         found["learning_rate_schedule"] = (
             "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
@@ -377,8 +367,8 @@ def _with_rate(
 
 
 def _continued(
-    columns: Mapping[str, Array], meanings: tuple[Meaning, ...], notes: list[str]
-) -> tuple[dict[str, Array], tuple[Meaning, ...]]:
+    columns: Columns, meanings: Meanings, notes: list[str]
+) -> tuple[dict[str, Float], Meanings]:
     """Return columns and meanings with what a quantity was called before an upgrade amid the run
     under the name that it has since.
     """
@@ -396,15 +386,13 @@ def _continued(
     return kept, tuple(meaning for meaning in meanings if meaning.column in kept)
 
 
-def _first_and_last(column: Array) -> tuple[int, int]:
+def _first_and_last(column: Float) -> tuple[int, int]:
     """Return the first and the last row with a number, of an empty column the end and -1."""
     rows = np.flatnonzero(np.isfinite(column))
     return (int(rows[0]), int(rows[-1])) if len(rows) else (len(column), -1)
 
 
-def _alike(
-    columns: Mapping[str, Array], meanings: tuple[Meaning, ...]
-) -> tuple[dict[str, Array], tuple[Meaning, ...]]:
+def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Meanings]:
     """Return the share of zero-variance groups as a column of its own, where the log has only
     its parts or that of the other groups.
     """
@@ -444,12 +432,12 @@ def _with_spacing(config: RunConfig, merged: Merged, framework: str) -> tuple[Ru
 
 def _clock(
     merged: Merged,
-    columns: Mapping[str, Array],
-    took: Mapping[str, Array],
+    columns: Columns,
+    took: Columns,
     config: RunConfig,
     framework: str,
     spacing: float,
-) -> dict[str, Array | None]:
+) -> dict[str, Float | None]:
     """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what
     each row took of these.
     """
@@ -487,8 +475,8 @@ def _clock(
 
 
 def _took(
-    merged: Merged, columns: Mapping[str, Array], meanings: Sequence[Meaning], spacing: float
-) -> dict[str, Array]:
+    merged: Merged, columns: Columns, meanings: Sequence[Meaning], spacing: float
+) -> dict[str, Float]:
     """Return the tokens and seconds of each row, all its steps together, NaN where they are not
     logged.
     """
@@ -512,7 +500,7 @@ def _took(
     return found
 
 
-def _of_each_step(values: Array) -> bool:
+def _of_each_step(values: Float) -> bool:
     """Whether a column of a clock's name holds what each step took: one number in all rows, or
     one that falls as often as not.
     """
@@ -522,7 +510,7 @@ def _of_each_step(values: Array) -> bool:
     )
 
 
-def _stands(known: Array) -> bool:
+def _stands(known: Float) -> bool:
     """Whether a column hardly rises for its height: no clock, unless it counts since 1970."""
     if len(known) < _FEWEST or not 0 < known[0] < _NO_ELAPSED:
         return False
@@ -530,7 +518,7 @@ def _stands(known: Array) -> bool:
     return rise * _BEFORE < known[0] and rise < _SMALLEST * (len(known) - 1)
 
 
-def _since_start(seconds: Array, took: Array, trained: Flags) -> Array:
+def _since_start(seconds: Float, took: Float, trained: Flags) -> Float:
     """Return a clock with the time of its first row: where it is 0 there, as a time of day, what
     that step took, else the median row.
 
@@ -550,11 +538,9 @@ def _updates_per_step(config: RunConfig) -> float:
     return float(config.value("updates_per_step") or 1.0)
 
 
-def chosen_clocks(
-    chosen: Mapping[str, str], columns: Mapping[str, Array]
-) -> dict[str, Array | None]:
+def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Float | None]:
     """Return the clocks that the user named; raise where one falls."""
-    found: dict[str, Array | None] = {}
+    found: dict[str, Float | None] = {}
     for name in _CLOCKS:
         if name not in chosen or chosen[name] not in columns:
             continue
@@ -577,12 +563,12 @@ def chosen_clocks(
 
 
 def _rising(
-    spelled: Mapping[str, Array],
+    spelled: Columns,
     names: tuple[str, ...],
-    fill_at: Array | None,
+    fill_at: Float | None,
     *,
     sure: bool = False,
-) -> Array | None:
+) -> Float | None:
     """Return the first of the named columns that never falls, or None; gaps are interpolated
     over `fill_at`.
     """
@@ -601,9 +587,7 @@ def _rising(
     return None
 
 
-def _with_chosen(
-    meanings: tuple[Meaning, ...], chosen: Mapping[str, str], columns: Mapping[str, Array]
-) -> tuple[Meaning, ...]:
+def _with_chosen(meanings: Meanings, chosen: Mapping[str, str], columns: Columns) -> Meanings:
     """Return the meanings with those that the user named in their place."""
     named = {column: name for name, column in chosen.items() if name != "step"}
     renamed = {
@@ -648,7 +632,7 @@ def _store_notes(store: RowStore) -> list[str]:
     return notes + store.left_out_notes()
 
 
-def _meanings(store: RowStore, framework: str) -> tuple[Meaning, ...]:
+def _meanings(store: RowStore, framework: str) -> Meanings:
     """Return what the columns mean by their names and values alone."""
     columns = {key: store.dense(key) for key in store.names()}
     return meanings_of(

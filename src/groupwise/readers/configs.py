@@ -19,7 +19,7 @@ from groupwise.errors import (
     NothingYetError,
     UnreadableRunError,
 )
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside, vocabulary
 from groupwise.record.settings import RULES, RunConfig
 
@@ -51,7 +51,7 @@ _WORDS = {
 }
 
 
-def parse_yaml(text: str) -> dict[str, Any]:
+def parse_yaml(text: str) -> JsonObject:
     """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no
     mapping.
     """
@@ -90,12 +90,12 @@ def number_in(value: Any) -> Any:
     return value
 
 
-def listed(text: str) -> dict[str, Any]:
+def listed(text: str) -> JsonObject:
     """Return names and values that a text lists, one a line: `- learning_rate: 5e-06`."""
     return {name: number_in(value) for name, value in _LISTED.findall(text)}
 
 
-def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[str, Any]:
+def settings_in(flat: JsonView, group_size: int | None = None) -> JsonObject:
     """Return the settings that a flattened mapping holds, under our names; values outside their
     domain are passed over.
     """
@@ -123,11 +123,11 @@ def settings_in(flat: Mapping[str, Any], group_size: int | None = None) -> dict[
     return found | sound | found
 
 
-def _named(spelled: Mapping[str, Any]) -> dict[str, Any]:
+def _named(spelled: JsonView) -> JsonObject:
     """Return the settings that are there under a name of theirs; the shorter the path, the more
     it counts.
     """
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for rank in range(3):
         for path, value in spelled.items():
             name = _name_of(path, rank)
@@ -136,7 +136,7 @@ def _named(spelled: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-def _switched(last: Mapping[str, Any]) -> dict[str, Any]:
+def _switched(last: JsonView) -> JsonObject:
     """Return that there is no KL term where its switches are off; a weight in the reward (slime,
     OpenRLHF) has no switch.
     """
@@ -168,7 +168,7 @@ def _valid(name: str, value: Any) -> bool:
     return value is not None
 
 
-def _prompts(leaves: Mapping[str, Any], group_size: int | None) -> dict[str, Any]:
+def _prompts(leaves: JsonView, group_size: int | None) -> JsonObject:
     """Return the prompts of a step from the rollouts of a step, or from the parts that make them
     up.
     """
@@ -187,7 +187,7 @@ def _prompts(leaves: Mapping[str, Any], group_size: int | None) -> dict[str, Any
     return {"prompts_per_step": int(rollouts) // int(group_size)} | assumed
 
 
-def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
+def _interval(leaves: JsonView) -> JsonObject:
     """Return the optimiser updates between two generations of TRL."""
     every = leaves.get("steps_per_generation", 0) * leaves.get("num_iterations", 1)
     accumulation = leaves.get("gradient_accumulation_steps")
@@ -196,12 +196,12 @@ def _interval(leaves: Mapping[str, Any]) -> dict[str, Any]:
     return _refreshed(max(1, int(every) // int(accumulation)))
 
 
-def _refreshed(updates: float) -> dict[str, Any]:
+def _refreshed(updates: float) -> JsonObject:
     """Return the settings of a policy whose rollouts serve for so many updates."""
     return {"refresh_interval": updates, "lag_kind": "none" if updates == 1 else "refresh"}
 
 
-def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str, Any]:
+def _updates_of_batch(leaves: JsonView, each: float | None) -> JsonObject:
     """Return the updates made of one batch of rollouts before the next is sampled: as stated, or
     epochs x mini-batches.
     """
@@ -220,7 +220,7 @@ def _updates_of_batch(leaves: Mapping[str, Any], each: float | None) -> dict[str
 _ACTOR = "actor_rollout_ref/actor"
 
 
-def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _of_verl(flat: JsonView) -> JsonObject:
     """Return the settings of verl's configuration, by its paths."""
     known = {
         row["setting"]: next(
@@ -243,7 +243,7 @@ def _of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
     return known | {"loss": loss} | _penalty(flat) | scaling | _updates_of_verl(flat)
 
 
-def _penalty(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _penalty(flat: JsonView) -> JsonObject:
     """Return the weight of the KL term and where it is; versions without `use_kl_loss` have it
     in the reward.
     """
@@ -258,7 +258,7 @@ def _penalty(flat: Mapping[str, Any]) -> dict[str, Any]:
     return {"kl_weight": 0.0, "kl_in": "none"} if "algorithm/use_kl_in_reward" in flat else {}
 
 
-def _updates_of_verl(flat: Mapping[str, Any]) -> dict[str, Any]:
+def _updates_of_verl(flat: JsonView) -> JsonObject:
     """Return the updates of one step of verl's synchronous trainer: epochs x mini-batches."""
     batch, mini, epochs = (
         flat.get(path)
@@ -303,7 +303,7 @@ def flatten(value: Any, prefix: str = "", depth: int = 0) -> Iterator[tuple[str,
         yield prefix, value
 
 
-def read_settings(path: Path) -> dict[str, Any]:
+def read_settings(path: Path) -> JsonObject:
     """Return the settings of a JSON or YAML file under our names."""
     seen = peek(path)
     if seen.binary:
@@ -333,13 +333,13 @@ def read_settings(path: Path) -> dict[str, Any]:
     return settings_in(flat)
 
 
-def readme_settings(path: Path) -> dict[str, Any]:
+def readme_settings(path: Path) -> JsonObject:
     """Return what the README of a trainer's output tells: versions, model, and hyper-parameters
     listed one a line.
     """
     with open_text(path, peek(path).encoding) as file:
         text = file.read(1 << 18)
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     version = re.search(r"^[-*]\s*TRL:\s*v?(\d+\.\d+[\w.]*)", text, re.MULTILINE)
     if version:
         found |= {"framework": "trl", "framework_version": version[1]}
@@ -380,29 +380,22 @@ def config_of(
                 "was left out"
             )
             continue
-        config = with_found(
-            config, missing(found, config), "README.md of the output" if readme else path.name
-        )
+        config = with_found(config, found, "README.md of the output" if readme else path.name)
     for settings, source in stated:
         found = settings_in(dict(flatten(settings)), config.value("group_size"))
-        config = with_found(config, missing(found, config), source)
+        config = with_found(config, found, source)
     return config
 
 
-def missing(found: Mapping[str, Any], config: RunConfig) -> dict[str, Any]:
-    """Return the settings that were not known before."""
-    return {
+def with_found(config: RunConfig, found: JsonView, source: str) -> RunConfig:
+    """Return the settings with those found in one place that were not known before; what had to
+    be assumed is said in the source.
+    """
+    plain = {
         name: value
         for name, value in found.items()
-        if name == ASSUMED or not getattr(config, name).known
+        if name in RULES and not getattr(config, name).known
     }
-
-
-def with_found(config: RunConfig, found: Mapping[str, Any], source: str) -> RunConfig:
-    """Return the settings with those found in one place; what had to be assumed is said in the
-    source.
-    """
-    plain = {name: value for name, value in found.items() if name in RULES}
     assumed = (
         {"prompts_per_step": plain.pop("prompts_per_step")}
         if ASSUMED in found and "prompts_per_step" in plain

@@ -12,7 +12,7 @@ import ast
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +20,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
@@ -35,6 +36,7 @@ from groupwise.readers.source import (
     noted,
     shown,
     start_of,
+    vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation
 from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
@@ -44,7 +46,7 @@ Row = dict[Any, Any]
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
-_STRUCTURED = (".csv", ".tsv", ".json", ".jsonl", ".yaml", ".yml")
+_STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 
 
@@ -65,6 +67,7 @@ class Console(Feed):
         self.damaged = 0
         self.chosen = ""  # run of several
         self._tracebacks = Tracebacks()
+        self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
 
@@ -72,6 +75,7 @@ class Console(Feed):
         """Read whole lines."""
         for raw in lines:
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
+            self._serves |= "generation throughput:" in line
             self._is_cut = is_cut(len(raw.rstrip("\r\n")))
             sender, body = _sender(line) if "pid=" in line else ("", line)
             if (
@@ -93,7 +97,8 @@ class Console(Feed):
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
-        return "none", "give the log of the training itself"
+        found = "no reward: it looks like an inference server's," if self._serves else "none"
+        return found, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with what the form knows of them."""
@@ -261,8 +266,8 @@ class TrlConsole(Console):
         self._titled: set[int] = set()
         self._shape: frozenset[str] | None = None  # of the last row
         self._summaries = self._embedded = self._ended = 0
-        self._stated: dict[str, Any] = {}
-        self._arguments: dict[str, Any] = {}
+        self._stated: JsonObject = {}
+        self._arguments: JsonObject = {}
         self._held: list[
             str
         ] = []  # lines of a row that a terminal wrapped, as far as they have come
@@ -663,8 +668,8 @@ class VerlSettings:
     """
 
     def __init__(self) -> None:
-        self._overrides: dict[str, Any] = {}
-        self._dumped: dict[str, Any] = {}
+        self._overrides: JsonObject = {}
+        self._dumped: JsonObject = {}
         self._sender, self._lines = "", 0
         self._stack: list[tuple[int, str]] = []
 
@@ -701,7 +706,7 @@ class VerlSettings:
             else:
                 self._dumped[path] = _value(rest.strip("'\""))
 
-    def found(self) -> dict[str, Any]:
+    def found(self) -> JsonObject:
         """Return what verl printed, by its path; the dump wins, for it holds what the overrides
         made of the defaults.
         """
@@ -885,7 +890,7 @@ _SETTING = re.compile(
     r"|G)=([^\s|,]{1,100})"
 )
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
-_COUNTS = frozenset({"step", "iteration", "iter", "update", "epoch"})
+_COUNTS = frozenset(vocabulary("count"))
 _SCAN_LINES = 4000
 _OF_A_PART = (
     "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
@@ -913,7 +918,7 @@ class PrintedConsole(Console):
         self._epoch = self._last = self._before = (
             0.0  # the epoch, its last step, and the steps of the epochs before it
         )
-        self._stated: dict[str, Any] = {}
+        self._stated: JsonObject = {}
         self._shares: list[str] = []
         self._bars = 0  # rows of bars alone
         self._is_listed = False  # rewards stand below steps: a bar without them is another clock
@@ -966,7 +971,7 @@ class PrintedConsole(Console):
         elif self._by_epoch >= 0:
             self.store, self._by_epoch = RowStore(), float("nan")
 
-    def _keep(self, row: Row | Mapping[str, Any]) -> None:
+    def _keep(self, row: Row | JsonView) -> None:
         """Keep a row that names its step; epochs are none then."""
         if self._by_epoch >= 0:
             self.store = RowStore()

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from groupwise.parsing import JsonObject
 from groupwise.readers.source import vocabulary
 
 Row = Mapping[Any, Any]
@@ -17,18 +18,7 @@ Row = Mapping[Any, Any]
 
 # What was logged of a completion beside its reward: the name in the record, and how logs spell it;
 # a group lists it in the plural.
-SPELLINGS = {
-    name: vocabulary(name)
-    for name in (
-        "advantage",
-        "length",
-        "entropy",
-        "log_probability",
-        "ended",
-        "end_token",
-        "truncated",
-    )
-}
+SPELLINGS = {name: vocabulary(name) for name in vocabulary("of_a_completion")}
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 
 
@@ -52,7 +42,7 @@ def dump_of(rows: Sequence[Row]) -> str:
     return found or (GROUPS if groups else "")
 
 
-def rows_of_dump(name: str, row: Row) -> list[dict[str, Any]]:
+def rows_of_dump(name: str, row: Row) -> list[JsonObject]:
     """Return the completions that one row of a dump holds."""
     return list(DUMPS[name][1](row))
 
@@ -66,7 +56,7 @@ def _is_swift(row: Row) -> bool:
     )
 
 
-def _swift(row: Row) -> Iterator[dict[str, Any]]:
+def _swift(row: Row) -> Iterator[JsonObject]:
     """Yield the completions of one of ms-swift's tables."""
     columns = {str(key): values for key, values in row.items() if isinstance(values, list)}
     named = SPELLED | {"prompt", "completion", "step", "reward"}
@@ -91,7 +81,7 @@ def _is_wandb_table(row: Row) -> bool:
     )
 
 
-def _wandb_table(row: Row) -> Iterator[dict[str, Any]]:
+def _wandb_table(row: Row) -> Iterator[JsonObject]:
     """Yield the completions of one of W&B's tables."""
     columns = dict(zip(row["columns"], map(list, zip(*row["data"], strict=False)), strict=False))
     for kind in ("prompt", "completion", "reward"):
@@ -100,7 +90,7 @@ def _wandb_table(row: Row) -> Iterator[dict[str, Any]]:
     yield from _swift(columns)
 
 
-def _of_conversation(row: Row, texts: str, reward: str) -> Iterator[dict[str, Any]]:
+def _of_conversation(row: Row, texts: str, reward: str) -> Iterator[JsonObject]:
     """Yield the one completion of a row of NeMo-RL's or ART's; its prompt is None where the
     conversation is not parted.
     """
@@ -135,12 +125,12 @@ def _text(part: Any) -> str:
         return ""
 
 
-def _episode(row: Row) -> Iterator[dict[str, Any]]:
+def _episode(row: Row) -> Iterator[JsonObject]:
     """Yield the traces of one of prime-rl's episodes; an episode that failed has no reward."""
     for trace in row["traces"]:
         if not isinstance(trace, Mapping):
             continue
-        found: dict[str, Any] = {"group": str(row["group"].get("id"))}
+        found: JsonObject = {"group": str(row["group"].get("id"))}
         if isinstance(row.get("step"), int | float):
             found["step"] = row["step"]
         rewards = trace.get("rewards")
@@ -201,7 +191,7 @@ def _is_skipped(row: Row) -> bool:
     )
 
 
-def _group(row: Row) -> Iterator[dict[str, Any]]:
+def _group(row: Row) -> Iterator[JsonObject]:
     """Yield the completions of a group, or of several, that stand on one line; a skipped group
     may have no rewards.
     """
@@ -233,7 +223,7 @@ def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
     }
 
 
-DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[dict[str, Any]]]]] = {
+DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[JsonObject]]]] = {
     "ms-swift": (_is_swift, _swift),
     "wandb": (_is_wandb_table, _wandb_table),
     "art": (

@@ -17,7 +17,7 @@ from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.readers import Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
-from groupwise.readers.source import in_utf8, is_wide, peek, shown
+from groupwise.readers.source import in_utf8, is_wide, peek, shown, vocabulary
 from groupwise.record.run import JOURNAL, RunRecord
 
 _CHUNK = 1 << 23
@@ -25,7 +25,7 @@ _FIRST_LOOK = 1 << 23
 _CHECKED = 256  # bytes before the place reached that must still be what they were
 _SETTLED = 2.0  # seconds after which a last line without a line feed counts as whole
 _MOST_ENTRIES = 2000
-_BY_LINE = (".jsonl", ".ndjson", ".csv", ".tsv", ".log", ".out", ".txt")
+_BY_LINE = vocabulary("by_line")
 
 Signature = tuple[tuple[str, int, int, int], ...]
 

@@ -10,13 +10,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
+
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
     VALUE_KEYS,
     RowStore,
+    clean_key,
     is_summary,
     parse_number,
     summary_notes,
@@ -35,11 +38,13 @@ from groupwise.readers.source import (
     peek,
     read_whole,
     shown,
+    vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
 from groupwise.record.run import RunRecord
+from groupwise.record.table import UNREADABLE
 
-_NAMES = ("tag", "name", "run_name", "run_id", "run_uuid", "run", "experiment")
+_NAMES = vocabulary("name_of_a_run")
 _HEADERS, _BODIES = (
     ("columns", "header", "headers", "fields"),
     ("data", "rows", "values"),
@@ -72,11 +77,21 @@ class JsonlFeed(Feed):
         self.store = RowStore()
         self._damaged = self._skipped = 0
 
+    def take_block(self, block: bytes) -> None:
+        """Read whole lines in UTF-8, by column where all rows hold the same numbers."""
+        table = _plain_table(block) if self.store.share == 1.0 else None
+        if table is None:
+            super().take_block(block)
+        else:
+            self._lines += len(table)
+            columns = [column.to_numpy() for column in table]
+            self.store.add_columns(table.columns, columns, len(table))
+
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         self.store.extend(map(unwrapped, self._rows(lines)))
 
-    def _rows(self, lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+    def _rows(self, lines: Iterable[str]) -> Iterator[JsonObject]:
         """Yield the rows of the run, and count the other lines."""
         for row in json_lines(lines):
             if row is None:
@@ -96,6 +111,25 @@ class JsonlFeed(Feed):
                 f"{shown(origin.path)}: repair it"
             )
         return assemble(Log(self.store, origin.path, "jsonl", origin.size, tuple(notes)), request)
+
+
+def _plain_table(block: bytes) -> pl.DataFrame | None:
+    """Return the rows of a block that all hold numbers under the keys of the first one, None of
+    any other.
+
+    Polars drops what it was not told of: each quotation mark must belong to a key that was read.
+    """
+    head = json_in(block.partition(b"\n")[0].decode(errors="replace"))
+    if not isinstance(head, dict) or is_summary(head):
+        return None
+    if not all(type(head[key]) is float and clean_key(key) == key for key in head):
+        return None
+    try:
+        table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))
+    except UNREADABLE:
+        return None
+    cells = sum(column.count() for column in table)
+    return table if block.count(b'"') == 2 * cells == 2 * len(table) * len(head) else None
 
 
 def sniff_json(seen: Peek) -> float:
@@ -119,6 +153,8 @@ def read_json(path: Path, request: Request) -> RunRecord:
     text = read_whole(seen)
     try:
         whole = parse_json(text, floats=True)
+    except NestingError:
+        raise RecursionError from None  # told of every log alike where it is opened
     except ValueError:
         raise UnreadableRunError(
             f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"
@@ -129,7 +165,7 @@ def read_json(path: Path, request: Request) -> RunRecord:
 def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     """Read a JSON list of rows, as far as it is whole."""
     store, skipped, strange = RowStore(), 0, 0
-    runs: list[dict[str, Any]] = []
+    runs: list[JsonObject] = []
     text = read_whole(seen)
     array = JsonArray(text, text.index("[") + 1)
     names: list[Any] = []  # in a first list of texts
@@ -168,7 +204,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
     return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
 
 
-def _read_object(path: Path, seen: Peek, request: Request, whole: Mapping[str, Any]) -> RunRecord:
+def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> RunRecord:
     """Read the log that a JSON object holds."""
     if entries := _runs_in(whole):
         return _read_run(
@@ -201,8 +237,8 @@ def _record_of(
     path: Path,
     seen: Peek,
     request: Request,
-    rows: list[dict[str, Any]],
-    about: Mapping[str, Any],
+    rows: list[JsonObject],
+    about: JsonView,
     name: str = "",
 ) -> RunRecord:
     """Return the record of rows and the settings beside them."""
@@ -231,7 +267,7 @@ def _is_rows(value: Any) -> bool:
     )
 
 
-def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] | None:
+def _rows_in(whole: JsonView, depth: int = 0) -> list[JsonObject] | None:
     """Return the rows of an object: those of one table, its longest list of rows, its columns,
     its entries by step, or of one inside.
     """
@@ -241,7 +277,7 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
         else {}
     )
     metrics = _metrics_in(whole)
-    named: dict[str, list[dict[str, Any]]] = {
+    named: dict[str, list[JsonObject]] = {
         key: value for key, value in whole.items() if _is_rows(value) and key not in metrics
     }
     named |= {
@@ -270,7 +306,7 @@ def _rows_in(whole: Mapping[str, Any], depth: int = 0) -> list[dict[str, Any]] |
     )
 
 
-def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _table_in(whole: JsonView) -> list[JsonObject]:
     """Return the rows of an object of the names of columns beside lists of their cells, as
     pandas splits a table.
     """
@@ -279,7 +315,7 @@ def _table_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
     return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
 
 
-def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
+def _rows_of_cells(lists: list[Any]) -> list[JsonObject]:
     """Return the rows of lists of cells below a list of names; none where the first holds
     anything but texts.
     """
@@ -298,7 +334,7 @@ def _rows_of_cells(lists: list[Any]) -> list[dict[str, Any]]:
     )
 
 
-def _rows_of_columns(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows_of_columns(whole: JsonView) -> list[JsonObject]:
     """Return the rows of an object of columns, those of the longest, or of one of points, a
     metric each; none where it holds neither.
     """
@@ -331,7 +367,7 @@ def _column(value: Any) -> list[Any]:
     return value if isinstance(value, list) and len(value) > 1 and _numbers(value) else []
 
 
-def _metrics_in(whole: Mapping[str, Any]) -> dict[str, dict[float, float]]:
+def _metrics_in(whole: JsonView) -> dict[str, dict[float, float]]:
     """Return the metrics of an object by step, where it holds each as a list of points; objects
     in one list alone are rows.
     """
@@ -368,7 +404,7 @@ def _point(element: Any) -> tuple[float, float] | None:
     return (float(cells[0]), float(cells[1])) if sound else None
 
 
-def _numbered_rows(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _numbered_rows(whole: JsonView) -> list[JsonObject]:
     """Return the entries of an object whose keys are steps, or end in them as names of
     checkpoints do; none where most do not.
     """
@@ -396,7 +432,7 @@ def _numbers(values: list[Any]) -> bool:
     )
 
 
-def _inner_logs(run: Mapping[str, Any]) -> bool:
+def _inner_logs(run: JsonView) -> bool:
     """Return whether an object holds the log of a run of its own."""
     lists = [
         value
@@ -415,7 +451,7 @@ def _is_list_of_runs(value: Any) -> bool:
     )
 
 
-def _runs_by_name(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _runs_by_name(whole: JsonView) -> list[JsonObject]:
     """Return the runs of an object, or of one inside it, that holds each under its name: its
     rows, or an object with its log.
     """
@@ -449,14 +485,14 @@ def _is_split(name: str) -> bool:
     return _kind(name) in ("train", "training", "step") or is_evaluation(f"{_kind(name)}/")
 
 
-def _has_step(row: Mapping[str, Any]) -> bool:
+def _has_step(row: JsonView) -> bool:
     """Return whether an object is a step of a run rather than a run."""
     return any(isinstance(row.get(key), int | float) for key in STEP_KEYS if key != "steps")
 
 
-def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject]:
     """Return runs by name; a run listed twice counts once."""
-    named: dict[str, dict[str, Any]] = {}
+    named: dict[str, JsonObject] = {}
     shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
     for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
         name = next(
@@ -471,7 +507,7 @@ def _named_runs(runs: list[dict[str, Any]], about: Mapping[str, Any]) -> dict[st
 
 
 def _read_run(
-    path: Path, seen: Peek, request: Request, runs: Mapping[str, dict[str, Any]], silent: int
+    path: Path, seen: Peek, request: Request, runs: Mapping[str, JsonObject], silent: int
 ) -> RunRecord:
     """Read the chosen run of several; entries without a log, as of runs that failed, are
     counted.
@@ -506,7 +542,7 @@ def sniff_event_stream(seen: Peek) -> float:
     return 0.9 if events > 1 and events * 4 > len(found) * 3 else 0.0
 
 
-def _is_event(row: Mapping[str, Any]) -> bool:
+def _is_event(row: JsonView) -> bool:
     """Return whether a row is an event that tells its step by the name of what it belongs to, if
     at all.
     """
@@ -519,7 +555,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     policy's version.
     """
     seen = peek(path)
-    rows: list[dict[str, Any]] = []
+    rows: list[JsonObject] = []
     damaged = unplaced = 0
     blocks = Blocks(seen)
     for event in json_lines(blocks.lines()):
@@ -548,7 +584,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)
 
 
-def _step_of_event(event: Mapping[str, Any]) -> float | None:
+def _step_of_event(event: JsonView) -> float | None:
     """Return the step that an event belongs to."""
     for key in _PLACES:
         value = event.get(key)
@@ -565,7 +601,7 @@ def _step_of_event(event: Mapping[str, Any]) -> float | None:
     )
 
 
-def _row_of_event(event: Mapping[str, Any], step: float) -> dict[str, Any]:
+def _row_of_event(event: JsonView, step: float) -> JsonObject:
     """Return the numbers of an event by name, with the phase in front of those that are not of
     training.
     """

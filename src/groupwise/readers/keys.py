@@ -15,12 +15,12 @@ from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Columns, Float
 from groupwise.readers.rows import plain, snake
 from groupwise.readers.source import table_beside, vocabulary
 from groupwise.readers.steps import is_counter
-from groupwise.record.run import Meaning, RunConfig
+from groupwise.record.run import Meaning, Meanings, RunConfig
 
 Version = tuple[int, int]
 
@@ -108,13 +108,12 @@ QUANTITIES = {
     for row in table_beside("quantities.tsv")
 }
 
-Columns = Mapping[str, NDArray[np.float64]]
 _NEWEST: Version = (99, 99)
 
 # What measures success, where a log calls nothing a reward, and what an evaluation calls its
 # reward.
 _SUCCESS = re.compile(
-    r"((answer|env|episode|canonical|solver|math)_)*(accuracy|acc|scores?|success(es)?(_rate"
+    r"((answer|env|episode|canonical|solver)_)*(accuracy|acc|scores?|success(es)?(_rate"
     r"|_once)?|(solve|pass|win)_rate|pass@1|returns?"
     r"|(frac|fraction|share|percent|pct)_correct|correct(ness)?(_(rate|frac|fraction|ratio))?|em"
     r"|exact_match)"
@@ -158,6 +157,7 @@ _OF_GROUPS = frozenset(
     {"dead_group_share", "live_group_share", "all_wrong_share", "all_right_share"}
 )
 _SPARSE = 3  # an evaluation is logged at a third of the steps at most
+_OF_TRL = vocabulary("of_trl")
 _NO_FUNCTION = frozenset(vocabulary("no_reward_function"))
 # Words that say who measured and over what: a key of an unknown log means the same without them.
 _MEANS = frozenset({"mean", "avg", "average"})
@@ -168,6 +168,8 @@ _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_be
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"
+_OF_ENVIRONMENT = re.compile(r"reward/env_(.+)")
+_MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
 
@@ -194,14 +196,7 @@ class VersionRange:
 def looks_like_trl(keys: Iterable[str]) -> bool:
     """Return whether the keys are those of TRL's GRPO trainers."""
     names = {_evaluated(key)[0] for key in keys}
-    marks = {
-        "completions/mean_length",
-        "completion_length",
-        "frac_reward_zero_std",
-        "completions/clipped_ratio",
-        "clip_ratio/region_mean",
-    }
-    return {"reward", "reward_std"} <= names and bool(marks & names)
+    return {"reward", "reward_std"} <= names and not names.isdisjoint(_OF_TRL)
 
 
 def framework_of(keys: Iterable[str]) -> str:
@@ -261,7 +256,7 @@ def _is_old(names: Collection[str]) -> bool:
 
 def meanings_of(
     columns: Columns, config: RunConfig, *, framework: str, complete: bool, window: float
-) -> tuple[Meaning, ...]:
+) -> Meanings:
     """Return what each column means."""
     version = version_of(config.value("framework_version"))
     present = frozenset(map(plain, columns))
@@ -288,9 +283,7 @@ def meanings_of(
     return _replaced(meanings, sources, quantity="eval/reward") if alone else tuple(meanings)
 
 
-def _replaced(
-    meanings: Iterable[Meaning], quantities: Container[str], **fields: Any
-) -> tuple[Meaning, ...]:
+def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields: Any) -> Meanings:
     """Return the meanings, those of some quantities with other fields."""
     return tuple(
         replace(meaning, **fields) if meaning.quantity in quantities else meaning
@@ -298,12 +291,12 @@ def _replaced(
     )
 
 
-def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward, and with what the log says of the task beside it."""
-    meanings = _with_reward(columns, meanings)
+    meanings = _with_reward(columns, _with_environments(meanings))
     known = {meaning.column: meaning.quantity for meaning in meanings}
     totals = [key for key, quantity in known.items() if quantity == "reward"]
-    task = [key for key in columns if known.get(key, "reward") == "reward" and _names_task(key)]
+    task = [key for key in columns if _MAY_BE_TASK(known.get(key, "reward")) and _names_task(key)]
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
     told = [
@@ -312,13 +305,25 @@ def with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meanin
     return (*(meaning for meaning in meanings if meaning.column not in task), *told)
 
 
+def _with_environments(meanings: Meanings) -> Meanings:
+    """Return the meanings with functions that are named after environments as their rewards."""
+    named = {one.quantity: _OF_ENVIRONMENT.fullmatch(one.quantity) for one in meanings}
+    names = {quantity: match[1] for quantity, match in named.items() if match}
+    return tuple(
+        replace(one, quantity=f"environment_reward/{names[one.quantity]}")
+        if one.quantity in names and len(names) > 1
+        else one
+        for one in meanings
+    )
+
+
 def _names_task(key: str) -> bool:
     """Return whether a key of training names a score of the task."""
     name, evaluated = _evaluated(snake(key))
     return not evaluated and _OF_TASK.fullmatch(_bare(name)) is not None
 
 
-def _with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward where the log calls nothing so: its only reward
     function, a success, else the held-out reward.
     """
@@ -347,7 +352,7 @@ def _with_reward(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meani
     return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 
 
-def _with_score(columns: Columns, meanings: tuple[Meaning, ...]) -> tuple[Meaning, ...]:
+def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a success that is logged at few of the steps of the reward as the
     held-out score, where no other is.
     """
@@ -374,12 +379,13 @@ def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
 
 def _names_success(key: str) -> bool:
     """Return whether a key of training names a success."""
-    return not _evaluated(key)[1] and _SUCCESS.fullmatch(_bare(_evaluated(key)[0])) is not None
+    name, evaluated = _evaluated(key)
+    return not evaluated and _SUCCESS.fullmatch(_bare(name).replace("math_", "")) is not None
 
 
 def as_shares(
     columns: Columns, meanings: Sequence[Meaning]
-) -> tuple[dict[str, NDArray[np.float64]], tuple[Meaning, ...], tuple[str, ...]]:
+) -> tuple[dict[str, Float], Meanings, tuple[str, ...]]:
     """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as
     unavailable.
     """
@@ -412,7 +418,7 @@ def _rules_of(framework: str) -> tuple[Rule, ...]:
 
 def _ruled(
     key: str,
-    values: NDArray[np.float64],
+    values: Float,
     present: Container[str],
     framework: str,
     config: RunConfig,
@@ -446,9 +452,7 @@ def _is_part(key: str, present: Container[str]) -> bool:
     return bool(shorter) and (shorter in present or _is_part(shorter, present))
 
 
-def _by_rule(
-    key: str, values: NDArray[np.float64], rule: Rule, match: re.Match[str], prefix: str
-) -> Meaning:
+def _by_rule(key: str, values: Float, rule: Rule, match: re.Match[str], prefix: str) -> Meaning:
     """Return the meaning that a rule gives a key."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     quantity = re.sub(r"<(\w+)>", lambda word: groups.get(word[1], word[0]), rule.quantity)
@@ -542,9 +546,9 @@ def _judged_keys(
     return found
 
 
-def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDArray[np.float64]]]:
+def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, Float]]:
     """Return what is logged of each reward function: "mean" and "std" where it is there."""
-    found: dict[str, dict[str, NDArray[np.float64]]] = {}
+    found: dict[str, dict[str, Float]] = {}
     for key, values in columns.items():
         name, evaluated = _evaluated(key)
         match = re.fullmatch(r"rewards/(.+?)(?:/(mean|std))?", name)
@@ -553,9 +557,7 @@ def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, NDAr
     return found
 
 
-def _judged_by_function(
-    columns: Columns, std: NDArray[np.float64], prefix: str
-) -> tuple[str, str] | None:
+def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str, str] | None:
     """Return what reward_std is the deviation of by that of the only reward function over the
     batch: proportional to it with the weight that the means tell, the batch's; not proportional at
     all, not the batch's.
@@ -579,7 +581,7 @@ def _judged_by_function(
     return None
 
 
-def _ratio(values: NDArray[np.float64], others: NDArray[np.float64]) -> float | None:
+def _ratio(values: Float, others: Float) -> float | None:
     """Return the one ratio of two columns, 0 where they have several, None of too few rows."""
     moves = np.isfinite(values) & np.isfinite(others) & (np.abs(others) > 1e-3)
     if moves.sum() < 3:
@@ -605,7 +607,7 @@ _DEVIATIONS = {
 
 def _reward_std(
     columns: Columns,
-    values: NDArray[np.float64],
+    values: Float,
     config: RunConfig,
     versions: VersionRange,
     prefix: str,
@@ -626,7 +628,7 @@ def _reward_std(
 
 def _dead_groups(
     meaning: Meaning,
-    values: NDArray[np.float64],
+    values: Float,
     config: RunConfig,
     window: float,
     *,
@@ -730,7 +732,7 @@ def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) 
     return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
 
 
-def _constant(values: NDArray[np.float64]) -> bool:
+def _constant(values: Float) -> bool:
     """Return whether all finite values are equal."""
     finite = values[np.isfinite(values)]
     return len(finite) == 0 or bool((finite == finite[0]).all())

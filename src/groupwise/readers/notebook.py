@@ -18,9 +18,9 @@ from typing import Any
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
-from groupwise.readers.configs import missing, settings_in, with_found
+from groupwise.readers.configs import settings_in, with_found
 from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, VerlConsole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
@@ -80,18 +80,14 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     )
 
 
-def _printed(
-    path: Path, size: int, notebook: Any, request: Request, found: Mapping[str, Any]
-) -> RunRecord:
+def _printed(path: Path, size: int, notebook: Any, request: Request, found: JsonView) -> RunRecord:
     """Read the steps that a cell printed: of all cells and all ways to print them the longest
     run.
     """
     records = []
     request = replace(
         request,
-        config=with_found(
-            request.config, missing(settings_in(found), request.config), "the notebook's code"
-        ),
+        config=with_found(request.config, settings_in(found), "the notebook's code"),
     )
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
@@ -164,12 +160,12 @@ def _joined(text: Any) -> str:
     )
 
 
-def _arguments(cells: Iterable[str]) -> dict[str, Any]:
+def _arguments(cells: Iterable[str]) -> JsonObject:
     """Return the literal keyword arguments of calls in the code, those of what is called GRPO
     before all others; no code is run.
     """
     calls = [call for code in cells for call in _calls(code)]
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for call in sorted(
         calls,
         key=lambda call: (

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Blocks, Peek, inside, json_in, noted, peek, shown
@@ -74,7 +75,7 @@ def read_offline(path: Path, request: Request) -> RunRecord:
     )
 
 
-def _of_lines(seen: Peek, settings: dict[str, Any], notes: list[str]) -> Iterator[Entry]:
+def _of_lines(seen: Peek, settings: JsonObject, notes: list[str]) -> Iterator[Entry]:
     """Yield the numbers of lines: ClearML's are lists of events, neptune's an operation each, and
     what is assigned once is a setting.
     """

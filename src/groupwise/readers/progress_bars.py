@@ -12,16 +12,15 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Flags, Float, Whole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted
 from groupwise.record.resolution import MOST_DECIMALS, fewest_decimals
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
 Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
 
 _STEP_NAMES = ("step", "global_step", "global_step/max_steps")
@@ -60,7 +59,7 @@ def training_rows(store: RowStore) -> Flags:
     return main if main.any() else np.ones(store.count, dtype=bool)
 
 
-def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]]:
+def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]]:
     """Return the step of each row where the log has no step key, and notes on where it comes from.
 
     A bar may stand behind by the rows that were printed to another stream and so collected later;
@@ -109,15 +108,11 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Array | None, list[str]
     return order, [*notes, _COUNTED]
 
 
-def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
+def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     """Return how far the training's bar stood before each row; the bar of an evaluation, which
     rows of training do not follow, is none.
     """
-    follows = Counter(
-        next(reversed(seen))
-        for seen, trains in zip(bars, main.tolist(), strict=True)
-        if trains and seen
-    )
+    follows = _latest(bars, main)
     lengths = {
         length
         for length, rows in follows.items()
@@ -131,7 +126,12 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Array:
     return np.array(list(latest), dtype=np.float64)
 
 
-def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
+def _latest(bars: Sequence[Bars], main: Flags) -> Counter[int]:
+    """Return before how many rows of the training each bar is the latest."""
+    return Counter(next(reversed(seen)) for seen in compress(bars, main) if seen)
+
+
+def _by_bars(done: Float, main: Flags) -> tuple[Float | None, int]:
     """Return the step of each row by the bars, and how many rows had to be put between others;
     None where the bars are no clock.
     """
@@ -161,13 +161,13 @@ def _by_bars(done: Array, main: Flags) -> tuple[Array | None, int]:
     return step, lost
 
 
-def _agrees(step: Array, at: Array) -> bool:
+def _agrees(step: Float, at: Float) -> bool:
     """Return whether the bars that moved between rows stood at these steps, as far as any did."""
     moved = np.append(at[0] > 0, np.diff(at) > 0)
     return moved.sum() < 2 or float((step[moved] == at[moved]).mean()) >= 1 - _MOST_LOST
 
 
-def _between(at: Array, own: Flags) -> Array | None:
+def _between(at: Float, own: Flags) -> Float | None:
     """Return positions with the lost ones put between their neighbours; None where there is no room
     for them.
 
@@ -194,11 +194,7 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
     """Return the step of the last row as far as the log proves it, else 0, and the words for
     where it is from.
     """
-    last = Counter(
-        next(reversed(seen))
-        for seen, trains in zip(printed.bars, main.tolist(), strict=True)
-        if trains and seen
-    )
+    last = _latest(printed.bars, main)
     usual = max(last, key=lambda length: last[length], default=0)
     length = (
         printed.total
@@ -230,7 +226,7 @@ def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int)
     return printed.ended and printed.epochs - 1 < float(epoch[-1]) < printed.epochs
 
 
-def _counted_rows(store: RowStore, main: Flags) -> tuple[Array, int]:
+def _counted_rows(store: RowStore, main: Flags) -> tuple[Float, int]:
     """Return the number of each row among those of training, and how often it drops back because
     the epoch does: after a restart.
     """
@@ -281,13 +277,13 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     return 1, again
 
 
-def _resolution(values: Array) -> float:
+def _resolution(values: Float) -> float:
     """Return the place to which all values are rounded."""
     places = fewest_decimals(values)
     return float(10.0 ** -(MOST_DECIMALS if places is None else places))
 
 
-def _compared(store: RowStore, rows: NDArray[np.int64]) -> tuple[Flags, Flags]:
+def _compared(store: RowStore, rows: Whole) -> tuple[Flags, Flags]:
     """Return which rows have the same values as the one before, and which another value at a key
     that both have.
     """

@@ -13,18 +13,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial, reduce
+from functools import partial
 from itertools import compress, islice
-from operator import or_
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
@@ -48,7 +48,7 @@ from groupwise.readers.source import (
 from groupwise.readers.tables import texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.record.table import read_parquet, steps_table
+from groupwise.record.table import UNREADABLE, read_parquet, steps_table
 from groupwise.record.texts import Texts
 
 PROMPT_KEYS = vocabulary("prompt")
@@ -75,8 +75,6 @@ _OF_NO_FUNCTION = frozenset(vocabulary("no_function"))
 _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _LARGEST_STEP = 2.0**53
 
-Array = NDArray[np.float64]
-
 
 @dataclass(frozen=True, slots=True)
 class Layout:
@@ -90,7 +88,12 @@ class Layout:
 def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> Layout | None:
     """Return where rows keep their texts, or None where most of them are no rollouts."""
     seen = [row for row in rows if isinstance(row, Mapping)]
-    good = [row for row in seen if (_rewards(row) or not rewarded) and not _is_of_a_step(row)]
+    good = [
+        row
+        for row in seen
+        if (_rewards(row) or not rewarded)
+        and not any(_is_a_number(row.get(key)) for key in STEP_LOG_KEYS)
+    ]
     prompt, completion = _most_used(good, PROMPT_KEYS), _most_used(good, COMPLETION_KEYS)
     both = sum(_is_text(row.get(prompt)) and _is_text(row.get(completion)) for row in good)
     if both and 2 * both >= len(seen):
@@ -104,11 +107,6 @@ def layout_of(rows: Iterable[Mapping[Any, Any]], *, rewarded: bool = True) -> La
         if 2 * len(good) >= len(seen) and _share_groups(good)
         else None
     )
-
-
-def _is_of_a_step(row: Mapping[Any, Any]) -> bool:
-    """Return whether a row holds what only a step of training has."""
-    return any(_is_a_number(row.get(key)) for key in STEP_LOG_KEYS)
 
 
 def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
@@ -223,7 +221,10 @@ class RolloutRows:
             self.over += 1
             return
         prompt, completion = row.get(layout.prompt), row.get(layout.completion)
-        self._add_texts([self._text(prompt)], [self._text(completion)])
+        self._prompt.append(self._number(self._text(prompt)))
+        text = self._text(completion)
+        self.silent += text is None
+        self._completion.append(text if self.texts or text is None else self.store.count)
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         named = (row[key] for key in ENVIRONMENT_KEYS if isinstance(row.get(key), str))
         self.environments.append(next(map(_sound, named), None))
@@ -231,46 +232,6 @@ class RolloutRows:
             if isinstance(row.get(key), str | int | float):
                 self.label_column(key).append(self._label(key, row[key], layout))
         self.store.add(_cells_of(row))
-
-    def add_table(
-        self, table: pl.DataFrame, layout: Layout, file_step: float = float("nan")
-    ) -> bool:
-        """Append the rows of a table that are rollouts; return False, and take none, where rows
-        must be seen one by one.
-        """
-        width = max(
-            len({*self.store.names(), *table.columns}), limits.MOST_CELLS // limits.MOST_LONG
-        )
-        cells = (self.store.count + len(table)) * width
-        in_parts = file_step != file_step and "partition_id" in table
-        if cells > limits.MOST_CELLS or in_parts or not _is_by_column(table.schema, layout):
-            return False
-        labels = [key for key in GROUP_KEYS if key in table]
-        rewards = [name for name in table.columns if _names_a_reward(name)]
-        held = _anywhere(table, [layout.prompt, *labels]) & _anywhere(
-            table, [layout.completion, *rewards]
-        )
-        if not held.all():
-            self.left_out += int((~held).sum())
-            table = table.filter(held)
-        self._add_texts(_texts_under(layout.prompt, table), _texts_under(layout.completion, table))
-        self.file_step.extend([file_step] * len(table))
-        named = [key for key in ENVIRONMENT_KEYS if table.schema.get(key) == pl.Utf8]
-        self.environments.extend(table[named[0]] if named else [None] * len(table))
-        for key in labels:
-            names = (
-                None if name is None else self._label(key, name, layout) for name in table[key]
-            )
-            self.label_column(key).extend(names)
-        self.store.extend(map(_cells_of, table.iter_rows(named=True)))
-        return True
-
-    def _add_texts(self, prompts: Iterable[str | None], completions: Iterable[str | None]) -> None:
-        """Append the texts of rows; of completions that are not kept, their places."""
-        self._prompt.extend(map(self._number, prompts))
-        for place, text in enumerate(completions, start=self.store.count):
-            self.silent += text is None
-            self._completion.append(text if self.texts or text is None else place)
 
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
@@ -371,28 +332,6 @@ def _cells_of(row: Mapping[Any, Any]) -> dict[Any, Any]:
     return cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()}
 
 
-def _is_by_column(schema: Mapping[str, pl.DataType], layout: Layout) -> bool:
-    """Return whether a table reads by column as it does by row: texts are texts, rewards and
-    groups are plain, nothing is nested.
-    """
-    texts = {schema[key] for key in (layout.prompt, layout.completion) if key in schema}
-    rewards = {kind for name, kind in schema.items() if _names_a_reward(name)}
-    labels = {schema[key] for key in GROUP_KEYS if key in schema}
-    nested = any(kind.is_nested() for kind in schema.values())
-    return texts <= {pl.Utf8} and pl.Utf8 not in rewards and pl.Boolean not in labels and not nested
-
-
-def _texts_under(key: str, table: pl.DataFrame) -> pl.Series:
-    """Return a column of texts, all missing where the table does not have it."""
-    return table[key] if key in table else pl.Series(key, dtype=pl.Utf8).clear(len(table))
-
-
-def _anywhere(table: pl.DataFrame, names: Iterable[str]) -> pl.Series:
-    """Return in which rows of a table one of some columns, of those that it has, holds a value."""
-    nowhere = pl.repeat(value=False, n=len(table), eager=True)
-    return reduce(or_, (table[name].is_not_null() for name in names if name in table), nowhere)
-
-
 def _is_by_token(name: str, kind: pl.DataType) -> bool:
     """Return whether a column of a table lists what was logged of the tokens of a completion."""
     return name in _BY_TOKEN and isinstance(kind, pl.List) and kind.inner.is_numeric()
@@ -410,7 +349,7 @@ def _partition(row: Mapping[Any, Any]) -> float:
     return float(found[1]) if found else float("nan")
 
 
-def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
+def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
     """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
         (
@@ -447,9 +386,9 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Array:
     return step
 
 
-def _whole(values: Array) -> NDArray[np.bool_]:
+def _whole(values: Float) -> Flags:
     """Return which values are whole numbers that can be a step."""
-    whole: NDArray[np.bool_] = (
+    whole: Flags = (
         np.isfinite(values) & (values == np.floor(values)) & (np.abs(values) < _LARGEST_STEP)
     )
     return whole
@@ -566,7 +505,7 @@ def sniff_rollouts(seen: Peek) -> float:
     return 0.9 if dump_of(rows) or layout_of(rows) else 0.0
 
 
-def _first_rows(seen: Peek) -> list[dict[str, Any]]:
+def _first_rows(seen: Peek) -> list[JsonObject]:
     """Return the first rows of JSON lines, or of a table of texts between commas; an empty one
     stands for a line that is damaged.
     """
@@ -584,13 +523,7 @@ def _schema(path: Path) -> Mapping[str, pl.DataType]:
     """Return the types of a Parquet file's columns, none where it is damaged."""
     try:
         return pl.read_parquet_schema(path)
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        OSError,
-        ValueError,
-        RuntimeError,
-    ):
+    except UNREADABLE:
         return {}
 
 
@@ -601,9 +534,9 @@ def _is_table(path: Path) -> bool:
     return _is_trl(path, schema) or bool(dump_of([typical])) or layout_of([typical]) is not None
 
 
-def _typical(schema: Mapping[str, pl.DataType]) -> dict[str, Any]:
+def _typical(schema: Mapping[str, pl.DataType]) -> JsonObject:
     """Return a row as the types of a table allow it: what a cell may hold, not what it does."""
-    row: dict[str, Any] = {}
+    row: JsonObject = {}
     for name, kind in schema.items():
         if kind == pl.Utf8:
             row[name] = ""
@@ -795,15 +728,8 @@ class _Lines:
     def completions(self, start: int) -> pl.Series:
         """Read the completions again of the block that begins at a place of the file."""
         rows, block = RolloutRows(), next(iter(Blocks(self.seen, start)), b"")
-        if self.dump:
-            self.add(rows, block)
-            return rows.text_columns()["completion"]
-        texts = [
-            rows._text(row.get(self.layout.completion))
-            for row in json_lines(lines_in(block))
-            if row is not None and _is_rollout(row, self.layout)
-        ]
-        return pl.Series("completion", texts, dtype=pl.Utf8)
+        self.add(rows, block)
+        return rows.text_columns()["completion"]
 
 
 def _add_file(
@@ -898,9 +824,8 @@ def _add_table(rows: RolloutRows, path: Path, *, rewarded: bool) -> bool:
     decimals = [name for name, kind in table.schema.items() if kind.is_decimal()]
     chosen = table.select(wanted).with_columns(pl.col(decimals).cast(pl.Float64))
     step = _number(path)
-    if not rows.add_table(chosen, layout, step):
-        for row in chosen.iter_rows(named=True):
-            rows.add(row, layout, step)
+    for row in chosen.iter_rows(named=True):
+        rows.add(row, layout, step)
     return layout.verl
 
 

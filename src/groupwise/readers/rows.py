@@ -16,43 +16,19 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
-from groupwise.readers.source import bare
+from groupwise.arrays import Flags, Float, Whole
+from groupwise.parsing import JsonObject, JsonView
+from groupwise.readers.source import bare, vocabulary
 from groupwise.record.resolution import printed_decimals
 from groupwise.record.table import THINNED, thinned
 
 _DEPTH = 6
-_MISSING = frozenset({"", "no log", "none", "null", "nan", "n/a", "na", "-", "--"})
-KIND_KEYS = ("type", "event", "kind", "split", "mode", "phase")
-RUN_KEYS = (
-    "run",
-    "run_id",
-    "run_hash",
-    "run_uuid",
-    "run_name",
-    "run_label",
-    "label",
-    "tag",
-    "experiment",
-    "experiment_name",
-    "trial",
-    "variant",
-    "config_name",
-    "seed",
-)
+_MISSING = frozenset(vocabulary("missing"))
+KIND_KEYS = vocabulary("kind")
+RUN_KEYS = vocabulary("run")
 # Of a long table, as trackers export them: what names the metric of a row, and its value.
-METRIC_KEYS = (
-    "metric",
-    "metric_name",
-    "metric_key",
-    "scalar_name",
-    "tag",
-    "key",
-    "variable",
-    "series",
-    "measure",
-    "name",
-)
-VALUE_KEYS = ("value", "metric_value", "val", "scalar", "scalar_value", "y")
+METRIC_KEYS = vocabulary("metric")
+VALUE_KEYS = vocabulary("value")
 LISTED = frozenset(
     {"reward", "rewards", "group_rewards", "scores"}
 )  # of each completion of the step: the mean counts
@@ -65,7 +41,7 @@ _LONGEST_NUMBER = 64
 def parse_number(text: str) -> float | None:
     """Return the number that a cell holds, NaN for an empty one, None for a text."""
     cell = bare(text[:_LONGEST_SCALAR]).strip()
-    if cell.lower() in _MISSING:
+    if not cell or cell.lower() in _MISSING:
         return float("nan")
     if len(text) > _LONGEST_SCALAR or len(cell) > _LONGEST_NUMBER or "_" in cell:
         return None
@@ -121,7 +97,7 @@ def summary_notes(skipped: int) -> list[str]:
     )
 
 
-def unwrapped(row: dict[str, Any]) -> Mapping[str, Any]:
+def unwrapped(row: JsonObject) -> JsonView:
     """Return a row without the one key that holds its numbers."""
     if set(row) == {"step", "data"} and isinstance(row["data"], dict):
         return row["data"] | {"step": row["step"]}
@@ -141,7 +117,7 @@ class _Column:
         self.values = array("d", np.asarray(values, dtype=np.float64).tobytes())
 
 
-def _moved(marks: Marks, place: NDArray[np.int64]) -> Marks:
+def _moved(marks: Marks, place: Whole) -> Marks:
     """Return what is noted of rows at other places, -1 for none."""
     return {
         key: {int(place[row]): mark for row, mark in cells.items() if place[row] >= 0}
@@ -213,11 +189,13 @@ class RowStore:
         width = len(names)
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        self._columns_of(names, list(zip(*rows, strict=True)), len(rows))
+        columns = list(zip(*rows, strict=True))
+        for name, cells in zip(map(clean_key, names), columns, strict=True):
+            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
+                self.see_print(name, cell)
+        self.add_columns(names, columns, len(rows))
 
-    def _columns_of(
-        self, names: Sequence[str], columns: Sequence[Sequence[str]], length: int
-    ) -> None:
+    def add_columns(self, names: Sequence[str], columns: Sequence[Any], length: int) -> None:
         """Append rows by column; where a table has no room for more, rows before them go."""
         most = self.most(min(len(names), limits.MOST_KEYS))
         if self.count >= most:
@@ -225,16 +203,16 @@ class RowStore:
         start, room = self.count, min(length, most - self.count)
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
-            for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
-                self.see_print(name, cell)
             try:
-                self._numbers(name, array("d", map(float, cells[:room])))
+                part = cells[:room]
+                numbers = part.tobytes() if isinstance(part, np.ndarray) else map(float, part)
+                self._numbers(name, array("d", numbers))
             except ValueError:
                 self._cells(name, cells[:room], start)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
-            self._columns_of(names, rest, length - room)
+            self.add_columns(names, rest, length - room)
 
     def most(self, width: int = 1) -> int:
         """Return how many rows the table may have, given its columns, or how many it will have."""
@@ -259,7 +237,7 @@ class RowStore:
         self.read += rows
 
     @property
-    def number(self) -> NDArray[np.float64]:
+    def number(self) -> Float:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=np.float64) + 1
 
@@ -360,7 +338,7 @@ class RowStore:
         self.labels.pop(name, None)
         return False
 
-    def set_column(self, name: str, values: NDArray[np.float64]) -> None:
+    def set_column(self, name: str, values: Float) -> None:
         """Put numbers, one a row, in the place of a column."""
         self._columns[name] = _Column(range(self.count), values)
 
@@ -380,14 +358,14 @@ class RowStore:
             notes.append(limits.left_out(self.too_wide))
         return notes
 
-    def kept(self, stays: NDArray[np.bool_]) -> RowStore:
+    def kept(self, stays: Flags) -> RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as
         it is.
         """
         return self.placed(np.where(stays, np.cumsum(stays) - 1, -1))
 
     def placed(
-        self, place: NDArray[np.int64], parts: Mapping[str, NDArray[np.object_]] | None = None
+        self, place: Whole, parts: Mapping[str, NDArray[np.object_]] | None = None
     ) -> RowStore:
         """Return the rows at other places, -1 for none; of `parts`, key -> name of each row,
         there is one column for each name.
@@ -410,7 +388,7 @@ class RowStore:
         store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 
-    def by_metric(self, step: NDArray[np.float64]) -> RowStore | None:
+    def by_metric(self, step: Float) -> RowStore | None:
         """Return a long table, each of whose rows names one metric with its value, with a column
         a metric, by step; None for another.
         """
@@ -446,7 +424,7 @@ class RowStore:
         """Return the keys that hold a number somewhere, in the order of their first appearance."""
         return list(self._columns)
 
-    def sparse(self, key: str) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    def sparse(self, key: str) -> tuple[Whole, Float]:
         """Return the rows that hold the key, and their values."""
         column = self._columns.get(key) or _Column()
         if not column.rows:
@@ -455,7 +433,7 @@ class RowStore:
             column.values, dtype=np.float64
         )
 
-    def dense(self, key: str) -> NDArray[np.float64]:
+    def dense(self, key: str) -> Float:
         """Return the value of every row, NaN where the key is missing."""
         filled = np.full(self.count, np.nan)
         rows, values = self.sparse(key)

@@ -16,7 +16,7 @@ from typing import IO, Any, AnyStr, TextIO
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
-from groupwise.parsing import TooManyValuesError, check_values, parse_json
+from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
 
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
@@ -27,6 +27,7 @@ _SCALAR = re.compile(
     r"|array\(([^(),\[\]]*)(?:,[^()]*)?\)"
 )
 _CONTROL = re.compile(r"[\0-\x07\x0b\x0e-\x1a\x1c-\x1f]")
+_BLANK, _DENSE = re.compile(rb"(?<!\s)\s{1024,}"), 8  # looked for where lines are that short
 _FIRST_TEXT = 1 << 20
 _BLOCK = 1 << 22
 _LEAST_CUT = 1 << 10
@@ -262,7 +263,7 @@ class Blocks:
             if is_wide(encoding):  # in whose bytes a line feed cannot be found
                 file.seek(self.start)
                 pieces = (
-                    (start, piece.encode())
+                    (start, in_utf8(piece.encode(), "utf-8"))
                     for start, piece in _pieces(file, limits.LONGEST_LINE // 2 + 1)
                 )
             else:
@@ -319,12 +320,17 @@ def _pieces(file: IO[AnyStr], most: int) -> Iterator[tuple[int, AnyStr]]:
 
 
 def in_utf8(piece: bytes, encoding: str) -> bytes:
-    """Return bytes of a text of another encoding, UTF-16 apart, as UTF-8 without its mark."""
-    return (
+    """Return bytes of a text of another encoding, UTF-16 apart, as UTF-8 without its mark; a hole
+    of blank lines is one line feed.
+    """
+    text = (
         piece.decode(encoding).encode()
         if encoding == "latin-1"
         else piece.removeprefix(b"\xef\xbb\xbf")
     )
+    if _DENSE * (text.count(b"\n") + text.count(b"\r")) < len(text):
+        return text
+    return _BLANK.sub(lambda hole: b"\n" if hole[0].strip(b" \t") else hole[0], text)
 
 
 def lines_in(block: bytes) -> list[str]:
@@ -355,7 +361,7 @@ def json_in(text: str) -> Any:
         return None
 
 
-def json_lines(lines: Iterable[str]) -> Iterator[dict[str, Any] | None]:
+def json_lines(lines: Iterable[str]) -> Iterator[JsonObject | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
         text = line.replace("\0", "").strip().lstrip("\ufeff")
@@ -399,7 +405,7 @@ class JsonArray:
                 return
             try:
                 found, position = _DECODER.raw_decode(text, position)
-            except (ValueError, RecursionError):
+            except ValueError:
                 return
             if position == len(text):
                 return

@@ -5,8 +5,8 @@ step averaged.
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.arrays import Columns, Flags, Float, Whole
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.readers.rows import (
     KIND_KEYS,
@@ -25,44 +26,17 @@ from groupwise.readers.rows import (
     snake,
     spelled,
 )
-from groupwise.readers.source import counted, noted, shown, some_of
+from groupwise.readers.source import counted, noted, shown, some_of, vocabulary
 
-Array = NDArray[np.float64]
-Flags = NDArray[np.bool_]
-
-_EVALUATION = frozenset(
-    {
-        "eval",
-        "evaluation",
-        "val",
-        "valid",
-        "validation",
-        "test",
-        "dev",
-        "heldout",
-        "held_out",
-        "held-out",
-    }
-)
+_EVALUATION = frozenset(vocabulary("evaluation"))
 _HELD_OUT = re.compile(
     r"(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. -]", re.IGNORECASE
 )
-_EITHER = frozenset(
-    {
-        "step",
-        "epoch",
-        "train/epoch",
-        "global_step",
-        "time",
-        "timestamp",
-        "_step",
-        "_timestamp",
-        "_runtime",
-    }
-)
+_EITHER = frozenset(vocabulary("of_either"))
 _MOST_KINDS = 12
 _UNORDERED_SHARE = 0.2
 _AVERAGED_SHARE = 0.5
+_ALL_BUT = 0.9  # of the rows: where fewer are read, the headline says so
 _LARGEST_STEP = 2.0**53
 _FRACTIONAL_SHARE = 0.1
 _NUMBERED_RUNS = frozenset({"run", "run_id", "trial", "seed"})
@@ -74,13 +48,15 @@ _MOST_LISTED = 12
 class Merged:
     """One row a step."""
 
-    step: NDArray[np.int64]  # T steps, strictly increasing
-    columns: Mapping[str, Array]  # key -> T values, NaN where missing
+    step: Whole  # T steps, strictly increasing
+    columns: Columns  # key -> T values, NaN where missing
     trained: Flags  # T flags, whether the step has a row that is not an evaluation alone
     rows: int  # rows that went in
     notes: tuple[str, ...]  # what was decided
     # T increasing numbers that the log gave as fractional steps, or None where its steps are whole
-    clock: Array | None = None
+    clock: Float | None = None
+    of: int = 0  # rows of the log, where many are of runs before; 0 of any other
+    in_part: str = ""  # what is then said
 
 
 def is_evaluation(key: str) -> bool:
@@ -90,7 +66,7 @@ def is_evaluation(key: str) -> bool:
 
 def merge_rows(
     store: RowStore,
-    step_R: Array,
+    step_R: Float,
     mine: Flags,
     *,
     hidden: Iterable[str] = (),
@@ -107,7 +83,7 @@ def merge_rows(
     main = usable & trains
     if not main.any():
         main = usable
-    kept = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
+    kept, runs = _standing(np.where(usable, step_R, 0).astype(np.int64), usable, main, notes)
     step, index = np.unique(step_R[kept].astype(np.int64), return_inverse=True)
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
@@ -127,10 +103,15 @@ def merge_rows(
         notes.append(
             f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}"
         )
-    return Merged(step, columns, trained, int(kept.sum()), tuple(notes), clock)
+    rows, of = int(kept.sum()), int(usable.sum())
+    merged = Merged(step, columns, trained, rows, tuple(notes), clock)
+    if runs == 1 or rows >= _ALL_BUT * of:
+        return merged
+    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows read"
+    return replace(merged, of=of, in_part=in_part)
 
 
-def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
+def _usable(step_R: Float, mine: Flags, notes: list[str]) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is
     wrong with theirs.
     """
@@ -160,7 +141,7 @@ def _usable(step_R: Array, mine: Flags, notes: list[str]) -> Flags:
     return whole
 
 
-def _numbered(step_R: Array, mine: Flags, main: Flags) -> tuple[Array, Array | None]:
+def _numbered(step_R: Float, mine: Flags, main: Flags) -> tuple[Float, Float | None]:
     """Return whole steps for fractional ones, and the number behind each step where that is a
     clock; whole ones stay as they are.
 
@@ -202,7 +183,7 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
     raise UnreadableRunError(message) if chosen else SeveralRunsError(message, tuple(names))
 
 
-def rows_of_run(store: RowStore, step_R: Array, path: Path, chosen: str, by: str = "") -> Flags:
+def rows_of_run(store: RowStore, step_R: Float, path: Path, chosen: str, by: str = "") -> Flags:
     """Return which rows are of the run chosen, all of them where the table holds one; raise with
     the list where it holds several.
 
@@ -279,7 +260,7 @@ def _run_columns(store: RowStore, keys: Collection[str]) -> Iterator[tuple[str, 
             )
 
 
-def _are_several(key: str, names: Sequence[str], step_R: Array) -> bool:
+def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
     """Return whether a column tells several runs apart; a number may also count the restarts of
     one, whose steps go on.
     """
@@ -332,18 +313,20 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     return main
 
 
-def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[str]) -> Flags:
-    """Return which rows count: those that a restart did not write again."""
+def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tuple[Flags, int]:
+    """Return which rows count, those that a restart did not write again, and of how many runs
+    they are the last.
+    """
     position = np.flatnonzero(main)
     falls = np.flatnonzero(np.diff(step[position]) < 0) + 1
     if not len(falls):
-        return usable
+        return usable, 1
     if (
         len(falls) > max(2, _UNORDERED_SHARE * len(position))
         and (step[position[falls]] > step[position].min()).any()
     ):
         notes.append("the rows were not in the order of their steps and have been sorted")
-        return usable
+        return usable, 1
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
     restarts[position[falls]] = step[position[falls]]
     kept = usable & (step < np.minimum.accumulate(restarts[::-1])[::-1][1:])
@@ -355,29 +338,29 @@ def _standing(step: NDArray[np.int64], usable: Flags, main: Flags, notes: list[s
             "that looks like a second run in the same log, so the last run is read and "
             f"{counted(lost, 'row')} before it set aside"
         )
-    else:
-        times, back = (
-            counted(len(falls), "time"),
-            ", ".join(str(int(step[place])) for place in position[falls[:20]]),
-        )
-        notes.append(
-            f"the run was restarted {times} (the step drops back to {back}): "
-            f"{counted(lost, 'row')} superseded by what came after"
-        )
-    return kept
+        return kept, len(falls) + 1
+    times, back = (
+        counted(len(falls), "time"),
+        ", ".join(str(int(step[place])) for place in position[falls[:20]]),
+    )
+    notes.append(
+        f"the run was restarted {times} (the step drops back to {back}): "
+        f"{counted(lost, 'row')} superseded by what came after"
+    )
+    return kept, 1
 
 
 def _reduced(
-    columns: Iterable[tuple[str, NDArray[np.int64], Array]],
-    place: NDArray[np.int64],
+    columns: Iterable[tuple[str, Whole, Float]],
+    place: Whole,
     cumulative: set[str],
     notes: list[str],
-) -> dict[str, Array]:
+) -> dict[str, Float]:
     """Return each key, one value a step, by the place of each row's step (-1 for none): the
     mean, the last or the largest of several.
     """
     length = int(place.max()) + 1
-    reduced: dict[str, Array] = {}
+    reduced: dict[str, Float] = {}
     averaged: dict[str, int] = {}
     repeated: set[int] = set()
     for name, rows, values in columns:
@@ -385,27 +368,24 @@ def _reduced(
         where, value = place[rows][good], values[good]
         filled = reduced[name] = np.full(length, np.nan)
         filled[where] = value  # the last one stays
-        counts = np.bincount(where, minlength=length)
         if not len(where) or (np.diff(where) > 0).all():
             continue
-        low, high = np.full(length, np.inf), np.full(length, -np.inf)
-        np.minimum.at(low, where, value)
-        np.maximum.at(high, where, value)
-        differs = (counts > 1) & (low < high)
-        held = counts > 0
+        number = pl.col("number")
+        groups = (
+            pl.DataFrame({"place": where, "number": value})
+            .group_by("place")
+            .agg(pl.len(), low=number.min(), high=number.max(), mean=number.mean())
+        )
+        at, rows_of, low, high, mean = (column.to_numpy() for column in groups)
+        differs, several = low < high, (rows_of > 1).sum()
         if name in cumulative:
-            reduced[name] = np.where(held, high, np.nan)
-        elif (
-            differs.sum() >= _AVERAGED_SHARE * held.sum() or (counts > 1).sum() >= 0.9 * held.sum()
-        ):
-            with np.errstate(invalid="ignore", over="ignore"):
-                filled[held] = (
-                    np.bincount(where, weights=value, minlength=length)[held] / counts[held]
-                )
+            filled[at] = high
+        elif differs.sum() >= _AVERAGED_SHARE * len(at) or several >= 0.9 * len(at):
+            filled[at] = mean
             if differs.any():
-                averaged[name] = int(counts.max())
+                averaged[name] = int(rows_of.max())
         else:
-            repeated.update(np.flatnonzero(differs).tolist())
+            repeated.update(at[differs].tolist())
     if averaged:
         most = max(averaged.values())
         notes.append(
@@ -420,7 +400,7 @@ def _reduced(
 
 def _named(
     store: RowStore, kinds: NDArray[np.object_] | None, hidden: set[str], cumulative: set[str]
-) -> Iterable[tuple[str, NDArray[np.int64], Array]]:
+) -> Iterable[tuple[str, Whole, Float]]:
     """Yield each key with its rows and values; a key of several event types becomes one key a
     type.
     """
@@ -448,28 +428,7 @@ def _named(
 
 
 CALLS = "_step"  # W&B's count of calls
-# In the order in which they are preferred; the trainers' own before what only a loop of one's own
-# would write.
-STEP_KEYS = (
-    "step",
-    "train/global_step",
-    "training/global_step",
-    "trainer/global_step",
-    "global_step",
-    "rollout/step",
-    "train/step",
-    "training_step",
-    "train_step",
-    "grpo_step",
-    "progress/step",
-    "global_step/max_steps",
-    "steps",
-    "iteration",
-    "iter",
-    "update",
-    "optimizer_step",
-    CALLS,
-)
+STEP_KEYS = vocabulary("step")
 _COUNTER = re.compile(
     r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
     r"|progress)/_?(?:global_)?steps?|_step"
@@ -481,7 +440,7 @@ def is_counter(key: str) -> bool:
     return _COUNTER.fullmatch(plain(key)) is not None
 
 
-def step_column(store: RowStore) -> tuple[str, Array | None, str]:
+def step_column(store: RowStore) -> tuple[str, Float | None, str]:
     """Return the column that tells the step of each row."""
     named: dict[str, str] = {}
     for key in store.names():
@@ -496,7 +455,7 @@ def step_column(store: RowStore) -> tuple[str, Array | None, str]:
     return "", None, ""
 
 
-def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Array, str]:
+def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Float, str]:
     """Return the trainer's own counter in a history of W&B, each row without it counted with the
     next that has it.
     """
@@ -524,12 +483,12 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Ar
     return best, carried, f"the step of a row is its {best}, or that of the row after it"
 
 
-def _whole_values(values: Array) -> int:
+def _whole_values(values: Float) -> int:
     """Return how many values are whole numbers."""
     return int((np.isfinite(values) & (values == np.floor(values))).sum())
 
 
-def _increasing_values(values: Array) -> int:
+def _increasing_values(values: Float) -> int:
     """Return how many values there are where they increase but for a few restarts, as fractional
     steps do; else 0.
     """
@@ -542,7 +501,7 @@ _NUMBERED = ("rollout/step", "eval/step")
 _NO_UPDATE = ("rollout/", "eval/")
 
 
-def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Array | None, str]:
+def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Float | None, str]:
     """Return the optimiser updates of one of slime's rollouts, the rollout of each row, and a note.
 
     `tracked`: whether a tracker numbers each row by the counter that slime has for it, and does so
@@ -570,7 +529,7 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Arr
     )
 
 
-def _by_updates(rollouts: Flags, updates: Flags, own: Array, update: Array) -> tuple[int, Array]:
+def _by_updates(rollouts: Flags, updates: Flags, own: Float, update: Float) -> tuple[int, Float]:
     """Return the updates of a rollout, 0 where that cannot be told, and the rollout of each row."""
     first, last = own[rollouts & np.isfinite(own)], update[updates & np.isfinite(update)]
     if not len(first) or not len(last):
@@ -588,7 +547,7 @@ def _holding(store: RowStore, names: Sequence[str]) -> Flags:
     return found
 
 
-def _first(store: RowStore, keys: Sequence[str], otherwise: Array) -> Array:
+def _first(store: RowStore, keys: Sequence[str], otherwise: Float) -> Float:
     """Return the first of the keys that each row has, else another number."""
     found = otherwise
     for key in reversed(keys):

@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import polars as pl
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number, spelled
 from groupwise.readers.source import Peek, first_lines, lines_of, noted, peek, shown
@@ -148,6 +148,8 @@ class CsvFeed(Feed):
             ):
                 self._broken += 1
                 continue
+            if self._names is None and line.startswith("#{"):  # what a monitor says of itself
+                continue
             self._held.append(line)
             self._characters += len(line)
             self._quotes += line.count('"')
@@ -230,7 +232,9 @@ class CsvFeed(Feed):
         elif {spelled(key) for key in self._names or []} == _OF_ONE_TAG:
             store = store.renamed(
                 {
-                    key: key if spelled(key) != "value" else _tag(origin.path)
+                    key: key
+                    if spelled(key) != "value"
+                    else clean_key(origin.path.stem.rpartition("-tag-")[2])
                     for key in store.names()
                 }
             )
@@ -249,7 +253,7 @@ class CsvFeed(Feed):
         )
 
 
-def texts_and_numbers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
+def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
     """Yield the rows of a table whose cells may be texts over several lines; the first that breaks
     the format ends it.
     """
@@ -261,11 +265,6 @@ def texts_and_numbers(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
             cells = {key: cell for key, cell in row.items() if key and cell}
             numbers = {key: parse_number(cell) for key, cell in cells.items()}
             yield cells | {key: number for key, number in numbers.items() if number is not None}
-
-
-def _tag(path: Path) -> str:
-    """Return the tag that a file of one chart is named after."""
-    return clean_key(path.stem.rpartition("-tag-")[2])
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:

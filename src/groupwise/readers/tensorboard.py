@@ -13,13 +13,12 @@ import re
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, parse_json
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
 from groupwise.readers.rows import RowStore
@@ -218,9 +217,9 @@ def _tensor(message: Message) -> float | str | None:
     return text(written[0]) if written and len(written[0]) < limits.LARGEST_EVENT_TEXT else None
 
 
-def _settings(texts: dict[str, str]) -> dict[str, Any]:
+def _settings(texts: dict[str, str]) -> JsonObject:
     """Return the settings that texts hold: JSON, or lines of names and values."""
-    flat: dict[str, Any] = {}
+    flat: JsonObject = {}
     for tag, value in texts.items():
         if tag.startswith("model_config"):
             continue

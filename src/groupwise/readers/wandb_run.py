@@ -14,6 +14,7 @@ from typing import Any
 
 from groupwise import limits
 from groupwise.errors import UnreadableRunError
+from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, json_in, noted, peek, shown
@@ -34,8 +35,8 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     """Read the history and the settings of a W&B run that was written on this disk."""
     seen = peek(path)
     records = block_records(seen, "W&B")
-    rows: list[dict[str, Any]] = []
-    config: dict[str, Any] = {}
+    rows: list[JsonObject] = []
+    config: JsonObject = {}
     damaged = 0
     for record in records:
         try:
@@ -67,7 +68,7 @@ def block_records(seen: Peek, tracker: str) -> BlockRecords:
     return BlockRecords(seen.path.read_bytes())
 
 
-def _take(record: bytes, rows: list[dict[str, Any]], config: dict[str, Any]) -> None:
+def _take(record: bytes, rows: list[JsonObject], config: JsonObject) -> None:
     """Add what one record holds to the rows or to the settings."""
     message = Message(record)
     rows += [row for history in message.blobs(2) if (row := dict(_items(history)))]

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Flags
 
 Places = NDArray[np.int64]  # of bytes
 
@@ -101,19 +102,10 @@ def _table() -> tuple[int, ...]:
     return tuple(table)
 
 
-def masked_crc(data: bytes) -> int:
-    """Return the masked CRC-32C of TensorBoard's records: turned by 15 bits and shifted by a
-    constant.
+def masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.uint32]:
+    """Return the masked CRC-32C of as many bytes from each place on, as TensorBoard's records
+    have it: turned by 15 bits and shifted by a constant.
     """
-    table, crc = _table(), 0xFFFFFFFF
-    for byte in data:
-        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return (((crc >> 15) | (crc << 17)) + _MASK_DELTA) & 0xFFFFFFFF
-
-
-def _masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.uint32]:
-    """Return the masked CRC-32C of as many bytes from each place on."""
     table = np.array(_table(), dtype=np.uint32)
     crc_N = np.full(len(start_N), 0xFFFFFFFF, dtype=np.uint32)
     for at in range(length):
@@ -122,21 +114,22 @@ def _masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArr
     return np.asarray(((crc_N >> 15) | (crc_N << 17)) + np.uint32(_MASK_DELTA), dtype=np.uint32)
 
 
-def _are_sound(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.bool_]:
+def _are_sound(data: bytes, start_N: Places, length: int) -> Flags:
     """Return whether the masked CRC-32C of as many bytes from each place on is the number behind
     them.
     """
-    written = data[start_N[:, None] + (length + np.arange(4))].view("<u4")[:, 0]
-    return np.asarray(_masked_crcs(data, start_N, length) == written)
+    seen = np.frombuffer(data, dtype=np.uint8)
+    written = seen[start_N[:, None] + (length + np.arange(4))].view("<u4")[:, 0]
+    return np.asarray(masked_crcs(seen, start_N, length) == written)
 
 
 def is_tfrecord(head: bytes) -> bool:
     """Return whether bytes start with the length of a record and its checksum."""
-    if len(head) < 12:
-        return False
-    return int.from_bytes(head[:8], "little") <= limits.LARGEST_RECORD and masked_crc(
-        head[:8]
-    ) == int.from_bytes(head[8:12], "little")
+    return (
+        len(head) >= 12
+        and int.from_bytes(head[:8], "little") <= limits.LARGEST_RECORD
+        and bool(_are_sound(head, np.zeros(1, dtype=np.int64), 8)[0])
+    )
 
 
 class TfRecords:
@@ -176,7 +169,7 @@ class TfRecords:
         head that has a wrong one.
         """
         seen, head_N = np.frombuffer(data, dtype=np.uint8), np.array(heads, dtype=np.int64)
-        right = _are_sound(seen, head_N, 8)
+        right = _are_sound(data, head_N, 8)
         if not right.all():
             self.complete = False
             head_N = head_N[: int(right.argmin())]
@@ -185,7 +178,7 @@ class TfRecords:
         sound_N = length_N > _LARGEST_CHECKED
         for length in np.unique(length_N[~sound_N]).tolist():
             mine = length_N == length
-            sound_N[mine] = _are_sound(seen, start_N[mine], length)
+            sound_N[mine] = _are_sound(data, start_N[mine], length)
         self.damaged += int((~sound_N).sum())
         return start_N[sound_N], length_N[sound_N]
 

@@ -13,7 +13,7 @@ import re
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from weakref import WeakSet
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
@@ -73,13 +73,13 @@ def notes_on(damage: Sequence[Damage]) -> tuple[str, ...]:
     return (*(stretch.said() for stretch in named), *([more] if rest else []))
 
 
-def encode_entry(entry: Mapping[str, Any] | bytes) -> bytes:
+def encode_entry(entry: JsonView | bytes) -> bytes:
     r"""Return the line of one entry."""
     body = entry if isinstance(entry, bytes) else json.dumps(entry, separators=(",", ":")).encode()
     return b"%08x %d %s\n" % (zlib.crc32(body), len(body), body)
 
 
-def decode_entry(line: bytes) -> dict[str, Any] | None:
+def decode_entry(line: bytes) -> JsonObject | None:
     """Return the entry of one line, or None where the line is torn or damaged."""
     head = _HEAD.match(line)
     if head is None or not line.endswith(b"\n") or int(head[2]) != len(line) - head.end() - 1:
@@ -87,7 +87,7 @@ def decode_entry(line: bytes) -> dict[str, Any] | None:
     return _entry(head[1], line[head.end() : -1])
 
 
-def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
+def _entry(checksum: bytes, body: bytes) -> JsonObject | None:
     """Return the entry of a text whose checksum is right."""
     if checksum != b"%08x" % zlib.crc32(body):
         return None
@@ -98,7 +98,7 @@ def _entry(checksum: bytes, body: bytes) -> dict[str, Any] | None:
     return entry if isinstance(entry, dict) else None
 
 
-def _salvaged(line: bytes) -> Iterator[tuple[dict[str, Any], int, int]]:
+def _salvaged(line: bytes) -> Iterator[tuple[JsonObject, int, int]]:
     """Yield the sound entries of a damaged line, with where each begins and ends.
 
     A damaged line feed makes one line of two.
@@ -148,7 +148,7 @@ class LineReader:
         """The bytes so far, without a last line that is torn."""
         return self._size - self.torn
 
-    def take(self, line: bytes) -> list[dict[str, Any]]:
+    def take(self, line: bytes) -> list[JsonObject]:
         """Return the sound entries of a line; the last of a file may lack its line feed."""
         self._size += len(line)
         self.torn, self._goes_on, self._is_open = 0, self._is_open, not line.endswith(b"\n")
@@ -158,7 +158,7 @@ class LineReader:
         self._sound(entry)
         return [entry]
 
-    def _partly(self, line: bytes) -> list[dict[str, Any]]:
+    def _partly(self, line: bytes) -> list[JsonObject]:
         """Return what is sound in a line that as a whole is not."""
         entries, reached = [], 0
         for entry, start, end in _salvaged(line):
@@ -175,7 +175,7 @@ class LineReader:
             self._lost(rest)
         return entries
 
-    def _sound(self, entry: Mapping[str, Any]) -> None:
+    def _sound(self, entry: JsonView) -> None:
         """Note where the journal is sound again."""
         self._owed = 0
         row = entry.get("row")
@@ -232,7 +232,7 @@ def journal_lines(path: Path) -> Iterator[bytes]:
         ) from None
 
 
-def read_journal(path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> Content:
+def read_journal(path: Path, *, keep: Callable[[JsonObject], Any] | None = None) -> Content:
     """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged."""
     reader = LineReader()
     entries = [
@@ -281,7 +281,7 @@ class Journal(AbstractContextManager["Journal"]):
     when it was opened, `damage` what was damaged.
     """
 
-    def __init__(self, path: Path, *, keep: Callable[[dict[str, Any]], Any] | None = None) -> None:
+    def __init__(self, path: Path, *, keep: Callable[[JsonObject], Any] | None = None) -> None:
         """Open `path`, hold it against other writers, and read what is sound."""
         self.path = path
         try:
@@ -332,7 +332,7 @@ class Journal(AbstractContextManager["Journal"]):
             copy.flush()
             os.fsync(copy.fileno())
 
-    def append(self, entry: Mapping[str, Any] | bytes, *, sync: bool = True) -> None:
+    def append(self, entry: JsonView | bytes, *, sync: bool = True) -> None:
         """Write one entry and wait until it is on the disk."""
         view = memoryview((b"\n" if self._open_line else b"") + encode_entry(entry))
         self._check_that_it_is_there()
@@ -420,7 +420,7 @@ def hold(handle: int, problem: str) -> None:
         time.sleep(0.02)
 
 
-def _locked(handle: int) -> bool:
+def _locked(handle: int, *, shared: bool = False) -> bool:
     """Take a file or folder, and return whether no other process holds it.
 
     Where the system has no locks, nobody does.
@@ -430,7 +430,7 @@ def _locked(handle: int) -> bool:
     import fcntl
 
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, (fcntl.LOCK_SH if shared else fcntl.LOCK_EX) | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
@@ -443,19 +443,9 @@ def being_written(path: Path) -> bool:
 
     False where there is none, and where the system has no locks.
     """
-    if sys.platform == "win32":
-        return False
-    import fcntl
-
-    try:
-        # Shared and for an instant only: a writer that begins meanwhile has more patience than
-        # that.
-        with path.open("rb") as file:
-            fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
+    with suppress(OSError), path.open("rb") as file:
+        # For an instant only: a writer that begins meanwhile has more patience than that.
+        return not _locked(file.fileno(), shared=True)
     return False
 
 

@@ -22,14 +22,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
+from groupwise.arrays import Columns
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.record.journal import Journal, JournalGoneError, notes_on
 from groupwise.record.run import (
     JOURNAL,
-    Meaning,
+    Meanings,
     RecordWriter,
     RunConfig,
     RunRecord,
@@ -63,7 +62,7 @@ _MOST_CHANGES = (
 _SHARE = 20
 
 Say = Callable[[str], None]
-Meanings = Callable[[Mapping[str, NDArray[np.float64]], RunConfig], tuple[Meaning, ...]]
+Measure = Callable[[Columns, RunConfig], Meanings]
 Rollouts = Sequence[Mapping[str, Any]]
 
 
@@ -136,23 +135,23 @@ class Recorder:
         *,
         name: str = "",
         config: RunConfig | None = None,
-        meanings_of: Meanings | None = None,
+        meanings_of: Measure | None = None,
         recent: int = RECENT,
         say: Say = to_terminal,
     ) -> None:
         self.folder, self.config, self.notes = folder, config or RunConfig(), list[str]()
-        self.rows: list[dict[str, Any]] = []
+        self.rows: list[JsonObject] = []
         self.run: dict[
             str, str
         ] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
         self._uneven = False
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
-        self._meanings: tuple[Meaning, ...] = ()
+        self._meanings: Meanings = ()
         self._columns: set[str] = set()
         self._odd_columns: set[str] = set()  # of which it was said
         self._recent: deque[tuple[int, Rollouts]] = deque(maxlen=recent)
-        self._waiting: deque[tuple[Mapping[str, Any], Rollouts | None]] = deque()
+        self._waiting: deque[tuple[JsonView, Rollouts | None]] = deque()
         self._confirmed: list[int] = []
         self._failing = self._dropped = False
         self._writer: RecordWriter | None = None
@@ -191,7 +190,7 @@ class Recorder:
         """Keep the steps in memory, and try to open the record as they come."""
         self._after, self._pending, self._failing = after, True, True
 
-    def _older(self, after: int) -> tuple[list[dict[str, Any]], Mapping[str, Any]]:
+    def _older(self, after: int) -> tuple[list[JsonObject], JsonView]:
         """Return the rows of the record that is there and its words; a new run moves it aside."""
         path = self.folder / JOURNAL
         if not path.exists():
@@ -211,7 +210,7 @@ class Recorder:
                 )
         return rows, description_in(journal.entries)
 
-    def _take_up(self, kept: Sequence[Mapping[str, Any]], about: Mapping[str, Any]) -> None:
+    def _take_up(self, kept: Sequence[JsonView], about: JsonView) -> None:
         """Go on with the notes of the record, and with the group size that its rows end with.
 
         Where it changed among them.
@@ -251,7 +250,7 @@ class Recorder:
             ) from None
         self._say(f"{self.folder} held the record of an earlier run: it is in {aside} now")
 
-    def append(self, row: Mapping[str, Any], rollouts: Rollouts | None = None) -> None:
+    def append(self, row: JsonView, rollouts: Rollouts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
             row = checked_row(self._readable([row])[0][0])
@@ -274,7 +273,7 @@ class Recorder:
             self._columns = columns
             self._describe()
 
-    def _changes(self, row: Mapping[str, Any]) -> None:
+    def _changes(self, row: JsonView) -> None:
         """Note a group size other than before.
 
         What was planned and fitted for the old one no longer holds.
@@ -354,7 +353,7 @@ class Recorder:
                 )
                 self._syncer.problem = ""
 
-    def _readable(self, rows: Rollouts) -> tuple[list[dict[str, Any]], bool]:
+    def _readable(self, rows: Rollouts) -> tuple[list[JsonObject], bool]:
         """Return rows with None for what cannot be recorded, and whether there was any.
 
         It is told once a column.
@@ -533,7 +532,7 @@ def _drop_from(step: int, entries: list[Any] | deque[Any], step_of: Callable[[An
         entries.pop()
 
 
-def _size_of(row: Mapping[str, Any]) -> int | None:
+def _size_of(row: JsonView) -> int | None:
     """Return the group size of a step, None where it is not one or not known."""
     size = row.get("group_size")
     return int(size) if size and not row.get(UNEVEN) and float(size).is_integer() else None

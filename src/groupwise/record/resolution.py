@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Flags, Float
 
 MOST_DECIMALS = 12
 _PRINTED = 7  # decimals beyond which a 0 is one
@@ -35,12 +34,12 @@ def resolution_of(decimals: int) -> float:
     return float(f"5e-{decimals + 1}") if decimals else 0.0
 
 
-def zero_rows(value_T: Float, resolution: float) -> NDArray[np.bool_]:
+def zero_rows(value_T: Float, resolution: float) -> Flags:
     """Return the rows that hold 0.
 
     Of a rounded column none, unless its other values are so large that a 0 is nothing beside them.
     """
-    zero_T: NDArray[np.bool_] = value_T == 0.0
+    zero_T: Flags = value_T == 0.0
     others = np.abs(value_T[np.isfinite(value_T) & ~zero_T])
     if resolution and (not others.size or float(np.median(others)) < TELLING * resolution):
         return np.zeros_like(zero_T)

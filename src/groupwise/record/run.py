@@ -26,7 +26,7 @@ from groupwise.errors import (
     OverwriteError,
     UnreadableRunError,
 )
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.record.journal import (
     Journal,
     LineReader,
@@ -113,6 +113,9 @@ class Meaning:
     ambiguous: bool = False
     unavailable: bool = False
     resolution: float = 0.0
+
+
+Meanings = tuple[Meaning, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -511,7 +514,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
         self.close()
 
 
-def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
+def checked_row(row: JsonView) -> JsonObject:
     """Return the row of a step with plain numbers; raise where it holds something else."""
     step = row.get("step")
     if isinstance(step, bool) or not isinstance(step, int | np.integer) or abs(int(step)) >= 2**63:
@@ -523,7 +526,7 @@ def checked_row(row: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def without_rollouts(entry: Mapping[str, Any]) -> dict[str, Any] | None:
+def without_rollouts(entry: JsonView) -> JsonObject | None:
     """Return what of an entry of a journal is no completion, None where that is nothing."""
     return {name: entry[name] for name in ("row", "about") if name in entry} or None
 
@@ -547,7 +550,7 @@ def _spelling(name: str) -> str:
 
 def description_of(
     name: str, config: RunConfig | None = None, meanings: Iterable[Meaning] = ()
-) -> dict[str, Any]:
+) -> JsonObject:
     """Return what a record says of itself, as plain data."""
     settings = {} if config is None else config.known()
     return {
@@ -562,7 +565,7 @@ def description_of(
     }
 
 
-def _parsed_meaning(entry: Mapping[str, Any]) -> Meaning:
+def _parsed_meaning(entry: JsonView) -> Meaning:
     """Return the meaning that a record holds; those of old records have no resolution."""
     resolution = float(entry.get("resolution", 0.0))
     if not 0 <= resolution < math.inf:
@@ -637,7 +640,7 @@ def _checksum(path: Path) -> int:
     return total
 
 
-def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
+def _sound_table(path: Path, checksums: JsonView) -> pl.DataFrame:
     """Read a table of a saved record once its checksum is right.
 
     Damaged Parquet can end the whole process inside its decoder.
@@ -655,14 +658,14 @@ def _sound_table(path: Path, checksums: Mapping[str, Any]) -> pl.DataFrame:
     return read_parquet(path)
 
 
-def step_in(entry: Mapping[str, Any]) -> int | None:
+def step_in(entry: JsonView) -> int | None:
     """Return the step that an entry of a journal holds, None where it holds none."""
     row = entry.get("row")
     step = row.get("step") if isinstance(row, dict) else None
     return step if type(step) is int and -(2**63) <= step < 2**63 else None
 
 
-def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rollouts_in(entry: JsonView) -> list[JsonObject]:
     """Return the completions of an entry of a journal."""
     rollouts = entry.get("rollouts")
     return (
@@ -672,14 +675,14 @@ def _rollouts_in(entry: Mapping[str, Any]) -> list[dict[str, Any]]:
     )
 
 
-def standing_steps(entries: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def standing_steps(entries: Iterable[JsonView]) -> list[JsonView]:
     """Return those entries of a journal that hold a step which no later entry replaces."""
     steps = [(step, entry) for entry in entries if (step := step_in(entry)) is not None]
     stands = rows_that_stand(np.array([step for step, _ in steps], dtype=np.int64))
     return [entry for (_, entry), whether in zip(steps, stands, strict=True) if whether]
 
 
-def description_in(entries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def description_in(entries: Sequence[JsonView]) -> JsonObject:
     """Return what a journal says last of its record; nothing where it says nothing."""
     return next(
         (entry["about"] for entry in reversed(entries) if isinstance(entry.get("about"), dict)), {}
@@ -699,7 +702,7 @@ class JournalRows:
         self._record = load_saved(home) if (home / SAVED).is_file() else RunRecord.empty(home.name)
         self._odd, self._about, self._held = Odd(), dict[str, Any](), 0
         self._saved, self._is_thinned = len(self._record.steps), False
-        self._entries: list[dict[str, Any]] = []
+        self._entries: list[JsonObject] = []
 
     def read(self) -> None:
         """Take all lines of the journal, as far as there is one."""
@@ -754,7 +757,7 @@ class JournalRows:
             stated = parse_about(self._about, self.path.parent)
             record = dataclasses.replace(
                 record,
-                name=stated.name,
+                name=_title(stated.name, self.path.parent.name),
                 config=stated.config,
                 meanings=stated.meanings or record.meanings,
                 notes=(*record.notes, *stated.notes),
@@ -772,6 +775,12 @@ class JournalRows:
             notes_on(self.lines.damage),
             Odd(self._odd),
         )
+
+
+def _title(own: str, folder: str) -> str:
+    """Return the name of a run; one word alone says less than the name of a folder in several."""
+    several = re.search(r"[^\W_][_.-][^\W_]", folder)
+    return folder if several and own.isalpha() else own
 
 
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:

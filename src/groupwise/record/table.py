@@ -10,12 +10,21 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Flags, Float, Whole
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.wording import clean, count
 
+# What Polars raises of a damaged file.
+UNREADABLE = (
+    pl.exceptions.PolarsError,
+    pl.exceptions.PanicException,
+    OSError,
+    ValueError,
+    RuntimeError,
+)
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
@@ -64,7 +73,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
 
 def steps_table(
     step: Iterable[int],
-    columns: Mapping[str, Any],
+    columns: JsonView,
     *,
     optimizer_updates: Any = None,
     window: Any = None,
@@ -92,9 +101,7 @@ def steps_table(
     return pl.DataFrame({"step": steps, **floats})
 
 
-def columns_of(
-    rows: Sequence[Mapping[str, Any]], odd: Odd | None = None
-) -> dict[str, NDArray[np.float64]]:
+def columns_of(rows: Sequence[JsonView], odd: Odd | None = None) -> dict[str, Float]:
     """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
     odd = Odd() if odd is None else odd
     columns = {}
@@ -105,7 +112,7 @@ def columns_of(
     return columns
 
 
-def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
+def _cells(rows: Sequence[JsonView], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
     """Return the cells of each key and their rows, of as many keys as a table may have."""
     cells: dict[str, tuple[list[int], list[Any]]] = {}
     most, beyond = limits.most_keys(len(rows)), 0
@@ -126,29 +133,27 @@ def _cells(rows: Sequence[Mapping[str, Any]], odd: Odd) -> dict[str, tuple[list[
 
 def _float_column(
     name: str, places: Sequence[int], values: Sequence[Any], length: int, odd: Odd
-) -> NDArray[np.float64]:
+) -> Float:
     """Return a column of numbers, NaN where a row has none."""
     column = np.full(length, math.nan)
     column[places] = _numbers(name, values, odd)
     return column
 
 
-def steps_of_rows(rows: Sequence[Mapping[str, Any]], odd: Odd | None = None) -> pl.DataFrame:
+def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame:
     """Return a steps table from rows: updates that are missing are the steps, windows are 1."""
     columns = columns_of(
         [{name: value for name, value in row.items() if name != "step"} for row in rows], odd
     )
     step = [int(row["step"]) for row in rows]
-    base: dict[str, Any] = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
+    base: JsonObject = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
         if base[name] is not None:
             base[name] = np.where(np.isnan(base[name]), default, base[name])
     return steps_table(step, columns, **base)
 
 
-def rollouts_table(
-    rows: Sequence[Mapping[str, Any]], odd: Odd | None = None
-) -> pl.DataFrame | None:
+def rollouts_table(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame | None:
     """Return a rollouts table from rows, or None where there are none."""
     odd = Odd() if odd is None else odd
     whole = [
@@ -235,7 +240,7 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
     return (value + 2**63) % 2**64 - 2**63
 
 
-def _numbers(name: str, values: Sequence[Any], odd: Odd) -> NDArray[np.float64]:
+def _numbers(name: str, values: Sequence[Any], odd: Odd) -> Float:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
         numbers = np.array(
@@ -286,7 +291,7 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
     return steps
 
 
-def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
+def rows_that_stand(step_T: Whole) -> Flags:
     """Return which rows no later row supersedes, by having its step or an earlier one.
 
     So a run that was resumed from a checkpoint keeps, of every step, what the continued run wrote.
@@ -297,12 +302,12 @@ def rows_that_stand(step_T: NDArray[np.int64]) -> NDArray[np.bool_]:
     return np.append(step_T[:-1] < later[1:], True)
 
 
-def stretches_kept(number: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
+def stretches_kept(number: Whole, share: float) -> Flags:
     """Return which of numbered stretches are kept where only a share of them is."""
     return number * _GOLDEN % 1.0 < share
 
 
-def thinned(rows: int) -> NDArray[np.bool_]:
+def thinned(rows: int) -> Flags:
     """Return which rows stay of a table without room for more.
 
     The newest, and stretches that lie evenly and that no period of a log falls together with.
@@ -325,13 +330,7 @@ def read_parquet(path: Path) -> pl.DataFrame:
         return table.collect()
     except UnreadableRunError:
         raise
-    except (
-        pl.exceptions.PolarsError,
-        pl.exceptions.PanicException,
-        OSError,
-        ValueError,
-        RuntimeError,
-    ) as error:
+    except UNREADABLE as error:
         reason = str(error).strip().split("\n")[0][:120]
         raise UnreadableRunError(
             f"expected a Parquet file at {path}, got {reason}: write it again or move it away"
@@ -360,9 +359,9 @@ def plain_number(key: Any, value: Any) -> float | None:
     )
 
 
-def readable_cells(row: Mapping[Any, Any], odd: Odd) -> dict[str, Any]:
+def readable_cells(row: Mapping[Any, Any], odd: Odd) -> JsonObject:
     """Return a row with None for each cell that cannot be recorded, which is counted."""
-    readable: dict[str, Any] = {}
+    readable: JsonObject = {}
     for key, value in row.items():
         name = "a key"
         try:
@@ -386,7 +385,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
+def plain_rollout(rollout: JsonView) -> JsonObject:
     """Return one rollout as plain data."""
     prompt = rollout.get("prompt_id")
     if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
@@ -394,7 +393,7 @@ def plain_rollout(rollout: Mapping[str, Any]) -> dict[str, Any]:
             f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts "
             "of the step"
         )
-    plain: dict[str, Any] = {"prompt_id": _writable(int(prompt))}
+    plain: JsonObject = {"prompt_id": _writable(int(prompt))}
     for name in TEXT_COLUMNS:
         if name in rollout:
             plain[name] = _text(rollout[name])
@@ -411,9 +410,7 @@ def _writable(prompt: int) -> int:
     return prompt if prompt.bit_length() <= _WIDEST else whole_number(prompt, Odd())
 
 
-def step_entry(
-    row: Mapping[str, Any], rollouts: Iterable[Mapping[str, Any]] | None
-) -> dict[str, Any]:
+def step_entry(row: JsonView, rollouts: Iterable[JsonView] | None) -> JsonObject:
     """Return one step as a journal takes it."""
     return {"row": row} | (
         {} if rollouts is None else {"rollouts": [plain_rollout(rollout) for rollout in rollouts]}

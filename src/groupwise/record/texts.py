@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
+from groupwise.arrays import Whole
 from groupwise.errors import UnreadableRunError
 
 
@@ -16,7 +16,7 @@ from groupwise.errors import UnreadableRunError
 class Texts:
     """The completions of a record by their places, from 0 in the order of its files."""
 
-    ends: NDArray[np.int64]  # the place behind each part of the files
+    ends: Whole  # the place behind each part of the files
     again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
 
     def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:

@@ -19,6 +19,8 @@ from groupwise.scores.sketch import ParameterScores, StoredScores, TokenScores, 
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+    from torch.nn import Module, Parameter
 
     Contribution = Use | torch.Tensor
     Rule = Callable[
@@ -35,7 +37,7 @@ _CONV1D = ("transformers.pytorch_utils", "Conv1D")  # GPT-2's linear layer, turn
 class Recorder:
     """What one pass has left behind so far."""
 
-    selected: Mapping[str, torch.nn.Parameter]  # parameters whose scores are wanted, by name
+    selected: Mapping[str, Parameter]  # parameters whose scores are wanted, by name
     rollouts: int  # N
     tokens: int  # L of the batch
     consume: Consume  # is handed each parameter's scores as soon as all its uses are known
@@ -43,10 +45,10 @@ class Recorder:
     elsewhere: set[str] = field(default_factory=set)
     arrived: dict[str, list[Contribution]] = field(default_factory=dict)
     inside: list[frozenset[str]] = field(default_factory=list)
-    outputs: list[tuple[torch.Tensor, int, tuple[str, ...]]] = field(default_factory=list)
+    outputs: list[tuple[Tensor, int, tuple[str, ...]]] = field(default_factory=list)
 
     @contextmanager
-    def attached(self, model: torch.nn.Module) -> Iterator[None]:
+    def attached(self, model: Module) -> Iterator[None]:
         """Watch the layers of `model`, and other uses of its parameters, as it runs forward."""
         name_of = {id(parameter): name for name, parameter in self.selected.items()}
         handles = []
@@ -120,9 +122,7 @@ class Recorder:
 def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..., Any]:
     """Return the forward hook of one layer."""
 
-    def after(
-        module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
-    ) -> Any:
+    def after(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
         recorder.inside.pop()
         seen = _aligned(recorder, module, [*args, *kwargs.values()], output)
         if seen is None:
@@ -138,7 +138,7 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
         recorder.outputs.append((output, output._version, tuple(own.values())))
         version = source._version
 
-        def before(gradient: torch.Tensor) -> None:
+        def before(gradient: Tensor) -> None:
             if source._version != version:
                 raise InvalidArgumentError(
                     "expected layers that leave their input alone, but that of "
@@ -156,8 +156,8 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
 
 
 def _aligned(
-    recorder: Recorder, module: torch.nn.Module, given: list[Any], output: Any
-) -> tuple[torch.Tensor, torch.Tensor, bool] | None:
+    recorder: Recorder, module: Module, given: list[Any], output: Any
+) -> tuple[Tensor, Tensor, bool] | None:
     """Return input and output of a layer, rollouts first; None where that is unknown.
 
     The flag says that the input had to be given that dimension, and that the output's gradient must
@@ -200,12 +200,12 @@ def _aligned(
     )
 
 
-def single_or_better(value: torch.Tensor) -> torch.Tensor:
+def single_or_better(value: Tensor) -> Tensor:
     """Half precision is computed with in single precision."""
     return value if value.dtype.itemsize >= 4 else value.float()
 
 
-def rule_of(module: torch.nn.Module) -> Rule | None:
+def rule_of(module: Module) -> Rule | None:
     """Return how a layer's parameters get their gradients, or None where only the loop knows."""
     import torch
 
@@ -227,14 +227,12 @@ def rule_of(module: torch.nn.Module) -> Rule | None:
     return _layer_alone if alone and not mixing else None
 
 
-def _tokens(value: torch.Tensor) -> torch.Tensor:
+def _tokens(value: Tensor) -> Tensor:
     """(N, ..., features) with all middle dimensions as one of tokens."""
     return value.reshape(len(value), -1, value.shape[-1])
 
 
-def _linear(
-    module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
-) -> dict[str, Contribution]:
+def _linear(module: Module, source: Tensor, gradient: Tensor) -> dict[str, Contribution]:
     """Weight (out, in): output gradient times input, of Conv1D (in, out); bias: output gradient."""
     outward, inward = _tokens(gradient), _tokens(source).to(gradient.dtype)
     turned = type(module).__name__ == _CONV1D[1]
@@ -242,9 +240,7 @@ def _linear(
     return weight if module.bias is None else {**weight, "bias": outward.sum(1)}
 
 
-def _embedding(
-    module: Any, source: torch.Tensor, gradient: torch.Tensor
-) -> dict[str, Contribution]:
+def _embedding(module: Any, source: Tensor, gradient: Tensor) -> dict[str, Contribution]:
     """Weight (vocabulary, width): rows of tokens take the output gradient, but for padding."""
     number = source.reshape(len(source), -1)
     right = _tokens(gradient)
@@ -253,9 +249,7 @@ def _embedding(
     return {"weight": Use(number, right)}
 
 
-def _layer_alone(
-    module: torch.nn.Module, source: torch.Tensor, gradient: torch.Tensor
-) -> dict[str, Contribution]:
+def _layer_alone(module: Module, source: Tensor, gradient: Tensor) -> dict[str, Contribution]:
     """Any layer without children: its forward pass anew, one rollout at a time."""
     import torch
     from torch.func import functional_call, vjp, vmap
@@ -266,19 +260,19 @@ def _layer_alone(
         if parameter is not None
     }
 
-    def of_rollout(tokens: torch.Tensor, slope: torch.Tensor) -> Any:
+    def of_rollout(tokens: Tensor, slope: Tensor) -> Any:
         output, pull, *_ = vjp(
             lambda parameters: functional_call(module, parameters, (tokens[None],)), own
         )
         return pull(slope[None].to(output.dtype))[0]
 
     with torch.enable_grad():
-        values: dict[str, torch.Tensor] = vmap(of_rollout)(source, gradient)
+        values: dict[str, Tensor] = vmap(of_rollout)(source, gradient)
     return {name: single_or_better(value) for name, value in values.items()}
 
 
 @contextmanager
-def _out_of_place(model: torch.nn.Module) -> Iterator[None]:
+def _out_of_place(model: Module) -> Iterator[None]:
     """Let activations and the like make a new tensor."""
     changed: list[Any] = [
         module for module in model.modules() if getattr(module, "inplace", False) is True
@@ -324,11 +318,11 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
 
 
 def loop_scores(
-    model: torch.nn.Module,
+    model: Module,
     total: Total,
     batch: Batch,
-    parameters: Mapping[str, torch.nn.Parameter],
-) -> dict[str, torch.Tensor]:
+    parameters: Mapping[str, Parameter],
+) -> dict[str, Tensor]:
     """Return N gradients of each parameter by one backward pass a rollout."""
     import torch
 
@@ -351,9 +345,7 @@ def loop_scores(
 
 
 @contextmanager
-def only_these_differentiable(
-    model: torch.nn.Module, parameters: list[torch.nn.Parameter]
-) -> Iterator[None]:
+def only_these_differentiable(model: Module, parameters: list[Parameter]) -> Iterator[None]:
     """Switch gradients off for all parameters of `model` but these, and back on as they were."""
     before = {parameter: parameter.requires_grad for parameter in model.parameters()}
     wanted = {id(parameter) for parameter in parameters}

@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, parse_json
 from groupwise.prompts import Prompt
 
 if TYPE_CHECKING:
-    import torch
+    from torch import Tensor
+    from torch.nn import Module
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
@@ -42,9 +43,7 @@ class UnreadableModelError(GroupwiseError):
 class LanguageModel:
     """A model with its tokenizer."""
 
-    model: (
-        torch.nn.Module
-    )  # in evaluation mode; of an adapter only its own weights require a gradient
+    model: Module  # in evaluation mode; of an adapter only its own weights require a gradient
     tokenizer: Any  # of the model's folder; that of the base model where an adapter has none
     adapter: bool  # whether it is a base model with a LoRA adapter
     context: int | None  # longest sequence, in tokens; None where the configuration does not say
@@ -199,7 +198,7 @@ def end_of(reader: Reader | LanguageModel) -> int:
 
 def batch_of(
     language_model: LanguageModel, before: Sequence[Sequence[int]], after: Sequence[Sequence[int]]
-) -> dict[str, torch.Tensor]:
+) -> dict[str, Tensor]:
     """Return prompts and completions as a batch for `score_gram`, padded on the right."""
     import torch
 
@@ -244,7 +243,7 @@ def _base_of(folder: Path) -> Path:
     )
 
 
-def _json(path: Path) -> dict[str, Any]:
+def _json(path: Path) -> JsonObject:
     """Return the object of a JSON file."""
     again = "copy the checkpoint again"
     with one_sentence(
@@ -440,7 +439,7 @@ def quiet_transformers() -> Iterator[None]:
 
 def _loaded_model(
     base: Path, adapter: Path | None, precision: Precision, gguf: str | None, device: str
-) -> torch.nn.Module:
+) -> Module:
     """Return the model, with the adapter on it where there is one."""
     import torch
     from transformers import AutoModelForCausalLM
@@ -483,12 +482,12 @@ def _loaded_model(
             f"the {left.pop()}: give a worker more"
         )
     if adapter is None:
-        result: torch.nn.Module = model
+        result: Module = model
         return result
     from peft import PeftModel
 
     with _loading(f"the adapter in {adapter}"):
-        adapted: torch.nn.Module = PeftModel.from_pretrained(
+        adapted: Module = PeftModel.from_pretrained(
             model, str(adapter), is_trainable=True, use_safetensors=True, local_files_only=True
         )
     return adapted.to(getattr(torch, precision))
@@ -533,7 +532,7 @@ def _forget_quantisation(model: Any) -> None:
     model.hf_quantizer, model.is_quantized = None, False
 
 
-def _with_adapter(model: torch.nn.Module, rank: int, seed: int) -> torch.nn.Module:
+def _with_adapter(model: Module, rank: int, seed: int) -> Module:
     """Return a model with a new LoRA adapter on every linear layer but the head."""
     import torch
     from peft import LoraConfig, get_peft_model
@@ -547,7 +546,7 @@ def _with_adapter(model: torch.nn.Module, rank: int, seed: int) -> torch.nn.Modu
     )
     with torch.random.fork_rng(), _loading("a new LoRA adapter"):
         torch.manual_seed(seed)
-        adapted: torch.nn.Module = get_peft_model(model, configuration)
+        adapted: Module = get_peft_model(model, configuration)
     return adapted
 
 

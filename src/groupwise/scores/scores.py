@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.hooks import (
     Recorder,
@@ -36,6 +36,8 @@ from groupwise.scores.sketch import (
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
+    from torch.nn import Module, Parameter
 
     Batch = Mapping[str, torch.Tensor]
 
@@ -81,11 +83,11 @@ class ScoreSource:
 class Job:
     """What is to be scored, once checked."""
 
-    model: torch.nn.Module
+    model: Module
     batch: dict[
-        str, torch.Tensor
+        str, Tensor
     ]  # tensors with the rollouts as first dimension, and the weight of each; padding on the right
-    parameters: dict[str, torch.nn.Parameter]  # those covered, by name
+    parameters: dict[str, Parameter]  # those covered, by name
     source: ScoreSource  # with the method that was asked for, and no pass yet
 
     @property
@@ -103,7 +105,7 @@ class Job:
         parts = self.parts()
         return [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
 
-    def part(self, rows: NDArray[np.intp]) -> dict[str, torch.Tensor]:
+    def part(self, rows: NDArray[np.intp]) -> dict[str, Tensor]:
         """Return some rollouts, without the columns that are padding for all of them."""
         import torch
 
@@ -112,7 +114,7 @@ class Job:
         longest = max(2, int(part["attention_mask"].sum(1).max()))
         return {name: item if name == WEIGHT else item[:, :longest] for name, item in part.items()}
 
-    def total(self, model: torch.nn.Module, batch: Batch) -> torch.Tensor:
+    def total(self, model: Module, batch: Batch) -> Tensor:
         """Return the weighted sum of log-probabilities, whose gradient sums the scores."""
         value = (
             token_log_prob(model, batch, temperature=self.source.temperature)
@@ -121,7 +123,7 @@ class Job:
         return value.masked_fill(batch["completion_mask"] == 0, 0.0).sum()
 
 
-def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Job:
+def _prepared(model: Module, batch: Batch, options: ScoreOptions) -> Job:
     """Check what is to be scored and how."""
     aggregation, method = options.get("aggregation", "sum"), options.get("method", "auto")
     temperature = options.get("temperature", 1.0)
@@ -157,7 +159,7 @@ def _prepared(model: torch.nn.Module, batch: Batch, options: ScoreOptions) -> Jo
     )
 
 
-def _packed(batch: Batch) -> dict[str, torch.Tensor]:
+def _packed(batch: Batch) -> dict[str, Tensor]:
     """Check ids and masks, and move all padding to the right."""
     import torch
 
@@ -209,8 +211,8 @@ def _packed(batch: Batch) -> dict[str, torch.Tensor]:
 
 
 def _covered(
-    model: torch.nn.Module, patterns: str | Sequence[str] | None
-) -> tuple[dict[str, torch.nn.Parameter], tuple[str, ...]]:
+    model: Module, patterns: str | Sequence[str] | None
+) -> tuple[dict[str, Parameter], tuple[str, ...]]:
     """Return the chosen parameters by their first name, and the names of the others."""
     every = dict(model.named_parameters())
     if patterns is None:
@@ -232,7 +234,7 @@ def _covered(
     return covered, tuple(name for name in every if name not in covered)
 
 
-def _fitting(model: torch.nn.Module, patterns: Sequence[str]) -> set[int]:
+def _fitting(model: Module, patterns: Sequence[str]) -> set[int]:
     """Return the ids of the parameters of which a name fits one of the patterns."""
     named = list(model.named_parameters(remove_duplicate=False))
     chosen: set[int] = set()
@@ -248,7 +250,7 @@ def _fitting(model: torch.nn.Module, patterns: Sequence[str]) -> set[int]:
     return chosen
 
 
-def _weights(token_N: NDArray[np.int64], aggregation: Aggregation) -> torch.Tensor:
+def _weights(token_N: Whole, aggregation: Aggregation) -> Tensor:
     """Return what each rollout's sum over tokens is multiplied with."""
     import torch
 
@@ -296,7 +298,7 @@ def _bytes_of_rollout(job: Job) -> int:
 
     own = {parameter.untyped_storage().data_ptr() for parameter in job.model.parameters()}
 
-    def note(value: torch.Tensor) -> torch.Tensor:
+    def note(value: Tensor) -> Tensor:
         storage = value.untyped_storage()
         if storage.data_ptr() not in own:
             kept[storage.data_ptr()] = storage.nbytes()
@@ -311,9 +313,7 @@ def _bytes_of_rollout(job: Job) -> int:
     return 3 * sum(kept.values()) + (2 * own_gradient if job.source.method == "loop" else 0)
 
 
-def token_log_prob(
-    model: torch.nn.Module, batch: Batch, *, temperature: float = 1.0
-) -> torch.Tensor:
+def token_log_prob(model: Module, batch: Batch, *, temperature: float = 1.0) -> Tensor:
     """Return the log-probability of every token; 0 before the first completion."""
     import torch
 
@@ -335,7 +335,7 @@ def token_log_prob(
     return torch.nn.functional.pad(log_probability(logits, ids[:, before:]), (before, 0))
 
 
-def log_probability(logits_NLV: torch.Tensor, token_NL: torch.Tensor) -> torch.Tensor:
+def log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:
     """Return the log-probability of tokens, in single precision or better.
 
     Over a large vocabulary torch's log_softmax and cross_entropy are ten times less exact than its
@@ -383,7 +383,7 @@ class ScoreSketch:
 
 
 def score_gram(
-    model: torch.nn.Module,
+    model: Module,
     batch: Batch,
     *,
     weight_N: Float | None = None,
@@ -427,7 +427,7 @@ def score_gram(
 
 
 def score_sketch(
-    model: torch.nn.Module,
+    model: Module,
     batch: Batch,
     *,
     width: int,
@@ -467,7 +467,7 @@ _PASS = (
 
 
 def inner_products(
-    model: torch.nn.Module,
+    model: Module,
     batch: Batch,
     *,
     width: int | None = None,
@@ -488,9 +488,7 @@ def inner_products(
     )
 
 
-def rollouts_of_a_pass(
-    model: torch.nn.Module, batch: Batch, **options: Unpack[ScoreOptions]
-) -> int:
+def rollouts_of_a_pass(model: Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:
     """Return how many rollouts of a batch one pass takes."""
     return _prepared(model, batch, options).source.micro_batch
 
@@ -506,7 +504,7 @@ def _finite(values: NDArray[np.floating]) -> None:
 
 
 @contextmanager
-def _evaluating(model: torch.nn.Module) -> Iterator[None]:
+def _evaluating(model: Module) -> Iterator[None]:
     """Switch dropout and its like off, and back on where they were on."""
     training = [module for module in model.modules() if module.training]
     model.eval()

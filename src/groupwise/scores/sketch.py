@@ -12,16 +12,18 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import torch
+    from torch import Tensor
 
 BLOCK_NUMBERS = 1 << 20  # of one block: 4 MB in single precision stay near the processor
 
@@ -30,9 +32,9 @@ class Workspace:
     """Memory that blocks share: fresh pages cost more than their arithmetic."""
 
     def __init__(self) -> None:
-        self._buffer: torch.Tensor | None = None
+        self._buffer: Tensor | None = None
 
-    def take(self, shape: Sequence[int], like: torch.Tensor) -> torch.Tensor:
+    def take(self, shape: Sequence[int], like: Tensor) -> Tensor:
         """Return uninitialised memory that the next call hands out again."""
         size = math.prod(shape)
         buffer = self._buffer
@@ -56,9 +58,7 @@ columns, the next block's memory too.
 class StoredScores:
     """Gradients of N rollouts in full: those of biases, norms and the loop."""
 
-    value_N: (
-        torch.Tensor
-    )  # of the parameter's own shape; whoever takes the blocks may write over it
+    value_N: Tensor  # of the parameter's own shape; whoever takes the blocks may write over it
 
     def blocks(self, workspace: Workspace) -> Iterator[Block]:  # noqa: ARG002  (as of TokenScores)
         """Yield the rows, a few at a time."""
@@ -70,7 +70,7 @@ class StoredScores:
             stop = min(start + step, rows)
             yield range(start, stop), matrix[:, start:stop]
 
-    def combined(self, weight_N: torch.Tensor) -> StoredScores:
+    def combined(self, weight_N: Tensor) -> StoredScores:
         """Return the weighted sum over rollouts, as the gradient of one."""
         weight = weight_N.to(self.value_N).view(-1, *(1,) * (self.value_N.ndim - 1))
         return StoredScores((weight * self.value_N).sum(0, keepdim=True))
@@ -80,10 +80,8 @@ class StoredScores:
 class Use:
     """One use of a weight in the forward pass."""
 
-    left: (
-        torch.Tensor
-    )  # (N, T, rows), or (N, T) whole numbers that stand for rows of the unit matrix
-    right_NTC: torch.Tensor  # (N, T, columns); the gradient is the sum over T of the outer products
+    left: Tensor  # (N, T, rows), or (N, T) whole numbers that stand for rows of the unit matrix
+    right_NTC: Tensor  # (N, T, columns); the gradient is the sum over T of the outer products
 
     @property
     def picks(self) -> bool:
@@ -111,7 +109,7 @@ class TokenScores:
             self._fill(value, picked, start, stop)
             yield range(start, stop) if touched is None else touched[start:stop], value
 
-    def combined(self, weight_N: torch.Tensor) -> TokenScores:
+    def combined(self, weight_N: Tensor) -> TokenScores:
         """Return the weighted sum over rollouts, as the gradient of one with all tokens."""
         uses = []
         for use in self.uses:
@@ -119,7 +117,7 @@ class TokenScores:
             uses.append(Use(use.left.flatten(0, 1)[None], right.flatten(0, 1)[None]))
         return TokenScores(tuple(uses), self.rows)
 
-    def _touched(self) -> tuple[torch.Tensor | None, list[torch.Tensor]]:
+    def _touched(self) -> tuple[Tensor | None, list[Tensor]]:
         """Return the rows that every use picks (None for all) and the uses' places among them."""
         import torch
 
@@ -131,7 +129,7 @@ class TokenScores:
         )
         return touched, list(place.split(sizes, dim=1))
 
-    def _fill(self, value: torch.Tensor, picked: list[torch.Tensor], start: int, stop: int) -> None:
+    def _fill(self, value: Tensor, picked: list[Tensor], start: int, stop: int) -> None:
         """Write the sum over uses and tokens of the outer products for rows `start` to `stop`."""
         import torch
 
@@ -167,7 +165,7 @@ class GramTotal:
     def __init__(
         self,
         rollouts: int,
-        weight_N: NDArray[np.float64] | None = None,
+        weight_N: Float | None = None,
         sketch: CountSketch | None = None,
     ) -> None:
         """Begin sums; with weights, also a count-sketch of the weighted sum of the scores."""
@@ -193,7 +191,7 @@ class SketchTotal:
         self.workspace = Workspace()
         self.sketch = sketch
         self.rollouts = rollouts
-        self.sketch_NK: torch.Tensor | None = None
+        self.sketch_NK: Tensor | None = None
 
     def add(self, name: str, scores: ParameterScores) -> None:
         """Add the sketches of the gradients with respect to one parameter."""
@@ -211,7 +209,7 @@ class SketchTotal:
         return self.sketch_NK.cpu().numpy()
 
 
-def self_products(value_ND: torch.Tensor) -> torch.Tensor:
+def self_products(value_ND: Tensor) -> Tensor:
     """Return all inner products of the rows, with 5/8 of the work of the whole square."""
     rollouts = len(value_ND)
     strip = max(16, -(-rollouts // 4))
@@ -223,15 +221,12 @@ def self_products(value_ND: torch.Tensor) -> torch.Tensor:
     return gram
 
 
-CACHED_COORDINATES = (
-    1 << 23
-)  # 9 bytes each: 72 MB; larger models have their hash made anew for every micro-batch
 WIDEST = 1 << 31
 
 
 def bucket_and_sign(
     name: str, coordinate: NDArray[np.integer[Any]], *, width: int, seed: int
-) -> tuple[NDArray[np.int64], NDArray[np.int8]]:
+) -> tuple[Whole, NDArray[np.int8]]:
     r"""Return the bucket and the sign of some coordinates of one parameter.
 
     $\langle Cs, Ct\rangle$ with $(Cs)_k = \sum_{d: h(d)=k} \epsilon_d s_d$ is unbiased for $\langle
@@ -260,32 +255,21 @@ def bucket_and_sign(
     return bucket.astype(np.int64), sign  # torch adds ten times faster at long integers
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class CountSketch:
-    """The map of one seed and width; it remembers the hash of small models."""
+    """The map of one seed and width."""
 
     width: int  # K, number of buckets
     seed: int  # of the map
-    _kept: dict[tuple[str, int, int, str], tuple[torch.Tensor, torch.Tensor]] = field(
-        default_factory=dict
-    )
-    _kept_coordinates: int = 0
 
     def of_rows(
-        self, name: str, rows: range | torch.Tensor, columns: int, like: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self, name: str, rows: range | Tensor, columns: int, like: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """Return bucket and sign of the coordinates of some rows of a parameter."""
         import torch
 
-        key = (name, rows.start, rows.stop, str(like.device)) if isinstance(rows, range) else None
-        if key is not None and key in self._kept:
-            bucket, sign = self._kept[key]
-            return bucket, sign.to(like.dtype)
         number = np.arange(rows.start, rows.stop) if isinstance(rows, range) else rows.cpu().numpy()
         coordinate = (number[:, None] * columns + np.arange(columns)).reshape(-1)
         hashed = bucket_and_sign(name, coordinate, width=self.width, seed=self.seed)
         bucket, sign = (torch.from_numpy(part).to(like.device) for part in hashed)
-        if key is not None and self._kept_coordinates + len(coordinate) <= CACHED_COORDINATES:
-            self._kept[key] = bucket, sign
-            self._kept_coordinates += len(coordinate)
         return bucket, sign.to(like.dtype)

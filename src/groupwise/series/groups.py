@@ -12,9 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Flags, Float
 from groupwise.estimators.zero_variance import (
     ZeroVarianceOutlook,
     zero_variance_of_columns,
@@ -47,7 +46,7 @@ class GroupSeries:
         return bool(np.isfinite(self.value_T).any())
 
     @property
-    def is_zero(self) -> NDArray[np.bool_]:
+    def is_zero(self) -> Flags:
         """The rows that hold 0 and nothing that rounding hides."""
         return zero_rows(
             np.where(np.abs(self.value_T) < _NO_SPREAD, 0.0, self.value_T), self.resolution

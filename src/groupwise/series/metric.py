@@ -9,9 +9,8 @@ from typing import Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Whole, mean_around
 from groupwise.errors import InvalidArgumentError
 from groupwise.limits import LARGEST_VALUE
 from groupwise.record.run import RunRecord
@@ -45,7 +44,7 @@ class MetricSeries:
     """
 
     metric: str
-    step_T: NDArray[np.int64]
+    step_T: Whole
     time_T: Float
     value_T: Float
     variance_T: Float | None
@@ -130,7 +129,7 @@ def metric_series(
     )
 
 
-def _time(rows: pl.DataFrame, step_T: NDArray[np.int64], clock: Clock) -> Float:
+def _time(rows: pl.DataFrame, step_T: Whole, clock: Clock) -> Float:
     """Return what the clock counts at each row: steps, or updates where they are known and rise."""
     if clock not in ("updates", "steps"):
         raise InvalidArgumentError(f"a clock counts updates or steps; got {clock!r}")
@@ -319,8 +318,4 @@ def _from_logged_std(
 
 def _smooth(value_T: Float) -> Float:
     """Average up to eleven neighbouring rows: a single step's variance is itself noisy."""
-    half = min(5, max((value_T.size - 1) // 2, 0))
-    total = np.cumsum(np.concatenate([[0.0], value_T]))
-    low = np.maximum(np.arange(value_T.size) - half, 0)
-    high = np.minimum(np.arange(value_T.size) + half + 1, value_T.size)
-    return np.asarray((total[high] - total[low]) / (high - low))
+    return mean_around(value_T, min(5, max((value_T.size - 1) // 2, 0)))

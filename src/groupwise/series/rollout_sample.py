@@ -75,16 +75,12 @@ def sample_groups(
     rows = record.with_completions(rows)
     longest: tuple[str, ...] = ()
     if record.config.value("max_completion_length") is None and record.rollouts is not None:
-        texts = record.rollouts.select("completion").drop_nulls()
-        told = record.with_completions(
-            texts, pl.col("completion").hash(), pl.col("completion").str.len_bytes().alias("size")
+        sized = record.with_completions(
+            record.rollouts.select("completion").drop_nulls(),
+            pl.col("completion").str.len_bytes().alias("size"),
         )
-        first = told.with_row_index("row").unique("completion", keep="first", maintain_order=True)
-        longest = tuple(
-            record.with_completions(texts[first.top_k(_LONGEST_TEXTS, by="size")["row"]])[
-                "completion"
-            ]
-        )
+        largest = record.with_completions(sized.top_k(_LONGEST_TEXTS, by="size"))
+        longest = tuple(largest["completion"])
     repeated = len(sizes) - different
     if not repeated:
         return Sample(rows, 0, (), longest)

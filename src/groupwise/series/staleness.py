@@ -5,22 +5,20 @@ besides the force.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import Literal, cast
 
+from groupwise.edge.mode import ImportanceRatio, KLTerm
+from groupwise.edge.trainers import Kind, LagSetting
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.record.run import RunRecord
-
-if TYPE_CHECKING:
-    from groupwise.edge.mode import ImportanceRatio, KLTerm
-    from groupwise.edge.trainers import TrainerLag
-
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
     "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
-DEFAULTS: dict[str, dict[str, Any]] = {
+DEFAULTS: dict[str, JsonObject] = {
     "trl": {"beta1": 0.9, "lag_kind": "none"},
     "unsloth": {"beta1": 0.9, "lag_kind": "none"},
     "verl": {"beta1": 0.9, "lag_kind": "refresh", "refresh_interval": 4},
@@ -55,60 +53,6 @@ class UnknownSettingError(InvalidArgumentError):
             f"expected {', '.join(names)}, which the run does not say: give {asked}{default}"
         )
         self.names = names
-
-
-@dataclass(frozen=True, slots=True)
-class LagSetting:
-    """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
-
-    kind: str  # none, fixed, refresh or async
-    refresh_interval: int  # R in updates
-    importance_ratio: ImportanceRatio = "none"  # none, exact or clipped
-    kl_term: KLTerm = "unknown"  # none, reward, loss or unknown
-    notes: tuple[str, ...] = ()  # how it follows
-    unknown_settings: tuple[str, ...] = ()  # those that would change it
-    is_bound: bool = False  # whether rollouts may be younger
-
-    def __post_init__(self) -> None:
-        """Refuse a fixed lag whose matrix would be too large."""
-        from groupwise.edge.spectrum import LONGEST_FIXED_LAG
-
-        if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
-            raise InvalidArgumentError(
-                f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got "
-                f"{self.refresh_interval}: the threshold falls as one over the lag from there"
-            )
-
-    @property
-    def longest(self) -> int:
-        """The age of the oldest rollouts, in updates."""
-        oldest = {"none": 0, "fixed": self.refresh_interval, "refresh": self.refresh_interval - 1}
-        return oldest.get(self.kind, 2 * self.refresh_interval - 1)
-
-    @property
-    def remaining(self) -> tuple[LagSetting, ...]:
-        """The lags that may remain after the loss's correction: this one, none, or both where
-        ratio, KL term or a mere bound leave it open.
-        """
-        uncorrected = self.importance_ratio == "none" or self.kl_term == "reward"
-        if self.kind == "none" or (uncorrected and not self.is_bound):
-            return (self,)
-        corrected = self.importance_ratio == "exact" and self.kl_term != "unknown"
-        on_policy = LagSetting("none", 1)
-        return (on_policy,) if corrected else (self, on_policy)
-
-
-def setting_of_trainer(lag: TrainerLag) -> LagSetting:
-    """Return the lag that a trainer's own settings amount to."""
-    return LagSetting(
-        lag.kind,
-        lag.refresh_interval,
-        lag.importance_ratio,
-        lag.kl_term,
-        lag.reasons,
-        lag.unknown_settings,
-        is_bound=lag.worst_case,
-    )
 
 
 def optimizer_of(name: str) -> Optimizer:
@@ -151,11 +95,12 @@ def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> Stabi
     missing = (*_missing_of_momentum(record), *(() if lag else _missing_of_lag(record)))
     if missing:
         raise UnknownSettingError(*missing, framework=framework if defaults else "")
-    momentum, adam = momentum_of(record)
+    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
+    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
     lag = lag or replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
     listed = ", ".join(f"{name} {default}" for name, default in assumed.items())
     return StabilitySetting(
-        momentum,
+        float(cast("float", record.config.value("beta1") if adam else momentum)),
         adam,
         lag,
         f"Assumed are the defaults of {framework}, since the run does not say them: {listed}. "
@@ -186,20 +131,11 @@ def _missing_of_lag(record: RunRecord) -> tuple[str, ...]:
     return () if kind == "none" else tuple(absent)
 
 
-def momentum_of(record: RunRecord) -> tuple[float, bool]:
-    """Return the momentum of a run, beta1 for Adam, and whether it is Adam."""
-    if missing := _missing_of_momentum(record):
-        raise UnknownSettingError(*missing)
-    momentum, name = record.config.value("momentum"), record.config.value("optimizer")
-    adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
-    return float(cast("float", record.config.value("beta1") if adam else momentum)), adam
-
-
 def lag_of(record: RunRecord) -> LagSetting:
     """Return the lag that a run's settings give."""
     if missing := _missing_of_lag(record):
         raise UnknownSettingError(*missing)
-    kind = str(record.config.value("lag_kind"))
+    kind = cast("Kind", record.config.value("lag_kind"))
     if kind == "none":
         return LagSetting("none", 1)
     framework = _framework_of(record)

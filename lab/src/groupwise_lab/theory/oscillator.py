@@ -120,8 +120,9 @@ def _readings(
     if lag == "fixed":
         mass += share * force * interval**2 / 2
     reach = 1 + share * (interval - 1)
+    ages = {"fixed": interval, "refresh": (interval - 1) / 2, "async": (3 * interval - 1) / 2}
     return {
-        "centred": (mass, (1 - momentum) - force * share * lag_by_name(lag).mean_lag(interval)),
+        "centred": (mass, (1 - momentum) - force * share * ages.get(lag, 0.0)),
         "backward": (momentum, (1 - momentum) - force * reach),
     }
 

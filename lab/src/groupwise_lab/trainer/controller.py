@@ -16,8 +16,8 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
-from groupwise.estimators.controller import Decision, VarianceEstimate, decide, divisors
 from groupwise.plain import Plain
+from groupwise_lab.trainer.decision import Decision, VarianceEstimate, decide, divisors
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from scipy import stats
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.best_group_size import Budget, safe_sizes, worst_excess
 from groupwise.estimators.components import components
-from groupwise.estimators.controller import VarianceEstimate, decide, divisors
+from groupwise_lab.trainer.decision import VarianceEstimate, decide, divisors
 
 
 def sure(

@@ -1,0 +1,25 @@
+"""The command `groupwise example`: a run of the package, copied here."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from groupwise.cli import shared as cli
+from groupwise.examples import EXAMPLES, copy_example
+
+
+def example(
+    name: Annotated[
+        str | None, cli.argument("[NAME]", "Which run; without it the runs are listed.")
+    ] = None,
+) -> int:
+    """Copy an example run into this folder, to try a command on: healthy, failing and others."""
+    if name is None:
+        width = max(map(len, EXAMPLES))
+        for key, run in EXAMPLES.items():
+            print(f"{key:{width}}  {run.about}")
+    else:
+        path = copy_example(name, Path())
+        print(f"{path}: {EXAMPLES[name].about}. Try: groupwise diagnose {path}")
+    return cli.OK

@@ -1,0 +1,207 @@
+"""The task's own score, held out or of training, is never passed over: it falls, or stays at
+nothing, while the total rises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from tests.cases import each_case
+
+from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.readers import open_run
+
+N = 120
+ROW = np.arange(N)
+RISES = 0.2 + 0.6 * (1 - np.exp(-ROW / 30))
+FALLS = np.where(ROW < 60, 0.3 + ROW / 300, 0.5 * np.exp(-(ROW - 60) / 5))
+SLOWLY = 0.5 - 0.45 * ROW / N
+NOTHING = np.zeros(N)
+PEAKS = np.where(ROW < 60, 0.2 + 0.7 * ROW / 60, 0.9 - 0.4 * (1 - np.exp(-(ROW - 60) / 5)))
+WITH_IT = np.where(ROW < 60, 0.3 + 0.3 * ROW / 60, 0.6 - 0.55 * (1 - np.exp(-(ROW - 60) / 5)))
+SELDOM = 10
+TOTAL = {"verl": "critic/score/mean", "trl": "reward", "own": "reward"}
+# What tells whose log it is.
+MARK = {"verl": "actor/pg_clipfrac", "trl": "completions/mean_length", "own": "loss"}
+
+
+def told(
+    folder: Path, trainer: str, columns: Mapping[str, np.ndarray], **other: np.ndarray | float
+) -> Judgement:
+    """The judgement of a log: columns of an evaluation stand in every tenth row."""
+    rng = np.random.default_rng(4)
+    total = other.get("total", RISES)
+    logged = {TOTAL[trainer]: total, MARK[trainer]: np.full(N, 0.02), **columns}
+    logged |= {"reward_std": np.full(N, 0.3)} if trainer == "trl" else {}
+    noisy = {key: np.clip(value + rng.normal(0, 0.02, N), 0, 2) for key, value in logged.items()}
+    seldom = ("val", "eval", "test")
+    rows = [
+        {"step": row + 1}
+        | {
+            key: float(value[row])
+            for key, value in noisy.items()
+            if not key.startswith(seldom) or row % SELDOM == SELDOM - 1
+        }
+        for row in range(N)
+    ]
+    path = folder / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return judge(open_run(path), ended=True)
+
+
+OF_TRAINING = [
+    ("verl", "critic/acc/mean"),
+    ("verl", "critic/true_score/mean"),
+    ("verl", "val-aux/gsm8k/acc/best@8/mean"),
+    ("trl", "critic/is_correct/mean"),
+    ("own", "reward/accuracy_mean"),
+]
+
+
+@each_case(("trainer", "key"), OF_TRAINING)
+def test_a_score_of_the_task_that_is_lost_is_said_and_one_that_rises_is_not(
+    trainer: str, key: str, tmp_path: Path
+) -> None:
+    for column in (FALLS, SLOWLY, NOTHING):
+        found = told(tmp_path, trainer, {key: column})
+        assert found.state is State.WARNING
+        assert key.removeprefix("reward/") in found.headline
+        assert found.cause.words == "possible: reward hacking"
+    assert told(tmp_path, trainer, {key: RISES}).state is State.OK
+
+
+@each_case(
+    "key", ["critic/values/mean", "critic/acc/std", "critic/vf_accuracy_loss", "critic/grad_norm"]
+)
+def test_what_is_measured_of_the_critic_is_no_score_of_the_task(key: str, tmp_path: Path) -> None:
+    assert told(tmp_path, "verl", {key: FALLS}).state is State.OK
+
+
+SETS = [
+    ("verl", "val-core/{}/acc/mean@8"),
+    ("trl", "eval_{}_reward"),
+    ("own", "val/{}/accuracy"),
+]
+
+
+@each_case(("trainer", "key"), SETS)
+def test_the_worst_held_out_set_is_named_wherever_it_stands(
+    trainer: str, key: str, tmp_path: Path
+) -> None:
+    first, second = key.format("math"), key.format("aime")
+    for lost in (FALLS, SLOWLY):
+        for columns in ({first: lost, second: RISES}, {second: RISES, first: lost}):
+            found = told(tmp_path, trainer, columns)
+            assert found.state is State.WARNING
+            assert "held-out set math" in found.headline
+            assert found.cause.keys == ("environment",)
+    both = told(tmp_path, trainer, {first: FALLS, second: 0.5 + NOTHING})
+    assert both.state is State.FAILED
+    assert "held-out math" in both.headline
+    # One that is too hard, or at its level from the start, says nothing beside one that learns.
+    for level in (0.0, 0.5):
+        assert told(tmp_path, trainer, {first: level + NOTHING, second: RISES}).state is State.OK
+
+
+def test_the_best_of_several_samples_may_stand_as_their_mean_rises(tmp_path: Path) -> None:
+    mean, best = "val-core/math/acc/mean@8", "val-core/math/acc/best@8/mean"
+    assert told(tmp_path, "verl", {mean: RISES, best: 0.8 + NOTHING}).state is State.OK
+    assert told(tmp_path, "verl", {best: 0.8 - 0.1 * ROW / N}).state is State.OK
+    found = told(tmp_path, "verl", {mean: RISES, "val-aux/aime/acc/best@8/mean": FALLS})
+    assert (found.state, found.cause.keys) == (State.WARNING, ("environment",))
+    assert "held-out set aime/acc (best)" in found.headline
+
+
+BOTH = [("trl", "accuracy"), ("trl", "eval_reward"), ("verl", "critic/acc/mean")]
+
+
+@each_case(("trainer", "key"), BOTH)
+def test_no_loophole_is_named_where_both_fall_together(
+    trainer: str, key: str, tmp_path: Path
+) -> None:
+    found = told(tmp_path, trainer, {key: WITH_IT}, total=PEAKS)
+    assert found.state in (State.WARNING, State.FAILED)
+    assert "hacking" not in found.cause.words + found.headline
+    assert "hacking" in told(tmp_path, trainer, {key: SLOWLY}, total=PEAKS).cause.words
+
+
+@each_case(("trainer", "key"), [("trl", "rewards/env_{}/mean"), ("own", "reward/env_{}")])
+def test_a_function_named_after_an_environment_is_one(
+    trainer: str, key: str, tmp_path: Path
+) -> None:
+    columns = {key.format(name): RISES for name in ("code", "games")} | {key.format("math"): FALLS}
+    mean = sum(columns.values()) / len(columns)
+    for total in (mean, mean + 0.3 * ROW / N):
+        found = told(tmp_path, trainer, columns, total=total)
+        assert found.state is State.WARNING
+        assert found.cause.words == "likely: one environment loses what the others hide"
+        assert "environment math" in found.headline
+    alone = told(tmp_path, trainer, {key.format("reward"): RISES}, total=RISES)
+    assert alone.state is State.OK
+    assert alone.environments is None
+
+
+@each_case(
+    ("columns", "state"),
+    [
+        (("accuracy",), State.CANNOT_TELL),
+        (("train_acc", "val_acc", "epoch"), State.CANNOT_TELL),
+        (("loss", "accuracy", "learning_rate"), State.CANNOT_TELL),
+        (("loss", "accuracy", "completion_length"), State.OK),
+        (("accuracy", "entropy"), State.OK),
+        (("reward", "accuracy"), State.OK),
+        (("success_rate", "my_own_column"), State.OK),
+    ],
+)
+def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
+    columns: tuple[str, ...], state: State, tmp_path: Path
+) -> None:
+    rng = np.random.default_rng(5)
+    values = {key: (RISES + rng.normal(0, 0.02, N)).tolist() for key in columns}
+    rows = [{"step": row + 1} | {key: values[key][row] for key in columns} for row in range(N)]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    assert found.state is state
+    assert ("no reward in it: it looks like" in found.headline) == (state is State.CANNOT_TELL)
+    chosen = open_run(path, columns={"reward": columns[0]})
+    assert judge(chosen, ended=True).state is not State.CANNOT_TELL
+
+
+@each_case("layout", ["trl.jsonl", "verl.jsonl", "trl.csv", "trl.log", "verl.log"])
+def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
+    layout: str, tmp_path: Path
+) -> None:
+    trainer, form = layout.split(".")
+    keys = ("reward", "loss") if trainer == "trl" else ("critic/score/mean", "actor/pg_loss")
+
+    def headline(value: object, rows: range) -> str:
+        values = [value if row in rows else float(RISES[row]) for row in range(N)]
+        made = [
+            {"step": row + 1, keys[0]: values[row], keys[1]: 0.01 * (row % 7) + 0.01}
+            for row in range(N)
+        ]
+        lines = {
+            "jsonl": [json.dumps(row) for row in made],
+            "csv": [",".join(made[0]), *(",".join(map(str, row.values())) for row in made)],
+            "log": [
+                str(row)
+                if trainer == "trl"
+                else f"step:{row['step']} - " + " - ".join(f"{key}:{row[key]}" for key in keys)
+                for row in made
+            ],
+        }
+        path = tmp_path / f"run.{form}"
+        path.write_text("\n".join(lines[form]))
+        return judge(open_run(path), ended=True).headline
+
+    counted = "the reward is no finite number in 3 rows of 120, first at step 31"
+    assert counted in headline(float("nan"), range(30, 91, 30))
+    assert "in 3 rows of 120, first at step 31" in headline(float("inf"), range(30, 91, 30))
+    assert "finite" not in headline(0.5, range(30, 91, 30))
+    # A reward that is logged at every second step is no gap.
+    assert "finite" not in headline(float("nan"), range(0, N, 2))

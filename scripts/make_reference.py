@@ -271,7 +271,36 @@ def trainers_page() -> str:
             f"| {entry.title} | {named(entry.needs)} | {also} | {entry.lag} | {entry.evidence}, "
             f"{entry.version} |"
         )
-    return "\n".join([*lines, ""])
+    return "\n".join([*lines, *runs_of_trainers(), ""])
+
+
+def runs_of_trainers() -> list[str]:
+    """The section on what `make loops` ran and compared."""
+    from groupwise.files import table_rows
+
+    how = {
+        "loop": "its own loop, tiny model",
+        "logger": "its own logger, driven",
+        "source": "made after its source",
+    }
+    return [
+        "",
+        "## What was run",
+        "",
+        (
+            "The last `make loops`: what is read of each log beside what the program itself "
+            "computed, value by value."
+        ),
+        "",
+        "| system | version | what ran | log | equal | not in the log | different | date |",
+        "|---|---|---|---|---|---|---|---|",
+        *(
+            f"| {row['system']} | {row['version']} | {how[row['how']]} | {row['log']} "
+            f"| {row['equal']} | {row['unknown'] or '–'} | {row['different'] or '–'} "
+            f"| {row['date']} |"
+            for row in table_rows(ROOT / "scripts" / "loops_results.tsv")
+        ),
+    ]
 
 
 def formula(spec: Any) -> str:

@@ -16,9 +16,11 @@ import random
 import struct
 import sys
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import MagicMock
 
 STEPS, GROUP, PROMPTS = 12, 4, 6
 Truth = dict[str, Any]
@@ -237,7 +239,8 @@ def art(folder: Path) -> Truth:
 
 def areal(folder: Path) -> Truth:
     """AReaL's tracker of statistics takes the means, and its logger prints them."""
-    sys.modules["trackio"] = ModuleType("trackio")  # a backend that is off
+    for backend in ("trackio", "wandb", "swanlab", "tensorboardX"):  # they are off
+        sys.modules[backend] = MagicMock(__spec__=ModuleSpec(backend, None))
     import torch
     from areal.api.cli_args import BaseExperimentConfig, StatsLoggerConfig
     from areal.utils import stats_tracker

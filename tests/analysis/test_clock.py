@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import Clock
-from groupwise.intervals import Interval
 
 
 def clock() -> Clock:
@@ -31,19 +30,13 @@ def test_beyond_the_log_the_pace_of_the_last_half_goes_on() -> None:
 
 
 def test_unknown_hours_are_not_a_number() -> None:
-    step, time = np.array([1.0, 2.0]), np.array([0.0, 1.0])
-    for seconds in (None, np.array([np.nan, np.nan])):
-        assert math.isnan(Clock(step, time, seconds).hours(1.0))
+    for seconds in (np.array([np.nan, np.nan]), None):
+        assert math.isnan(Clock(np.array([1.0, 2.0]), np.array([0.0, 1.0]), seconds).hours(1.0))
 
 
 def test_hours_that_begin_late_are_carried_back() -> None:
     late = Clock(np.arange(4.0), np.arange(4.0), np.array([np.nan, 3600.0, 7200.0, 10800.0]))
     assert late.hours(0.0) == pytest.approx(0.0)
-
-
-def test_open_ends_of_intervals_stay_open() -> None:
-    steps = clock().in_steps(Interval(140.0, 120.0, math.inf))
-    assert [steps.value, steps.low, steps.high] == pytest.approx([60.0, 50.0, math.inf])
 
 
 def test_a_log_of_one_row_counts_updates_as_steps() -> None:

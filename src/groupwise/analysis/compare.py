@@ -89,13 +89,12 @@ class RunComparison(Said):
 
     @property
     def comparisons(self) -> list[dict[str, Any]]:
-        """The contrasts of every pair of groups, with where their curves part."""
+        """The contrasts of every pair of groups."""
         return [
             {
                 "first": self.name(pairing.first),
                 "second": self.name(pairing.second),
                 "contrasts": pairing.contrasts,
-                "divergence": pairing.divergence,
             }
             for pairing in self.found.pairings
         ]

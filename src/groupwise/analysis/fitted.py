@@ -55,15 +55,6 @@ class Clock:
             else float(_carried(np.array([time]), self.time_T, self.seconds_T)[0]) / 3600
         )
 
-    def in_steps(self, interval: Interval) -> Interval:
-        """Return an interval of times as one of steps."""
-        return Interval(
-            self.step(interval.value),
-            self.step(interval.low),
-            self.step(interval.high),
-            interval.level,
-        )
-
 
 def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> FloatArray:
     """Interpolate `wanted` at `at`, linearly beyond both ends at the pace of the nearer half."""
@@ -101,21 +92,17 @@ class ForecastRow(Plain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outlook(Said):
-    """A forecast on the clock of the log, and what the law of the fit says of its end."""
+    """A forecast on the clock of the log."""
 
     KEYS: ClassVar = (
         *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
-        *("expected_gain=gain", "law=law.law", "law_status=law.status"),
-        *("plateau=law_end", "step_of_95_percent=done_step"),
+        *("expected_gain=gain", "plateau"),
     )
 
     result: Forecast  # with times in updates
     rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
-    law: FitResult  # the fit
-    done_step: Interval  # step at which 95 % of the way to the plateau is done, by the law
-    gain_from: float  # last logged step
-    gain_to: float  # step that the expected gain reaches to
+    plateau: Interval | None  # where the law of the fit ends; None where the forecast goes past it
     withheld: str = ""  # why no forecast is shown; "" where one is
 
     def as_dict(self) -> dict[str, Any]:
@@ -137,43 +124,20 @@ class Outlook(Said):
         )
 
     @property
-    def plateau(self) -> Interval | None:
-        """Where the law ends; None where it is open or the forecast does not end there."""
-        return (
-            self.law.parameters["plateau"]
-            if self.law.status in ("converged", "flat") and not self.passes
-            else None
-        )
+    def gain_from(self) -> float:
+        """Last logged step."""
+        return self.grid[0].step
 
     @property
-    def passes(self) -> bool:
-        """Whether the forecast leaves the interval of the law's plateau, away from it.
-
-        The law's end is then not where the metric goes.
-        """
-        end, here, far = self.law.parameters["plateau"], self.grid[0].mean, self.rows[-1].mean
-        return not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
-
-    @property
-    def beside_the_law(self) -> str:
-        """Say of a law that converged that the forecast goes elsewhere, where it does."""
-        if self.law.status not in ("converged", "flat") or not self.passes:
-            return ""
-        return (
-            "The forecast, which follows no law, goes past this plateau: it is not settled where "
-            "the metric ends."
-        )
+    def gain_to(self) -> float:
+        """Step that the expected gain reaches to."""
+        return self.grid[-1].step
 
     @property
     def gain(self) -> dict[str, Any]:
         """What the steps ahead are expected to gain."""
         steps = {"from_step": self.gain_from, "to_step": self.gain_to}
         return self.result.expected_gain.as_dict() | steps
-
-    @property
-    def law_end(self) -> Interval | None:
-        """Where the law of the fit ends, unless the forecast goes elsewhere."""
-        return None if self.beside_the_law else self.law.parameters["plateau"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +165,18 @@ class Fitted:
         if self.fit is None:
             raise InsufficientDataError(self.problem)
         return self.fit
+
+    @property
+    def beside_the_law(self) -> str:
+        """Say that the forecast goes past the law's plateau, where it does: the law's end is then
+        not where the metric goes.
+        """
+        if self.outlook is None or self.outlook.plateau is not None:
+            return ""
+        return (
+            "The forecast, which follows no law, goes past this plateau: it is not settled where "
+            "the metric ends."
+        )
 
     @property
     def law_holds(self) -> bool:
@@ -284,15 +260,11 @@ def fit_metric(
     bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
     series = bare.series
     try:
-        momentum = record.config.value("momentum")
-        momentum = record.config.value("beta1") if momentum is None else momentum  # Adam's
-        fit = _fit(
-            series, level=level, law=law, momentum=None if momentum is None else float(momentum)
-        )
+        fit = _fit(series, level=level, law=law)
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
-    outlook = None if ahead is None else _outlook(bare, fit, ahead)
+    outlook = None if ahead is None else _outlook(fit, *foretold(bare, ahead))
     return dataclasses.replace(
         bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value
     )
@@ -325,16 +297,13 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
         1.0,
         None,
         None,
-        None,
         "unavailable: the log has no such metric",
         "up",
     )
     return Fitted(metric, metric, series, Clock(none, none), problem=problem)
 
 
-def _fit(
-    series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None
-) -> FitResult:
+def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.forecasting.fit import fit
 
@@ -346,7 +315,6 @@ def _fit(
         smoothing=series.smoothing,
         law=law,
         level=level,
-        momentum=momentum,
         healthy=series.healthy,
     )
 
@@ -393,24 +361,17 @@ def foretold(
     return result, rows[: len(wanted)], rows[len(wanted) :]
 
 
-def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
-    """What is foretold, with what the law of the fit says of the end."""
-    result, rows, grid = foretold(bare, ahead)
-    clock, nan = bare.clock, math.nan
-    took = fit.parameters.get(
-        "time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level)
-    )  # nan of a law that does not move
-    start = float(bare.series.time_T[0]) - (bare.series.window - 1)
-    done = Interval(start + took.value, start + took.low, start + took.high, took.level)
-    return Outlook(
-        result,
-        rows,
-        grid,
-        fit,
-        clock.in_steps(done),
-        float(grid[0].step),
-        float(grid[-1].step),
-    )
+def _outlook(
+    fit: FitResult,
+    result: Forecast,
+    rows: tuple[ForecastRow, ...],
+    grid: tuple[ForecastRow, ...],
+) -> Outlook:
+    """The forecast, with the plateau of a law unless it converged and the forecast goes past."""
+    end, here, far = fit.parameters["plateau"], grid[0].mean, rows[-1].mean
+    passes = not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
+    settled = fit.status in ("converged", "flat")
+    return Outlook(result, rows, grid, None if settled and passes else end)
 
 
 def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:

@@ -34,14 +34,14 @@ from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce
-    from groupwise.edge.mode import RateLimit, Stability
+    from groupwise.edge.mode import Stability
     from groupwise.edge.swings import LastingSwing
     from groupwise.forecasting.results import FitResult
 
 _OF_A_FORCE = dict.fromkeys(
     (
-        *("regime", "stable", "spectral_radius", "margin", "max_learning_rate"),
-        *("max_refresh_interval", "max_refresh_status", "period", "margin_interval"),
+        *("stable", "margin", "max_learning_rate", "max_refresh_interval"),
+        *("max_refresh_status", "margin_interval"),
     )
 )
 
@@ -52,14 +52,12 @@ class StabilityEvidence(Plain):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("verdict", "said=conclusion", "doubts", "asked=unknown_settings", "swing"),
-        *("learning_rate", "limits", "notes=all_notes"),
+        *("learning_rate", "notes=all_notes"),
     )
 
     mode: Stability | None = None  # where the mode that the reward shows stands, or None
     force: EffectiveForce | None = None  # per update, with its interval, or None
     margin: Interval | None = None  # threshold over force; None where none can be promised
-    # of the learning rate, by rule; empty where the learning rate is unknown or Adam's
-    limits: tuple[RateLimit, ...] = ()
     learning_rate: float | None = None  # the present one, or None
     notes: tuple[str, ...] = ()  # sentences on what to know
     unavailable: str = ""  # why nothing can be said, or ""
@@ -127,8 +125,8 @@ class StabilityEvidence(Plain):
             return plain_data
         force = {"effective_force": plain(self.force)}
         if self.mode is None:
-            of_lag = dict.fromkeys(("threshold", "rule_threshold", "oscillation_onset"))
-            return {**of_lag, **_OF_A_FORCE, "time_constants": [], **force, **plain_data}
+            of_lag = dict.fromkeys(("threshold", "rule_threshold"))
+            return {**of_lag, **_OF_A_FORCE, **force, **plain_data}
         plain_data = {**self.mode.as_dict(), **plain_data, "status": self.conclusion, **force}
         # Without a learning rate the limits are factors of the present one.
         if not self.knows_rate:
@@ -136,7 +134,7 @@ class StabilityEvidence(Plain):
         if self.mode.lag == "none":
             plain_data |= NO_INTERVAL
         if self.margin is None:
-            return {**plain_data, **_OF_A_FORCE, "time_constants": []}
+            return {**plain_data, **_OF_A_FORCE}
         stable = True if self.verdict == "stable" else None
         return {**plain_data, "stable": stable, "margin_interval": self.margin.as_dict()}
 
@@ -242,7 +240,6 @@ def measured_stability(
     adam: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
-    from groupwise.edge.mode import rate_limits
     from groupwise.edge.swings import lasting_swing
 
     fit = fitted.by_law(None)
@@ -260,21 +257,18 @@ def measured_stability(
         return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
     rate = record.config.value("learning_rate")
     rate = rate if rate is not None and rate > 0 else None
-    rate_of_sgd = None if adam else rate
     law = law_name(fit.law)
     with_force, force, margin = margin_of(
-        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=rate_of_sgd
+        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag
     )
     doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
     mode = judged(force.force.value, momentum, lag.remaining[0], learning_rate=rate)
-    notes = _notes(record, fit, lag, force, with_force=with_force, adam=adam)
     return StabilityEvidence(
         mode,
         force,
         None if doubts else margin,
-        () if rate_of_sgd is None or doubts else rate_limits(mode, rate_of_sgd),
         rate,
-        tuple(notes),
+        tuple(_notes(record, fit, lag, with_force=with_force, adam=adam)),
         unknown_settings=lag.unknown_settings,
         doubts=doubts,
         swing=swing,
@@ -286,13 +280,12 @@ def _notes(
     record: RunRecord,
     fit: FitResult,
     lag: LagSetting,
-    force: EffectiveForce,
     *,
     with_force: FitResult,
     adam: bool,
 ) -> list[str]:
     """What to know of a judgement from a run."""
-    notes = [NO_GUARANTEE, WHOLE_CURVE, force.status]
+    notes = [NO_GUARANTEE, WHOLE_CURVE]
     if with_force is not fit:
         notes.append(
             f"The law of the reward is the {law_name(fit.law)}, which has no force: it is read off "

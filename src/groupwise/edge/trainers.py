@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
-from groupwise.edge.spectrum import LONGEST_FIXED_LAG
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
@@ -70,14 +69,6 @@ class LagSetting(Plain):
     unknown_settings: tuple[str, ...] = ()  # those that would change it
     is_bound: bool = False  # whether rollouts may be younger
     trainer: str = ""  # row of the table that it comes from, "" where settings tell it outright
-
-    def __post_init__(self) -> None:
-        """Refuse a fixed lag whose matrix would be too large."""
-        if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
-            raise InvalidArgumentError(
-                f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got "
-                f"{self.refresh_interval}: the threshold falls as one over the lag from there"
-            )
 
     @property
     def longest(self) -> int:

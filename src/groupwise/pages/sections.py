@@ -22,7 +22,6 @@ from groupwise.pages.tables import (
     cost_grid,
     evidence_grid,
     forecast_grid,
-    limit_grid,
     outlook_grid,
     parameter_grid,
     plan_grid,
@@ -338,11 +337,7 @@ def _law(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
-    beside = (
-        ""
-        if summary.no_forecast or summary.fitted.outlook is None
-        else summary.fitted.outlook.beside_the_law
-    )
+    beside = "" if summary.no_forecast else summary.fitted.beside_the_law
     explained = f"R² {number(fit.r_squared)} of the raw variance"
     if math.isfinite(fit.r_squared_explainable):
         explained += (
@@ -398,10 +393,7 @@ def _stability(evidence: StabilityEvidence) -> Markup:
     if evidence.mode is None:
         open_ = evidence.verdict == "open" or evidence.unavailable
         return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
-    grids = [grid(evidence_grid(evidence))]
-    if evidence.limits:
-        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(evidence.limits))]
-    grids.append(_listed(map(isolated, evidence.all_notes)))
+    grids = [grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))]
     return join(
         (
             tag("p", text(evidence.conclusion)),

@@ -135,14 +135,6 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.line(ahead(fitted, judged))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
-    out.line(_status(fitted, outlook.law, judged))
-    out.line(outlook.beside_the_law)
-    dated = (
-        outlook.law.status == "converged" and not outlook.passes
-    )  # an open plateau is no place to date
-    done = outlook.done_step.value
-    step = f"step {number(done, digits=2)}" if math.isfinite(done) else "out of sight"
-    out.line(f"95 % of the way: {step}." if dated else "")
     if outlook.result.status == "short":
         out.notes((outlook.result.message,))
 

@@ -173,3 +173,11 @@ def test_groups_of_one_prompt_count_as_one() -> None:
     widths = [replay(groups).live.width for groups in (once, thrice, apart)]
     assert_allclose(widths[0], widths[1])
     assert widths[2] < 0.75 * widths[0]
+
+
+def test_of_one_prompt_the_interval_is_over_its_groups() -> None:
+    alone, apart = (
+        replay(logged(*GROUPS * 9, prompts=each)) for each in ([0] * 54, list(range(54)))
+    )
+    assert alone.live == apart.live
+    assert row(alone, Choice.SIZE, 4).cost.width == 0

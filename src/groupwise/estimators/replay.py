@@ -191,7 +191,9 @@ class LoggedGroups:
 
     def _variance(self, influence_P: Float) -> tuple[float, float]:
         """Return the variance between two draws, and its degrees of freedom; 0 of one prompt."""
-        sum_C = np.bincount(self.prompt_P, influence_P).astype(np.float64)
+        # of one prompt alone, between its groups
+        cluster_P = self.prompt_P if self.prompt_P.any() else np.arange(len(influence_P))
+        sum_C = np.bincount(cluster_P, influence_P).astype(np.float64)
         spread = 2 * float((sum_C**2).sum()) / max(1 - 1 / len(sum_C), 0.5)
         return spread, effective_freedom(sum_C)
 

@@ -32,12 +32,12 @@ from groupwise.errors import GroupwiseError
 from groupwise.files import table_rows
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.series.staleness import lag_of
+from groupwise.series.staleness import UnknownSettingError, lag_of
 
 ROOT = Path(__file__).resolve().parent.parent
 HOME, DRIVERS = ROOT / "build" / "loops", ROOT / "scripts" / "loop_drivers"
 TABLE, RESULTS = ROOT / "scripts" / "loops.tsv", ROOT / "scripts" / "loops_results.tsv"
-COLUMNS = ("system", "version", "how", "log", "equal", "different", "date")
+COLUMNS = ("system", "version", "how", "log", "equal", "unknown", "different", "date")
 PATIENCE = 600  # seconds that a driver may take
 CLOSE = 1e-6  # beside half a unit of the last digit that a log prints
 Row = Mapping[str, str]
@@ -136,23 +136,27 @@ def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
     written = (folder / "truth.json").stat().st_mtime
     for what, place in truth["logs"].items():
         try:
-            right, wrong = facts(open_run(folder / place), truth)
+            right, unknown, wrong = facts(open_run(folder / place), truth)
         except GroupwiseError as error:
-            right, wrong = [], [str(error).replace(str(folder), "")]
+            right, unknown, wrong = [], [], [str(error).replace(str(folder), "")]
         yield {
             "system": row["system"],
             "version": truth["version"],
             "how": row["how"],
             "log": what,
             "equal": ", ".join(right),
+            "unknown": ", ".join(unknown),
             "different": "; ".join(wrong),
             "date": dt.datetime.fromtimestamp(written, tz=dt.UTC).date().isoformat(),
         }
 
 
-def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[str]]:
-    """The facts that are as the program has them, and those that are not with both values."""
+def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[str], list[str]]:
+    """The facts that are as the program has them, those that the log does not tell, and those that
+    differ with both values.
+    """
     right: list[str] = []
+    unknown: list[str] = []
     wrong: list[str] = []
 
     def held(name: str, wanted: Any, came: Any, *, is_same: bool) -> None:
@@ -166,7 +170,7 @@ def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[
         try:
             column = record.column(name)
         except GroupwiseError:
-            held(name, "values", "nothing", is_same=False)
+            wrong.append(f"{name}: not read")
             continue
         meaning = record.meaning(column)
         came = record.steps[column].to_list()
@@ -175,12 +179,18 @@ def facts(record: RunRecord, truth: Mapping[str, Any]) -> tuple[list[str], list[
         held(name, [pair[0] for pair in some], [pair[1] for pair in some], is_same=not different)
     for name, wanted in truth.get("settings", {}).items():
         came = record.config.value(name)
-        held(name, wanted, came, is_same=came == wanted)
+        if came is None:
+            unknown.append(name)
+        else:
+            held(name, wanted, came, is_same=came == wanted)
     if "lag" in truth:
-        lag = lag_of(record)
-        came_lag = [lag.kind, lag.refresh_interval]
-        held("lag", truth["lag"], came_lag, is_same=came_lag == truth["lag"])
-    return right, wrong
+        try:
+            lag = lag_of(record)
+            came_lag = [lag.kind, lag.refresh_interval]
+            held("lag", truth["lag"], came_lag, is_same=came_lag == truth["lag"])
+        except UnknownSettingError:
+            unknown.append("lag")
+    return right, unknown, wrong
 
 
 def unlike(

@@ -327,13 +327,17 @@ def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
         f"{'=' * 80}\nIter {step}:\n{'-' * 80}\nLoss: 0.010\n"
         f"Total Rewards:  μ={step / 100:.3f}, σ=0.250\nGroup Rewards:  μ=0.100, σ=0.125\n"
         f"Individual Reward Functions:\n  • accuracy: μ=0.150, σ=0.200, cov=100.00%\n"
-        f"  • int: μ=0.050, σ=0.100, cov=50.00%\n{'=' * 80}\n"
+        f"  • int: μ=0.050, σ=0.100, cov=50.00%\n  • Avg tokens: 4.3\n"
+        f"  • Max tokens: 6 (limit: 6)\n  • Hit limit: 62.5%\n{'=' * 80}\n"
         f"Training:  9%|█         | {step - 1}/40 [00:10<00:30, 1.2it/s, loss=0.010]\n"
         for step in (10, 20, 30, 40)
     ]
-    (tmp_path / "mlx.log").write_text("".join(reports), encoding="utf-8")
+    first = "Training:   0%|          | 0/40 [00:51<?, ?it/s, loss=-0.000, it/s=0.019]\n"
+    (tmp_path / "mlx.log").write_text(first + "".join(reports), encoding="utf-8")
     record = open_run(tmp_path / "mlx.log")
     assert record.steps["step"].to_list() == [10, 20, 30, 40]
     assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert record.steps[record.column("reward_std_within_group")].to_list() == [0.125] * 4
     assert record.steps["int"].to_list() == [0.05] * 4
+    assert record.steps[record.column("completion_length")].to_list() == [4.3] * 4
+    assert record.steps[record.column("truncated_share")].to_list() == [0.625] * 4

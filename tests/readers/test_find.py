@@ -171,3 +171,12 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
     )
     with pytest.raises(UnreadableRunError, match=r"holds 2 \(logs.log, metrics.jsonl\)"):
         open_run(home)
+
+
+def test_a_state_beside_a_log_is_no_second_run(tmp_path: Path) -> None:
+    """As ART 0.5 keeps the sums of its metrics."""
+    log(tmp_path / "run" / "history.jsonl")
+    sums = {"_metrics_builder_state": {"cum_state": {"data/cum/num_scenarios": 72.0}, "ids": []}}
+    (tmp_path / "run" / "state.json").write_text(json.dumps(sums))
+    assert open_run(tmp_path / "run").steps.height == 12
+    assert names(tmp_path) == ["run"]

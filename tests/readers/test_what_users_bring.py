@@ -621,3 +621,25 @@ def test_the_settings_of_verl_may_be_its_first_line(tmp_path: Path) -> None:
     assert record.sources[0].reader == "verl_console"
     assert record.config.value("group_size") == 8
     assert record.config.value("learning_rate") == 1e-6
+
+
+@each_case(
+    ("old", "new", "quantity"),
+    [
+        ("completion_length", "completions/mean_length", "completion_length"),
+        ("rewards/correct", "rewards/correct/mean", "reward/correct"),
+        ("reward", "train/reward", "reward"),
+    ],
+)
+def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
+    tmp_path: Path, old: str, new: str, quantity: str
+) -> None:
+    log = [{"step": step, "reward": 0.5, "loss": 0.1, old: step / 8} for step in range(1, 5)]
+    log += [{"step": step, "loss": 0.1, new: step / 8} for step in range(5, 9)]
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.steps[record.column(quantity)].to_list() == [step / 8 for step in range(1, 9)]
+    assert f"{old} is called {new} from row 5 on: they are one column" in record.notes
+    # as far as a row has both, they are two
+    log[4][old] = 7.0
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert record.steps[old].null_count() == 3

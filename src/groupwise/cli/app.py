@@ -44,6 +44,7 @@ PROGRAM = Program(
             "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."
         ),
+        "mcp": "Serve these answers to an agent over standard input and output, reading alone.",
         "stability": (
             "How far a setting, or a run, is from instability, and what learning rate and interval "
             "would be safe."

@@ -20,7 +20,7 @@ from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share
 
 if TYPE_CHECKING:
-    from groupwise.edge.mode import RateLimit, Stability
+    from groupwise.edge.mode import Stability
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
@@ -42,7 +42,6 @@ PARAMETER_WORDS = {
         "beyond the plateau, as a share of plateau minus start",
     ),
     "inflection": ("Inflection", "updates", "where the rise is steepest"),
-    "time_to_95": ("Time to 95 %", "updates", "95 % of the way is done"),
     "time_constant": ("Time constant τ", "updates", "63 % of the way"),
     "midpoint": ("Midpoint", "updates", "half of the way"),
     "width": ("Width", "updates", "how long the step takes"),
@@ -343,6 +342,11 @@ def stability_grid(
             ranged_margin(margin) if margin else margin_alone(found.margin),
             "threshold over force; above 1 is stable",
         ),
+        (
+            "Published rule",
+            number(found.rule_threshold),
+            "of the force: below (1 − momentum) over the interval",
+        ),
     ]
     if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
         ends = [number(end) for end in dict.fromkeys(found.bounds)]
@@ -384,27 +388,10 @@ def _longest(found: Stability) -> str:
     )
 
 
-def limit_grid(limits: Sequence[RateLimit]) -> Grid:
-    """Return the rules with what each allows."""
-    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
-    rows = tuple(
-        (
-            names[limit.rule],
-            number(limit.learning_rate),
-            {True: "allows it", False: "forbids it", None: "leaves it open"}[limit.allows],
-            limit.note,
-        )
-        for limit in limits
-    )
-    best = next((place for place, limit in enumerate(limits) if limit.binds), -1)
-    return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
-
-
 def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
     """Return several modes, stiffest first."""
     pairs = zip(stiffness, modes, strict=True)
     rows = tuple(
-        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin))
-        for value, mode in pairs
+        (number(value), number(mode.force), margin_alone(mode.margin)) for value, mode in pairs
     )
-    return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))
+    return Grid(("Stiffness", "Force per update", "Margin"), rows, (0, 1, 2))

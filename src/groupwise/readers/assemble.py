@@ -124,6 +124,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
     meanings = meanings_of(
         renamed, config, framework=framework, complete=log.complete, window=spacing
     )
+    if not chosen:
+        renamed, meanings = _continued(renamed, meanings, notes)
     shares, meanings, said = as_shares(renamed, with_reward(renamed, meanings))
     fine = {
         key: value * (0.01 if shares.get(key) is not renamed.get(key) else 1.0)
@@ -218,8 +220,7 @@ def _merged(
         own = {
             key: values
             for key, values in merged.columns.items()
-            if np.isfinite(values).any()
-            or not (key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any()))
+            if np.isfinite(values).any() or not np.isfinite(store.sparse(key)[1]).any()
         }
         merged = replace(merged, columns=own)
     if not merged.columns:
@@ -362,6 +363,32 @@ def _with_rate(config: RunConfig, columns: Columns, meanings: Sequence[Meaning])
             "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
         )
     return config.with_settings(found, f"the largest of the column {column}")
+
+
+def _continued(
+    columns: Columns, meanings: Meanings, notes: list[str]
+) -> tuple[dict[str, Float], Meanings]:
+    """Return columns and meanings with what a quantity was called before an upgrade amid the run
+    under the name that it has since.
+    """
+    kept, latest = dict(columns), dict[str, str]()
+    for start, end, quantity, name in sorted(
+        (*_first_and_last(columns[meaning.column]), meaning.quantity, meaning.column)
+        for meaning in meanings
+    ):
+        before = latest.get(quantity)
+        if before is not None and _first_and_last(kept[before])[1] < start <= end:
+            until = np.arange(len(kept[name])) < start
+            kept[name] = np.where(until, kept.pop(before), kept[name])
+            notes.append(f"{before} is called {name} from row {start + 1} on: they are one column")
+        latest[quantity] = name
+    return kept, tuple(meaning for meaning in meanings if meaning.column in kept)
+
+
+def _first_and_last(column: Float) -> tuple[int, int]:
+    """Return the first and the last row with a number, of an empty column the end and -1."""
+    rows = np.flatnonzero(np.isfinite(column))
+    return (int(rows[0]), int(rows[-1])) if len(rows) else (len(column), -1)
 
 
 def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Meanings]:

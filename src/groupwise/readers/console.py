@@ -920,6 +920,7 @@ class PrintedConsole(Console):
         )
         self._stated: JsonObject = {}
         self._shares: list[str] = []
+        self._bars = 0  # rows of bars alone
         self._is_listed = False  # rewards stand below steps: a bar without them is another clock
         self._is_worded = False  # a line has said "step" or another word of it, not "(3/30)" alone
 
@@ -1062,11 +1063,15 @@ class PrintedConsole(Console):
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
-        self._is_listed |= any(_REWARD.search(name) for name in self._block)
+        if not self._is_listed and any(_REWARD.search(name) for name in self._block):
+            self._is_listed = True
+            if self._bars == self.store.count:  # which came before the first reward
+                self.store = RowStore()
         is_clock = self._is_listed and not any(_REWARD.search(name) for name in self._bar)
         for row in ({} if is_clock else self._bar, self._block):
             if len(row) > 1:
                 self._keep(row)
+                self._bars += row is self._bar
         self._bar, self._block, self._heads = {}, {}, []
 
     def _nested(self, line: str) -> dict[str, float]:

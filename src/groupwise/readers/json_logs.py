@@ -137,6 +137,12 @@ def sniff_json(seen: Peek) -> float:
     return 0.5 if re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
 
 
+def is_state(seen: Peek) -> bool:
+    """Return whether a file is an object without rows, as a state or a summary beside a log is."""
+    whole = json_in(seen.text) if len(seen.head) == seen.size else None
+    return isinstance(whole, dict) and not (_runs_in(whole) or _rows_in(whole))
+
+
 def read_json(path: Path, request: Request) -> RunRecord:
     """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or
     one run of several.
@@ -200,10 +206,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
 
 def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> RunRecord:
     """Read the log that a JSON object holds."""
-    entries = [
-        run for value in whole.values() if _is_list_of_runs(value) for run in value
-    ] or _runs_by_name(whole)
-    if entries:
+    if entries := _runs_in(whole):
         return _read_run(
             path,
             seen,
@@ -222,6 +225,12 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> R
             f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}"
         )
     return _record_of(path, seen, request, rows, whole)
+
+
+def _runs_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the runs that an object lists or names."""
+    listed = [run for value in whole.values() if _is_list_of_runs(value) for run in value]
+    return listed or _runs_by_name(whole)
 
 
 def _record_of(

@@ -166,12 +166,20 @@ class CsvFeed(Feed):
         batch: list[list[str]] = []
         try:
             for row in () if self._over else self._parsed(lines):
-                if self._names is None:
-                    self._names = _unique([name.lstrip("\ufeff") for name in row], self._notes)
+                if self._names is None or (
+                    row[0].strip() == self._names[0] and {*map(parse_number, row)} == {None}
+                ):
+                    self._add(batch)
+                    self._names, batch = self._named(row), []
                 else:
-                    self._row(row, self._names, batch)
+                    self._broken += len(row) != len(self._names)
+                    batch.append(_decimal_points(row) if self._delimiter == ";" else row)
         except csv.Error:
             self._over = True
+        self._add(batch)
+
+    def _add(self, batch: list[list[str]]) -> None:
+        """Keep rows under the present names."""
         if batch and self._names is not None:
             self.store.add_cells(self._names, batch)
 
@@ -197,11 +205,15 @@ class CsvFeed(Feed):
                 any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
             )
 
-    def _row(self, row: list[str], names: list[str], batch: list[list[str]]) -> None:
-        """Keep one row unless it is the header again."""
-        self._broken += len(row) != len(names)
-        if row[0].strip() != names[0] or [cell.strip() for cell in row] != names:
-            batch.append(_decimal_points(row) if self._delimiter == ";" else row)
+    def _named(self, row: list[str]) -> list[str]:
+        """Return the names of columns that a row gives: those of a program that was replaced amid
+        a run may be others.
+        """
+        notes = self._notes if self._names is None else []
+        names = _unique([name.strip().lstrip("\ufeff") for name in row], notes)
+        if self._names not in (None, names):
+            self._notes.append(f"the columns are others from row {self.store.count + 1} on")
+        return names
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""

@@ -1,9 +1,8 @@
-"""What `GroupwiseCallback` costs a step of TRL: steps without it, with it, and with sketches every
-10 steps, in turn in one run.
+"""What `GroupwiseCallback` costs a step of TRL: steps without it and with it, in turn in one run.
 
     python benchmarks/callback_time.py [--blocks 6] [--completion-length 16]
 
-Run by a Python with TRL (see tests/optional/test_trl_callback.py). One trainer takes steps of three
+Run by a Python with TRL (see tests/optional/test_trl_callback.py). One trainer takes steps of two
 kinds in blocks of ten that alternate, so that whatever else the machine does falls on all of them
 alike; a share is the median over neighbouring blocks, with the middle half of them, in processor
 seconds and by the clock on the wall, where waiting for the disk shows too. The model is tiny and
@@ -26,7 +25,7 @@ import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 GROUPS, SIZE, BLOCK = 32, 8, 10
-KINDS = ("without", "recording", "sketches")
+KINDS = ("without", "recording")
 
 
 def make_trainer(folder: str, steps: int, length: int) -> Any:
@@ -115,7 +114,6 @@ class Blocks:
         """Make the coming steps of their kind."""
         kind = self.kind(step)
         self.callback._active = kind != "without"
-        self.callback.sketch_every = BLOCK if kind == "sketches" else 0
         if kind == "without":
             self.callback._watch.end()
         else:
@@ -155,7 +153,7 @@ def main() -> None:
             for one in trainer.callback_handler.callbacks
             if type(one).__name__ != "PrinterCallback"
         ]
-        callback = GroupwiseCallback(trainer, sketch_every=BLOCK, check_every=0, say=lambda _: None)
+        callback = GroupwiseCallback(trainer, check_every=0, say=lambda _: None)
         callback._clock = time.thread_time  # what it takes itself, whoever else is on the processor
         blocks = Blocks(callback, arguments.blocks)
         trainer.add_callback(callback)
@@ -189,13 +187,8 @@ def main() -> None:
                 f"blocks of {BLOCK} steps)"
             )
     step = steps_ms["processor"]
-    own_ms = 1000 * callback.record_seconds / max(2 * BLOCK * (arguments.blocks + 1), 1)
-    probe_ms = 1000 * callback.probe_seconds / max(arguments.blocks + 1, 1)
-    print(
-        f"inside the callback, processor: recording {own_ms:.1f} ms a step ({own_ms / step:.2%}),",
-        end=" ",
-    )
-    print(f"a probe {probe_ms:.0f} ms ({probe_ms / step / BLOCK:.1%} of ten steps)")
+    own_ms = 1000 * callback.record_seconds / max(BLOCK * (arguments.blocks + 1), 1)
+    print(f"inside the callback, processor: recording {own_ms:.1f} ms a step ({own_ms / step:.2%})")
 
 
 if __name__ == "__main__":

@@ -50,12 +50,11 @@ def test_a_name_of_the_laboratory_says_where_it_is(name: str) -> None:
 
 
 def test_the_names_of_the_writers_of_records() -> None:
-    from groupwise.integrations.probe import ProbeSettings
     from groupwise.integrations.trl import GroupwiseCallback
     from groupwise.integrations.verl import TAP, VARIABLE
 
     assert isinstance(GroupwiseCallback, type)
-    assert (ProbeSettings().every, VARIABLE, TAP) == (10, "GROUPWISE_RECORD", None)
+    assert (VARIABLE, TAP) == ("GROUPWISE_RECORD", None)
 
 
 def test_exit_codes(

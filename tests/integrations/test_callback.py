@@ -23,7 +23,6 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import Generation, joined, text_of
 from groupwise.integrations.live_judgement import LiveJudgement, change_in_words
-from groupwise.integrations.probe import Probe, ProbeSettings, chosen_groups
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.trl_trainer import unfit
 from groupwise.integrations.verl import Tap
@@ -212,11 +211,9 @@ def test_texts_may_stay_out(tmp_path: Path) -> None:
 
 def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path)
-    trainer.num_generations = 2
-    callback = attached(trainer, sketch_every=5, check_every=None, stop_on="failing")
+    callback = attached(trainer, check_every=None, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
-    assert "no sketches: groups of 2" in said
     assert "the checks were made ready" in said
 
 
@@ -345,7 +342,6 @@ def test_a_trainer_of_another_kind_trains_on_and_is_told(
 @pytest.mark.parametrize(
     ("options", "match"),
     [
-        ({"sketch_every": -1}, "for sketch_every"),
         ({"stop_on": "critical"}, "expected warning or failing for stop_on, got 'critical'"),
         ({"check_every": -1}, "for check_every"),
     ],
@@ -537,29 +533,6 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
     ]
     assert summary == {"groupwise/state": "warning", "groupwise/headline": "reward 0.8 → 0.0"}
     assert said[-1].startswith("the alert did not reach the tracker: TypeError")
-
-
-def test_the_probe_pools_the_latest_and_passes_over_what_is_missing() -> None:
-    rng = np.random.default_rng(0)
-    probe = Probe(ProbeSettings(window=3))
-    assert probe.row(prompts=4, group_size=8) == {}
-    prompt_N = np.repeat(np.arange(8), 8)
-    for number in range(5):
-        reward_N = rng.normal(size=64)
-        reward_N[:number] = np.nan
-        probe.add(rng.normal(size=(64, 5)), reward_N, prompt_N)
-    assert probe.components is not None
-    assert probe.components.prompts == 3 * 7
-    probe.add(rng.normal(size=(64, 5)), np.full(64, np.nan), prompt_N)
-    assert probe.components.prompts == 3 * 7
-    row = probe.row(prompts=4, group_size=8)
-    assert all(value is None or np.isfinite(value) for value in row.values())
-
-
-def test_the_groups_of_a_probe_are_spread_evenly() -> None:
-    assert chosen_groups(32, 8).tolist() == [0, 4, 9, 13, 18, 22, 27, 31]
-    assert chosen_groups(3, 8).tolist() == [0, 1, 2]
-    assert chosen_groups(5, None).tolist() == [0, 1, 2, 3, 4]
 
 
 def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:

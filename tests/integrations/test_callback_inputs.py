@@ -10,14 +10,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tests.cases import each_case
-from tests.integrations.test_callback import SIZE, PlayedTrainer, attached, judged
+from tests.integrations.test_callback import PlayedTrainer, attached, judged
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.probe import Probe, ProbeSettings
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
+
+GONE = (
+    "which is gone: measure the variance components at a checkpoint, with groupwise components "
+    "RUN --model CHECKPOINT"
+)
 
 
 def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path: Path) -> None:
@@ -79,41 +82,14 @@ def test_a_log_of_one_step_is_that_of_the_step(tmp_path: Path) -> None:
     assert steps["reward"].is_not_null().to_list() == [True, False, True, False]
 
 
-def test_where_nothing_was_measured_there_is_no_best_group_size() -> None:
-    rng = np.random.default_rng(0)
-    probe = Probe(ProbeSettings())
-    probe.add(rng.normal(size=(64, 5)), np.zeros(64), np.repeat(np.arange(8), 8))
-    row = probe.row(prompts=8, group_size=8)
-    assert [row[f"gradient/{name}"] for name in ("vp", "t", "r")] == [0.0, 0.0, 0.0]
-    assert row["gradient/group_size"] is None
-
-
-@each_case(
-    ("settings", "sentence"),
-    [
-        ({"groups": 0}, "a whole number of at least 1 for groups of ProbeSettings, got 0"),
-        ({"every": 0}, "a whole number of at least 1 for every of ProbeSettings, got 0"),
-        ({"width": -1}, "a whole number of at least 1 for width of ProbeSettings, got -1"),
-        ({"window": 0}, "a whole number of at least 1 for window of ProbeSettings, got 0"),
-        ({"micro_batch": 2.5}, "for micro_batch of ProbeSettings, got 2.5"),
-        ({"groups": True}, "for groups of ProbeSettings, got True"),
-        ({"parameters": "*"}, "patterns for parameters of ProbeSettings, got '[*]'"),
-    ],
-)
-def test_a_probe_that_cannot_be_is_refused_before_the_training(
-    settings: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(InvalidArgumentError, match=f"^expected .*{sentence}: "):
-        ProbeSettings(**settings)
-
-
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
         ({"record": 5}, "expected a folder for record, got '5': give its path"),
         ({"record": ""}, "expected a folder for record, got '': give its path"),
         ({"record": b"f"}, "expected a folder for record, got \"b'f'\": give its path"),
-        ({"sketch": 5}, "expected ProbeSettings for sketch, got '5': give sketch_every alone"),
+        ({"sketch_every": 10}, f"expected no sketch_every, {GONE}"),
+        ({"sketch": None}, f"expected no sketch, {GONE}"),
     ],
 )
 def test_arguments_of_another_kind_are_refused(
@@ -122,28 +98,8 @@ def test_arguments_of_another_kind_are_refused(
     with pytest.raises(InvalidArgumentError) as caught:
         attached(PlayedTrainer(tmp_path), **options)
     assert str(caught.value) == sentence
-
-
-@each_case(
-    ("options", "steps"),
-    [
-        ({"sketch": ProbeSettings(every=3)}, [1, 4, 7]),
-        ({"sketch": ProbeSettings(every=3), "sketch_every": 2}, [1, 3, 5, 7]),
-        ({"sketch": ProbeSettings(every=3), "sketch_every": 0}, []),
-        ({"sketch_every": 4}, [1, 5]),
-        ({}, []),
-    ],
-)
-def test_probes_are_as_far_apart_as_was_asked(
-    options: dict[str, Any], steps: list[int], tmp_path: Path
-) -> None:
-    trainer = PlayedTrainer(tmp_path)
-    callback = attached(trainer, **options)
-    probed: list[int] = []
-    callback._probe = lambda *_: probed.append(trainer.state.global_step + 1)  # type: ignore[method-assign]
-    trainer.train(7)
-    assert probed == steps
-    assert SIZE >= 4
+    with pytest.raises(TypeError, match="unexpected keyword argument 'sketches'"):
+        attached(PlayedTrainer(tmp_path), sketches=1)
 
 
 @pytest.mark.parametrize(("last", "looks"), [(200, [60, 50, 100, 150, 200]), (49, [])])

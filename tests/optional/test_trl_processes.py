@@ -31,8 +31,6 @@ STEPS, SIZE, OWN = 4, 8, 20
 SCENES: dict[str, dict[str, Any]] = {
     "grpo": {},
     "rloo": {"rloo": True},
-    "sketches": {"sketch_every": 2},
-    "broken": {"sketch_every": 1, "broken": 1},
     "stopped": {"stop_after": 2},
 }
 WORKER = f"""
@@ -46,7 +44,7 @@ from groupwise.integrations.trl import GroupwiseCallback
 
 rank, own = int(os.environ["RANK"]), case.digits
 
-def train(folder, *, rloo=False, sketch_every=0, broken=None, stop_after=0):
+def train(folder, *, rloo=False, stop_after=0):
     seen, said = [], []
 
     def digits(completions, **given):
@@ -56,22 +54,17 @@ def train(folder, *, rloo=False, sketch_every=0, broken=None, stop_after=0):
     def judge(record, *, ended):
         return Judgement("demo", State.FAILING if record.name and len(record.steps) >= stop_after else State.OK, "enough")
 
-    def fail(*_):
-        raise RuntimeError("no memory left")
-
     case.digits = digits
     trainer = case.make_trainer(folder, steps={STEPS}, rloo=rloo, per_device_train_batch_size={OWN})
     judging.judge = judge
     asked = {{"check_every": 1, "stop_on": "failing"}} if stop_after else {{"check_every": 0}}
-    callback = GroupwiseCallback(trainer, say=said.append, sketch_every=sketch_every, **asked)
-    if broken == rank:
-        callback._scored = fail
+    callback = GroupwiseCallback(trainer, say=said.append, **asked)
     trainer.add_callback(callback)
     trainer.train()
     return {{
         "seen": seen, "said": said, "records": callback.recorder is not None, "step": trainer.state.global_step,
         "weights": [float(one.detach().double().sum()) for one in trainer.model.parameters()],
-        "components": callback.components is not None, "processes": trainer.accelerator.num_processes,
+        "processes": trainer.accelerator.num_processes,
     }}
 
 home = Path(sys.argv[1])
@@ -144,25 +137,6 @@ def test_two_processes_make_one_record_of_all_completions(scene: str, home: Path
     )
     assert ranks[0]["weights"] == ranks[1]["weights"]
     assert not [sentence for sentence in ranks[0]["said"] if "failed" in sentence]
-
-
-def test_sketches_of_two_processes_make_one_estimate(home: Path) -> None:
-    record, ranks = checked(home, "sketches")
-    assert [rank["components"] for rank in ranks] == [True, True]
-    assert record.steps["gradient/vp"].is_not_null().to_list() == [True, False, True, False]
-    assert record.steps["gradient/prompts"].drop_nulls().to_list() == [5.0, 10.0]
-    without = json.loads((home / "rank0.json").read_text())["grpo"]
-    assert (
-        ranks[0]["weights"] == ranks[1]["weights"] == without["weights"]
-    )  # the training is the same
-
-
-def test_a_probe_that_fails_on_one_process_ends_the_sketches_on_both_and_not_the_training(
-    home: Path,
-) -> None:
-    record, ranks = checked(home, "broken")
-    assert "no more sketches: no memory left; the rest goes on being recorded" in ranks[0]["said"]
-    assert "gradient/vp" not in record.steps.columns
 
 
 def test_both_processes_stop_at_what_the_first_finds(home: Path) -> None:

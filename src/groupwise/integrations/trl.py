@@ -1,8 +1,7 @@
 """`trainer.add_callback(GroupwiseCallback(trainer))` records a TRL run as it trains.
 
 Steps, rewards by group, lengths, metrics and settings go into a record beside the checkpoints; the
-run is judged as it goes, and on demand the variance components are estimated. A failure here is
-said once, and the training goes on.
+run is judged as it goes. A failure here is said once, and the training goes on.
 """
 
 from __future__ import annotations
@@ -16,24 +15,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.components import Components
-from groupwise.integrations.generation import (
-    Generation,
-    apart,
-    joined,
-    step_meanings,
-)
+from groupwise.integrations.generation import Generation, apart, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
-from groupwise.integrations.probe import (
-    Probe,
-    ProbeSettings,
-    aggregation_of,
-    chosen_groups,
-    sketched,
-)
 from groupwise.integrations.trl_trainer import (
     StepMetrics,
     Watch,
@@ -43,7 +27,6 @@ from groupwise.integrations.trl_trainer import (
     identity_of,
     keep_record,
     processes,
-    sketch_trouble,
     unfit,
 )
 from groupwise.record.recorder import (
@@ -68,21 +51,17 @@ class GroupwiseCallback:
         *,
         record: str | Path | None = None,
         texts: bool = True,
-        sketch_every: int | None = None,
-        sketch: ProbeSettings | None = None,
         check_every: int | None = None,
         stop_on: StopOn | None = None,
         webhook: str | None = None,
         say: Say = to_terminal,
+        **former: Any,
     ) -> None:
+        _refuse_former(former)
         check_trainer(trainer)
-        _check_options(record, sketch, sketch_every=sketch_every, check_every=check_every)
+        _check_options(record, check_every)
         self.stop_on = None if stop_on is None else state_to_stop_on(stop_on)
         self.trainer, self._unfit = trainer, unfit(trainer)
-        self.probe = Probe(sketch or ProbeSettings())
-        if sketch_every is None:
-            sketch_every = 0 if sketch is None else sketch.every
-        self.sketch_every = sketch_every
         home = getattr(getattr(trainer, "args", None), "output_dir", None) or "."
         self.folder = Path(home, FOLDER) if record is None else Path(record)
         self.recorder: Recorder | None = None
@@ -97,27 +76,21 @@ class GroupwiseCallback:
         self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
         self._active, self._main, self._clock = False, True, time.perf_counter
         self._learning_rate: float | None = None
-        self._in_step = dict.fromkeys(("record", "probe", "check"), 0.0)
+        self._in_step = dict.fromkeys(("record", "check"), 0.0)
         self._reset()
 
     def _reset(self) -> None:
         """Begin the counts of a training."""
-        self.record_seconds = self.probe_seconds = 0.0
-        self._started = self._first_seconds = 0.0
+        self.record_seconds = self._started = self._first_seconds = 0.0
         self._generations: list[Generation] = []
         self._held: tuple[dict[str, Any], Rollouts | None] | None = None
         self._last: tuple[dict[str, Any], Rollouts | None] | None = None
-        self._sampled = self._sampled_at = self._since_log = self._steps_seen = 0
+        self._sampled_at = self._since_log = self._steps_seen = 0
 
     @property
     def check_seconds(self) -> float:
         """What the checks have cost so far."""
         return self._checks.seconds
-
-    @property
-    def components(self) -> Components | None:
-        """The variance components as the latest probes have them; None before the first."""
-        return self.probe.components
 
     def __getattr__(self, name: str) -> Callable[..., None]:
         """Pass over the events that nothing is done at, also those of later versions."""
@@ -133,7 +106,7 @@ class GroupwiseCallback:
 
     @contextmanager
     def _timed(self, what: str) -> Iterator[None]:
-        """Add the time inside to the cost of recording, probing or checking."""
+        """Add the time inside to the cost of recording or checking."""
         begun, collecting = self._clock(), gc.isenabled()
         # A step makes thousands of short-lived objects: collecting garbage among a trainer's
         # millions takes longer than recording.
@@ -178,9 +151,6 @@ class GroupwiseCallback:
         self._active = True
         with self._safely():
             self._metrics.of_step()  # what a training that raised left behind is of no step
-            if self.sketch_every and (trouble := sketch_trouble(self.trainer)):
-                self._say(f"no sketches: {trouble}; the rest is recorded")
-                self.sketch_every = 0
             self._checks.begin(last_step=getattr(state, "max_steps", None) or None, here=self._main)
         if self._main:
             with self._safely():
@@ -215,7 +185,6 @@ class GroupwiseCallback:
         """Make the row of the step; it is written now, or with what is logged in a moment."""
         if not self._active:
             return None
-        self._sampled = 0
         with self._safely(), self._timed("record"):
             self._flush()
             self._held = self._made(state) if self._main else None
@@ -279,16 +248,14 @@ class GroupwiseCallback:
     # What it does
 
     def cost(self) -> str:
-        """Return what recording and probing cost, as shares of the other training time."""
-        own = self.record_seconds + self.probe_seconds + self.check_seconds
+        """Return what recording and judging cost, as shares of the other training time."""
+        own = self.record_seconds + self.check_seconds
         rest = max(time.perf_counter() - self._started - own, 1e-9)
         steps = max(self._steps_seen, 1)
         words = (
             f"recording takes {self.record_seconds / rest:.2%} of the step time "
             f"({1000 * self.record_seconds / steps:.1f} ms a step)"
         )
-        if self.sketch_every:
-            words += f", the sketches {self.probe_seconds / rest:.1%}"
         if self.check_seconds:
             words += f", the checks {self.check_seconds / rest:.1%}"
         return words
@@ -310,77 +277,13 @@ class GroupwiseCallback:
             keep_record(state, recorder.run["id"])
         return recorder
 
-    def _take(self, output: Mapping[str, Any]) -> None:
-        """Keep the rollouts of a generation, and probe them where it is time."""
-        generation = None
-        first, self._sampled, self._sampled_at = (
-            not self._sampled,
-            self._sampled + 1,
-            int(self.trainer.state.global_step),
-        )
+    def _take(self) -> None:
+        """Keep the rollouts of a generation."""
+        self._sampled_at = int(self.trainer.state.global_step)
         with self._safely(), self._timed("record"):
             generation = self._watch.generation(texts=self._texts)
             if generation is not None and self._main:
                 self._generations.append(generation)
-        if (
-            self.sketch_every and first and self._sampled_at % self.sketch_every == 0
-        ):  # so on every process alike
-            with self._safely(), self._timed("probe"):
-                self._probe(output, generation)
-
-    def _probe(self, output: Mapping[str, Any], generation: Generation | None) -> None:
-        """Score a few groups; every process takes its own rollouts, and all share the results."""
-        index, score, problem = (
-            np.zeros(0, dtype=np.int64),
-            np.zeros((0, self.probe.settings.width)),
-            "",
-        )
-        tokens = count = 0.0
-        try:
-            index, score, tokens, count = self._scored(output)
-        except Exception as error:  # noqa: BLE001 - the other processes wait for this one's part
-            problem = str(error).split("\n", 1)[0][:300] or type(error).__name__
-        parts = gathered(self.trainer, [(index, score, tokens, count, problem)])
-        problems = [part[4] for part in parts if part[4]]
-        if problems:
-            self._say(f"no more sketches: {problems[0]}; the rest goes on being recorded")
-            self.sketch_every = 0
-            return
-        if generation is None:
-            return
-        row_N, score_NK = (
-            np.concatenate([part[0] for part in parts]),
-            np.concatenate([part[1] for part in parts]),
-        )
-        if aggregation_of(getattr(self.trainer, "loss_type", None)) == "batch_token_mean":
-            score_NK = score_NK / max(
-                sum(part[2] for part in parts) / sum(part[3] for part in parts), 1.0
-            )
-        self.probe.add(score_NK, generation.reward_N[row_N], generation.prompt_N[row_N])
-
-    def _scored(self, output: Mapping[str, Any]) -> tuple[Any, Any, float, float]:
-        """Return which rollouts this process scored, their sketches, its tokens and its size."""
-        trainer, local = self.trainer, len(output["completion_ids"])
-        size = int(trainer.num_generations)
-        groups = chosen_groups(local * processes(trainer) // size, self.probe.settings.groups)
-        offset = int(getattr(trainer.accelerator, "process_index", 0)) * local
-        row_n = np.flatnonzero(np.isin((np.arange(local) + offset) // size, groups))
-        tokens_n = np.asarray(output["completion_mask"].sum(dim=1).tolist())
-        row_n = row_n[tokens_n[row_n] > 0]
-        score = np.zeros((0, self.probe.settings.width))
-        if "pixel_values" in output:
-            raise InvalidArgumentError("scores of models that see pictures are not taken")
-        if len(row_n):
-            score = sketched(
-                trainer.accelerator.unwrap_model(trainer.model),
-                output,
-                row_n,
-                self.probe.settings,
-                aggregation=aggregation_of(getattr(trainer, "loss_type", None)),
-                temperature=float(getattr(trainer, "temperature", 1.0)),
-                micro_batch=int(trainer.args.per_device_train_batch_size),
-            )
-        return row_n + offset, score, float(tokens_n.sum()), float(len(tokens_n))
 
     def _made(self, state: Any) -> tuple[dict[str, Any], Rollouts | None]:
         """Return the row of the step that has ended, and its rollouts."""
@@ -397,24 +300,15 @@ class GroupwiseCallback:
             "lag": max(step - 1 - self._sampled_at, 0),
         }
         row |= {**(generation.row() if generation else {}), **metrics}
-        if self.sketch_every and generation is not None:
-            row |= self.probe.row(
-                prompts=float(row["prompts"] or 1),
-                group_size=float(row["group_size"] or 1),
-            )
         self._count(row)
         return row, generation.rollouts() if generation else None
 
     def _count(self, row: dict[str, Any]) -> None:
-        """Add what the step cost to the sums; say the share of the sketches once it is known."""
+        """Add what the step cost to the sums."""
         self._steps_seen, self._since_log = self._steps_seen + 1, self._since_log + 1
-        probed = self._in_step["probe"]
         self.record_seconds += self._in_step["record"]
-        self.probe_seconds += probed
         row |= {f"groupwise/{what}_seconds": seconds for what, seconds in self._in_step.items()}
         self._in_step = dict.fromkeys(self._in_step, 0.0)
-        if self.sketch_every and self._steps_seen == max(2 * self.sketch_every, 5):
-            self._say(self.cost())
 
     def _flush(self) -> None:
         """Write the row that is held."""
@@ -450,19 +344,25 @@ class GroupwiseCallback:
         return self.recorder.snapshot()
 
 
-def _check_options(record: Any, sketch: Any, **intervals: int | None) -> None:
-    """Refuse arguments of another kind, and intervals that are no numbers of steps."""
-    if not isinstance(sketch, ProbeSettings | None):
-        raise InvalidArgumentError(
-            f"expected ProbeSettings for sketch, got {str(sketch)[:40]!r}: give sketch_every alone"
-        )
+def _refuse_former(former: Mapping[str, Any]) -> None:
+    """Refuse keywords that there are none of, or are none of any more."""
+    for name in former:
+        if name in ("sketch_every", "sketch"):
+            raise InvalidArgumentError(
+                f"expected no {name}, which is gone: measure the variance components at a "
+                "checkpoint, with groupwise components RUN --model CHECKPOINT"
+            )
+        raise TypeError(f"GroupwiseCallback() got an unexpected keyword argument {name!r}")
+
+
+def _check_options(record: Any, check_every: Any) -> None:
+    """Refuse arguments of another kind, and an interval that is no number of steps."""
     if record == "" or not isinstance(record, str | PathLike | None):
         raise InvalidArgumentError(
             f"expected a folder for record, got {str(record)[:40]!r}: give its path"
         )
-    for name, value in intervals.items():
-        if value is not None and (not isinstance(value, int) or value < 0):
-            raise InvalidArgumentError(
-                f"expected a whole number of steps for {name}, 0 for none, got {value!r}: give one "
-                "in steps"
-            )
+    if check_every is not None and (not isinstance(check_every, int) or check_every < 0):
+        raise InvalidArgumentError(
+            "expected a whole number of steps for check_every, 0 for none, got "
+            f"{check_every!r}: give it in steps"
+        )

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -148,25 +148,10 @@ def keep_record(state: Any, number: str) -> None:
         kept[_KEPT] = {"record": number}
 
 
-def sketch_trouble(trainer: Any) -> str:
-    """Return why no scores can be taken of this trainer's model while it trains, or ""."""
-    if trainer.num_generations < 4:
-        return (
-            f"groups of {trainer.num_generations} leave nothing to tell the components apart with: "
-            "four rollouts are needed"
-        )
-    if getattr(trainer, "is_fsdp_enabled", False):
-        return "FSDP keeps the parameters in pieces"
-    plugin = getattr(getattr(trainer.accelerator, "state", None), "deepspeed_plugin", None)
-    if plugin is not None and getattr(plugin, "zero_stage", 0) == 3:
-        return "ZeRO stage 3 keeps the parameters in pieces"
-    return ""
-
-
 class Watch:
     """Hand on what a trainer's generation returns, without changing it."""
 
-    def __init__(self, trainer: Any, taken: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, trainer: Any, taken: Callable[[], None]) -> None:
         self._trainer, self._taken = trainer, taken
         self._own: dict[str, Any] = {}
         self.length_n: list[int] | None = None
@@ -192,7 +177,7 @@ class Watch:
             self.length_n = self.part_NF = None
             output = generate(*given, **named)
             if trainer.model.training:
-                self._taken(output)
+                self._taken()
             return output
 
         setattr(trainer, JUDGE, watched_judge)

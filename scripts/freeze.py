@@ -54,44 +54,6 @@ OF_ONE_RUN: dict[str, tuple[str, ...]] = {
     ),
 }
 WITHOUT_RUN: tuple[tuple[str, ...], ...] = (
-    *(
-        (
-            "stability",
-            "--learning-rate",
-            "0.01",
-            "--stiffness",
-            "0.5,20",
-            "--momentum",
-            momentum,
-            "--refresh-interval",
-            interval,
-            "--lag-kind",
-            kind,
-            "--json",
-        )
-        for momentum in ("0", "0.9")
-        for interval, kind in (("1", "none"), ("4", "refresh"), ("4", "fixed"), ("4", "async"))
-    ),
-    (
-        "stability",
-        "--trainer",
-        "trl",
-        "--set",
-        "learning_rate=1e-6",
-        "--set",
-        "num_iterations=4",
-        "--set",
-        "steps_per_generation=4",
-        "--set",
-        "gradient_accumulation_steps=1",
-        "--set",
-        "beta1=0.9",
-        "--stiffness",
-        "3",
-        "--second-moment",
-        "1e-8",
-        "--json",
-    ),
     ("fit", "{examples}", "--json"),
     ("report", "{examples}", "--json", "-o", "{page}", "--force"),
     ("diagnose", "{examples}", "--json", "--why"),

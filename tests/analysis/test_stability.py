@@ -22,12 +22,12 @@ from groupwise.analysis.stability import (
     stability_evidence,
 )
 from groupwise.analysis.summary import summarise
-from groupwise.edge.mode import stability
+from groupwise.edge.mode import Stability, stability
 from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render
-from groupwise.pages.tables import evidence_grid, mode_grid, stability_grid
+from groupwise.pages.tables import evidence_grid
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 from groupwise.series.staleness import lag_of, optimizer_of, stability_setting
@@ -428,32 +428,24 @@ def test_adam_and_schedules_are_said() -> None:
     assert "schedule (cosine)" in said
 
 
+def rows_of(mode: Stability) -> dict[str, tuple[str, ...]]:
+    return {row[0]: row[1:] for row in evidence_grid(StabilityEvidence(mode)).rows}
+
+
 def test_tables_write_what_was_judged() -> None:
-    rows = {
-        row[0]: row[1]
-        for row in stability_grid(
-            stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
-        ).rows
-    }
-    assert rows["Threshold"] == "0.0339"
-    assert rows["Published rule"] == "0.0125"
-    assert rows["Thresholds possible"] == "0.0339 to 3.8"
-    assert rows["Longest refresh interval"] == "14"
-    rows = {
-        row[0]: row[1]
-        for row in stability_grid(stability(5.0, 0.9, lag="none"), learning_rate=False).rows
-    }
-    assert rows["Longest refresh interval"] == "not applicable"
-    assert "Stable momenta" not in rows
-    assert (
-        stability_grid(stability(5.0, 0.9, refresh_interval=1)).rows[1][2]
-        == "momentum 0.9, refresh, 1 update"
-    )
+    rows = rows_of(stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped"))
+    assert rows["Threshold"][0] == "0.0339"
+    assert rows["Published rule"][0] == "0.0125"
+    assert rows["Thresholds possible"][0] == "0.0339 to 3.8"
+    assert rows["Longest refresh interval"][0] == "14"
+    rows = rows_of(stability(5.0, 0.9, refresh_interval=1))
+    assert rows["Threshold"][1] == "momentum 0.9, refresh, 1 update"
+    rows = rows_of(stability(5.0, 0.9, lag="none"))
+    assert rows["Longest refresh interval"][0] == "not applicable"
     assert "Largest learning rate" not in rows
     assert ranged_margin(Interval(2.0, 1.0, np.inf)) == "2 (at least 1)"
     assert ranged_margin(Interval(2.0, 0.0, np.inf)) == "2 (not bounded)"
     assert ranged(Interval(2000.0, 1000.0, 3000.0)) == "2,000 (1,000 to 3,000)"
-    assert mode_grid([stability(5.0, 0.9, lag="none")], [5.0]).rows == (("5", "5", "0.76"),)
 
 
 @each_case(

@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.cli.stability import _forces
 from groupwise.edge.threshold import threshold
 from groupwise.errors import InvalidArgumentError
 
@@ -65,7 +64,7 @@ def test_adam_is_heavy_ball_with_a_divided_force() -> None:
     as heavy ball of this force.
     """
     rate, stiffness, beta, second = 0.03, 2.0, 0.9, 4.0
-    [force] = _forces([stiffness], rate, beta, second)
+    force = rate * (1 - beta) * stiffness / math.sqrt(second)
     x, m = 1.0, 0.0
     y, v = 1.0, 0.0
     for _ in range(50):

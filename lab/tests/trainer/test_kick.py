@@ -37,7 +37,10 @@ def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
         capsys.readouterr()
         given = ["addition", "--settings", str(settings), "-n", "3", "--json"]
         assert main(["probe", "kick", str(run), *given]) == 0
-        result = json.loads(capsys.readouterr().out)["result"]
+        answer = json.loads(capsys.readouterr().out)
+        result = answer["result"]
+        assert answer["learning_rate"] == pytest.approx(rate)
+        assert answer["safe_learning_rate"] == pytest.approx(2 * rate / result["high"])
         assert result["low"] <= result["value"] <= result["high"]
         assert {path: path.read_bytes() for path in held} == held
         probes = open_run(run).probes

@@ -25,7 +25,7 @@ _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
 _CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
 _ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
-_EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
+EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,6 +166,6 @@ def _collision(texts: Sequence[str]) -> float:
 
 def kicked(value: Interval) -> Shown:
     """Hold the learning rate times the curvature along a step against the edge of 2."""
-    below = Fact.EDGE_FAR if value.high < _EDGE else None
+    below = Fact.EDGE_FAR if value.high < EDGE else None
     told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
-    return Shown(Fact.EDGE_CROSSED if value.low > _EDGE else below, told, value)
+    return Shown(Fact.EDGE_CROSSED if value.low > EDGE else below, told, value)

@@ -306,67 +306,43 @@ def prompt_grid(table: PromptTable) -> Grid:
     return Grid(head, tuple(rows), (2, 3, 4, 5))
 
 
-def stability_grid(
-    found: Stability,
-    *,
-    margin: Interval | None = None,
-    force: Interval | None = None,
-    learning_rate: bool = True,
-    promised: bool = True,
-) -> Grid:
-    """Return where a mode stands as a table of texts."""
-    updates = f"{found.refresh_interval} update{'' if found.refresh_interval == 1 else 's'}"
+def evidence_grid(evidence: StabilityEvidence) -> Grid:
+    """Return where the mode of a run stands, without what no margin can be promised for."""
+    mode, margin = evidence.mode, evidence.margin
+    assert mode is not None
+    updates = f"{mode.refresh_interval} update{'' if mode.refresh_interval == 1 else 's'}"
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
-    interval = words.get(found.lag, f"{found.lag}, {updates}")
-    head, value = ("", "Value", ""), ranged(force) if force else number(found.force)
+    interval = words.get(mode.lag, f"{mode.lag}, {updates}")
+    value = number(mode.force) if evidence.force is None else ranged(evidence.force.force)
     threshold = (
         "Threshold",
-        number(found.threshold),
-        f"momentum {number(found.momentum)}, {interval}",
+        number(mode.threshold),
+        f"momentum {number(mode.momentum)}, {interval}",
     )
-    if not promised:
+    if evidence.doubts:
         read = "Force per update, as read", value, "not to be trusted here"
-        return Grid(head, (read, threshold), (1,))
+        return Grid(("", "Value", ""), (read, threshold), (1,))
     rows = [
         ("Force per update", value, "learning rate × stiffness"),
         threshold,
         (
             "Margin",
-            ranged_margin(margin) if margin else margin_alone(found.margin),
+            ranged_margin(margin) if margin else margin_alone(mode.margin),
             "threshold over force; above 1 is stable",
         ),
         (
             "Published rule",
-            number(found.rule_threshold),
+            number(mode.rule_threshold),
             "of the force: below (1 − momentum) over the interval",
         ),
     ]
-    if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
-        ends = [number(end) for end in dict.fromkeys(found.bounds)]
-        rows.append(
-            (
-                "Thresholds possible",
-                " to ".join(ends),
-                "what the settings leave open",
-            )
-        )
-    if learning_rate and found.max_learning_rate is not None:
-        of = "of this mode alone" if margin else "at this interval and momentum"
-        rows.append(("Largest learning rate", number(found.max_learning_rate), of))
-    rows.append(("Longest refresh interval", _longest(found), "updates, at this force"))
-    return Grid(head, tuple(rows), (1,))
-
-
-def evidence_grid(evidence: StabilityEvidence) -> Grid:
-    """Return where the mode of a run stands, without what no margin can be promised for."""
-    assert evidence.mode is not None
-    return stability_grid(
-        evidence.mode,
-        margin=evidence.margin,
-        force=None if evidence.force is None else evidence.force.force,
-        learning_rate=evidence.knows_rate,
-        promised=not evidence.doubts,
-    )
+    if mode.bounds[0] != mode.bounds[1] or mode.bounds[0] != mode.threshold:
+        ends = " to ".join(number(end) for end in dict.fromkeys(mode.bounds))
+        rows.append(("Thresholds possible", ends, "what the settings leave open"))
+    if evidence.knows_rate and mode.max_learning_rate is not None:
+        rows.append(("Largest learning rate", number(mode.max_learning_rate), "of this mode alone"))
+    rows.append(("Longest refresh interval", _longest(mode), "updates, at this force"))
+    return Grid(("", "Value", ""), tuple(rows), (1,))
 
 
 def _longest(found: Stability) -> str:
@@ -379,15 +355,6 @@ def _longest(found: Stability) -> str:
     return (
         "none" if found.max_refresh_interval < 1 else f"{at_least}{found.max_refresh_interval:,.0f}"
     )
-
-
-def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
-    """Return several modes, stiffest first."""
-    pairs = zip(stiffness, modes, strict=True)
-    rows = tuple(
-        (number(value), number(mode.force), margin_alone(mode.margin)) for value, mode in pairs
-    )
-    return Grid(("Stiffness", "Force per update", "Margin"), rows, (0, 1, 2))
 
 
 def replay_grids(made: Replay) -> list[Grid]:

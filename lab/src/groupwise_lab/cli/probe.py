@@ -25,7 +25,7 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""
-    from groupwise.diagnostics.probe_outcomes import kicked
+    from groupwise.diagnostics.probe_outcomes import EDGE, kicked
     from groupwise.diagnostics.probes import said
     from groupwise.readers import open_run
     from groupwise.record.probes import ProbeResult
@@ -38,7 +38,10 @@ def probe(
     assert probes is not None
     with progress(quiet=as_json) as show:
         made = prepared(start, task_of(task, start), chosen, run, show)
-        shown = kicked(step_curvature(*made, kicks=kicks))
+        curvature, rate = step_curvature(*made, kicks=kicks)
+    shown, safe = kicked(curvature), None
+    if curvature.high > 0:
+        safe = rate * EDGE / curvature.high
     result = ProbeResult(
         name,
         "" if shown.fact is None else shown.fact.name,
@@ -53,6 +56,8 @@ def probe(
     )
     probes.add(result)
     if as_json:
-        print_json({"result": result})
+        print_json({"result": result, "learning_rate": rate, "safe_learning_rate": safe})
     else:
         print_lines(said(result))
+        if safe is not None:
+            print_lines(f"safe learning rate along this step: below {safe:.2g}, now {rate:.2g}")

@@ -214,8 +214,8 @@ def train(
 
 def step_curvature(
     actor: Actor, task: Task, settings: TrainSettings, folder: RunFolder, *, kicks: int
-) -> Interval:
-    r"""The learning rate times the curvature along the next step of a run,
+) -> tuple[Interval, float]:
+    r"""The learning rate times the curvature along the next step of a run, and that rate:
     $s^\top(g(\theta+s)-g(\theta))/(-s^\top g(\theta))$ with the step $s$ and the gradient $g$ of
     the loss: of a quadratic, 2 is the edge. Behind the step the same rollouts count by their
     importance ratio, unclipped; nothing of the run changes.
@@ -232,7 +232,8 @@ def step_curvature(
     run.flat.gradient_D.copy_(torch.stack(before).mean(dim=0))
     norm = float(torch.linalg.vector_norm(run.flat.gradient_D))
     run.step += 1
-    run._update(norm, run.step, settings.learning_rate_at(run.step))
+    rate = settings.learning_rate_at(run.step)
+    run._update(norm, run.step, rate)
     step_D = run.flat.value_D - point_D
     behind = [run.gradient_of(replace(batch, present_NL=None)) for batch in batches]
     pair_K2 = np.array(
@@ -244,7 +245,7 @@ def step_curvature(
     mean, covariance = pair_K2.mean(axis=0), np.cov(pair_K2.T) / kicks
     value, slope = mean[0] / mean[1], np.array([1.0, -mean[0] / mean[1]]) / mean[1]
     half = student_quantile(0.95, kicks - 1) * math.sqrt(float(slope @ covariance @ slope))
-    return Interval(float(value), float(value - half), float(value + half))
+    return Interval(float(value), float(value - half), float(value + half)), rate
 
 
 class FlatParameters:

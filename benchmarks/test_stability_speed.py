@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.edge.threshold import lag_by_name, period_matrix, threshold
+from groupwise.edge.threshold import period_matrix, threshold
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)
@@ -35,12 +35,11 @@ def test_map(benchmark: BenchmarkFixture, lag: str) -> None:
 @pytest.mark.parametrize("lag", ["refresh", "async"])
 def test_one_matrix_a_cell(benchmark: BenchmarkFixture, lag: str) -> None:
     """The yardstick; it must agree with the map."""
-    kind = lag_by_name(lag)
     rates, intervals = RATES[::5], INTERVALS[::4]
 
     def radii() -> list[bool]:
         return [
-            bool(np.abs(np.linalg.eigvals(period_matrix(kind, 0.2 * e, 0.9, int(r)))).max() < 1)
+            bool(np.abs(np.linalg.eigvals(period_matrix(lag, 0.2 * e, 0.9, int(r)))).max() < 1)
             for e in rates
             for r in intervals
         ]

@@ -21,8 +21,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from groupwise.edge.force import ForceOfMotion
 from groupwise.edge.mode import stability
-from groupwise.edge.spectrum import oscillation_onset
 from groupwise.edge.threshold import threshold
 
 LAGS = ("none", "fixed", "refresh", "async")
@@ -48,12 +48,12 @@ def thresholds(held: dict[Key, Row]) -> Iterator[Row]:
         row = {"lag": lag, "momentum": momentum, "interval": interval}
         yield held.get(key(row)) or row | {
             "threshold": written(float(threshold(lag, momentum, interval))),
-            "onset": written(oscillation_onset(lag, momentum, interval)),
+            "onset": written(ForceOfMotion(lag, momentum, interval).onset),
         }
 
 
 def judgements(held: dict[Key, Row]) -> Iterator[Row]:
-    """Spectral radius, period, time constants and longest interval at some forces."""
+    """Longest interval at some forces; rows that are there have eigenvalues of the matrix too."""
     for lag, momentum, interval in product(LAGS, (0.0, 0.9), (1, 4, 8, 100)):
         limit = float(threshold(lag, momentum, interval))
         for part in FORCES:
@@ -65,9 +65,6 @@ def judgements(held: dict[Key, Row]) -> Iterator[Row]:
             found = stability(part * limit, momentum, refresh_interval=interval, lag=lag)
             yield {
                 **row,
-                "spectral_radius": written(found.spectral_radius),
-                "period": written(found.period),
-                "slowest": written(max(found.time_constants, default=0.0)),
                 "longest": written(found.max_refresh_interval),
                 "longest_status": found.max_refresh_status,
             }

@@ -12,6 +12,7 @@ import ast
 import dataclasses
 import inspect
 import io
+import re
 import sys
 import tokenize
 from enum import Enum, EnumType
@@ -52,8 +53,10 @@ def cli_page(program: Any) -> str:
     lines += ["## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += ["| 0 | done |", "| 1 | a run is to be watched or worse, or some runs failed |"]
     lines += [
-        "| 2 | the input or the arguments cannot be used, or the answer not written: one line "
-        "on stderr |"
+        (
+            "| 2 | the input or the arguments cannot be used, or the answer not written: "
+            "one line on stderr |"
+        )
     ]
     lines += [
         (
@@ -514,6 +517,20 @@ def atom_words(atom: Any) -> str:
     ]
 
 
+def with_tools(path: Path) -> str:
+    """A page whose table of tools is that of the server."""
+    from groupwise.cli.tools import TOOLS
+
+    rows = [
+        f"| `{tool.name}` | {tool.about} | {named((*tool.takes, 'detail'))} |"
+        for tool in TOOLS.values()
+    ]
+    table = "\n".join(["| tool | answers | takes |", "|---|---|---|", *rows])
+    made = f"<!-- table tools -->\n\n{table}\n\n<!-- end -->"
+    pattern = r"<!-- table tools -->.*?<!-- end -->"
+    return re.sub(pattern, lambda _: made, path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
 def pages() -> dict[Path, str]:
     """Every page by its place."""
     from groupwise.cli.app import PROGRAM
@@ -528,6 +545,7 @@ def pages() -> dict[Path, str]:
         LABORATORY / "cli.md": cli_page(LABORATORY_PROGRAM),
         LABORATORY / "tasks.md": tasks_page(),
         LABORATORY / "training.md": training_page(),
+        **{ROOT / name: with_tools(ROOT / name) for name in ("SKILL.md", "llms.txt")},
     }
 
 

@@ -261,7 +261,6 @@ def make_fitted(
     message: str = "",
     plateau: tuple[float, float, float] = (0.8, 0.75, 0.85),
     start: float = 0.2,
-    time_to_95: tuple[float, float, float] = (500.0, 450.0, 600.0),
     change_time: float = math.nan,
     rivals: dict[str, float] | None = None,
     overshoot: float = 0.0,
@@ -286,7 +285,7 @@ def make_fitted(
     }
     noise = Noise(1e-3, 1e-4, 0.5, 0.1)
     time = series.time_T
-    broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.JUMP
+    broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.WANDERS
     outcomes = {
         "converged": Outcome.CONVERGED,
         "flat": Outcome.FLAT,
@@ -312,7 +311,6 @@ def make_fitted(
         change_time,
     )
     at = np.array([500.0])
-    done = Interval(*time_to_95, 0.9)
     result = Forecast(
         "forecast",
         "",
@@ -328,9 +326,7 @@ def make_fitted(
     clock = Clock(series.step_T.astype(float), time)
     row = ForecastRow(150.0, 0.6, 0.55, 0.65, 0.4, 0.8)
     here = ForecastRow(100.0, 0.5, 0.495, 0.505, 0.4, 0.6)
-    outlook = Outlook(
-        result, (row,), (here, row), fit, clock.in_steps(done), math.nan, math.nan, 100.0, 150.0
-    )
+    outlook = Outlook(result, (row,), (here, row), parameters["plateau"])
     return Fitted(metric, quantity, series, clock, fit, outlook)
 
 

@@ -184,6 +184,27 @@ def check_now(found: Judgement, report: dict[str, Any], text: str) -> None:
     assert start is None or is_of(start[1], found.now), (start, found.now)
 
 
+# What a check that found nothing says of a column now -> the name of its row and tile.
+NOW_SAID = {
+    "Entropy": rf"No sign of it: entropy is ({NUMBER}) nats",
+    "KL to the reference": rf"^KL {NUMBER} nats a token in the first rows and ({NUMBER}) in the last",
+    "Truncated": rf"No sign of it: ({NUMBER}) % of the last completions",
+}
+
+
+def check_columns(found: Judgement, report: dict[str, Any]) -> None:
+    """One number for where a column stands: tile, table and what a check says of it."""
+    rows = {row["name"]: row["now"] for row in report["screen"]["rows"]}
+    for tile in report["screen"]["tiles"]:
+        assert rows.get(tile["name"], tile["value"]) == tile["value"], tile
+    told = {sign.signal for sign in signs_of(found)}
+    for name, words in NOW_SAID.items():
+        for check in found.checks:
+            number = re.search(words, check.message)
+            if number and name in rows and not told & {"entropy", "kl", "truncated_share"}:
+                assert same(number[1], rows[name].removesuffix(" %")), (check, rows[name])
+
+
 def check_forecast(
     record: RunRecord, report: dict[str, Any], page: str, command: str, numbers: Any
 ) -> None:
@@ -294,6 +315,7 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
     )
     check_levels(found, text, why)
     check_now(found, report, f"{text} {command}")
+    check_columns(found, report)
     check_forecast(record, report, text, command, told(capsys, "forecast", str(path))[1])
     check_words(found, text, why)
     check_asked(found, record)

@@ -10,16 +10,13 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import Clock
-from groupwise.intervals import Interval
 
 
 def clock() -> Clock:
-    """Steps of four updates each, then of two; ten tokens an update; an hour every hundred
-    updates.
-    """
+    """Steps of four updates each, then of two; an hour every hundred updates."""
     step = np.array([10.0, 20.0, 30.0, 40.0, 50.0])
     time = np.array([0.0, 40.0, 80.0, 100.0, 120.0])
-    return Clock(step, time, 10 * time, 36 * time)
+    return Clock(step, time, 36 * time)
 
 
 def test_times_and_steps_convert_back_and_forth() -> None:
@@ -29,24 +26,17 @@ def test_times_and_steps_convert_back_and_forth() -> None:
 
 def test_beyond_the_log_the_pace_of_the_last_half_goes_on() -> None:
     assert clock().step(140.0) == pytest.approx(60.0)
-    assert clock().tokens(140.0) == pytest.approx(1400.0)
     assert clock().hours(200.0) == pytest.approx(2.0)
 
 
-def test_unknown_tokens_and_hours_are_not_a_number() -> None:
-    bare = Clock(np.array([1.0, 2.0]), np.array([0.0, 1.0]), np.array([np.nan, np.nan]), None)
-    assert math.isnan(bare.tokens(1.0))
-    assert math.isnan(bare.hours(1.0))
+def test_unknown_hours_are_not_a_number() -> None:
+    for seconds in (np.array([np.nan, np.nan]), None):
+        assert math.isnan(Clock(np.array([1.0, 2.0]), np.array([0.0, 1.0]), seconds).hours(1.0))
 
 
-def test_tokens_that_begin_late_are_carried_back() -> None:
-    late = Clock(np.arange(4.0), np.arange(4.0), np.array([np.nan, 10.0, 20.0, 30.0]), None)
-    assert late.tokens(0.0) == pytest.approx(0.0)
-
-
-def test_open_ends_of_intervals_stay_open() -> None:
-    steps = clock().in_steps(Interval(140.0, 120.0, math.inf))
-    assert [steps.value, steps.low, steps.high] == pytest.approx([60.0, 50.0, math.inf])
+def test_hours_that_begin_late_are_carried_back() -> None:
+    late = Clock(np.arange(4.0), np.arange(4.0), np.array([np.nan, 3600.0, 7200.0, 10800.0]))
+    assert late.hours(0.0) == pytest.approx(0.0)
 
 
 def test_a_log_of_one_row_counts_updates_as_steps() -> None:

@@ -22,7 +22,7 @@ from groupwise.analysis.compare_answer import (
     shown_decimals,
 )
 from groupwise.comparison.compare import Question
-from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured, Pairing
+from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
@@ -126,10 +126,7 @@ def group(name: str, place: int, *runs: ComparedRun) -> ComparedGroup:
 
 def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
     speed = Contrast("speed", "seed_noise_unknown", "", Interval(-8.0, -9.0, -7.0))
-    parted = Divergence("none", "", 0.05)
-    pairings = tuple(
-        Pairing(0, g, (level, speed), parted) for g, level in enumerate(levels, start=1)
-    )
+    pairings = tuple(Pairing(0, g, (level, speed)) for g, level in enumerate(levels, start=1))
     return Comparison(
         pairings, {"level": (), "speed": ()}, {}, 151.0, 200.0, reach, 0.95, (0.0, 1.0)
     )

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.analysis.fitted import Ahead, Fitted, ahead, fit_metric, gained
+from groupwise.analysis.fitted import Ahead, Fitted, _outlook, ahead, fit_metric, gained
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
@@ -106,17 +106,18 @@ def test_a_metric_without_a_fit_is_not_said_to_be_anywhere(made_fitted: Make) ->
 def test_a_plateau_that_the_forecast_goes_past_is_not_where_the_metric_ends(
     made_fitted: Make, here: float, far: float, settled: bool
 ) -> None:
-    outlook = made_fitted(plateau=(0.9, 0.88, 0.92)).outlook
-    assert outlook is not None
-    grid = (dataclasses.replace(outlook.grid[0], mean=here), *outlook.grid[1:])
-    seen = dataclasses.replace(
-        outlook, grid=grid, rows=(dataclasses.replace(outlook.rows[-1], mean=far),)
+    fitted = made_fitted(plateau=(0.9, 0.88, 0.92))
+    assert fitted.fit is not None
+    assert fitted.outlook is not None
+    first, last = fitted.outlook.grid
+    rows = (dataclasses.replace(last, mean=far),)
+    seen = _outlook(
+        fitted.fit, fitted.outlook.result, rows, (dataclasses.replace(first, mean=here), last)
     )
-    assert (
-        seen.plateau is not None,
-        seen.as_dict()["plateau"] is not None,
-        seen.beside_the_law == "",
-    ) == (settled,) * 3
+    beside = dataclasses.replace(fitted, outlook=seen).beside_the_law
+    assert (seen.plateau is not None, seen.as_dict()["plateau"] is not None, beside == "") == (
+        settled,
+    ) * 3
 
 
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:

@@ -126,6 +126,28 @@ def test_a_run_that_failed_says_which_setting_a_sibling_that_learnt_has_otherwis
     assert "learnt with" not in headlines["mild"]
 
 
+def test_the_setting_that_separates_the_runs_is_a_sentence_of_list_page_and_json(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, rewards, rate in (
+        ("a", COLLAPSED, 1e-4),
+        ("b", COLLAPSED, 1e-4),
+        ("c", LEARNING, 1e-6),
+        ("d", LEARNING, 1e-6),
+        ("e", LEARNING, 2e-6),
+    ):
+        log(tmp_path / name / "log.jsonl", rewards)
+        (tmp_path / name / "config.json").write_text(json.dumps({"learning_rate": rate}))
+    page = tmp_path / "page.html"
+    assert main(["fleet", str(tmp_path), "--page", str(page)]) == 1
+    said = capsys.readouterr().out.splitlines()[1]
+    assert said.startswith(
+        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, the 2 with 0.0001 did not"
+    )
+    assert said.replace(" %", "\u00a0%") in page.read_text(encoding="utf-8")
+    assert told(capsys, str(tmp_path))[1]["separates"]["sentence"] == said
+
+
 def test_the_table_holds_what_the_list_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, listed = told(capsys, "runs", "-o", "fleet.csv")
     assert code == 1

@@ -24,16 +24,12 @@ NUMBERS = (
     "refresh"
 )
 PROMISED = {
-    "regime",
     "stable",
-    "spectral_radius",
     "threshold",
     "rule_threshold",
     "margin",
     "max_learning_rate",
     "max_refresh_interval",
-    "time_constants",
-    "oscillation_onset",
 }
 TRL = (
     "--trainer trl --set num_iterations=2 --set steps_per_generation=4 --set "
@@ -85,13 +81,9 @@ def test_every_promised_key(capsys: pytest.CaptureFixture[str], lag: str, stiffn
     force = 0.11 * stiffness
     assert plain["margin"] == pytest.approx(plain["threshold"] / force)
     assert plain["stable"] is (force < plain["threshold"])
-    assert plain["stable"] is (plain["spectral_radius"] < 1)
     assert plain["max_learning_rate"] == pytest.approx(plain["threshold"] / stiffness)
     assert plain["rule_threshold"] == pytest.approx(0.1 / (1 if lag == "none" else 8))
     assert plain["force"] == pytest.approx(force)
-    assert plain["regime"] in {"overdamped", "underdamped", "unstable"}
-    assert isinstance(plain["time_constants"], list)
-    assert plain["oscillation_onset"] < plain["threshold"]
     longest = plain["max_refresh_interval"]
     assert longest is None if lag == "none" else longest >= 0
     assert plain["max_refresh_status"] in (
@@ -103,13 +95,12 @@ def test_settings_that_leave_both_sides_cannot_tell(capsys: pytest.CaptureFixtur
     """prime-rl at its bound of 8: once "Unstable: 0.15 exceeds 0.0139"."""
     setting = "--learning-rate .05 --momentum .9 --trainer prime-rl --set max_off_policy_steps=8"
     plain = answer(capsys, setting + " --stiffness 3")
-    assert (plain["stable"], plain["regime"]) == (None, "open")
+    assert plain["stable"] is None
     assert plain["deciding"] == ["lag", "importance_ratio"]
     assert plain["bounds"] == pytest.approx([0.01394, 3.8], rel=1e-3)
     text = printed(capsys, setting + " --stiffness 3")
     assert "Cannot tell: a force of 0.15 lies between 0.0139 and 3.8" in text
     assert "What decides: the lag, of which the settings give only the largest" in text
-    assert "leaves it open" in text
     assert answer(capsys, setting + " --stiffness 100")["stable"] is False
 
 
@@ -140,7 +131,7 @@ def test_the_numbers_of_the_theory(capsys: pytest.CaptureFixture[str]) -> None:
         assert plain["threshold"] == pytest.approx(expected, rel=3e-3)
 
 
-def test_several_modes_and_every_rule(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_modes_the_stiffest_decides(capsys: pytest.CaptureFixture[str]) -> None:
     plain = answer(
         capsys,
         (
@@ -151,10 +142,6 @@ def test_several_modes_and_every_rule(capsys: pytest.CaptureFixture[str]) -> Non
     assert [mode["stable"] for mode in plain["modes"]] == [False, True]
     assert plain["stiffness"] == 3.0
     assert plain["stable"] is False
-    assert {row["rule"]: row["binds"] for row in plain["limits"]} == {
-        "exact": False,
-        "published": True,
-    }
 
 
 def test_adam_is_mapped_and_said_to_be(capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,7 +178,6 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert force["low"] < 0.002 < force["high"]
     assert force["level"] == 0.95
     assert plain["margin_interval"]["low"] < plain["margin"] < plain["margin_interval"]["high"]
-    assert plain["effective_force"]["stiffness"]["value"] == pytest.approx(force["value"] / 0.05)
     assert plain["threshold"] == pytest.approx(stability(0.002, 0.9, refresh_interval=8).threshold)
     assert any("no guarantee of safety" in note for note in plain["notes"])
     assert plain["verdict"] == "stable"
@@ -199,7 +185,6 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert "as far as the log shows" in plain["said"]
     bare = answer(capsys, RUN)
     assert bare["max_learning_rate"] is None
-    assert bare["limits"] == []
     assert answer(capsys, RUN + " --set momentum=0.1")["momentum"] == 0.9, (
         "an option stands before a setting"
     )
@@ -214,14 +199,14 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert (plain["state"], plain["headline"]) == (bare["state"], bare["headline"])
     assert " ".join(plain["headline"].split()) in " ".join(text.partition("Stability")[0].split())
     assert "no guarantee of safety" in text
-    assert "Exact threshold" in text
+    assert "Published rule" in text
 
 
 def test_the_embedded_run_needs_no_option(capsys: pytest.CaptureFixture[str]) -> None:
     plain = answer(capsys, shlex.quote(str(examples.trl_run())))
     assert plain["optimizer"] == "adam"
     assert plain["learning_rate"] > 0
-    assert (plain["max_learning_rate"], plain["limits"]) == (None, [])
+    assert plain["max_learning_rate"] is None
     assert any("no largest learning rate" in note for note in plain["notes"])
     assert plain["lag"] == "none"
     assert plain["verdict"] == "stable"
@@ -316,7 +301,6 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         ),
         (NUMBERS + " --refresh-interval 2.5", "valid integer"),
         (NUMBERS + " --lag-kind weekly", "use one of none, fixed, refresh, async"),
-        (NUMBERS + " --lag-kind fixed --refresh-interval 5000", "fixed lag of at most 1024"),
         (NUMBERS + " --learning-rate 0", "--learning-rate expects a positive number; got 0"),
         (NUMBERS + " --learning-rate inf", "a positive number; got inf"),
         (

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.cases import each_case
-from tests.golden.sentences import says
 
-from groupwise.comparison.compare import Question, compare, holm, where_they_part, with_status
+from groupwise.comparison.compare import Question, compare, holm, with_status
 from groupwise.comparison.curves import Curve, curve, late_level
-from groupwise.comparison.results import Comparison, Contrast, Divergence, Measured
+from groupwise.comparison.results import Comparison, Contrast, Measured
 from groupwise.comparison.seeds import minimum_detectable
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
@@ -143,7 +142,6 @@ def test_contrasts_share_the_false_alarm_rate() -> None:
         minimum_detectable(error, level.freedom, level=1 - 0.05 / 4)
     )
     assert [pairing.second for pairing in found.pairings] == [1, 2]
-    assert [pairing.divergence.rate for pairing in found.pairings] == pytest.approx([0.025, 0.025])
 
 
 def test_what_is_asked_reaches_the_contrasts() -> None:
@@ -155,16 +153,6 @@ def test_what_is_asked_reaches_the_contrasts() -> None:
     assert narrow.difference.low == level.difference.low
     assert narrow.difference.high == pytest.approx(min(level.difference.high, 0.22))
     assert (level.difference.level, speed.difference.level) == (0.9, 0.9)
-
-
-def test_a_divergence_is_of_two_runs() -> None:
-    rng = np.random.default_rng(3)
-    runs = [Curve(STEP, rng.normal(0, 0.1, ROWS), np.zeros(ROWS)) for _ in range(4)]
-    assert compared(runs[:1], runs[1:2]).pairings[0].divergence.status == "none"
-    for others in (runs[1:3], runs[1:2]):
-        groups = compared(runs[3:] + runs[:1], others).pairings[0].divergence
-        assert groups.status == "unavailable"
-    says("comparison/compare/1", groups.message)
 
 
 def learned(rng: np.random.Generator, seed: float, end: float = 0.8, pace: float = 15.0) -> Curve:
@@ -179,7 +167,6 @@ def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
         [[learned(rng, s) for s in row] for row in seeds], Question(rises=True), rng
     ).pairings[0]
     assert {c.status for c in same.contrasts} == {"not_separable"}
-    assert same.divergence.status == "none"
     slow = [
         [learned(rng, s, pace=pace) for s in row]
         for row, pace in zip(seeds, (8.0, 20.0), strict=True)
@@ -252,38 +239,6 @@ def test_a_difference_is_told_below_the_rate_and_not_at_it() -> None:
     assert with_status(contrast, 0.02, level=0.9).adjusted_p == 0.02
     alone = found((0.1, 0.0, 0.2), status="seed_noise_unknown")
     assert with_status(alone, math.nan, level=0.9).status == "seed_noise_unknown"
-
-
-@each_case(
-    ("parts", "status", "said"),
-    [
-        ("none", "different", "The late means differ; from which step on cannot be told."),
-        ("none", "seed_noise_unknown", "The late means differ; from which step on cannot be told."),
-        ("none", "within_step_noise", "They do not part."),
-        ("none", "not_separable", "They do not part."),
-        ("diverged", "different", "They do not part."),
-    ],
-)
-def test_no_divergence_is_said_of_late_means_that_differ(
-    parts: Any, status: Any, said: str
-) -> None:
-    parting = where_they_part(
-        Divergence(parts, "They do not part.", 0.05),
-        found((0.1, 0.0, 0.2), status=status),
-    )
-    assert parting.message == said
-    assert parting.status == (parts if said.startswith("They") else "unavailable")
-
-
-def test_a_divergence_as_plain_data() -> None:
-    parted = Divergence("diverged", "They part.", 0.05, 12.0, 20.0)
-    assert parted.as_dict() == {
-        "status": "diverged",
-        "message": "They part.",
-        "step": 12.0,
-        "seen": 20.0,
-        "false_alarm_rate": 0.05,
-    }
 
 
 @pytest.mark.slow

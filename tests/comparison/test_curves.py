@@ -59,7 +59,7 @@ def test_a_run_moves_around_its_fitted_law() -> None:
 
 
 def test_a_run_that_no_law_describes_moves_around_a_running_line() -> None:
-    value = np.where(STEP < 40, 0.9, 0.1) + np.random.default_rng(2).normal(0, 0.02, ROWS)
+    value = np.cumsum(np.random.default_rng(3).normal(0, 0.05, ROWS))
     assert fit(STEP, value).status == "non_stationary"
     np.testing.assert_array_equal(curve(STEP, value).smooth_T, running_line(STEP, value))
 

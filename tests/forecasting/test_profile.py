@@ -92,18 +92,6 @@ def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -
         assert got == pytest.approx([covariance[0, 0], covariance[1, 1]], rel=1e-6)
 
 
-def test_a_regressor_swept_out_is_a_regressor_fitted() -> None:
-    law, seen = law_by_name("exponential"), series(law_by_name("exponential"), 60, 0.05, seed=5)
-    step = (seen.time_M > 30).astype(float)
-    decay = law.decay(seen.time_M, 20.0)
-    error = np.linalg.lstsq(np.column_stack([1 - decay, decay, step]), seen.value_M, rcond=None)[1]
-    others = np.column_stack([seen.basis(56)[1], np.ones(60), seen.value_M])
-    swept = products_of(seen, NoiseShape(0.0, 0.0)).without(others.T @ step, float(step @ step))
-    assert profile.surface(law, swept, np.array([20.0])).error_Q[0] == pytest.approx(
-        float(error[0]), rel=1e-8
-    )
-
-
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("law", SHAPED, ids=lambda law: law.name)
 def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:

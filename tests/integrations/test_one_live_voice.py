@@ -14,8 +14,8 @@ from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State
-from groupwise.integrations.live_judgement import LiveJudgement, title_of
-from groupwise.integrations.sinks import facts
+from groupwise.integrations.live_judgement import LiveJudgement
+from groupwise.integrations.sinks import facts, title_of
 from groupwise.pages.live_hub import shown
 from groupwise.pages.screen import head_of
 from groupwise.record.run import Meaning, RunRecord

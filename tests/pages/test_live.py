@@ -355,6 +355,19 @@ def test_a_run_that_ends_while_it_is_watched_is_judged_again(
     assert newest(hub, "judged")["judgement"]["state"] == "failed"
 
 
+def test_whoever_sends_alerts_hears_of_each_judgement(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    path = write_collapse(tmp_path / "run.jsonl")
+    hub = Hub(
+        followers_of([path], Follower), pool=Inline, told=lambda *judged: heard.append(judged)
+    )
+    asyncio.run(judged_by(hub))
+    run, judged, place = heard[0]
+    assert (run, place) == ("run.jsonl", str(path.resolve()))
+    assert judged["state"] == "failing"
+    assert judged["cause"] == newest(hub, "judged")["cause"]
+
+
 def test_a_run_whose_writer_lives_goes_on_however_long_nothing_came(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

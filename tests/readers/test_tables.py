@@ -794,19 +794,6 @@ def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None
         open_run(tmp_path / "NOTES.md")
 
 
-def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -> None:
-    """As a program writes that was replaced amid a run and appends to the same file."""
-    old = "".join(f"{step},0.25,0.01\n" for step in range(1, 5))
-    new = "".join(f"{step},0.5,1.5,0.02\n" for step in range(5, 9))
-    text = f"step,reward,kl\n{old}step,reward,entropy,kl\n{new}step,reward,entropy,kl\n"
-    (tmp_path / "run.csv").write_text(text)
-    record = open_run(tmp_path / "run.csv")
-    assert values(record, "reward") == [0.25] * 4 + [0.5] * 4
-    assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
-    assert values(record, "entropy") == [None] * 4 + [1.5] * 4
-    assert record.notes == ("the columns are others from row 5 on",)
-
-
 @each_case(
     ("before", "after"),
     [("[", "]"), ('{"a": ', "}"), ('[{"step": 1, "reward": 0.5}, ', "]"), ('{"rows": [', "]}")],
@@ -881,3 +868,16 @@ def test_json_lines_of_the_same_numbers_are_read_by_column(monkeypatch: pytest.M
     monkeypatch.setattr(feed, "take", None)
     feed.take_block(b'{"step": 1, "reward": 1}\n{"step": 2, "reward": 0.5}\n')
     assert feed.store.dense("reward").tolist() == [1.0, 0.5]
+
+
+def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -> None:
+    """As a program writes that was replaced amid a run and appends to the same file."""
+    old = "".join(f"{step},0.25,0.01\n" for step in range(1, 5))
+    new = "".join(f"{step},0.5,1.5,0.02\n" for step in range(5, 9))
+    text = f"step,reward,kl\n{old}step,reward,entropy,kl\n{new}step,reward,entropy,kl\n"
+    (tmp_path / "run.csv").write_text(text)
+    record = open_run(tmp_path / "run.csv")
+    assert values(record, "reward") == [0.25] * 4 + [0.5] * 4
+    assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
+    assert values(record, "entropy") == [None] * 4 + [1.5] * 4
+    assert record.notes == ("the columns are others from row 5 on",)

@@ -247,18 +247,17 @@ def test_a_clock_that_is_not_one_falls_back_to_the_steps(bad: list[float | None]
     assert metric_series(record({}, steps=table)).time_T.tolist() == STEPS
 
 
-def test_tokens_and_seconds_are_given_where_they_are_known_throughout() -> None:
-    tokens = [100.0 * step for step in STEPS]
+def test_seconds_are_given_where_they_are_known_throughout() -> None:
     seconds: list[float | None] = [2.0 * step for step in STEPS]
     seconds[5] = None
     table = steps_table(STEPS, {"reward": binomial(32)}).with_columns(
-        pl.Series("tokens", tokens, dtype=pl.Float64),
         pl.Series("seconds", seconds, dtype=pl.Float64),
     )
-    series = metric_series(record({}, steps=table))
-    assert series.tokens_T is not None
-    assert series.tokens_T.tolist() == tokens
-    assert series.seconds_T is None
+    assert metric_series(record({}, steps=table)).seconds_T is None
+    known = table.with_columns(pl.Series("seconds", [2.0 * step for step in STEPS]))
+    seconds_T = metric_series(record({}, steps=known)).seconds_T
+    assert seconds_T is not None
+    assert seconds_T.tolist() == [2.0 * step for step in STEPS]
 
 
 def test_a_metric_without_any_value_is_empty_and_not_an_error() -> None:

@@ -39,8 +39,9 @@ from torch import Tensor
 from torch.func import functional_call
 from truth import ExactLoss, ExactWorld, curvature, leading_modes
 
-from groupwise.edge.threshold import rule_threshold, threshold
+from groupwise.edge.threshold import threshold
 from groupwise.scores.language_models import prompt_ids
+from groupwise_lab.theory.oscillator import rule_threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness
 from groupwise_lab.trainer.file_task import readable_by
 from groupwise_lab.trainer.text_tasks import make_text_task

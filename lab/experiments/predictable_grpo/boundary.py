@@ -26,9 +26,10 @@ from note import (
     print_table,
 )
 
-from groupwise.edge.threshold import LAGS, rule_threshold, threshold
+from groupwise.edge.threshold import LAGS, threshold
 from groupwise_lab.simulate.bandit_runs import expected_path
 from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
+from groupwise_lab.theory.oscillator import rule_threshold
 
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)
 MOMENTA = (0.9, 0.0)
@@ -233,10 +234,7 @@ def main() -> None:
     )
     momenta, intervals = ((0.9,), (4,)) if asked.quick else (MOMENTA, INTERVALS)
     rows = [
-        boundary_row(lag.name, m, r, found.value)
-        for m in momenta
-        for lag in LAGS
-        for r in intervals
+        boundary_row(lag, m, r, found.value) for m in momenta for lag in LAGS for r in intervals
     ]  # type: ignore[arg-type]
     show_boundary(rows)
     ratios, curves = ratio_rows(), ratio_curves()

@@ -211,12 +211,12 @@ def fitted(run: str, group_size: int) -> Rows:
     reward_T = np.array(column(rows[1:], "reward"), dtype=float)
     variance_T = np.interp(step_T, at, noise)
     given = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
-    every = gw.fit(step_T, reward_T, momentum=MOMENTUM, **given)
+    every = gw.fit(step_T, reward_T, **given)
     row = {"run": run, "law": every.law, "status": every.status}
     row |= {f"aicc_{found.law}": found.aicc for found in every.candidates} | {
         f"r2_{found.law}": found.r_squared for found in every.candidates
     }
-    model = gw.fit(step_T, reward_T, law="oscillator", momentum=MOMENTUM, **given)
+    model = gw.fit(step_T, reward_T, law="oscillator", **given)
     row |= {"r2": model.r_squared, "r2_adjusted": model.r_squared_explainable}
     row |= {f"oscillator_{name}": part.value for name, part in model.parameters.items()}
     plain = gw.fit(step_T, reward_T, law="exponential", **given)

@@ -69,9 +69,7 @@ def show() -> None:
     for momentum, (time_T, reward_T) in found.items():
         slope = np.diff(reward_T) / EVERY
         late = delay(reward_T, found[0.0][1], time_T) if momentum and 0.0 in found else 0.0
-        fits = {
-            law: gw.fit(time_T, reward_T, law=law, momentum=momentum, smoothing=1) for law in LAWS
-        }
+        fits = {law: gw.fit(time_T, reward_T, law=law, smoothing=1) for law in LAWS}
         lines.append(
             [
                 (

@@ -34,8 +34,9 @@ from note import Row, options, print_table
 from numpy import ndarray
 from truth import ExactWorld, leading_modes
 
-from groupwise.edge.spectrum import oscillation_onset
-from groupwise.edge.threshold import rule_threshold, threshold
+from groupwise.edge.force import ForceOfMotion
+from groupwise.edge.threshold import threshold
+from groupwise_lab.theory.oscillator import rule_threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness, relaxed_stiffness
 
 SPECTRUM = Pieces("deep_spectrum", ("kl_in", "part", "rank"))
@@ -437,7 +438,7 @@ def percent(ratio: float) -> str:
 
 def show() -> None:
     """All tables."""
-    onset = oscillation_onset("refresh", 0.9, 8) / LIMIT
+    onset = ForceOfMotion("refresh", 0.9, 8).onset / LIMIT
     print(f"The stiffest mode oscillates, R = 8 and momentum .9, from {onset:.3f} of its edge on.")
     rows = SPECTRUM.rows()
     lines = []

@@ -52,19 +52,19 @@ def error_grid(*, quick: bool) -> Rows:
         ((0.9,), (0.05,)) if quick else ((0.0, 0.5, 0.9, 0.95), (0.02, 0.05, 0.1, 0.2, 0.4))
     )
     for lag in LAGS:
-        for interval in (1,) if lag.name == "none" else (8,) if quick else (2, 8, 32):
+        for interval in (1,) if lag == "none" else (8,) if quick else (2, 8, 32):
             for momentum in momenta:
                 for share in shares:
-                    force = share * float(threshold(lag.name, momentum, interval))
+                    force = share * float(threshold(lag, momentum, interval))
                     rows.append(
                         {
-                            "lag": lag.name,
+                            "lag": lag,
                             "interval": interval,
                             "momentum": momentum,
                             "force_over_threshold": share,
                         }
                     )
-                    rows[-1] |= {"force": force} | _errors(force, momentum, interval, lag.name)
+                    rows[-1] |= {"force": force} | _errors(force, momentum, interval, lag)
     return rows
 
 
@@ -159,8 +159,8 @@ def show_grid(rows: Rows) -> None:
     lines = []
     for lag in LAGS:
         for share in shares:
-            some = where(rows, lag=lag.name, force_over_threshold=share)
-            line = [f"{lag.name} | {share:g}"]
+            some = where(rows, lag=lag, force_over_threshold=share)
+            line = [f"{lag} | {share:g}"]
             for name in ("centred", "centred_from_0", "backward"):
                 values = [100 * row[name] for row in some if not math.isnan(row[name])]
                 missing = len(some) - len(values)

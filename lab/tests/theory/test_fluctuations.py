@@ -9,7 +9,6 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.edge.swings import early_warning
 from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
@@ -362,29 +361,6 @@ def test_known_deviations_from_one_over_the_group_size_are_expected_ones() -> No
         group_size_test(size, law, rows, components=(-1.0, 1.0, 0.0))
 
 
-@pytest.mark.slow
-def test_early_warning_keeps_its_false_alarm_rate_and_sees_a_slowing() -> None:
-    """400 still series, white and slow: at most 5 % alarms and three standard errors; a slowing
-    AR(1) is seen in most of 50.
-    """
-    from scipy.signal import lfilter
-
-    rng = np.random.default_rng(5)
-    alarms = {0.0: 0, 0.7: 0}
-    for correlation in alarms:
-        for _ in range(200):
-            series = lfilter([1.0], [1.0, -correlation], rng.standard_normal(600))
-            alarms[correlation] += early_warning(series).p_value < 0.05
-    assert max(alarms.values()) / 200 < 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
-    seen = 0
-    slowing = rng.standard_normal((1000, 50))
-    for now in range(1, 1000):
-        slowing[now] += (0.97 * now / 1000) * slowing[now - 1]
-    for series in slowing.T:
-        seen += early_warning(series).p_value < 0.05
-    assert seen > 40
-
-
 def test_bad_input_is_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="positive force"):
         stationary_variance(0.0, 0.5, learning_rate=1.0, noise_variance=1.0)
@@ -403,7 +379,3 @@ def test_bad_input_is_refused() -> None:
     assert np.isinf(
         stationary_covariance([0.1, 5.0], 0.0, learning_rate=1.0, noise_covariance_MM=np.eye(2))
     ).all()
-    with pytest.raises(InsufficientDataError, match="at least 200 rows"):
-        early_warning(np.zeros(100))
-    with pytest.raises(InvalidArgumentError, match="at least 5 windows"):
-        early_warning(np.zeros(100), windows=2)

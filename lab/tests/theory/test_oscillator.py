@@ -11,14 +11,13 @@ import pytest
 from scipy.integrate import solve_ivp
 from tests.cases import each_case
 
-from groupwise.edge.threshold import rule_threshold
 from groupwise.forecasting.laws import (
     exponential_decay,
     oscillator_decay,
     oscillator_quantities,
     oscillator_slopes,
 )
-from groupwise_lab.theory.oscillator import oscillator
+from groupwise_lab.theory.oscillator import oscillator, rule_threshold
 
 RATIOS = (0.03, 0.1, 0.5, 0.9, 1 - 1e-6, 1 - 1e-12, 1.0, 1 + 1e-12, 1 + 1e-6, 1.1, 2.0, 8.0, 30.0)
 

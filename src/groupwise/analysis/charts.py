@@ -163,12 +163,12 @@ def rounded(values: ArrayLike) -> tuple[float | None, ...]:
     return tuple(
         None
         if not math.isfinite(value)
-        else _short(round(value, decimals) if abs(value) >= small else float(f"{value:.3g}"))
+        else whole_short(round(value, decimals) if abs(value) >= small else float(f"{value:.3g}"))
         for value in array.tolist()
     )
 
 
-def _short(value: float) -> float:
+def whole_short(value: float) -> float:
     """Return whole numbers as int, which is one character less in JSON."""
     return int(value) if value.is_integer() and -_LARGEST < value < _LARGEST else value
 
@@ -209,10 +209,10 @@ def abscissae(x_T: ArrayLike) -> tuple[float, ...]:
     if np.all((x == np.round(x)) & (np.abs(x) < _LARGEST)):
         return tuple(x.astype(np.int64).tolist())
     if x.size < 2 or np.all(x == np.round(x)):
-        return tuple(map(_short, x.tolist()))
+        return tuple(map(whole_short, x.tolist()))
     spacing = float(np.ptp(x)) / (x.size - 1)
     decimals = max(0, 1 - math.floor(math.log10(spacing))) if spacing > 0 else 3
-    return tuple(_short(round(value, decimals)) for value in x.tolist())
+    return tuple(whole_short(round(value, decimals)) for value in x.tolist())
 
 
 def smooth_line(

@@ -24,6 +24,7 @@ from groupwise.analysis.run_groups import (
     short_name,
     typed_groups,
 )
+from groupwise.analysis.siblings import Separation, outcome, separation
 from groupwise.comparison.compare import Question, not_compared
 from groupwise.comparison.compare import compare as compare_curves
 from groupwise.comparison.curves import FEWEST_ROWS, Curve, curve
@@ -53,6 +54,7 @@ class RunComparison(Said):
         answer: what it comes to, in a sentence or two.
         differing: settings in which the groups differ, besides those that sort them.
         notes: what to know besides.
+        separates: the setting that separates the runs that learnt from those that did not, or None.
 
     Example:
         >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
@@ -64,6 +66,7 @@ class RunComparison(Said):
         *("answer=sentence", "metric", "level=found.level", "late_from=found.late_from"),
         *("late_to=found.late_to", "reach=found.reach"),
         *("bounds=found.bounds", "groups", "seed_noise=found.seed_noise", "comparisons", "notes"),
+        "separates",
     )
 
     metric: str
@@ -73,6 +76,7 @@ class RunComparison(Said):
     answer: tuple[str, ...]
     differing: tuple[str, ...]
     notes: tuple[str, ...]
+    separates: Separation | None = None
 
     def __str__(self) -> str:
         """The answer."""
@@ -89,13 +93,12 @@ class RunComparison(Said):
 
     @property
     def comparisons(self) -> list[dict[str, Any]]:
-        """The contrasts of every pair of groups, with where their curves part."""
+        """The contrasts of every pair of groups."""
         return [
             {
                 "first": self.name(pairing.first),
                 "second": self.name(pairing.second),
                 "contrasts": pairing.contrasts,
-                "divergence": pairing.divergence,
             }
             for pairing in self.found.pairings
         ]
@@ -145,18 +148,23 @@ def compare(
         [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
         for row in arguments
     ]
-    rows = [[record] for record in rows[0]] if len(rows) == 1 else rows
-    if len(rows) < 2:
-        raise InvalidArgumentError(
-            f"expected two runs or more, got {len(rows)}: give compare(a, b), or compare([a1, a2], "
-            "[b1, b2])"
-        )
-    groups = (
-        typed_groups(rows)
-        if by is None
-        else grouped_by([record for row in rows for record in row], by, baseline=baseline)
-    )
+    groups = groups_of(rows, by, baseline)
     return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by)
+
+
+def groups_of(
+    rows: Sequence[Sequence[RunRecord]], by: str | None, baseline: str | None
+) -> list[RunGroup]:
+    """Return groups as typed, of one row each run by itself, or by a setting."""
+    every = [record for row in rows for record in row]
+    if len(rows) < 2 and len(every) < 2:
+        raise InvalidArgumentError(
+            f"expected two runs or more, got {len(every)}: give A B, A1 A2 vs B1 B2, or a table of "
+            "runs with --by COLUMN; in Python compare(a, b), or compare([a1, a2], [b1, b2])"
+        )
+    if by is not None:
+        return grouped_by(every, by, baseline=baseline)
+    return typed_groups([[record] for record in every] if len(rows) == 1 else rows)
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:
@@ -206,15 +214,34 @@ def compare_runs(
     differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
     notes = [*differ, *noted(shown, comparison)]
     notes += _key_notes({series.metric for series in every})
+    separates = _separates([run for row in rows for run in row], sorted_by)
+    answer = answered(shown, comparison)
     return RunComparison(
         every[0].metric,
         shown,
         curves,
         comparison,
-        answered(shown, comparison),
+        answer if separates is None else (*answer, separates.sentence),
         differing,
         tuple(notes),
+        separates,
     )
+
+
+def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | None:
+    """Return the setting, but for those that sort them, that separates runs that learnt from
+    others.
+    """
+    settings = [
+        {
+            name: str(setting.value)
+            for name, setting in run.record.config.known().items()
+            if name not in ("seed", *besides)
+        }
+        for run in runs
+    ]
+    learnt = [outcome(run.judgement.state, run.judgement.learning) for run in runs]
+    return separation(settings, learnt)
 
 
 def _key_notes(keys: set[str]) -> list[str]:

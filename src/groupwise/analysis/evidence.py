@@ -57,7 +57,7 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
     held_out, caption = fitted.held_out_step.size > 0, ""
     marks: tuple[Mark, ...] = ()
     if fitted.outlook is not None:
-        lines += _forecast_lines(fitted.outlook)
+        lines += _forecast_lines(fitted, fitted.outlook)
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)
         caption = (
@@ -85,10 +85,10 @@ def _law_lines(fit: FitResult, fitted: Fitted) -> list[Line]:
     return [law]
 
 
-def _forecast_lines(outlook: Outlook) -> list[Line]:
+def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
     """Return the forecast of rows and mean, widest first, and a settled plateau."""
     step, mean, mean_low, mean_high, low, high = zip(*map(astuple, outlook.grid), strict=True)
-    level, plateau = percent(outlook.result.level), outlook.plateau
+    level, fit = percent(outlook.result.level), fitted.fit
     nothing, band = [math.nan] * len(step), f"{level} band"
     lines = [
         smooth_line("next rows", "forecast", step, nothing, low_T=low, high_T=high, band=level),
@@ -96,8 +96,9 @@ def _forecast_lines(outlook: Outlook) -> list[Line]:
             "forecast", "forecast", step, mean, low_T=mean_low, high_T=mean_high, band=band
         ),
     ]
-    if plateau is not None and outlook.law.status == "converged":
-        name = f"plateau of the {law_name(outlook.law.law)} law"
+    plateau = outlook.plateau
+    if fit is not None and fit.status == "converged" and plateau is not None:
+        name = f"plateau of the {law_name(fit.law)} law"
         lower, upper = (finite_or_none(plateau.low),), (finite_or_none(plateau.high),)
         band = f"{percent(plateau.level)} interval"
         lines.append(Line(name, "plateau", (step[-1],), (plateau.value,), lower, upper, band))

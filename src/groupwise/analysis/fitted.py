@@ -20,7 +20,7 @@ from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
-from groupwise.wording import alike, capital, clean, duration, readable, sentence, short, tokens
+from groupwise.wording import alike, capital, clean, duration, readable, sentence, short
 
 if TYPE_CHECKING:
     from groupwise.forecasting.calibration import Calibration
@@ -33,7 +33,6 @@ class Clock:
 
     step_T: FloatArray  # logged steps, strictly increasing
     time_T: FloatArray  # optimiser updates, or whatever clock the fit used, increasing
-    tokens_T: FloatArray | None = None  # cumulative tokens, or None
     seconds_T: FloatArray | None = None  # cumulative seconds, or None
 
     def step(self, time: float) -> float:
@@ -48,29 +47,12 @@ class Clock:
         """Return the time at a step."""
         return float(_carried(np.array([float(step)]), self.step_T, self.time_T)[0])
 
-    def tokens(self, time: float) -> float:
-        """Return the tokens spent by a time; nan where the log has none."""
-        return (
-            math.nan
-            if self.tokens_T is None
-            else float(_carried(np.array([time]), self.time_T, self.tokens_T)[0])
-        )
-
     def hours(self, time: float) -> float:
         """Return the hours since the start of the clock of the log; nan where the log has none."""
         return (
             math.nan
             if self.seconds_T is None
             else float(_carried(np.array([time]), self.time_T, self.seconds_T)[0]) / 3600
-        )
-
-    def in_steps(self, interval: Interval) -> Interval:
-        """Return an interval of times as one of steps."""
-        return Interval(
-            self.step(interval.value),
-            self.step(interval.low),
-            self.step(interval.high),
-            interval.level,
         )
 
 
@@ -110,24 +92,17 @@ class ForecastRow(Plain):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Outlook(Said):
-    """A forecast on the clock of the log, and what the law of the fit says of its end."""
+    """A forecast on the clock of the log."""
 
     KEYS: ClassVar = (
         *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
-        *("expected_gain=gain", "law=law.law", "law_status=law.status"),
-        *("plateau=law_end", "step_of_95_percent=done_step", "tokens_of_95_percent=done_tokens"),
-        "hours_of_95_percent=done_hours",
+        *("expected_gain=gain", "plateau"),
     )
 
     result: Forecast  # with times in updates
     rows: tuple[ForecastRow, ...]  # the steps asked for, or a few sensible ones
     grid: tuple[ForecastRow, ...]  # rows from the last logged step to the furthest, for drawing
-    law: FitResult  # the fit
-    done_step: Interval  # step at which 95 % of the way to the plateau is done, by the law
-    done_tokens: float  # tokens spent by then; nan where the log has none
-    done_hours: float  # hours by then; nan where the log has none
-    gain_from: float  # last logged step
-    gain_to: float  # step that the expected gain reaches to
+    plateau: Interval | None  # where the law of the fit ends; None where the forecast goes past it
     withheld: str = ""  # why no forecast is shown; "" where one is
 
     def as_dict(self) -> dict[str, Any]:
@@ -149,43 +124,20 @@ class Outlook(Said):
         )
 
     @property
-    def plateau(self) -> Interval | None:
-        """Where the law ends; None where it is open or the forecast does not end there."""
-        return (
-            self.law.parameters["plateau"]
-            if self.law.status in ("converged", "flat") and not self.passes
-            else None
-        )
+    def gain_from(self) -> float:
+        """Last logged step."""
+        return self.grid[0].step
 
     @property
-    def passes(self) -> bool:
-        """Whether the forecast leaves the interval of the law's plateau, away from it.
-
-        The law's end is then not where the metric goes.
-        """
-        end, here, far = self.law.parameters["plateau"], self.grid[0].mean, self.rows[-1].mean
-        return not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
-
-    @property
-    def beside_the_law(self) -> str:
-        """Say of a law that converged that the forecast goes elsewhere, where it does."""
-        if self.law.status not in ("converged", "flat") or not self.passes:
-            return ""
-        return (
-            "The forecast, which follows no law, goes past this plateau: it is not settled where "
-            "the metric ends."
-        )
+    def gain_to(self) -> float:
+        """Step that the expected gain reaches to."""
+        return self.grid[-1].step
 
     @property
     def gain(self) -> dict[str, Any]:
         """What the steps ahead are expected to gain."""
         steps = {"from_step": self.gain_from, "to_step": self.gain_to}
         return self.result.expected_gain.as_dict() | steps
-
-    @property
-    def law_end(self) -> Interval | None:
-        """Where the law of the fit ends, unless the forecast goes elsewhere."""
-        return None if self.beside_the_law else self.law.parameters["plateau"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +165,18 @@ class Fitted:
         if self.fit is None:
             raise InsufficientDataError(self.problem)
         return self.fit
+
+    @property
+    def beside_the_law(self) -> str:
+        """Say that the forecast goes past the law's plateau, where it does: the law's end is then
+        not where the metric goes.
+        """
+        if self.outlook is None or self.outlook.plateau is not None:
+            return ""
+        return (
+            "The forecast, which follows no law, goes past this plateau: it is not settled where "
+            "the metric ends."
+        )
 
     @property
     def law_holds(self) -> bool:
@@ -296,15 +260,11 @@ def fit_metric(
     bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
     series = bare.series
     try:
-        momentum = record.config.value("momentum")
-        momentum = record.config.value("beta1") if momentum is None else momentum  # Adam's
-        fit = _fit(
-            series, level=level, law=law, momentum=None if momentum is None else float(momentum)
-        )
+        fit = _fit(series, level=level, law=law)
     except InsufficientDataError as error:
         return dataclasses.replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
-    outlook = None if ahead is None else _outlook(bare, fit, ahead)
+    outlook = None if ahead is None else _outlook(fit, *foretold(bare, ahead))
     return dataclasses.replace(
         bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value
     )
@@ -318,9 +278,7 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(
-        np.asarray(series.step_T, dtype=float), series.time_T, series.tokens_T, series.seconds_T
-    )
+    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.seconds_T)
     return Fitted(column, quantity, series, clock)
 
 
@@ -339,16 +297,13 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
         1.0,
         None,
         None,
-        None,
         "unavailable: the log has no such metric",
         "up",
     )
     return Fitted(metric, metric, series, Clock(none, none), problem=problem)
 
 
-def _fit(
-    series: MetricSeries, *, level: float, law: str | None, momentum: float | None = None
-) -> FitResult:
+def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
     """Call the engine with everything that the series knows."""
     from groupwise.forecasting.fit import fit
 
@@ -360,7 +315,6 @@ def _fit(
         smoothing=series.smoothing,
         law=law,
         level=level,
-        momentum=momentum,
         healthy=series.healthy,
     )
 
@@ -407,26 +361,17 @@ def foretold(
     return result, rows[: len(wanted)], rows[len(wanted) :]
 
 
-def _outlook(bare: Fitted, fit: FitResult, ahead: Ahead) -> Outlook:
-    """What is foretold, with what the law of the fit says of the end."""
-    result, rows, grid = foretold(bare, ahead)
-    clock, nan = bare.clock, math.nan
-    took = fit.parameters.get(
-        "time_to_95", Interval(nan, nan, nan, fit.parameters["plateau"].level)
-    )  # nan of a law that does not move
-    start = float(bare.series.time_T[0]) - (bare.series.window - 1)
-    done = Interval(start + took.value, start + took.low, start + took.high, took.level)
-    spent = clock.tokens(done.value), clock.hours(done.value)
-    return Outlook(
-        result,
-        rows,
-        grid,
-        fit,
-        clock.in_steps(done),
-        *spent,
-        float(grid[0].step),
-        float(grid[-1].step),
-    )
+def _outlook(
+    fit: FitResult,
+    result: Forecast,
+    rows: tuple[ForecastRow, ...],
+    grid: tuple[ForecastRow, ...],
+) -> Outlook:
+    """The forecast, with the plateau of a law unless it converged and the forecast goes past."""
+    end, here, far = fit.parameters["plateau"], grid[0].mean, rows[-1].mean
+    passes = not end.low <= far <= end.high and abs(far - end.value) > abs(here - end.value)
+    settled = fit.status in ("converged", "flat")
+    return Outlook(result, rows, grid, None if settled and passes else end)
 
 
 def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list[float]:
@@ -522,12 +467,4 @@ def gained(fitted: Fitted) -> str:
     return (
         f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
         f"{high}).{doubt}"
-    )
-
-
-def spent_by_then(outlook: Outlook) -> list[str]:
-    """Return the tokens and the hours that the way to 95 % costs, as far as they are known."""
-    spent = [tokens(outlook.done_tokens)] if math.isfinite(outlook.done_tokens) else []
-    return spent + (
-        [duration(outlook.done_hours, digits=2)] if math.isfinite(outlook.done_hours) else []
     )

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 import polars as pl
 
 from groupwise.analysis.charts import reward_heights
+from groupwise.analysis.siblings import Separation, outcome, separation
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State
 from groupwise.engine.engine import Engine, Limits, Outcome
@@ -150,7 +151,7 @@ class Judge:
 class Fleet(Plain):
     """How many runs stand."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("counts", "runs")
+    KEYS: ClassVar[tuple[str, ...]] = ("counts", "separates", "runs")
 
     runs: tuple[FleetRow, ...]  # worst first
 
@@ -159,6 +160,15 @@ class Fleet(Plain):
         """How many runs are in each state that there is, worst first."""
         number_of = Counter(row.state for row in self.runs)
         return {str(state): number_of[state] for state in WORST_FIRST if number_of[state]}
+
+    @property
+    def separates(self) -> Separation | None:
+        """The setting that separates the runs that learnt from those that did not, or None."""
+        entries = [[part.partition("=") for part in row.settings.split("; ")] for row in self.runs]
+        return separation(
+            [{name: value for name, equals, value in run if equals} for run in entries],
+            [outcome(row.state, row.learning) for row in self.runs],
+        )
 
     @property
     def names(self) -> list[str]:
@@ -201,13 +211,18 @@ def judge_fleet(
         for outcome in outcomes
         for row in (outcome.value if outcome.done else [_unjudged(outcome)])
     ]
-    fleet = Fleet(_worst_first([*_beside_siblings(rows)]))
+    fleet = fleet_of(rows)
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
         raise UnreadableRunError(
             why if len(fleet.runs) == 1 else f"none of {len(fleet.runs):,} runs can be read; {why}"
         )
     return fleet
+
+
+def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
+    """Return the fleet of some rows."""
+    return Fleet(_worst_first([*_beside_siblings(rows)]))
 
 
 def _unjudged(outcome: Outcome) -> FleetRow:

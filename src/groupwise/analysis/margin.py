@@ -49,7 +49,7 @@ NO_APPROACH = ("flat", "non_stationary", "failed")
 
 
 def margin_of(
-    fits: list[FitResult], momentum: float, lag: LagSetting, *, rate: float | None
+    fits: list[FitResult], momentum: float, lag: LagSetting
 ) -> tuple[FitResult, EffectiveForce, Interval]:
     """Return the fit that tells a force, the force and the margin over every lag allowed."""
     from groupwise.edge.force import force_of_fit
@@ -64,7 +64,6 @@ def margin_of(
                     momentum,
                     refresh_interval=remaining.refresh_interval,
                     lag=remaining.kind,
-                    learning_rate=rate,
                 )
                 for remaining in lag.remaining
             ]
@@ -75,9 +74,11 @@ def margin_of(
             float(threshold(remaining.kind, momentum, remaining.refresh_interval))
             for remaining in lag.remaining
         ]
-        forces = [_widened(force) for force in forces]
-        margins = [_margin(limit, force.force) for limit, force in zip(limits, forces, strict=True)]
-        return fit, _hull_of_forces(forces), _hull(margins)
+        widened = [_widened(force.force) for force in forces]
+        margins = [_margin(limit, force) for limit, force in zip(limits, widened, strict=True)]
+        too_fast = any(force.too_fast for force in forces)
+        whole = replace(forces[0], force=_hull(widened), too_fast=too_fast)
+        return fit, whole, _hull(margins)
     assert problem is not None
     raise problem
 
@@ -97,17 +98,9 @@ def fits_with_a_force(
     return [refit(other) for other in others]
 
 
-def _widened(force: EffectiveForce) -> EffectiveForce:
-    """A force with the interval of a curve that is not one linear mode."""
-
-    def wider(interval: Interval) -> Interval:
-        return Interval(interval.value, interval.low / OFF, interval.high * OFF, interval.level)
-
-    return replace(
-        force,
-        force=wider(force.force),
-        stiffness=None if force.stiffness is None else wider(force.stiffness),
-    )
+def _widened(force: Interval) -> Interval:
+    """The interval of the force of a curve that is not one linear mode."""
+    return replace(force, low=force.low / OFF, high=force.high * OFF)
 
 
 def _margin(limit: float, force: Interval) -> Interval:
@@ -124,19 +117,6 @@ def _hull(intervals: list[Interval]) -> Interval:
         min(interval.low for interval in intervals),
         max(interval.high for interval in intervals),
         first.level,
-    )
-
-
-def _hull_of_forces(forces: list[EffectiveForce]) -> EffectiveForce:
-    """The first force with an interval that covers all; too fast where any is."""
-    first = forces[0]
-    stiffness = [force.stiffness for force in forces if force.stiffness is not None]
-    too_fast = any(force.too_fast for force in forces)
-    return replace(
-        first,
-        force=_hull([force.force for force in forces]),
-        stiffness=_hull(stiffness) if stiffness else None,
-        too_fast=too_fast,
     )
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
+from groupwise.analysis.charts import whole_short
 from groupwise.plain import Plain, to_json
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TEXT_COLUMNS
@@ -255,8 +256,7 @@ def _short(value: Any) -> float | None:
     """Return a finite number in six digits, or None."""
     if value is None or not math.isfinite(value):
         return None
-    rounded = float(f"{value:.6g}")
-    return int(rounded) if rounded == int(rounded) and abs(rounded) < 2**53 else rounded
+    return whole_short(float(f"{value:.6g}"))
 
 
 def _ends_of(text: Any, longest: int) -> tuple[str, int, str]:

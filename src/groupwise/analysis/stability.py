@@ -34,14 +34,14 @@ from groupwise.wording import alike, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce
-    from groupwise.edge.mode import RateLimit, Stability
-    from groupwise.edge.swings import EarlyWarning, LastingSwing
+    from groupwise.edge.mode import Stability
+    from groupwise.edge.swings import LastingSwing
     from groupwise.forecasting.results import FitResult
 
 _OF_A_FORCE = dict.fromkeys(
     (
-        *("regime", "stable", "spectral_radius", "margin", "max_learning_rate"),
-        *("max_refresh_interval", "max_refresh_status", "period", "margin_interval"),
+        *("stable", "margin", "max_learning_rate", "max_refresh_interval"),
+        *("max_refresh_status", "margin_interval"),
     )
 )
 
@@ -52,22 +52,18 @@ class StabilityEvidence(Plain):
 
     KEYS: ClassVar[tuple[str, ...]] = (
         *("verdict", "said=conclusion", "doubts", "asked=unknown_settings", "swing"),
-        *("early_warning=warning", "learning_rate", "limits", "notes=all_notes"),
+        *("learning_rate", "notes=all_notes"),
     )
 
     mode: Stability | None = None  # where the mode that the reward shows stands, or None
     force: EffectiveForce | None = None  # per update, with its interval, or None
     margin: Interval | None = None  # threshold over force; None where none can be promised
-    # of the learning rate, by rule; empty where the learning rate is unknown or Adam's
-    limits: tuple[RateLimit, ...] = ()
     learning_rate: float | None = None  # the present one, or None
     notes: tuple[str, ...] = ()  # sentences on what to know
     unavailable: str = ""  # why nothing can be said, or ""
     unknown_settings: tuple[str, ...] = ()  # those that would be needed
     doubts: tuple[str, ...] = ()  # why no margin can be promised
     swing: LastingSwing | None = None  # of the last rows, where it was looked for
-    # whether swings grow along the run, or None where it was not tested or the log is too short
-    warning: EarlyWarning | None = None
     adam: bool = False  # whether the force is Adam's
 
     @property
@@ -129,8 +125,8 @@ class StabilityEvidence(Plain):
             return plain_data
         force = {"effective_force": plain(self.force)}
         if self.mode is None:
-            of_lag = dict.fromkeys(("threshold", "rule_threshold", "oscillation_onset"))
-            return {**of_lag, **_OF_A_FORCE, "time_constants": [], **force, **plain_data}
+            of_lag = dict.fromkeys(("threshold", "rule_threshold"))
+            return {**of_lag, **_OF_A_FORCE, **force, **plain_data}
         plain_data = {**self.mode.as_dict(), **plain_data, "status": self.conclusion, **force}
         # Without a learning rate the limits are factors of the present one.
         if not self.knows_rate:
@@ -138,7 +134,7 @@ class StabilityEvidence(Plain):
         if self.mode.lag == "none":
             plain_data |= NO_INTERVAL
         if self.margin is None:
-            return {**plain_data, **_OF_A_FORCE, "time_constants": []}
+            return {**plain_data, **_OF_A_FORCE}
         stable = True if self.verdict == "stable" else None
         return {**plain_data, "stable": stable, "margin_interval": self.margin.as_dict()}
 
@@ -242,11 +238,9 @@ def measured_stability(
     lag: LagSetting,
     *,
     adam: bool = False,
-    warn: bool = False,
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
-    from groupwise.edge.mode import rate_limits
-    from groupwise.edge.swings import early_warning, lasting_swing
+    from groupwise.edge.swings import lasting_swing
 
     fit = fitted.by_law(None)
     swing = lasting_swing(fit.value_T)
@@ -263,50 +257,35 @@ def measured_stability(
         return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
     rate = record.config.value("learning_rate")
     rate = rate if rate is not None and rate > 0 else None
-    rate_of_sgd = None if adam else rate
     law = law_name(fit.law)
     with_force, force, margin = margin_of(
-        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag, rate=rate_of_sgd
+        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag
     )
     doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
     mode = judged(force.force.value, momentum, lag.remaining[0], learning_rate=rate)
-    notes = _notes(record, fit, lag, force, with_force=with_force, adam=adam)
-    warning = None
-    # Five windows at least show whether swings grow along the run.
-    windows = min(10, len(with_force.residual_T) // 20)
-    if warn and windows >= 5:
-        warning = early_warning(with_force.residual_T, windows=windows, level=ALARM)
-        notes += [warning.status] if warning.p_value < ALARM else []
     return StabilityEvidence(
         mode,
         force,
         None if doubts else margin,
-        () if rate_of_sgd is None or doubts else rate_limits(mode, rate_of_sgd),
         rate,
-        tuple(notes),
+        tuple(_notes(record, fit, lag, with_force=with_force, adam=adam)),
         unknown_settings=lag.unknown_settings,
         doubts=doubts,
         swing=swing,
-        warning=warning,
         adam=adam,
     )
-
-
-ALARM = 0.05
-"""False-alarm rate of the sentence on growing swings."""
 
 
 def _notes(
     record: RunRecord,
     fit: FitResult,
     lag: LagSetting,
-    force: EffectiveForce,
     *,
     with_force: FitResult,
     adam: bool,
 ) -> list[str]:
     """What to know of a judgement from a run."""
-    notes = [NO_GUARANTEE, WHOLE_CURVE, force.status]
+    notes = [NO_GUARANTEE, WHOLE_CURVE]
     if with_force is not fit:
         notes.append(
             f"The law of the reward is the {law_name(fit.law)}, which has no force: it is read off "

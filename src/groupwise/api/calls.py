@@ -40,7 +40,7 @@ def fit(
         metric: of a run, the log's own key or a canonical quantity.
         law: the one law to fit; None lets all compete.
         level: nominal coverage of the intervals.
-        known: of arrays: variance_T, window, smoothing, healthy and momentum, as in
+        known: of arrays: variance_T, window, smoothing and healthy, as in
             `forecasting.fit`; a run has its own.
 
     Returns:

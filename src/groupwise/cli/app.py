@@ -43,6 +43,8 @@ PROGRAM = Program(
             "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."
         ),
+        "mcp": "Serve these answers to an agent over standard input and output, reading alone.",
+        "replay": "What the run would have cost under other choices, by its logged rewards.",
         "stability": (
             "How far a setting, or a run, is from instability, and what learning rate and interval "
             "would be safe."

@@ -66,8 +66,7 @@ def compare(
 
     Level and speed, with step noise and seed noise apart.
     """
-    from groupwise.analysis.compare import compare_runs
-    from groupwise.analysis.run_groups import grouped_by, typed_groups
+    from groupwise.analysis.compare import compare_runs, groups_of
     from groupwise.comparison.compare import Question
     from groupwise.pages.comparison import print_comparison
 
@@ -75,16 +74,10 @@ def compare(
     every = [path for row in rows for path in row]
     question = Question(late, reach, level)
     with cli.advancing(quiet=as_json, total=2 * len(every)) as step:
-        records = _apart(
-            [
-                [record for path in row for record in _opened(path, opening, by, step)]
-                for row in rows
-            ],
-            by,
-        )
-        groups = (
-            typed_groups(records) if by is None else grouped_by(records[0], by, baseline=baseline)
-        )
+        records = [
+            [record for path in row for record in _opened(path, opening, by, step)] for row in rows
+        ]
+        groups = groups_of(records, by, baseline)
         comparison = compare_runs(groups, metric, question, until=until, sorted_by=by, step=step)
     if as_json:
         cli.print_json(comparison.as_dict())
@@ -120,15 +113,3 @@ def _split(paths: Sequence[Path], by: str | None, baseline: str | None) -> list[
     if baseline is not None and by is None:
         raise InvalidArgumentError("--baseline is a value of the setting of --by; got no --by")
     return rows
-
-
-def _apart(rows: list[list[RunRecord]], by: str | None) -> list[list[RunRecord]]:
-    """Runs without `vs` each by itself, unless a setting groups them."""
-    if len(rows) > 1:
-        return rows
-    if len(rows[0]) < 2:
-        raise InvalidArgumentError(
-            f"expected two runs or more, got {len(rows[0])}: write A B, A1 A2 {_APART} B1 B2, or a "
-            "table of runs with --by COLUMN"
-        )
-    return rows if by is not None else [[record] for record in rows[0]]

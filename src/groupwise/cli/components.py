@@ -135,7 +135,7 @@ def components(
         "--model CHECKPOINT", model, "the model", given | {"engine": engine, "any_mean": zero_mean}
     )
     if is_components(source):
-        needless = {"--model": model, "--steps": steps, "--output": output}
+        needless: dict[str, object] = {"--model": model, "--steps": steps, "--output": output}
         needless |= {"--set, --config or --column": opening or None}
         _refuse(source, needless)
         _show(load_components(source, level=level), None, as_json=as_json)

@@ -9,6 +9,7 @@ from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
 
 _HEAD = 4096  # bytes in which a page says what it is
+_FLUSH = 30.0  # seconds for alerts at the end
 
 
 def fleet(
@@ -33,12 +34,14 @@ def fleet(
     opening: cli.Opening,
     as_json: cli.Json = False,
     force: Annotated[bool, cli.flag("--force", "Overwrite a page of another kind.")] = False,
+    webhook: cli.WebhookAddress = None,
 ) -> int:
     """Judge every run below some folders, worst first.
 
     Exit code 2 where none can be read, else as of diagnose, of the worst.
     """
     from groupwise.analysis.fleet import check_table, judge_fleet, write_table
+    from groupwise.integrations.alerts import webhook_of
     from groupwise.pages.fleet import MARK, fleet_page, print_fleet
     from groupwise.pages.html import made_by
 
@@ -52,6 +55,7 @@ def fleet(
         )  # a page that this command made
         free_target(page, inputs, force=force or ours, endings=(".html",))
     written = [path for path in (output, page) if path is not None]
+    hook = webhook_of(webhook)
     workers_of = cli.engine_of(engine, workers)
     with cli.progress(quiet=as_json) as show:
         judged = judge_fleet(
@@ -73,4 +77,9 @@ def fleet(
                 if path is not None
             )
         )
+    if hook is not None:
+        for row in judged.runs:
+            if row.state in {"failing", "failed", fail_on}:
+                hook.change(row.run, row.as_dict(), str(Path(row.opened).resolve()))
+        hook.close(_FLUSH)
     return cli.exit_code(judged.states, fail_on=fail_on)

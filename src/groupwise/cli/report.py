@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
@@ -66,14 +66,17 @@ def report(
             record = opening.open(path)
             inputs += cli.logs_of(record)
             step(f"fitting {path.name}")
-            options: dict[str, Any] = {
-                "metric": metric,
-                "until": until,
-                "at": steps,
-                "forecast_level": level,
-                "room": room,
-            }
-            summaries.append(summarise(record, **options, opened=path))
+            summaries.append(
+                summarise(
+                    record,
+                    metric=metric,
+                    until=until,
+                    at=steps,
+                    forecast_level=level,
+                    room=room,
+                    opened=path,
+                )
+            )
             heights.append(reward_heights(cut(record, until)))
         made = made_by(cli.typed_arguments([*runs, *([target] if target else []), *configs]))
         if target is not None:

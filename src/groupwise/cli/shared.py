@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -193,6 +194,15 @@ Workers = Annotated[
         check=whole(1, 4096),
     ),
 ]
+WebhookAddress = Annotated[
+    str | None,
+    option(
+        "URL",
+        "Send each change of a run's state there: Slack, Discord, or JSON; by default to "
+        "$GROUPWISE_WEBHOOK.",
+        "--webhook",
+    ),
+]
 Level = Annotated[
     float | None,
     option(
@@ -357,7 +367,8 @@ def typed_arguments(paths: Sequence[Path]) -> list[str]:
     from groupwise.wording import shown_argument
 
     typed = {str(path) for path in paths}
-    return [shlex.quote(shown_argument(word, typed)) for word in sys.argv[1:]]
+    words = [re.sub(r"https?://.*", "URL", word) for word in sys.argv[1:]]
+    return [shlex.quote(shown_argument(word, typed)) for word in words]
 
 
 def out_console() -> Console:

@@ -67,12 +67,12 @@ def stability(
     And what learning rate and interval would be safe.
     """
     from groupwise.analysis.fitted import fit_metric
-    from groupwise.edge.threshold import lag_by_name
+    from groupwise.edge.threshold import check_lag
     from groupwise.pages.screen import print_first_line
     from groupwise.pages.text import print_stability
 
     if lag_kind is not None:
-        lag_by_name(lag_kind)
+        check_lag(lag_kind)
     if trainer is not None and (lag_kind is not None or refresh_interval is not None):
         raise InvalidArgumentError(
             "expected --trainer or --lag-kind with --refresh-interval, got both: a trainer's "
@@ -156,11 +156,9 @@ def _forces(
     stiffness: list[float], rate: float, momentum: float, second_moment: float | None
 ) -> list[float]:
     """Return the force per update of each mode."""
-    from groupwise.edge.mode import adam_force
-
     scale = rate
     if second_moment is not None:
-        scale *= adam_force(1.0, 1.0, momentum, second_moment)
+        scale *= (1 - momentum) / math.sqrt(second_moment)
     if not (math.isfinite(scale * stiffness[0]) and scale * stiffness[-1] > 0):
         raise InvalidArgumentError(
             "expected --learning-rate times --stiffness between the least and the largest "
@@ -175,9 +173,8 @@ def _of_numbers(
     """Judge a setting whose stiffness is known."""
     from groupwise.analysis.margin import judged
     from groupwise.analysis.stability import ADAM, NO_INTERVAL
-    from groupwise.edge.mode import rate_limits
     from groupwise.edge.trainers import LagSetting
-    from groupwise.pages.tables import limit_grid, mode_grid, stability_grid
+    from groupwise.pages.tables import mode_grid, stability_grid
     from groupwise.series.staleness import kl_notes, optimizer_of, request_for
 
     if opening:
@@ -196,7 +193,6 @@ def _of_numbers(
         for force in _forces(stiffness, rate, momentum, typed["second_moment"])
     )
     mode = modes[0]
-    limits = rate_limits(mode, rate)
     notes = [*mode.notes, *([ADAM] if adam else []), *lag.notes, *kl_notes(lag)]
     notes += [request_for(lag.unknown_settings)] if lag.unknown_settings else []
     data: dict[str, Any] = {
@@ -206,7 +202,6 @@ def _of_numbers(
         "optimizer": "adam" if adam else "sgd",
         "importance_ratio": lag.importance_ratio,
         "kl_term": lag.kl_term,
-        "limits": [limit.as_dict() for limit in limits],
         "modes": [
             {"stiffness": value, "stable": each.stable, "margin": each.margin}
             for value, each in zip(stiffness, modes, strict=True)
@@ -216,7 +211,7 @@ def _of_numbers(
         "notes": list(dict.fromkeys(notes)),
         **(NO_INTERVAL if mode.lag == "none" else {}),
     }
-    grids = [stability_grid(mode), limit_grid(limits)]
+    grids = [stability_grid(mode)]
     grids += [mode_grid(modes, stiffness)] if len(modes) > 1 else []
     return _Answer(mode.status, data, grids)
 
@@ -245,7 +240,7 @@ def _refuse_missing(typed: dict[str, Any], *, adam: bool, lag_known: bool) -> No
 def _of_run(record: RunRecord, trainer_lag: LagSetting | None, fitted: Fitted) -> _Answer:
     """Judge the mode that a run's reward shows."""
     from groupwise.analysis.stability import measured_stability, no_approach
-    from groupwise.pages.tables import evidence_grid, limit_grid
+    from groupwise.pages.tables import evidence_grid
     from groupwise.series.staleness import stability_setting
 
     if not fitted.rewarding:
@@ -258,7 +253,7 @@ def _of_run(record: RunRecord, trainer_lag: LagSetting | None, fitted: Fitted) -
     setting = stability_setting(record, trainer_lag)
     lag = setting.lag
     evidence = measured_stability(
-        record, fitted, setting.momentum, lag, adam=setting.adam, warn=True
+        record, fitted, setting.momentum, lag, adam=setting.adam
     ).assuming(setting.assumption)
     data = {
         **evidence.as_dict(),
@@ -272,5 +267,4 @@ def _of_run(record: RunRecord, trainer_lag: LagSetting | None, fitted: Fitted) -
         "notes": list(evidence.all_notes),
     }
     grids = [] if evidence.mode is None else [evidence_grid(evidence)]
-    grids += [limit_grid(evidence.limits)] if evidence.limits else []
     return _Answer(evidence.conclusion, data, grids)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+
+if TYPE_CHECKING:
+    from groupwise.integrations.alerts import Webhook
 
 _port = cli.whole(0, 65535)
 _MOST_RUNS = 100
@@ -49,28 +52,37 @@ def watch(
     fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
+    webhook: cli.WebhookAddress = None,
 ) -> int | None:
     """Follow runs that are being written, on a page that this machine serves to itself."""
+    from groupwise.integrations.alerts import webhook_of
+
     opening = opening.told(gpus=gpus, gpu_price=price)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(
             f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer"
         )
+    hook = webhook_of(webhook)
     if once:
-        return _look(
-            runs, opening, ended=False if running else None, fail_on=fail_on, as_json=as_json
-        )
+        ended = False if running else None
+        return _look(runs, opening, hook, ended=ended, fail_on=fail_on, as_json=as_json)
     for name, given in (("--json", as_json), ("--running", running)):
         if given:
             raise InvalidArgumentError(
                 f"{name} expects --once, got a page to serve: add --once, or leave {name} out"
             )
-    _serve(runs, opening, port=port, metric=metric, level=level)
+    _serve(runs, opening, hook, port=port, metric=metric, level=level)
     return None
 
 
 def _look(
-    runs: list[Path], opening: cli.Opening, *, ended: bool | None, fail_on: str, as_json: bool
+    runs: list[Path],
+    opening: cli.Opening,
+    hook: Webhook | None,
+    *,
+    ended: bool | None,
+    fail_on: str,
+    as_json: bool,
 ) -> int:
     """Judge each run as it stands and return the exit code."""
     from groupwise.analysis.charts import reward_heights
@@ -79,6 +91,9 @@ def _look(
 
     records = [opening.open(path) for path in runs]
     judged = [judge(record, ended=ended) for record in records]
+    if hook is not None:
+        for path, judgement in zip(runs, judged, strict=True):
+            hook.judged(judgement, str(path.resolve()))
     if as_json:
         several = {"runs": [{"run": judgement.run, **judgement.as_dict()} for judgement in judged]}
         cli.print_json(judged[0].as_dict() if len(judged) == 1 else several)
@@ -91,6 +106,7 @@ def _look(
 def _serve(
     runs: list[Path],
     opening: cli.Opening,
+    hook: Webhook | None,
     *,
     port: int | None,
     metric: str,
@@ -100,6 +116,7 @@ def _serve(
     from groupwise.pages.live import HOST, bound_socket, new_token, serve
     from groupwise.pages.live_hub import Hub, followers_of
     from groupwise.readers.follow import Follower
+    from groupwise.wording import count
 
     if any(find_spec(name) is None for name in ("starlette", "uvicorn")):
         raise GroupwiseError(
@@ -110,12 +127,13 @@ def _serve(
     followers = followers_of(runs, partial(Follower, **opening.asked))
     bound, token = bound_socket(port), new_token()
     try:
-        what = "1 run" if len(runs) == 1 else f"{len(runs)} runs"
         print(
-            f"Watching {what} at http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
+            f"Watching {count(len(runs), 'run')} at "
+            f"http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
             flush=True,
         )
-        serve(Hub(followers, metric=metric, level=level), bound, token)
+        told = None if hook is None else hook.change
+        serve(Hub(followers, metric=metric, level=level, told=told), bound, token)
     finally:
         bound.close()
     print("Stopped; nothing was written to the runs.")

@@ -1,1 +1,1 @@
-"""Whether runs differ: level and speed with step and seed noise apart; first divergence."""
+"""Whether runs differ: level and speed with step and seed noise apart."""

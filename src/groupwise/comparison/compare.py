@@ -16,11 +16,9 @@ import numpy as np
 
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to, within
-from groupwise.comparison.divergence import run_divergence
 from groupwise.comparison.results import (
     Comparison,
     Contrast,
-    Divergence,
     Measured,
     Pairing,
     Quantity,
@@ -228,22 +226,8 @@ def _pairings(
     pairings = []
     for g in range(1, len(groups)):
         contrasts = tuple(done[(g - 1) * len(QUANTITIES) : g * len(QUANTITIES)])
-        parting = where_they_part(
-            _divergence(groups[0], groups[g], question, share=len(groups) - 1), contrasts[0]
-        )
-        pairings.append(Pairing(0, g, contrasts, parting))
+        pairings.append(Pairing(0, g, contrasts))
     return tuple(pairings)
-
-
-def _divergence(
-    first: Sequence[Curve], second: Sequence[Curve], question: Question, *, share: int
-) -> Divergence:
-    """Of two runs beyond step noise; the rate is shared by all groups."""
-    rate = (1 - question.level) / share
-    if len(first) == 1 and len(second) == 1:
-        return run_divergence(first[0], second[0], rate=rate)
-    reason = "a first divergence is looked for where both sides are one run"
-    return Divergence("unavailable", reason, rate)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -265,17 +249,3 @@ def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contr
     if status == "not_separable" and adjusted_p < 1 - level:
         status = "different"
     return dataclasses.replace(contrast, status=status, adjusted_p=adjusted_p)
-
-
-def where_they_part(divergence: Divergence, level: Contrast) -> Divergence:
-    """Return a divergence that never denies a difference of late means.
-
-    Only the step at which such curves part cannot be told.
-    """
-    if divergence.status != "none" or level.status not in ("different", "seed_noise_unknown"):
-        return divergence
-    return dataclasses.replace(
-        divergence,
-        status="unavailable",
-        message="The late means differ; from which step on cannot be told.",
-    )

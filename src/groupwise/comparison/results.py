@@ -1,4 +1,4 @@
-"""What a comparison hands back: quantities of runs, contrasts, divergences; frozen."""
+"""What a comparison hands back: quantities of runs, contrasts; frozen."""
 
 from __future__ import annotations
 
@@ -117,25 +117,12 @@ class Contrast(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class Divergence(Plain):
-    """From where two curves differ."""
-
-    KEYS: ClassVar = ("status", "message", "step", "seen", "false_alarm_rate=rate")
-    status: Literal["diverged", "none", "unavailable"]
-    message: str  # the status as a sentence
-    rate: float  # false-alarm rate over the whole run
-    step: float = math.nan  # first step of the divergence by maximum likelihood
-    seen: float = math.nan  # step at which the evidence sufficed
-
-
-@dataclass(frozen=True, slots=True)
 class Pairing:
     """One group held against the first."""
 
     first: int  # index of the group compared with
     second: int  # index of the group
     contrasts: tuple[Contrast, ...]  # level and speed, in this order
-    divergence: Divergence  # where their curves part
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import (
@@ -86,14 +86,14 @@ def _left(value_T: Float, row: int) -> tuple[int, float | None, float]:
     What grows by factors is on its way long before: back to halfway on the scale of logarithms,
     from a hundredth of the row's at least.
     """
-    late = float(np.median(value_T[row:]))
+    late = median(value_T[row:])
     if not row:
         return row, None, late
-    usual = float(np.median(value_T[: row // 2 + 1]))
+    usual = median(value_T[: row // 2 + 1])
     middle, begun = np.sqrt(max(usual, 0.01 * value_T[row]) * value_T[row]), row
     while begun > 1 and (value_T[begun - 1] > middle) == (value_T[row] > usual):
         begun -= 1
-    return begun, float(np.median(value_T[max(0, begun - _NEAR) : begun])), late
+    return begun, median(value_T[max(0, begun - _NEAR) : begun]), late
 
 
 def divergence(evidence: Evidence) -> Finding:
@@ -108,7 +108,7 @@ def divergence(evidence: Evidence) -> Finding:
     if row is None:
         return _leap(kl)
     begun, before, late = _left(kl.value_T, row)
-    far, step = int(kl.step_T[row]), int(kl.step_T[begun])
+    far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
     lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
     grew, top = (
@@ -142,7 +142,7 @@ def _leap(kl: Signal) -> Finding:
             f"KL {short(early)} nats a token in the first rows and {short(late)} in the "
             f"last, where {FAR_KL:g} is far.",
         )
-    first, rows = int(kl.step_T[spikes[0]]), counted(int(spikes.size), "row")
+    first, rows = kl.step_at(spikes[0]), counted(int(spikes.size), "row")
     message = (
         f"The KL leapt to {short(kl.high)} in {rows}, first at step {first:,}, and is "
         f"{short(late)} at the end."
@@ -176,7 +176,7 @@ def sampler(evidence: Evidence) -> Finding:
     if found:
         row, first = min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
-    late = float(np.median(told[0].value_T[-_few(len(told[0].signal)) :]))
+    late = median(told[0].value_T[-_few(len(told[0].signal)) :])
     return no_sign(MISMATCH, f"{told[0].words} {late:.2g}, within its limit.")
 
 
@@ -198,7 +198,7 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
             event, limit = value < FEW, FEW
         else:
             value = np.abs(value)
-            grown = max(GROWN * max(float(np.median(value[:_FIRST])), signal.resolution), ROUNDING)
+            grown = max(GROWN * max(median(value[:_FIRST]), signal.resolution), ROUNDING)
             event = (value > FAR) | (value > grown) & (np.arange(value.size) >= _FIRST)
             limit = min(FAR, grown)
         yield _Told(quantity, words, signal, value, event, limit)
@@ -207,7 +207,7 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
 def _mismatch(evidence: Evidence, row: int, one: _Told, shown: tuple[Fact, str] | None) -> Finding:
     """Report a mismatch, with its signature and what else it goes with."""
     begun, before, late = _left(one.value_T, row)
-    step = int(one.signal.step_T[begun])
+    step = one.signal.step_at(begun)
     words = f"{one.words} {led_to(before, f'{late:.2g}')}"
     more, facts = "", [Fact.SAMPLER_MISMATCH]
     facts += [] if shown is None else [shown[0]]
@@ -236,7 +236,7 @@ def staleness(evidence: Evidence) -> Finding:
         return not_logged(
             STALENESS, "The age of the rollouts is not in the log.", LOG_AGE if wanted else ""
         )
-    late = float(np.median(age.value_T[-_few(len(age)) :]))
+    late = median(age.value_T[-_few(len(age)) :])
     try:
         longest = float(lag_of(evidence.record).longest)
     except GroupwiseError:
@@ -255,8 +255,8 @@ def staleness(evidence: Evidence) -> Finding:
             f"No sign of it: rollouts are {late:.2g} updates old, at most {longest:g} as "
             "configured.",
         )
-    step, since = int(age.step_T[row]), float(np.median(age.value_T[row:]))
-    before = float(np.median(age.value_T[:row])) if row else None
+    step, since = age.step_at(row), median(age.value_T[row:])
+    before = median(age.value_T[:row]) if row else None
     message = (
         f"The rollouts are {since:.2g} updates old since step {step:,}, configured are {longest:g} "
         "at most."
@@ -304,7 +304,7 @@ def discards(evidence: Evidence) -> Finding:
             f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
             "old.",
         )
-    step, late = int(dropped.step_T[row]), float(share[row:].mean())
+    step, late = dropped.step_at(row), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
     words = f"{percent(late)} of rollouts dropped as too old" + (
         "" if before is None else f" (was {percent(before)})"
@@ -330,11 +330,11 @@ def router(evidence: Evidence) -> Finding:
     if not found:
         return not_logged(ROUTER, "No load of experts is in the log.")
     for signal in found:
-        early = float(np.median(np.abs(signal.value_T[:_FIRST])))
+        early = median(np.abs(signal.value_T[:_FIRST]))
         limit = UNBALANCED * early
         row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None
         if row is not None:
-            step, late = int(signal.step_T[row]), float(np.median(signal.value_T[row:]))
+            step, late = signal.step_at(row), median(signal.value_T[row:])
             words = f"{clean(signal.column, longest=40)} {early:.2g} → {late:.2g}"
             message = f"The experts' load drifts since step {step:,}: {words}."
             sign = Sign(ROUTER, step, early, late, words)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from groupwise.diagnostics.facts import NEEDED, Fact, Observation, Seen
+from groupwise.diagnostics.facts import NEEDED, Fact, Seen
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 from groupwise.diagnostics.verifier import who_fails
@@ -119,21 +119,11 @@ class Case:
     question: Fact = Fact.FELL
 
     @cached_property
-    def seen(self) -> Mapping[Fact, Observation]:
+    def seen(self) -> set[Fact]:
         """The facts that hold: of the checks, of the signs about the change, and of both."""
-        seen: dict[Fact, Observation] = {}
-        for answer in self.answers.values():
-            value = answer.value
-            noise = (value.high - value.low) / 2 if value is not None and value.bounded else None
-            first = answer.signs[0] if answer.signs else None
-            ends = (None, None) if first is None else (first.before, first.after)
-            own = [answer.column] if answer.column else [sign.signal for sign in answer.signs]
-            for fact in answer.facts:
-                seen.setdefault(fact, Observation(fact, answer.step, *ends, noise, tuple(own)))
-        seen |= {one.fact: one for one in self._moved()}
-        seen |= {fact: Observation(fact, self.onset) for fact in self._of_the_fall({*seen})}
-        seen |= {fact: Observation(fact) for fact in self._of_the_gain()}
-        return seen
+        stated = {fact for answer in self.answers.values() for fact in answer.facts}
+        stated |= {*self._moved()}
+        return stated | {*self._of_the_fall(stated), *self._of_the_gain()}
 
     def state(self, fact: Fact, row: Row) -> Seen:
         """Say whether a fact is seen, shown absent, or not logged; FIRST is of the row's own."""
@@ -161,7 +151,7 @@ class Case:
             return 0.0
         return sign.at_change - sign.before
 
-    def _moved(self) -> Iterator[Observation]:
+    def _moved(self) -> Iterator[Fact]:
         """Yield what signals did about the change."""
         length, cut, entropy = "completion_length", "truncated_share", "entropy"
         moved = {
@@ -181,9 +171,8 @@ class Case:
         for name in CAUSES["sampler"].first:
             moved |= {Fact.SAMPLER_MOVED: (name, True)} if self.ratio(name) >= SAMPLER_MOVES else {}
         for fact, (quantity, holds) in moved.items():
-            sign = self.signs.get(quantity)
-            if holds and sign is not None:
-                yield Observation(fact, sign.step, sign.before, sign.at_change, columns=(quantity,))
+            if holds and quantity in self.signs:
+                yield fact
 
     @property
     def _ends_short(self) -> bool:
@@ -306,20 +295,20 @@ def _holds(clause: Clause, case: Case, row: Row) -> bool:
     """Whether of each of a clause's entries one fact is as it says; what is not logged is not
     seen either.
     """
+    absent = {Seen.ABSENT, Seen.NOT_LOGGED}
     return all(
-        any(_is(case.state(fact, row), wanted) for fact in facts) for facts, wanted in clause.atoms
+        any(
+            case.state(fact, row) in (absent if wanted is Seen.ABSENT else {wanted})
+            for fact in facts
+        )
+        for facts, wanted in clause.atoms
     )
-
-
-def _is(state: Seen, wanted: Seen) -> bool:
-    """Whether a fact is as wanted."""
-    return state is not Seen.SEEN if wanted is Seen.ABSENT else state is wanted
 
 
 def _label(row: Row, case: Case) -> str:
     """The cause as printed."""
-    broken = case.seen.get(Fact.NOT_FINITE)
-    return row.label.format(column=broken.columns[0] if broken and broken.columns else "")
+    broken = case.finding(Fact.NOT_FINITE)
+    return row.label.format(column="" if broken is None else broken.column)
 
 
 @dataclass(frozen=True, slots=True)

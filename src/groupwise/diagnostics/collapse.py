@@ -143,7 +143,7 @@ def _gained(reward: Signal, step: float) -> float:
 
 def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
-    step, ends = int(signal.step_T[fall.row]), level_changes(evidence)[name]
+    step, ends = signal.step_at(fall.row), level_changes(evidence)[name]
     words = f"{clean(name, longest=60)} {arrow(*ends.ends)}"
     message = f"{words} {ends.where}{', for good' if evidence.ended else ''}"
     slow = by_and_by(signal, fall.row)
@@ -178,7 +178,7 @@ def _came_back(signal: Signal, fall: Fall) -> bool:
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
-    step, levels = int(signal.step_T[fall.row]), arrow(fall.height, fall.end)
+    step, levels = signal.step_at(fall.row), arrow(fall.height, fall.end)
     message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back"
     return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, facts=(Fact.FALL_RECOVERED,))
 

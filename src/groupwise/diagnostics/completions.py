@@ -130,7 +130,7 @@ def _by_share(cut: Signal) -> Finding:
             TRUNCATION,
             f"No sign of it: {share(end_levels(cut)[1])} of the last completions are truncated.",
         )
-    now, step, first = 100 * late.value, int(cut.step_T[onset]), cut.level(slice(None, 3))
+    now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
         message = (
             f"{now:.0f} % of the completions are truncated, and were from the start "
@@ -172,7 +172,7 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     onset = None if limit is None else since_when(length.value_T > _AT_LIMIT * limit)
     if limit is None or onset is None:
         return None
-    step, late = int(length.step_T[onset]) if onset else None, length.mean(slice(onset, None))
+    step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
     since = "" if step is None else f" since step {step:,}"
     message = (
         f"the completions average {short(late.value)} tokens{since}, of {short(limit)} at most"
@@ -208,8 +208,8 @@ def repetition(evidence: Evidence) -> Finding:
             "themselves."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
-    step, late = int(share.step_T[row]), share.level(slice(row, None))
-    before = share.level(slice(None, row)) if row else None
+    step, late = share.step_at(row), share.level_from(row)
+    before = share.level_until(row) if row else None
     was, words = "", f"{percent(late)} of completions repeat themselves"
     if before is not None:
         was, words = f", {percent(before)} before", f"{words} (was {percent(before)})"

@@ -19,6 +19,7 @@ from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
     Signal,
+    both_ends,
     counted,
     gained_since,
     share_of,
@@ -69,9 +70,9 @@ def check(evidence: Evidence) -> Finding:
         return no_sign(
             NAME, f"No sign of it: entropy is {short(end_levels(entropy)[1])} nats a token."
         )
-    step, rest = int(entropy.step_T[onset]), left[onset:]
+    step, rest = entropy.step_at(onset), left[onset:]
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
-    first, now = _start(entropy), entropy.level(slice(onset, None))
+    first, now = _start(entropy), entropy.level_from(onset)
     words = f"entropy {arrow(first, now)}"
     said = f"entropy {short(first)} at the start and {short(now)} nats a token since step {step:,}"
     if _at_the_top(evidence, step):
@@ -152,7 +153,7 @@ def _few(signal: Signal) -> int:
 
 def _start(entropy: Signal) -> float:
     """Entropy at the start: of the first rows alone, since it falls fastest there."""
-    return entropy.level(slice(None, max(1, len(entropy) // 40)))
+    return entropy.level_until(max(1, len(entropy) // 40))
 
 
 def _at_the_top(evidence: Evidence, step: float) -> bool:
@@ -160,7 +161,7 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
     reward = evidence.reward
     if reward is None or reward.bounds is None or evidence.by_tenths:
         return False
-    mean = reward.level(slice(min(reward.at(step), len(reward) - 3), None))
+    mean = reward.level_from(min(reward.at(step), len(reward) - 3))
     return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
 
 
@@ -179,13 +180,13 @@ def _may_have_arrived(evidence: Evidence, step: float) -> bool:
     if since > before > 0:
         return False
     few = max(3, len(reward) // 8)
-    return reward.score(slice(0, few), slice(len(reward) - few, None)) > 3.0
+    return reward.score(*both_ends(reward, few)) > 3.0
 
 
 def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
     if same is not None and same.at(step) < len(same):
-        return same.level(slice(same.at(step), None)) > 0.5
+        return same.level_from(same.at(step)) > 0.5
     alike = evidence.groups.zero_variance
     if alike.known:
         after = alike.value_T[alike.step_T >= step]
@@ -207,11 +208,11 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     """Judge by the texts alone."""
     onset = since_when(same.value_T > 0.5, still=False)
     if onset is None:
-        share = 100 * same.level(slice(-_few(same), None))
+        share = 100 * same.level_from(-_few(same))
         return no_sign(
             NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
         )
-    step, value = int(same.step_T[onset]), same.mean(slice(onset, None))
+    step, value = same.step_at(onset), same.mean(slice(onset, None))
     status, fact = (
         (Status.INFO, Fact.ENTROPY_SPENT_AT_TOP)
         if _at_the_top(evidence, step)

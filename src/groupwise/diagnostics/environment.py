@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import moving_mean
+from groupwise.arrays import median, moving_mean
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
@@ -116,7 +116,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
         return Environment(kind, name, Course.FEW_ROWS, before, after)
     few = max(3, len(signal) // 10)
     smooth = moving_mean(signal.value_T, _SMOOTH)
-    best, now = float(smooth[: len(smooth) - few].max()), signal.level(slice(-few, None))
+    best, now = float(smooth[: len(smooth) - few].max()), signal.level_from(-few)
     if best - now > LOST * (best - floor_of(signal)):
         below = smooth < (best + now) / 2
         row = len(below) - int(np.argmin(below[::-1])) if not below.all() else 0
@@ -124,7 +124,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
         near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
         scores = _score(signal, near, slice(row, None)), signal.score(first, last)
         if row and min(scores) < -SURELY:
-            return Environment(kind, name, Course.FELL, best, now, int(signal.step_T[row]))
+            return Environment(kind, name, Course.FELL, best, now, signal.step_at(row))
     moved = signal.score(first, last)
     course = Course.ROSE if moved > CLEARLY else Course.STANDS
     return Environment(kind, name, course if signal.high > 0 else Course.NOTHING, before, after)
@@ -176,19 +176,19 @@ def failing(
     check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
 ) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""
-    early, name = signal.level(slice(None, _FIRST)), clean(signal.column, longest=40)
+    early, name = signal.level_until(_FIRST), clean(signal.column, longest=40)
     limit = max(least[0], early + least[1])
     row = since_the_first(signal, signal.value_T > limit)
     if row is None:
-        whole = float(np.median(signal.value_T))
+        whole = median(signal.value_T)
         words = f"{name} {percent(whole)}"
         if fact is Fact.INFRASTRUCTURE_FAILS and min(whole, early) > MORE_FAILED:
-            sign = Sign("failure_share", int(signal.step_T[0]), None, whole, words)
+            sign = Sign("failure_share", signal.step_at(0), None, whole, words)
             message = f"{about} from the first row on: {words}."
             return by_sign(check, Status.WARNING, message, sign, MORE_FAILED, fact)
         status = Status.INFO if whole > HALF else Status.NONE
         return Finding(check, status, f"{words} in the median row, {percent(early)} at first.")
-    step, late = int(signal.step_T[row]), signal.level(slice(row, None))
+    step, late = signal.step_at(row), signal.level_from(row)
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
     sign = Sign(quantity, step, early, late, words)
@@ -204,13 +204,13 @@ def tool_use(evidence: Evidence) -> Finding:
         calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged(TOOL_USE, "How often tools are called is not in the log.")
-    early = calls.level(slice(None, _FIRST))
+    early = calls.level_until(_FIRST)
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = end_levels(calls)[1]
         return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
     # It was on its way from where it passed the middle of both levels.
-    late = calls.level(slice(row, None))
+    late = calls.level_from(row)
     step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])
     words = f"tool calls {arrow(early, late)} a rollout"
     message = f"The policy stops calling tools since step {step:,}: {words}."

@@ -7,7 +7,6 @@ after.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum
 
 
@@ -166,18 +165,6 @@ NEEDED: Mapping[Fact, tuple[str, ...]] = {
     Fact.TRUNCATED_LIKELY: ("truncated_share", "completion_length"),
     Fact.TOOLS_FAIL: ("tool_failure_share",),
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """A fact that was seen: from which step, the levels before and after, and their noise."""
-
-    fact: Fact
-    step: int | None = None
-    before: float | None = None
-    after: float | None = None
-    noise: float | None = None  # half of the 95 % interval of the number that it rests on
-    columns: tuple[str, ...] = ()
 
 
 def stated(*facts: Fact | None) -> tuple[Fact, ...]:

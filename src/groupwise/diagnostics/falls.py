@@ -21,6 +21,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     alarm,
     blocks,
+    both_ends,
     floor_of,
     long_run_deviation,
     once,
@@ -128,7 +129,7 @@ class LevelChange:
 
 def change_between(level: Signal, early: slice, late: slice, rows: tuple[int, int]) -> LevelChange:
     """Return the change between the means of two stretches, of which the second is the last."""
-    first, last = (int(level.step_T[row]) for row in rows)
+    first, last = (level.step_at(row) for row in rows)
     since = int(level.step_T[late][0])
     return LevelChange(first, last, level.level(early), level.level(late), since)
 
@@ -189,7 +190,7 @@ def end_levels(signal: Signal) -> tuple[float, float]:
 def sixths(signal: Signal) -> tuple[slice, slice]:
     """Return the first and the last sixth of the rows, four rows at least."""
     few = max(4, len(signal) // 6)
-    return slice(0, few), slice(max(len(signal) - few, 0), len(signal))
+    return both_ends(signal, few)
 
 
 def change_of_fall(level: Signal, fall: Fall) -> LevelChange:
@@ -374,7 +375,7 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
     span = top - floor
     share, off = float((top - end) / span), float(half / span)
     # Below the level that counts as nothing no more than all is lost.
-    lost = Interval(min(share, 1.0), min(max(0.0, share - off), 1.0), min(share + off, 1.0))
+    lost = Interval(*np.clip([share, share - off, share + off], 0.0, 1.0).tolist())
     return Fall(_closer(signal, int(first[start]), size, (top + end) / 2), top, end, lost, lasts)
 
 
@@ -596,8 +597,7 @@ def loss_of(evidence: Evidence) -> Decline | None:
     climbs = float(since[int(since.argmin()) :].max() - since[-1]) < regained / 2
     back = climbs and regained > max(-3 * lost.value, limit * error)
     if back or (
-        not at_once(reward, onset)
-        and held_out_rose(evidence, int(reward.step_T[begin])) is not None
+        not at_once(reward, onset) and held_out_rose(evidence, reward.step_at(begin)) is not None
     ):
         return None
     peak, late = slice(best, best + few), slice(n - few, n)

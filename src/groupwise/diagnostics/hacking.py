@@ -135,10 +135,14 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
 
 
 def _fell_with_training(pair: Pair, evidence: Evidence) -> bool:
-    """Whether training, which falls, has lost since the other reward was best: no loophole pays
-    for that.
+    """Whether training, which falls, has lost since the other reward was last at its height: no
+    loophole pays for that.
     """
-    since = _best_of(pair), pair.ends[1]
+    few = few_of(pair)
+    levels = moving_mean(pair.held_M, few)[: len(pair.step_M) - 2 * few + 1]
+    near = levels >= levels.max() - _FASTER * pair.held_deviation / np.sqrt(few)
+    row = int(np.flatnonzero(near)[-1])
+    since = slice(row, row + few), pair.ends[1]
     held, (gain, noise) = pair.gain_held_out(*since)[0], pair.gain_of_training(*since)
     falls = progress_of(evidence).learning is Learning.FALLING
     return falls and gain < min(-_GAINED * noise, TRANSFER * held)
@@ -152,10 +156,7 @@ def _left_behind(pair: Pair, held_out: Pair | None) -> Finding | None:
     beyond every onset that was tried.
     """
     parting, n = parting_of(pair), len(pair.step_M)
-    span = parting.length * float(pair.step_M[-1] - pair.step_M[0])
-    begin, end = (
-        int(np.searchsorted(pair.step_M, step)) for step in (parting.step, parting.step + span)
-    )
+    begin, end = parting.rows(pair)
     before, after = slice(0, begin), slice(end, n)
     if min(begin, n - end) < FEWEST_PAIRS:
         return None
@@ -342,7 +343,7 @@ def _solved(pair: Pair, few: int) -> bool:
     """Whether a held-out share could not follow: it was left too little room at the start, or
     training has only caught up with it.
     """
-    if float(pair.held_M.min()) < 0.0 or float(pair.held_M.max()) > 1.0:
+    if not _is_share(pair.held_M):
         return False
     caught_up = (
         pair.scale == 1.0
@@ -436,11 +437,7 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
     """Hold the stretch over which two rewards parted against one as long before; None where
     nothing was before.
     """
-    n, span = len(pair.step_M), float(pair.step_M[-1] - pair.step_M[0])
-    begin, end = (
-        int(np.searchsorted(pair.step_M, step))
-        for step in (parting.step, parting.step + parting.length * span)
-    )
+    n, (begin, end) = len(pair.step_M), parting.rows(pair)
     few = max(1, few_of(pair) // 2)
     first, before, after = (
         max(0, 2 * begin - min(end, n - 1) - few),
@@ -591,9 +588,8 @@ def _parted(
         own = name in task or other is reward
         # The best of several samples may lose some of its height as their mean rises.
         least = DECLINED if own else LOST if name in best else None
-        falls = _fell_clearly(rows[1], 2 * limit, least) and not (
-            progress_of(evidence).learning is Learning.FALLING and _fell_together(*rows, rise)
-        )
+        falls = _fell_clearly(rows[1], 2 * limit, least)
+        falls = falls and not _fell_with_training(_of_signals(*rows, name), evidence)
         if name not in absent and not falls:
             continue
         names = ("reward" if total is reward else total.column, name)
@@ -645,15 +641,6 @@ def _fell_clearly(signal: Signal, limit: float, least: float | None) -> bool:
     )
 
 
-def _fell_together(total: Signal, other: Signal, limit: float) -> bool:
-    """Whether the total has lost, too, since the other column was last at its height."""
-    few = len(other) - sixths(other)[1].start
-    levels = moving_mean(other.value_T, few)
-    near = levels >= levels.max() - _FASTER * other.deviation / np.sqrt(few)
-    row = int(np.flatnonzero(near)[-1])
-    return total.score(slice(row, row + few), sixths(total)[1]) < -limit
-
-
 def _apart(
     total: Signal,
     other: Signal,
@@ -666,11 +653,7 @@ def _apart(
     levels of both.
     """
     fell = int(other.step_T[int(np.argmax(np.cumsum(other.value_T - other.value_T.mean())))])
-    step = (
-        parting_of(Pair(total.step_T, total.value_T, other.value_T, 1.0, 1.0, names[1])).step
-        if nothing
-        else fell
-    )
+    step = parting_of(_of_signals(total, other, names[1])).step if nothing else fell
     shown = zip((names[0], f"reward/{names[1]}"), changes, strict=True)
     signs = tuple(
         _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
@@ -829,6 +812,12 @@ def _held_out_pair(evidence: Evidence, reward: Signal) -> Pair | None:
     return next(filter(_follows, pairs), worst)
 
 
+def _of_signals(total: Signal, other: Signal, name: str) -> Pair:
+    """Two columns of the same rows."""
+    noise = total.deviation, other.deviation
+    return Pair(total.step_T, total.value_T, other.value_T, *noise, name)
+
+
 def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:
     """Training and another reward at the same steps, or None where they have too few in common
     or different units.
@@ -883,8 +872,7 @@ def _in_common(pair: Pair) -> Pair:
     """Bring a training reward that goes beyond 0 and 1 to the units of a held-out share: by
     their gains up to the share's best.
     """
-    share = float(pair.held_M.min()) >= 0 and float(pair.held_M.max()) <= 1
-    if not share or (float(pair.train_M.min()) >= 0 and float(pair.train_M.max()) <= 1):
+    if not _is_share(pair.held_M) or _is_share(pair.train_M):
         return pair
     few = few_of(pair)
     levels = moving_mean(pair.held_M, few)
@@ -912,20 +900,22 @@ def _no_pair(evidence: Evidence) -> tuple[str, str]:
     return "no held-out or true reward beside the training reward", LOG
 
 
+def _is_share(value_T: Float) -> bool:
+    """Whether all values are within 0 and 1."""
+    return bool(value_T.min() >= 0.0 and value_T.max() <= 1.0)
+
+
 def _scales(train_T: Float, held_T: Float) -> tuple[float, float] | None:
     """What to divide both by: 100 for the one in per cent beside a share; None where one is a
     share and the other nothing of the kind.
     """
 
-    def share(value_T: Float) -> bool:
-        return bool(value_T.min() >= 0.0 and value_T.max() <= 1.0)
-
     def percent(value_T: Float) -> bool:
         return bool(value_T.min() >= 0.0 and _TENS < value_T.max() <= 100.0)
 
-    if share(held_T) and float(np.abs(train_T).max()) > _TENS:
+    if _is_share(held_T) and float(np.abs(train_T).max()) > _TENS:
         return (100.0, 1.0) if percent(train_T) else None
-    if share(train_T) and float(np.abs(held_T).max()) > _TENS:
+    if _is_share(train_T) and float(np.abs(held_T).max()) > _TENS:
         return (1.0, 100.0) if percent(held_T) else None
     return 1.0, 1.0
 
@@ -981,6 +971,12 @@ class Parting:
     length: float  # of the stretch over which they part, as a share of the log
     shortest: float  # of what the likelihood leaves open
 
+    def rows(self, pair: Pair) -> tuple[int, int]:
+        """Return the rows from which on they part, and have parted."""
+        end = self.step + self.length * float(pair.step_M[-1] - pair.step_M[0])
+        begin, end = np.searchsorted(pair.step_M, [self.step, end])
+        return int(begin), int(end)
+
 
 def parting_of(pair: Pair) -> Parting:
     r"""Say from which step training gains on the held-out reward, with its range, by profile
@@ -1001,22 +997,20 @@ def parting_of(pair: Pair) -> Parting:
     span = float(time[-1] - time[0])
     onset_K = np.linspace(time[0], time[-1] - 0.1 * span, _ONSETS)
     about = gap - gap.mean()
-    total = float(about @ about)
-    rest_K, length_K, least = np.full(_ONSETS, total), np.ones(_ONSETS), []
-    for length in _LENGTHS:
-        ramp_KM = np.clip((time[None, :] - onset_K[:, None]) / (length * span), 0.0, 1.0)
-        ramp_KM -= ramp_KM.mean(axis=1, keepdims=True)
-        shared_K, own_K = ramp_KM @ about, (ramp_KM**2).sum(axis=1)
-        left_K = total - np.maximum(shared_K, 0.0) ** 2 / np.maximum(own_K, 1e-300)
-        length_K = np.where(left_K < rest_K, length, length_K)
-        rest_K = np.minimum(rest_K, left_K)
-        least.append(float(left_K.min()))
+    total, length_L = float(about @ about), np.array(_LENGTHS)
+    # All onsets with all lengths: what each ramp leaves of the squares.
+    ramp_LKM = (time - onset_K[:, None]) / (length_L[:, None, None] * span)
+    ramp_LKM = np.clip(ramp_LKM, 0.0, 1.0)
+    ramp_LKM -= ramp_LKM.mean(axis=-1, keepdims=True)
+    shared_LK, own_LK = ramp_LKM @ about, (ramp_LKM**2).sum(axis=-1)
+    left_LK = total - np.maximum(shared_LK, 0.0) ** 2 / np.maximum(own_LK, 1e-300)
+    rest_K, rest_L = left_LK.min(axis=0), left_LK.min(axis=1)
     if not float(rest_K.min()) < total:
         return Parting(*(int(pair.step_M[0]),) * 3, 1.0, _LENGTHS[0])
     floor = max(1e-12 * total, 1e-300)
     drop_K, drop_L = (
         0.5 * len(time) * np.log(np.maximum(rest, floor) / max(float(rest_K.min()), floor))
-        for rest in (rest_K, least)
+        for rest in (rest_K, rest_L)
     )
     left = max(len(time) - 4, 1)  # mean, height, onset and length are fitted
     limit = 0.5 * len(time) * float(np.log1p(2 * fdtri(2, left, 0.95) / left))
@@ -1030,6 +1024,6 @@ def parting_of(pair: Pair) -> Parting:
         best,
         first,
         last,
-        float(length_K[int(rest_K.argmin())]),
+        float(length_L[int(left_LK[:, int(rest_K.argmin())].argmin())]),
         _LENGTHS[int(np.argmax(drop_L <= limit))],
     )

@@ -71,11 +71,13 @@ def check(evidence: Evidence) -> Finding:
         return not_logged(NAME, said, f"the reward of {FEWEST} steps or more")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
-    step = None if fall is None else int(reward.step_T[fall.row])
+    step = None if fall is None else reward.step_at(fall.row)
     looked = (
         _swinging(reward, order),
         _apart(evidence, step),
-        _weights(evidence),
+        # importance weights that leave few effective samples, many clipped tokens, or a second
+        # moment that doubled
+        _few_effective(evidence) or _clipped(evidence) or _unequal(evidence),
     )
     signs = [sign for sign in looked if sign is not None]
     facts = _facts(signs, reward, fall)
@@ -155,7 +157,7 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
         else "keeps swinging"
     )
     said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
-    return Sign("swing", said, int(reward.step_T[course.row]), swing.radius, 1.0, harm)
+    return Sign("swing", said, reward.step_at(course.row), swing.radius, 1.0, harm)
 
 
 def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
@@ -164,23 +166,14 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     if entropy is None or len(entropy) < FEWEST:
         return None
     n, few = len(entropy), max(4, len(entropy) // 8)
-    usual = float(
-        np.median(
-            entropy.value_T[: max(n // 3, few)]
-            if fell is None
-            else entropy.value_T[: max(entropy.at(fell), few)]
-        )
-    )
+    row = 0 if fell is None else entropy.at(fell)
+    usual = median(entropy.value_T[: max(n // 3 if fell is None else row, few)])
     # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is
     # a warning at most, and has to last.
     times = 2.0 if fell is not None else 4.0
     scale = max(usual, entropy.resolution, 1e-9)
     high = entropy.value_T > times * scale
-    near = (
-        slice(0, n)
-        if fell is None
-        else slice(max(0, entropy.at(fell) - 2), min(n, entropy.at(fell) + max(few, 6)))
-    )
+    near = slice(max(0, row - 2), row + max(few, 6))
     onset = lasting(
         np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING
     )
@@ -208,14 +201,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
-    return Sign("apart", said, int(entropy.step_T[row]), value, times, ends=(usual, peak))
-
-
-def _weights(evidence: Evidence) -> Sign | None:
-    """Importance weights that leave few effective samples, many clipped tokens, or a second
-    moment that doubled.
-    """
-    return _few_effective(evidence) or _clipped(evidence) or _unequal(evidence)
+    return Sign("apart", said, entropy.step_at(row), value, times, ends=(usual, peak))
 
 
 def _few_effective(evidence: Evidence) -> Sign | None:
@@ -239,7 +225,7 @@ def _few_effective(evidence: Evidence) -> Sign | None:
                     f"the effective sample size of the importance weights, {signal.column}, is "
                     f"{percent} of what it was at first"
                 )
-            return Sign("weights", said, int(signal.step_T[onset]), value, 0.5)
+            return Sign("weights", said, signal.step_at(onset), value, 0.5)
     return None
 
 
@@ -255,7 +241,7 @@ def _clipped(evidence: Evidence) -> Sign | None:
         return None
     value = clipped.mean(slice(onset, None))
     said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
-    return Sign("weights", said, int(clipped.step_T[onset]), value, most)
+    return Sign("weights", said, clipped.step_at(onset), value, most)
 
 
 def _unequal(evidence: Evidence) -> Sign | None:
@@ -270,7 +256,7 @@ def _unequal(evidence: Evidence) -> Sign | None:
         return None
     value = _mean_and_range(moment[onset:])
     said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}"
-    return Sign("weights", said, int(signal.step_T[onset]), value, _DOUBLED)
+    return Sign("weights", said, signal.step_at(onset), value, _DOUBLED)
 
 
 def _mean_and_range(value_T: Float) -> Interval:

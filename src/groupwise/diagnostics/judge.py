@@ -44,7 +44,14 @@ from groupwise.diagnostics.judgement import (
     Status,
 )
 from groupwise.diagnostics.learning import Progress, progress_of
-from groupwise.diagnostics.signals import FEWEST_ROWS, LOG_RELATIVE, LOG_REWARD, MORE_ROWS, Evidence
+from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
+    LOG_RELATIVE,
+    LOG_REWARD,
+    MORE_ROWS,
+    Evidence,
+    both_ends,
+)
 from groupwise.diagnostics.story import Look, Story, story_of
 from groupwise.record.run import RunRecord, has_ended
 
@@ -251,7 +258,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     if fall is not None and fall.lasts and not settled(evidence, reward, fall):
         return False
     few = max(3, len(reward) // 10)
-    early, late = slice(0, few), slice(len(reward) - few, None)
+    early, late = both_ends(reward, few)
     lost = -reward.score(early, late)
     most = -reward.change(early, late).value > _MOST * abs(reward.level(early))
     return (lost > _BEYOND_DOUBT and most) or (
@@ -285,13 +292,8 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
         )
     else:
         few = reward is not None and len(reward) < learning.ENOUGH_ENDED
-        first = (
-            LOG_REWARD
-            if reward is None
-            else f"{learning.ENOUGH_ENDED} rows of the reward or more"
-            if few
-            else MORE_ROWS
-        )
+        rows = f"{learning.ENOUGH_ENDED} rows of the reward or more" if few else MORE_ROWS
+        first = LOG_REWARD if reward is None else rows
     others = (
         one for one in _not_logged(answers.values()) if one != MORE_ROWS or "rows" not in first
     )

@@ -26,7 +26,16 @@ from groupwise.diagnostics.falls import (
     slow_noise,
 )
 from groupwise.diagnostics.judgement import Finding, Learning, Status, no_sign, not_logged
-from groupwise.diagnostics.signals import FEWEST_ROWS, OFTEN, Evidence, Signal, once, reward_floor
+from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
+    OFTEN,
+    Evidence,
+    Signal,
+    both_ends,
+    once,
+    reward_floor,
+    thirds_since,
+)
 from groupwise.diagnostics.signs import scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
@@ -100,7 +109,7 @@ def progress_of(evidence: Evidence) -> Progress:
     steps = int(reward.step_T[-1] - reward.step_T[0])
     if len(reward) < FEWEST_ROWS or reward.span == 0:
         ends = float(reward.value_T[0]), float(reward.value_T[-1])
-        return Progress(Learning.UNKNOWN, *ends, None, None, steps, int(reward.step_T[-1]))
+        return Progress(Learning.UNKNOWN, *ends, None, None, steps, reward.step_at(-1))
     level, fall = reward_level(evidence)[0], fall_of(evidence)
     change = level_changes(evidence).get("reward")
     if change is not None:
@@ -111,10 +120,10 @@ def progress_of(evidence: Evidence) -> Progress:
 def _held(evidence: Evidence, level: Signal) -> Progress:
     """The progress of a reward that did not fall, or came back from a dip."""
     quarter = max(len(level) // 4, 2)
-    early, late = slice(0, quarter), slice(len(level) - quarter, len(level))
+    early, late = both_ends(level, quarter)
     gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
-    ends = slice(0, few), slice(len(level) - few, len(level))
+    ends = both_ends(level, few)
     found, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
     if drop is not None and (evidence.ended or found in (Learning.LEARNING, Learning.AT_TOP)):
@@ -124,12 +133,12 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
             (slice(max(0, drop - few), drop), slice(drop, None)),
             told,
             gain,
-            int(level.step_T[drop]),
+            level.step_at(drop),
         )
     dip = _dip(evidence, level) if found is Learning.AT_TOP else None
     if dip is not None:
         return replace(
-            _between(level, ends, Learning.RECOVERED, gain, int(level.step_T[dip[0]])),
+            _between(level, ends, Learning.RECOVERED, gain, level.step_at(dip[0])),
             before=dip[1],
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
@@ -177,7 +186,7 @@ def _or_held_out(evidence: Evidence, level: Signal, found: Progress) -> Progress
     """
     if found.learning not in (Learning.FLAT, Learning.ARRIVED):
         return found
-    rose = held_out_rose(evidence, int(level.step_T[0]) if found.since is None else found.since)
+    rose = held_out_rose(evidence, level.step_at(0) if found.since is None else found.since)
     return (
         found
         if rose is None
@@ -191,7 +200,7 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
-    late = level.level(slice(-max(len(level) // 10, few), None)) - floor
+    late = level.level_from(-max(len(level) // 10, few)) - floor
     height = np.minimum(
         np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
     )
@@ -228,8 +237,8 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
 
 def _recovered(level: Signal, fall: Fall) -> Progress:
     """The progress of a reward that fell for a while."""
-    step = int(level.step_T[fall.row])
-    late = slice(len(level) - max(3, len(level) // 10), len(level))
+    step = level.step_at(fall.row)
+    _, late = both_ends(level, max(3, len(level) // 10))
     return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 
 
@@ -321,7 +330,7 @@ def _since_its_gain(
     if n < ENOUGH or not _still(level, half):
         return Learning.LEARNING, None
     if near is not False:
-        return Learning.AT_TOP, int(level.step_T[half])
+        return Learning.AT_TOP, level.step_at(half)
     # Below its top a reward that has stood for most of a long log is worth a look; before that it
     # is learning, if little.
     looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if ended else ()
@@ -331,7 +340,7 @@ def _since_its_gain(
 
     def stood(row: int, below: float) -> bool:
         return all(
-            _still(one, row, below=below) and one.change(*_thirds(one, row)).high < most
+            _still(one, row, below=below) and one.change(*thirds_since(one, row)).high < most
             for one in both
         )
 
@@ -343,7 +352,7 @@ def _since_its_gain(
     row = _arrived(level, since)
     at_once = n - _arrived(level, 0) >= _WASTED * n
     stands = Learning.FLAT if at_once or _fell_back(level, row) else Learning.ARRIVED
-    return stands, int(level.step_T[row])
+    return stands, level.step_at(row)
 
 
 def _fell_back(level: Signal, row: int) -> bool:
@@ -358,7 +367,7 @@ def _arrived(level: Signal, row: int) -> int:
     few that are, by their noise, the middle.
     """
     few = max(_ROWS_OF_A_STEP, len(level) // 20)
-    stands = float(level.value_T[_thirds(level, row)[1]].mean())
+    stands = float(level.value_T[thirds_since(level, row)[1]].mean())
     near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / float(np.sqrt(few))
     first = int(near.argmax())
     return row + first + (few // 2 if first else 0)
@@ -368,7 +377,7 @@ def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
     """Whether a reward shows no gain from a row to the end: between the first and the last third
     of those rows.
     """
-    return level.score(*_thirds(level, row)) < below
+    return level.score(*thirds_since(level, row)) < below
 
 
 def _climbs(level: Signal, floor: float) -> bool:
@@ -399,12 +408,6 @@ def _climbs(level: Signal, floor: float) -> bool:
     )
 
 
-def _thirds(level: Signal, row: int) -> tuple[slice, slice]:
-    """The first and the last third of the rows from a row on."""
-    third = max((len(level) - row) // 3, 1)
-    return slice(row, row + third), slice(len(level) - third, len(level))
-
-
 def near_top(evidence: Evidence, level: Signal) -> bool | None:
     """Return whether the last quarter of the reward stands near the top of its range; None where
     the top is not known.
@@ -412,7 +415,7 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     if level.bounds is None or evidence.by_tenths:
         return None
     low, high = level.bounds
-    left = (high - level.level(slice(-max(len(level) // 4, 1), None))) / (high - low)
+    left = (high - level.level_from(-max(len(level) // 4, 1))) / (high - low)
     # Between the ends of a sum there may be easy parts: the last tenth of its range is its top.
     if evidence.memo.get("ends") and _TENTH < left <= NEAR:
         return None
@@ -450,7 +453,7 @@ def _held_out_arrived(evidence: Evidence) -> bool:
     held = evidence.held_out
     if held is None or held.low < 0 or held.high > 1:
         return False
-    return bool(held.level(slice(-max(len(held) // 4, 1), None)) >= 1 - NEAR)
+    return bool(held.level_from(-max(len(held) // 4, 1)) >= 1 - NEAR)
 
 
 RATE, _FEWEST_RATES = "learning_rate", 3
@@ -473,7 +476,7 @@ def rate(evidence: Evidence) -> Finding:
     live = np.flatnonzero(~signal.is_zero)
     if not live.size:
         return _no_rate(
-            f"the learning rate is 0 in all {len(signal)} rows: {nothing}", int(signal.step_T[0])
+            f"the learning rate is 0 in all {len(signal)} rows: {nothing}", signal.step_at(0)
         )
     row, n = int(live[-1]) + 1, len(signal)
     before = median(signal.value_T[max(0, row - 3) : row])
@@ -485,7 +488,7 @@ def rate(evidence: Evidence) -> Finding:
             else f"below {signal.resolution:g}"
         )
         return no_sign(RATE, f"No sign of it: the learning rate is {last}.")
-    step = int(signal.step_T[row])
+    step = signal.step_at(row)
     message = (
         f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the "
         f"{n - row} rows since"

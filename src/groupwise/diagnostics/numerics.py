@@ -7,7 +7,6 @@ rows go on, or that never had a value. Why the numbers broke is not judged here.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -167,28 +166,31 @@ def _also(broken: list[_Broken]) -> str:
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:
     """Report rows without a finite number that are followed by finite ones."""
-    steps, rewards = evidence.record.steps, _columns(evidence, "reward")
+    rewards = _columns(evidence, "reward")
     updates = [name for quantity in _OF_UPDATE for name in _columns(evidence, quantity)]
-    finite = {
-        name: steps[name].is_finite().fill_null(value=False).to_numpy()
-        for name in (*updates, *rewards)
-    }
+    values = {name: _values(evidence, name) for name in (*updates, *rewards)}
     # A reward is one of every update; whether it was NaN there or is missing no log tells.
-    updated = np.any([finite[name] for name in updates or rewards], axis=0)
-    for name in finite:
-        infinite = steps[name].is_infinite().fill_null(value=False).to_numpy()
-        gaps = updated & ~finite[name] if name in rewards else infinite
+    updated = np.any([np.isfinite(values[name]) for name in updates or rewards], axis=0)
+    for name, value in values.items():
+        infinite = np.isinf(value)
+        gaps = updated & ~np.isfinite(value) if name in rewards else infinite
         odd = gaps if gaps.mean() <= _GAPS else infinite
         if odd.any():
-            first, rows = int(steps["step"][int(odd.argmax())]), counted(int(odd.sum()), "row")
+            first = int(evidence.record.steps["step"][int(odd.argmax())])
             many = infinite.mean() > 0.05 and infinite.sum() >= _STOPPED
             number = "the reward" if name in rewards else clean(name, longest=60)
             what = "infinite" if infinite[odd].all() else "no finite number"
-            message = f"{number} is {what} in {rows} of {odd.size:,}, first at step {first:,}."
+            rows = f"{counted(int(odd.sum()), 'row')} of {odd.size:,}"
+            message = f"{number} is {what} in {rows}, first at step {first:,}."
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
             return Finding(FINITE, status, message, first, facts=facts)
     return no_sign(FINITE, "No column turned into something that is no finite number.")
+
+
+def _values(evidence: Evidence, column: str) -> Float:
+    """The numbers of a column, NaN where there is none."""
+    return evidence.record.steps[column].cast(pl.Float64).to_numpy()
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
@@ -211,17 +213,16 @@ def _columns(evidence: Evidence, quantity: str) -> list[str]:
 
 def _broken(evidence: Evidence) -> Iterator[_Broken]:
     """Yield the columns that are not finite to the end."""
-    steps = evidence.record.steps
-    if len(steps) < FEWEST_ROWS:
+    if len(evidence.record.steps) < FEWEST_ROWS:
         return
     rewards = (
-        np.flatnonzero(steps[column].is_finite().fill_null(value=False))
+        np.flatnonzero(np.isfinite(_values(evidence, column)))
         for column in _columns(evidence, "reward")
     )
     ends = {int(rows[-1]) for rows in rewards if rows.size}
     for quantity in _WATCHED:
         for column in _columns(evidence, quantity):
-            value = steps[column].cast(pl.Float64).to_numpy()
+            value = _values(evidence, column)
             found = np.flatnonzero(np.isfinite(value))
             if not found.size:
                 yield _Broken(column, quantity, 0, value.size, None)
@@ -250,26 +251,21 @@ def _alive(evidence: Evidence) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
     """Rows that hold a finite value of anything but the clock and evaluations, and those that
     hold none at all.
     """
-    steps, every = evidence.record.steps, evidence.record.metrics()
+    every = evidence.record.metrics()
     trained = [name for name in every if not name.lower().startswith(("eval", "val"))]
     there, some = (
-        np.asarray(
-            steps.select(
-                pl.any_horizontal(pl.col(name).is_finite().fill_null(value=False) for name in names)
-            ).to_series()
-        )
-        for names in (trained, every)
+        np.any([np.isfinite(_values(evidence, name)) for name in names], axis=0)
+        for names in (trained or every, every)
     )
     return there, ~some
 
 
 def _written(evidence: Evidence, column: str, last: int) -> bool:
     """Whether another number of the trainer's own rows goes on where a column has stopped."""
-    steps = evidence.record.steps
     for quantity in _BESIDE:
         for other in _columns(evidence, quantity):
             if other != column:
-                there = steps[other].is_finite().fill_null(value=False).to_numpy()
+                there = np.isfinite(_values(evidence, other))
                 if there[: last + 1].mean() >= _FULL and there[last + 1 :].mean() >= _FULL:
                     return True
     return False
@@ -355,13 +351,8 @@ def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -
 
 def _medians(value_T: Float) -> Float:
     """Return the median of all rows before each row; NaN of the first."""
-    ordered: list[float] = []
-    found = np.full(value_T.size, np.nan)
-    for row, value in enumerate(value_T.tolist()):
-        if ordered:
-            found[row] = (ordered[(row - 1) // 2] + ordered[row // 2]) / 2
-        insort(ordered, value)
-    return found
+    medians = pl.Series(value_T).rolling_median(value_T.size, min_samples=1)
+    return np.asarray(medians.shift().to_numpy())
 
 
 def updates(evidence: Evidence) -> Finding:
@@ -399,7 +390,7 @@ def _zero_since(zero_T: NDArray[np.bool_], chance_T: Float) -> int | None:
 
 def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     """Report a gradient of exactly 0."""
-    step, before = int(norm.step_T[row]), median(norm.value_T[:row]) if row else None
+    step, before = norm.step_at(row), median(norm.value_T[:row]) if row else None
     spread = _spread_at(evidence, norm)[row:]
     spread = spread[np.isfinite(spread)]
     loss = evidence.quantity("loss")

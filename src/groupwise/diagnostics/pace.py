@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from groupwise.arrays import median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Finding,
@@ -65,7 +66,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     row = int(np.argmax(value < low + LEFT * (start - low)))
     if float(value[row:].max()) - low > HALF * (start - low):
         return None  # the first row was a lucky one
-    first, step = int(reward.step_T[0]), int(reward.step_T[row])
+    first, step = reward.step_at(0), reward.step_at(row)
     if step - first > _SOON:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
@@ -77,7 +78,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
 def _change(signal: Signal) -> float:
     """What the next ten rows are of the first one."""
     start = float(signal.value_T[0])
-    return float(np.median(signal.value_T[2 : 2 + _SOON])) / start if start > 0 else 1.0
+    return median(signal.value_T[2 : 2 + _SOON]) / start if start > 0 else 1.0
 
 
 def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -85,9 +86,9 @@ def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:
     kl, progress = evidence.quantity("kl"), progress_of(evidence)
     if kl is None or len(kl) < FEWEST_ROWS or progress.learning is not Learning.FLAT:
         return None
-    farthest, steps = float(np.quantile(kl.value_T, 0.95)), int(reward.step_T[-1])
+    farthest, steps = float(np.quantile(kl.value_T, 0.95)), reward.step_at(-1)
     norm = evidence.quantity("gradient_norm")
-    small = norm is not None and float(np.median(norm.value_T)) < SMALL_NORM
+    small = norm is not None and median(norm.value_T) < SMALL_NORM
     if small or not 0 < farthest < NEAR or steps < _LONG or kl.resolution:
         return None
     message = (

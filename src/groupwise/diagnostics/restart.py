@@ -98,7 +98,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
         )
         for row in (fell + 1).tolist():
             if (np.diff(value[row : row + 1 + _RISES]) > 0).all():
-                yield _Restart(int(rate.step_T[row]), "The learning rate starts anew", sure=True)
+                yield _Restart(rate.step_at(row), "The learning rate starts anew", sure=True)
 
 
 def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:

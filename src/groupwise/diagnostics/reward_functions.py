@@ -28,7 +28,15 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.signals import FORM, Evidence, Signal, counted, once, signal_of
+from groupwise.diagnostics.signals import (
+    FORM,
+    Evidence,
+    Signal,
+    both_ends,
+    counted,
+    once,
+    signal_of,
+)
 from groupwise.diagnostics.signs import arrow
 from groupwise.files import table_rows
 from groupwise.wording import clean, short
@@ -116,7 +124,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Fin
     few = 0 if reward is None else len(reward) // 4
     if reward is None or few < _FEW:
         return None
-    early, late = slice(0, few), slice(len(reward) - few, None)
+    early, late = both_ends(reward, few)
     change = {
         name: signal.change(early, late)
         for name, signal in functions.items()
@@ -149,7 +157,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Fin
 def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
-    early, late, name = signal.level(slice(None, _FEW)), _late(signal), clean(form, longest=40)
+    early, late, name = signal.level_until(_FEW), _late(signal), clean(form, longest=40)
     reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
     step = int(signal.step_T[int(np.argmax(reached))])
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {early:.2g} → {late:.2g}")
@@ -162,7 +170,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
 
 def _late(signal: Signal) -> float:
     """What a function earns in the last fifth of its rows, ten rows at least."""
-    return signal.level(slice(-max(_FEW, len(signal) // 5), None))
+    return signal.level_from(-max(_FEW, len(signal) // 5))
 
 
 def _top(signal: Signal) -> float:
@@ -183,7 +191,7 @@ def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
     """
     floor, few = min(0.0, signal.low), max(_FEW // 2, len(signal) // 4)
     earned = max(_late(signal), float(signal.value_T.mean())) - floor
-    luck = floor == 0 and signal.score(slice(0, few), slice(len(signal) - few, None)) <= 2
+    luck = floor == 0 and signal.score(*both_ends(signal, few)) <= 2
     return earned <= (_LUCK if luck else NOTHING) * max(
         _top(signal) if scale is None else scale, abs(floor)
     )

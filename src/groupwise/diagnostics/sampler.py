@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from groupwise.arrays import Float, mean_ranks
+from groupwise.arrays import Float, mean_ranks, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal
 
@@ -79,7 +79,7 @@ _COMPANIONS = (
 def _ends(value_T: Float) -> tuple[float, float]:
     """The median of the first rows and of the last."""
     few = min(_FIRST, max(3, len(value_T) // 4))
-    return float(np.median(value_T[:few])), float(np.median(value_T[-few:]))
+    return median(value_T[:few]), median(value_T[-few:])
 
 
 def _rank_correlation(one: Signal, other: Signal) -> float:

@@ -144,6 +144,14 @@ class Signal:
         """Return the mean of some rows."""
         return float(self.value_T[rows].mean())
 
+    def level_until(self, row: int) -> float:
+        """Return the mean of the rows before a row."""
+        return self.level(slice(row))
+
+    def level_from(self, row: int) -> float:
+        """Return the mean of a row and those since; below 0 rows are counted from the last."""
+        return self.level(slice(row, None))
+
     def mean(self, rows: slice) -> Interval:
         """Return the mean of some rows with its 95 % interval."""
         part = self.value_T[rows]
@@ -168,6 +176,10 @@ class Signal:
         if not np.isfinite(found.value) or found.value == 0:
             return 0.0
         return float(found.value / error) if error > 0 else float(np.sign(found.value) * np.inf)
+
+    def step_at(self, row: int) -> int:
+        """Return the step of a row."""
+        return int(self.step_T[row])
 
     def at(self, step: float) -> int:
         """Return the first row at or after a step."""
@@ -399,7 +411,8 @@ class Evidence:
     @cached_property
     def held_out_sets(self) -> Mapping[str, Signal]:
         """The mean evaluation rewards by the name of their set, "" of a total."""
-        named = sorted(self.named("eval/reward"), key=_depth)
+        # The total comes first, the parts of a set behind it.
+        named = sorted(self.named("eval/reward"), key=lambda one: (bool(one[0]), one[0].count("/")))
         if not named:  # what the readers do not know
             columns = self.matching(_HELD_OUT)
             named = [(one.column, one) for one in columns if not self.record.meaning(one.column)]
@@ -571,11 +584,6 @@ class Evidence:
         return self._columns[column]
 
 
-def _depth(named: tuple[str, Signal]) -> tuple[bool, int]:
-    """The order of held-out rewards: the total first, the parts of a set behind it."""
-    return bool(named[0]), named[0].count("/")
-
-
 def judged_column(record: RunRecord) -> str:
     """Return the column that is judged as the reward; "reward" where there is none."""
     reward = Evidence(record).reward
@@ -618,18 +626,18 @@ def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
 _FEWEST_SINCE, _LITTLE, _GAIN = 9, 0.15, 2.0
 
 
-def _thirds_since(reward: Signal, step: int | None) -> tuple[slice, slice]:
-    """The first and the last third of the rows since a step, or of all."""
-    row = 0 if step is None else reward.at(step)
-    third = max((len(reward) - row) // 3, 1)
-    return slice(row, row + third), slice(len(reward) - third, len(reward))
+def thirds_since(signal: Signal, row: int) -> tuple[slice, slice]:
+    """Return the first and the last third of the rows from a row on."""
+    third = max((len(signal) - row) // 3, 1)
+    return slice(row, row + third), both_ends(signal, third)[1]
 
 
 def gained_since(evidence: Evidence, step: int | None) -> bool:
     """Return whether the reward has gained since a step, beyond its noise."""
     return (
         evidence.reward is not None
-        and evidence.reward.score(*_thirds_since(evidence.reward, step)) > _GAIN
+        and evidence.reward.score(*thirds_since(evidence.reward, evidence.reward.at(step or 0)))
+        > _GAIN
     )
 
 
@@ -642,11 +650,11 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     reward = evidence.reward
     if reward is None:
         return False
-    early, late = _thirds_since(reward, step)
+    early, late = thirds_since(reward, reward.at(step or 0))
     if len(reward) - early.start < _FEWEST_SINCE:
         return False
     here = reward.level(early)
-    start = reward.level(slice(None, late.stop - late.start))
+    start = reward.level_until(late.stop - late.start)
     room = here - start if reward.bounds is None else reward.bounds[1] - here
     return reward.change(early, late).high < _LITTLE * room
 
@@ -668,7 +676,12 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
     """
     n = len(signal)
     few = max(3, n // 5)
-    return (slice(0, few), slice(n - few, n)) if n >= 2 * few else (slice(0, n), slice(0, n))
+    return both_ends(signal, few) if n >= 2 * few else (slice(0, n), slice(0, n))
+
+
+def both_ends(signal: Signal, few: int) -> tuple[slice, slice]:
+    """Return the first and the last few rows."""
+    return slice(0, few), slice(max(len(signal) - few, 0), len(signal))
 
 
 def blocks(signal: Signal, size: int) -> tuple[Float, NDArray[np.int64]]:

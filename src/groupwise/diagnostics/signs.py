@@ -143,7 +143,7 @@ def sign_of(
         there = last = reached = float(signal.value_T[farthest])
     return Sign(
         watched.quantity,
-        int(signal.step_T[row]),
+        signal.step_at(row),
         first,
         last,
         _told(watched, first, there, last),

@@ -80,7 +80,7 @@ class Look:
         """Return the last logged step before a step, or None at the beginning."""
         reward = self.evidence.reward
         row = 0 if reward is None or step is None else reward.at(step)
-        return int(reward.step_T[row - 1]) if reward is not None and row > 0 else None
+        return reward.step_at(row - 1) if reward is not None and row > 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _of_fall(look: Look, found: Finding) -> Story:
     evidence, fall = look.evidence, fall_of(look.evidence)
     assert fall is not None
     level, own = reward_level(evidence)[0], level_changes(evidence)["reward"]
-    onset, (before, after) = int(level.step_T[fall.row]), own.ends
+    onset, (before, after) = level.step_at(fall.row), own.ends
     there = float(level.value_T[level.at(own.first)])
     part = (there - before) / (after - before) if after != before else 1.0
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
@@ -295,7 +295,7 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     if reward is None or len(reward) < 2 * few:
         return False
     means = moving_mean(reward.value_T, few)
-    began = int(np.searchsorted(reward.step_T, step))
+    began = reward.at(step)
     if not few <= began <= len(reward) - few:
         return False
     scatter = float(np.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from groupwise.arrays import median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
@@ -49,7 +50,7 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
     if not rows.size:
         return None
     worst = float(advantage.value_T[rows][np.abs(advantage.value_T[rows]).argmax()])
-    usual, step = float(np.median(advantage.value_T)), int(advantage.step_T[rows[0]])
+    usual, step = median(advantage.value_T), advantage.step_at(rows[0])
     words = f"advantage {usual:.3g} → {worst:,.4g}"
     message = (
         f"{words} in {counted(rows.size, 'row')}, first at step {step:,}; no group has one above "
@@ -63,7 +64,7 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
     """A norm that is far from the usual from the first row on; one that grew or was lost later is
     another finding.
     """
-    first, whole = float(np.median(norm.value_T[:_FIRST])), float(np.median(norm.value_T))
+    first, whole = median(norm.value_T[:_FIRST]), median(norm.value_T)
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
     if min(first, whole) > LARGE_NORM:
         limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
@@ -73,5 +74,5 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
         return None
     words = f"gradient norm {whole:.3g}"
     message = f"{words} from the first row on{more}; healthy runs have .01 to 13."
-    sign = Sign("gradient_norm", int(norm.step_T[0]), None, whole, words)
+    sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
     return by_sign(NAME, Status.WARNING, message, sign, limit, fact)

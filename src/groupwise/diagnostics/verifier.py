@@ -116,7 +116,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     where = (
         f"in all {len(value)} rows"
         if row == 0
-        else f"in all {len(value) - row} rows since step {int(reward.step_T[row]):,}"
+        else f"in all {len(value) - row} rows since step {reward.step_at(row):,}"
     )
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
@@ -124,7 +124,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     if row == 0:
         return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
-    sign = Sign("reward", int(reward.step_T[row]), before, 0.0, f"reward {short(before)} → 0")
+    sign = Sign("reward", reward.step_at(row), before, 0.0, f"reward {short(before)} → 0")
     return by_sign(NAME, status, message, sign, 0.0, fact)
 
 
@@ -136,7 +136,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     if found is None:
         return None
     fell = found.before - found.value
-    step = int(signal.step_T[found.row])
+    step = signal.step_at(found.row)
     behaviour = behaviour_change(evidence, step)
     if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, found):
         message = (
@@ -159,7 +159,7 @@ def _at_once(
     name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: Fact | None
 ) -> Finding:
     """Report one number that came at once."""
-    fell, step = found.before - found.value, int(signal.step_T[found.row])
+    fell, step = found.before - found.value, signal.step_at(found.row)
     count = len(signal) - found.row
     change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
     now, rows = signal.written(found.value), counted(count, "row")
@@ -242,7 +242,7 @@ def _outages(evidence: Evidence) -> Finding | None:
         or len(np.unique(rest.value_T)) < _NUMBERS
     ):
         return None
-    first, around = int(reward.step_T[rows[0]]), short(float(level[rows].mean()))
+    first, around = reward.step_at(rows[0]), short(float(level[rows].mean()))
     some = f"{counted(len(rows), 'row')} of {len(reward)}"
     message = (
         f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those "
@@ -305,7 +305,7 @@ def _drop(evidence: Evidence) -> Finding | None:
     if found is None:
         return None
     row, change = found
-    step = int(reward.step_T[row])
+    step = reward.step_at(row)
     behaviour = behaviour_change(evidence, step)
     if behaviour is Fact.BEHAVIOUR_CHANGED:
         return None

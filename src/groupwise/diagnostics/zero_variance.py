@@ -30,7 +30,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.diagnostics.swings import reward_level
-from groupwise.series.groups import zero_variance_outlook
+from groupwise.series.groups import all_from, zero_variance_outlook
 from groupwise.wording import short
 
 NAME = "zero_variance"
@@ -111,12 +111,12 @@ def _without_spread(evidence: Evidence) -> Finding | None:
 def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Finding:
     """Report groups that hardly ever teach."""
     rows = slice(onset, len(equal))
-    expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), int(equal.step_T[onset])
+    expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), equal.step_at(onset)
     where = step if onset else None
     before = (
         ""
         if where is None
-        else f" since step {step:,}, {100 * equal.level(slice(None, onset)):.0f} % before"
+        else f" since step {step:,}, {100 * equal.level_until(onset):.0f} % before"
     )
     message = (
         f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group "
@@ -130,7 +130,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     topped = at_a_ceiling(
         evidence, since=step
     )  # all earn the most there is: rows held together as one stretch rise within it
-    jumped = leapt and not topped and not _rises_at(evidence, int(equal.step_T[begin]), near.size)
+    jumped = leapt and not topped and not _rises_at(evidence, equal.step_at(begin), near.size)
     arrived = _at_its_height(evidence, step) or (
         onset > 0 and level is not None and _rose_to(evidence, level, level.at(step))
     )
@@ -188,7 +188,7 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
         return False
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
-    late = reward.level(slice(min(reward.at(step), len(reward) - few), None))
+    late = reward.level_from(min(reward.at(step), len(reward) - few))
     return bool(
         late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few)
     )
@@ -338,11 +338,11 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
     onset, reward = since_when(fewer), evidence.reward
     if onset is None or onset < few or reward is None:
         return None
-    step = int(equal.step_T[onset])
+    step = equal.step_at(onset)
     row = reward.at(step)
     moved = reward.change(slice(0, max(row, 1)), slice(row, len(reward)))
     span = reward.span if reward.bounds is None else reward.bounds[1] - reward.bounds[0]
-    value, old = equal.mean(slice(onset, None)), equal.level(slice(None, onset))
+    value, old = equal.mean(slice(onset, None)), equal.level_until(onset)
     if abs(moved.value) > 0.15 * span or value.low <= old:
         # another reward has other groups, and groups that are not more often alike are no fewer
         return None
@@ -467,12 +467,8 @@ def chance(groups: pl.DataFrame, counts: pl.DataFrame) -> pl.DataFrame:
     r"""Return the probability that all rewards of a group are equal, the rewards of a pool of m
     being dealt at random.
 
-    $\sum_v \prod_{i<G} \frac{k_v - i}{m - i}$.
+    $\sum_v \binom{k_v}{G} / \binom{m}{G}$.
     """
     table = groups.select("pool", "size").unique().join(counts, on="pool", how="left")
-    share = np.ones(len(table))
-    k, m, size = (table[name].fill_null(0).to_numpy().astype(float) for name in ("k", "m", "size"))
-    for i in range(int(size.max()) if len(size) else 0):
-        share = np.where(i < size, share * np.clip(k - i, 0, None) / np.maximum(m - i, 1), share)
-    table = table.with_columns(pl.Series("chance", np.where((m >= size) | (m == 0), share, np.nan)))
-    return table.group_by("pool", "size").agg(pl.col("chance").sum().fill_nan(None))
+    table = table.with_columns(all_from(table["k"], table["m"], table["size"]))
+    return table.group_by("pool", "size").agg(pl.col("chance").sum())

@@ -1,4 +1,4 @@
-r"""Where one mode of a run stands: its margin, its motion, and which settings would be safe.
+r"""Where one mode of a run stands: its margin, and which settings would be safe.
 
 A mode of stiffness K is stable while $\eta K$ is below the threshold of its lag. Everything here
 speaks of the linear mode that it is given: a faster one that the reward does not show may be
@@ -8,20 +8,15 @@ unstable while this one is not.
 from __future__ import annotations
 
 import math
-import sys
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal, get_args
 
-import numpy as np
-
-from groupwise.edge.spectrum import LONGEST_FIXED_LAG, oscillation_onset, spectrum
-from groupwise.edge.threshold import Complex, Lag, check_setting, lag_by_name, threshold
+from groupwise.edge.threshold import check_lag, check_setting, threshold
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
 
 ImportanceRatio = Literal["none", "exact", "clipped", "unknown"]
 KLTerm = Literal["none", "reward", "loss", "unknown"]
-Regime = Literal["overdamped", "underdamped", "unstable", "open"]
 IntervalStatus = Literal[
     "exact", "at least", "any", "none"
 ]  # of a longest interval: found, the longest looked at, proved, none at all
@@ -58,18 +53,15 @@ class Stability(Plain):
     """Where one mode stands."""
 
     KEYS = (
-        *("regime", "stable", "spectral_radius", "threshold", "rule_threshold", "margin"),
-        *("max_learning_rate", "max_refresh_interval", "max_refresh_status", "time_constants"),
-        *("period", "oscillation_onset", "force", "lag", "refresh_interval", "momentum"),
-        *("bounds", "tightness", "deciding=open_settings", "status", "notes"),
+        *("stable", "threshold", "rule_threshold", "margin", "max_learning_rate"),
+        *("max_refresh_interval", "max_refresh_status", "force", "lag", "refresh_interval"),
+        *("momentum", "bounds", "deciding=open_settings", "status", "notes"),
     )
 
     force: float  # learning rate x stiffness, a
     lag: str  # kind
     refresh_interval: int  # R, updates
     momentum: float  # mu
-    regime: Regime
-    spectral_radius: float  # of the matrix of one period
     threshold: float  # of a, for this lag
     rule_threshold: float  # (1 - mu)/R, the published rule
     margin: float  # the lowest threshold that is possible over a
@@ -77,9 +69,6 @@ class Stability(Plain):
     # the longest interval up to which all are stable; infinite where none is too long
     max_refresh_interval: float
     max_refresh_status: IntervalStatus
-    oscillation_onset: float  # a from which this mode oscillates; infinite where it grows before
-    time_constants: tuple[float, ...]  # of the slow modes of the matrix, in updates
-    period: float  # of its oscillation in updates, infinite where it has none
     # thresholds that lag, importance ratio and KL term leave possible, lowest first
     bounds: tuple[float, float]
     # the settings that decide between them, where the force lies between them
@@ -95,11 +84,6 @@ class Stability(Plain):
         return sides.pop() if len(sides) == 1 else None
 
     @property
-    def tightness(self) -> float:
-        """How far the bounds lie apart, upper over lower; 1 where the threshold is known."""
-        return self.bounds[1] / self.bounds[0]
-
-    @property
     def decision(self) -> str:
         """What decides on which side of the edge the mode is, or "" where nothing is left open."""
         names = [DECIDING[name] for name in self.open_settings]
@@ -111,7 +95,7 @@ class Stability(Plain):
         low, high = self.bounds
         if self.stable:
             margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
-            return f"Stable: {self.force:.3g} of {low:.3g}, a margin of {margin}; {self.regime}."
+            return f"Stable: {self.force:.3g} of {low:.3g}, a margin of {margin}."
         largest = (
             ""
             if self.max_learning_rate is None
@@ -130,7 +114,7 @@ def stability(
     momentum: float,
     *,
     refresh_interval: int = 1,
-    lag: str | Lag = "refresh",
+    lag: str = "refresh",
     learning_rate: float | None = None,
     importance_ratio: ImportanceRatio = "none",
     kl_term: KLTerm = "unknown",
@@ -162,91 +146,36 @@ def stability(
     Source: derived here (lab/docs/theory/dynamics.md); the published rule is arXiv 2606.30789's.
     """
     _check_mode(force, momentum, refresh_interval, importance_ratio, kl_term, learning_rate)
-    kind = lag_by_name(lag) if isinstance(lag, str) else lag
-    if kind.name == "fixed" and refresh_interval > LONGEST_FIXED_LAG:
-        raise InvalidArgumentError(
-            f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got {refresh_interval}: "
-            "use threshold"
-        )
-    notes = [] if kind.name == "none" else _notes_on_ratio(importance_ratio, kl_term)
+    check_lag(lag)
+    notes = [] if lag == "none" else _notes_on_ratio(importance_ratio, kl_term)
     if importance_ratio == "exact" and kl_term in {"none", "loss"}:
-        kind = lag_by_name("none")  # no lag is left
-    interval = 1 if kind.name == "none" else refresh_interval
-    limit = float(threshold(kind, momentum, interval))
-    constants, period, radius = _motion(kind, force, momentum, interval, limit)
-    longest, longest_status = longest_interval(kind, force, momentum)
+        lag = "none"  # no lag is left
+    interval = 1 if lag == "none" else refresh_interval
+    limit = float(threshold(lag, momentum, interval))
+    longest, longest_status = longest_interval(lag, force, momentum)
     bounds, open_settings = _bounds(
         limit, 2 * (1 + momentum), importance_ratio, kl_term, lag_is_bound=lag_is_bound
     )
     margin = bounds[0] / float(force)  # beyond the range of numbers it is infinite
-    regime: Regime = "underdamped" if math.isfinite(period) else "overdamped"
-    mode = Stability(
+    rule = (1 - momentum) / interval
+    at_least = [AT_LEAST.format(longest)] if longest_status == "at least" else []
+    notes = [*_notes_on_rule(lag, rule, limit), *at_least, *notes]
+    is_open = bounds[0] * AT_EDGE <= force < bounds[1] * AT_EDGE
+    return Stability(
         force=force,
-        lag=kind.name,
+        lag=lag,
         refresh_interval=interval,
         momentum=momentum,
-        regime=regime,
-        spectral_radius=radius,
         threshold=limit,
-        rule_threshold=(1 - momentum) / interval,
+        rule_threshold=rule,
         margin=margin,
         max_learning_rate=None if learning_rate is None else learning_rate * margin,
         max_refresh_interval=longest,
         max_refresh_status=longest_status,
-        oscillation_onset=oscillation_onset(kind, momentum, interval),
-        time_constants=constants,
-        period=period,
         bounds=bounds,
+        open_settings=open_settings if is_open else (),
+        notes=tuple(notes),
     )
-    if not mode.stable:
-        mode = replace(mode, regime="open" if mode.stable is None else "unstable")
-    return replace(
-        mode,
-        open_settings=open_settings if mode.stable is None else (),
-        notes=(*_notes(mode), *notes),
-    )
-
-
-def _motion(
-    kind: Lag, force: float, momentum: float, interval: int, limit: float
-) -> tuple[tuple[float, ...], float, float]:
-    """Time constants of a mode, its period and its spectral radius, which the threshold corrects
-    where it is 1 but for rounding.
-    """
-    span = interval if kind.name == "fixed" else kind.period(interval)
-    slowest = (1 - momentum) / force if force > 1e-300 else sys.float_info.max
-    constants, period, radius = _times(
-        spectrum(kind, force, momentum, interval),
-        period=kind.period(interval),
-        span=span,
-        slowest=slowest,
-    )
-    if force < AT_EDGE * limit:
-        return constants, period, min(radius, math.nextafter(1, 0))
-    return constants, period, radius if radius < 1 - 1e-9 else max(radius, 1.0)
-
-
-def _times(
-    value_E: Complex, *, period: int, span: int, slowest: float
-) -> tuple[tuple[float, ...], float, float]:
-    """Time constants of the decaying modes that outlast a block or a lag, period of the slowest,
-    in updates, and the spectral radius.
-    """
-    with np.errstate(divide="ignore"):
-        rate = np.log(np.abs(value_E))
-    leading = int(np.argmax(rate))
-    angle = abs(math.atan2(value_E[leading].imag, value_E[leading].real))
-    turn = 2 * math.pi * period / angle if angle > 1e-7 else math.inf
-    slow = (rate > -period / span) | (rate == rate[leading])
-    constants = sorted(
-        {float(f"{-period / part:.12g}") for part in rate[slow] if -math.inf < part < -1e-14},
-        reverse=True,
-    )
-    # An eigenvalue so near 1 is rounding: at first order the mode decays by a/(1 - mu) an update,
-    # whatever its lag.
-    if abs(rate[leading]) < 1e-8 * period and math.isinf(turn) and slowest > 1e8:
-        constants = [slowest, *(time for time in constants if time < 1e6)]
-    return tuple(constants), turn, float(np.abs(value_E[leading]))
 
 
 def _bounds(
@@ -264,15 +193,15 @@ def _bounds(
     return (limit, free if left_open else limit), left_open
 
 
-def longest_interval(kind: Lag, force: float, momentum: float) -> tuple[float, IntervalStatus]:
+def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, IntervalStatus]:
     """Return the longest interval up to which all are stable, and what is known of it: thresholds
     fall with the interval.
     """
 
     def unstable(interval: int) -> bool:
-        return AT_EDGE * float(threshold(kind, momentum, interval)) <= force
+        return AT_EDGE * float(threshold(lag, momentum, interval)) <= force
 
-    if kind.name == "none":
+    if lag == "none":
         return (0.0, "none") if unstable(1) else (math.inf, "any")
     if not unstable(LONGEST_INTERVAL):
         return float(LONGEST_INTERVAL), "at least"
@@ -312,20 +241,16 @@ def _check_mode(
         )
 
 
-def _notes(mode: Stability) -> list[str]:
-    """What to know of the numbers."""
-    notes, limit, rule = [], mode.threshold, mode.rule_threshold
+def _notes_on_rule(lag: str, rule: float, limit: float) -> list[str]:
+    """What the exact threshold says of the published rule."""
     if rule > limit * (1 + 1e-12):
-        notes.append(
-            f"The published rule, {rule:.3g}, lies above the exact threshold: it is unsafe here."
-        )
-    elif mode.lag != "none" and rule < 0.5 * limit:
-        notes.append(
+        above = f"The published rule, {rule:.3g}, lies above the exact threshold"
+        return [f"{above}: it is unsafe here."]
+    if lag != "none" and rule < 0.5 * limit:
+        return [
             f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be."
-        )
-    if mode.max_refresh_status == "at least":
-        notes.append(AT_LEAST.format(mode.max_refresh_interval))
-    return notes
+        ]
+    return []
 
 
 def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
@@ -340,57 +265,3 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
         held = "The clip holds the swings beyond the threshold; it does not move the threshold."
         return [stays, held] if ratio == "clipped" else [stays]
     return [{"exact": EXACT_RATIO, "clipped": CLIPPED_RATIO}.get(ratio, UNKNOWN_RATIO)]
-
-
-@dataclass(frozen=True, slots=True)
-class RateLimit(Plain):
-    """What one rule allows at most."""
-
-    KEYS = ("rule", "max_learning_rate=learning_rate", "allows", "binds", "note")
-
-    rule: str  # exact or published
-    learning_rate: float  # its limit
-    allows: bool | None  # whether the present learning rate is below it; None: it cannot be told
-    binds: bool  # whether it is the smallest limit of all
-    note: str  # what to know
-
-
-def rate_limits(mode: Stability, learning_rate: float) -> tuple[RateLimit, ...]:
-    """Return what each rule allows at most, the smallest one marked."""
-    exact, published = (
-        learning_rate * mode.margin,
-        learning_rate * mode.rule_threshold / mode.force,
-    )
-    return (
-        RateLimit(
-            "exact",
-            exact,
-            mode.stable,
-            exact <= published,
-            "of the linear mode, at the lowest threshold that is possible",
-        ),
-        RateLimit(
-            "published",
-            published,
-            learning_rate < published,
-            published <= exact,
-            "learning rate × stiffness × interval < 1 − momentum",
-        ),
-    )
-
-
-def adam_force(learning_rate: float, stiffness: float, beta1: float, second_moment: float) -> float:
-    r"""Return the force per update that Adam amounts to, heuristically: $a = (1-\beta_1)\,\eta
-    K/\sqrt v$ at momentum $\beta_1$.
-
-    Source: derived here; a heuristic: v is taken as constant, and where noise makes it, the force
-    depends on the batch size.
-    """
-    if not (math.isfinite(second_moment) and second_moment > 0):
-        raise InvalidArgumentError(
-            f"expected a positive second moment of the gradient, got {second_moment:g}: Adam "
-            "divides by its root"
-        )
-    if not 0 <= beta1 < 1:
-        raise InvalidArgumentError(f"expected beta1 of at least 0 and below 1, got {beta1:g}")
-    return (1 - beta1) * learning_rate * stiffness / math.sqrt(second_moment)

@@ -1,6 +1,4 @@
-"""Whether a run swings: tests of its last rows for a swing that lasts, and of the whole log for
-swings that grow.
-"""
+"""Whether a run swings: a test of its last rows for a swing that lasts."""
 
 from __future__ import annotations
 
@@ -11,7 +9,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.edge.threshold import Float
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import Plain
 
 _LATE = 0.4
@@ -67,58 +64,3 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
     return LastingSwing(
         amplitude, n / (top + 1), min(1.0, len(power) * (1 - share) ** (len(power) - 1)), n
     )
-
-
-@dataclass(frozen=True, slots=True)
-class EarlyWarning(Plain):
-    """Whether swings grow larger and slower along a run, as they do on the way to instability."""
-
-    KEYS = ("variance_trend", "correlation_trend", "p_value", "windows", "status")
-
-    variance_trend: float  # Kendall's tau of the variance over windows
-    correlation_trend: float  # Kendall's tau of the lag-1 correlation over windows
-    # chance of trends as strong, or stronger, in a run that does not change (Bonferroni over both,
-    # one-sided)
-    p_value: float
-    windows: int  # how many
-    status: str  # a sentence
-
-
-def early_warning(residual_T: ArrayLike, *, windows: int = 10, level: float = 0.05) -> EarlyWarning:
-    """Test whether the residuals of a fitted mean swing wider or slower as the run goes on.
-
-    Windows do not overlap, so that their ranks are exchangeable where nothing changes.
-
-    Source: critical slowing down as in Scheffer et al. (2009), Nature 461; the test is ours.
-    """
-    from scipy.stats import kendalltau
-
-    residual = np.asarray(residual_T, dtype=np.float64)
-    residual = residual[np.isfinite(residual)]
-    if windows < 5:
-        raise InvalidArgumentError(f"expected at least 5 windows, got {windows}")
-    if len(residual) < 20 * windows:
-        raise InsufficientDataError(
-            f"expected at least {20 * windows} rows for {windows} windows, got {len(residual)}"
-        )
-    parts = np.array_split(residual, windows)
-    spread = [float(part.var()) for part in parts]
-    memory = [
-        float(np.corrcoef(part[1:], part[:-1])[0, 1]) if part.std() > 0 else 0.0 for part in parts
-    ]
-    tests = [
-        kendalltau(np.arange(windows), values, alternative="greater") for values in (spread, memory)
-    ]
-    trends = [float(test.statistic) if math.isfinite(test.statistic) else 0.0 for test in tests]
-    chance = min(
-        1.0, 2 * min(float(test.pvalue) if math.isfinite(test.pvalue) else 1.0 for test in tests)
-    )
-    grows = [name for name, trend in zip(("wider", "slower"), trends, strict=True) if trend > 0]
-    if chance < level:
-        status = (
-            f"The reward swings {' and '.join(grows)} as the run goes on (p = {chance:.2g}): it "
-            "may be moving towards instability."
-        )
-    else:
-        status = f"No growth of the swings can be told from chance (p = {chance:.2g})."
-    return EarlyWarning(trends[0], trends[1], chance, windows, status)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,46 +23,28 @@ Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
-    """One kind of lag."""
-
-    name: str  # none, fixed, refresh or async
-    description: str
-    where: str  # in which trainers it occurs
-
-    def period(self, interval: int) -> int:
-        """Updates that one period covers."""
-        return interval if self.name in {"refresh", "async"} else 1
+LAGS = ("none", "fixed", "refresh", "async")
+"""Kinds of lag: every rollout comes from the policy it updates, or is R updates old; R updates use
+one generation of rollouts, or those generated during the last R.
+"""
+_LONGEST = 1e9
 
 
-LAGS: tuple[Lag, ...] = (
-    Lag("none", "every rollout comes from the policy it updates", "on-policy training"),
-    Lag("fixed", "every rollout is R updates old", "pipelines and queues of constant length"),
-    Lag(
-        "refresh",
-        "R updates on one generation of rollouts: lags 0 to R - 1",
-        "several mini-batches or epochs a generation",
-    ),
-    Lag(
-        "async",
-        "the next R updates use rollouts generated during the last R: lags R to 2R - 1",
-        "double-buffered asynchronous generation",
-    ),
-)
+def check_lag(lag: str) -> None:
+    """Refuse what is no kind of lag."""
+    if lag not in LAGS:
+        raise InvalidArgumentError(
+            f"expected a kind of lag, got {lag[:60]!r}: use one of {', '.join(LAGS)}"
+        )
 
 
-def lag_by_name(name: str) -> Lag:
-    """Return a kind of lag."""
-    for lag in LAGS:
-        if lag.name == name:
-            return lag
-    names = ", ".join(lag.name for lag in LAGS)
-    raise InvalidArgumentError(f"expected a kind of lag, got {name[:60]!r}: use one of {names}")
+def updates_of_period(lag: str, interval: int) -> int:
+    """Return the updates that one period covers."""
+    return interval if lag in ("refresh", "async") else 1
 
 
 def period_matrix(
-    lag: Lag, force: ArrayLike, momentum: ArrayLike, interval: ArrayLike = 1
+    lag: str, force: ArrayLike, momentum: ArrayLike, interval: ArrayLike = 1
 ) -> Float:
     """Return the matrix of one period; arrays broadcast to a stack, but for a fixed lag's interval.
 
@@ -71,7 +52,7 @@ def period_matrix(
     (x, v, the position that the rollouts are from), and a period is R updates: refresh begins it
     with rollouts from x, async ends it with those from where it began.
     """
-    fixed = lag.name == "fixed"
+    fixed = lag == "fixed"
     a, mu, updates = np.broadcast_arrays(
         np.asarray(force, dtype=np.float64), np.asarray(momentum, dtype=np.float64), interval
     )
@@ -85,8 +66,8 @@ def period_matrix(
         update[..., range(3, size), range(2, size - 1)] = 1.0
         return update
     update[..., 2, 2] = 1.0
-    period = update if lag.name == "none" else _power(update, updates)
-    if lag.name == "async":
+    period = update if lag == "none" else _power(update, updates)
+    if lag == "async":
         period[..., 2, :] = [1.0, 0.0, 0.0]
         return period
     with np.errstate(invalid="ignore"):
@@ -105,13 +86,13 @@ def _power(matrix: Float, exponent: Whole) -> Float:
     return product
 
 
-def threshold(lag: str | Lag, momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
+def threshold(lag: str, momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
     r"""Return the force per update $a = \eta K$ from which a mode grows; arrays broadcast.
 
     Source: derived here (lab/docs/theory/dynamics.md); the published rule, $(1-\mu)/R$, is arXiv
     2606.30789's.
     """
-    kind = lag_by_name(lag) if isinstance(lag, str) else lag
+    check_lag(lag)
     mu, interval = np.broadcast_arrays(
         np.asarray(momentum, dtype=np.float64), np.asarray(refresh_interval, dtype=np.float64)
     )
@@ -121,26 +102,17 @@ def threshold(lag: str | Lag, momentum: ArrayLike, refresh_interval: ArrayLike) 
             f"expected whole updates as refresh interval, got {broken.flat[0]:g}"
         )
     mu_N, updates_N = mu.ravel(), interval.ravel().astype(np.int64)
-    if kind.name == "fixed":
+    if lag == "fixed":
         return _edge_of_delay(mu_N, updates_N).reshape(mu.shape)
-    return _edge_of_block(kind, mu_N, updates_N).reshape(mu.shape)
+    return _edge_of_block(lag, mu_N, updates_N).reshape(mu.shape)
 
 
-def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
-    r"""Return the published rule, $\eta K R < 1 - \mu$, as a threshold of $\eta K$.
-
-    Source: arXiv 2606.30789.
-    """
-    check_setting(momentum, refresh_interval)
-    return np.asarray((1 - np.asarray(momentum)) / np.asarray(refresh_interval, dtype=np.float64))
-
-
-def _edge_of_block(kind: Lag, mu_N: Float, interval_N: Whole) -> Float:
+def _edge_of_block(lag: str, mu_N: Float, interval_N: Whole) -> Float:
     """Bisect the force: the characteristic polynomial is linear in it, and no window of stability
     lies above the edge, which is at most that of on-policy training.
     """
-    without = _characteristic(period_matrix(kind, 0.0, mu_N, interval_N))[..., None]
-    each = _characteristic(period_matrix(kind, 1.0, mu_N, interval_N))[..., None] - without
+    without = _characteristic(period_matrix(lag, 0.0, mu_N, interval_N))[..., None]
+    each = _characteristic(period_matrix(lag, 1.0, mu_N, interval_N))[..., None] - without
 
     def grown(force_NF: Float) -> Flags:
         return _excess(without + force_NF * each) >= 0
@@ -224,8 +196,9 @@ def check_setting(momentum: ArrayLike, interval: ArrayLike) -> None:
         raise InvalidArgumentError(
             f"expected a momentum of at least 0 and below 1, got {mu[~usable].flat[0]:g}"
         )
-    usable = (updates >= 1) & np.isfinite(updates)
+    usable = (updates >= 1) & (updates <= _LONGEST)
     if not usable.all():
         raise InvalidArgumentError(
-            f"expected a refresh interval of at least 1 update, got {updates[~usable].flat[0]:g}"
+            f"expected a refresh interval of 1 to {_LONGEST:,.0f} updates, got "
+            f"{updates[~usable].flat[0]:g}"
         )

@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
-from groupwise.edge.spectrum import LONGEST_FIXED_LAG
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
@@ -71,14 +70,6 @@ class LagSetting(Plain):
     is_bound: bool = False  # whether rollouts may be younger
     trainer: str = ""  # row of the table that it comes from, "" where settings tell it outright
 
-    def __post_init__(self) -> None:
-        """Refuse a fixed lag whose matrix would be too large."""
-        if self.kind == "fixed" and self.refresh_interval > LONGEST_FIXED_LAG:
-            raise InvalidArgumentError(
-                f"expected a fixed lag of at most {LONGEST_FIXED_LAG} updates, got "
-                f"{self.refresh_interval}: the threshold falls as one over the lag from there"
-            )
-
     @property
     def longest(self) -> int:
         """The age of the oldest rollouts, in updates."""
@@ -127,6 +118,7 @@ class TrainerRule:
     lag: str  # what it comes to, in a phrase
     evidence: str  # the source of the rule: ran, read (its source), documentation, or second-hand
     version: str  # that was looked at
+    defaults: str  # AdamW's, and the lag of its own, unless it is told otherwise: NAME=VALUE
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -256,6 +248,13 @@ def lag_of_trainer(framework: str, settings: JsonView) -> LagSetting:
             f"{'it' if len(missing) == 1 else 'each'} as --set NAME=VALUE"
         )
     return rule.lag_of(given)
+
+
+def defaults_of(framework: str) -> dict[str, str]:
+    """Return the settings of a framework's usual trainer where it is told nothing."""
+    name = "trl" if framework == "unsloth" else framework
+    usual = next((rule.defaults for rule in TRAINERS if rule.name == name), "")
+    return dict(re.findall(r"(\w+)=(\S+)", usual))
 
 
 def takes(framework: str, name: str) -> bool:

@@ -35,7 +35,6 @@ _STEPS_A_DOUBLING = 16
 _LARGEST = 2_000_000
 _DRAWS = 2000
 _AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
-_NEARNESS = 2.0  # price at the best learning rate over that at a small one
 _DRAWN = QUANTITIES.index("gradient_norm2") + 1
 _SIMULATED = tuple(table_rows(Path(__file__).with_name("price_of_group_size.tsv")))
 
@@ -129,7 +128,6 @@ class Present(Plain):
     mse: float  # with it
     now: Interval  # with the components as they are
     at_most: float  # whatever Vp comes to, at a small learning rate
-    at_best_rate: float  # the same at the best learning rate
     simulated: Interval  # what simulated runs lost that looked alike: median, 5 to 95 %
     rate_factor: float  # of the learning rate where the safe size takes its place
 
@@ -503,7 +501,6 @@ def _priced(question: _Question, present: int, chosen: int) -> Present:
         float(own),
         Interval(now, min(low, now), max(high, now), level),
         at_most,
-        min(_NEARNESS * max(at_most, 0.0), 1.0),
         Interval(median, least, most, 0.9),
         rate_factor(float(norm2 + own), float(norm2 + theirs), sgd=question.by_next_update),
     )

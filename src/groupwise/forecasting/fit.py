@@ -26,7 +26,6 @@ from groupwise.forecasting.status import (
     Verdict,
     close_laws,
     doubtful,
-    find_break,
     judge,
     ranked,
 )
@@ -48,7 +47,6 @@ def fit(
     smoothing: int | None = None,
     law: str | None = None,
     level: float = 0.95,
-    momentum: float | None = None,
     healthy: Direction = "any",
 ) -> FitResult:
     r"""Fit reward (or any metric) against time by generalised least squares and variable
@@ -69,24 +67,20 @@ def fit(
             None: find out.
         law: name of one law; None lets all of `LAWS` compete.
         level: nominal coverage of the intervals.
-        momentum: the optimiser's momentum (or Adam's beta1) where known, to compare with the fast
-            time constant.
         healthy: "up" for a reward, whose lasting fall is a collapse; "any" for a metric that may
             fall in health.
 
     Returns:
         The fit with its status as a sentence; the number is handed over whatever the status. The
-        interval of the plateau covers every law that the evidence does not rule out, those of start
-        and time to 95 % the law that is best by AICc, and beside a law of a slow start the
-        oscillator; the others, and all if `law` is given, take the law as true.
+        interval of the plateau covers every law that the evidence does not rule out, that of the
+        start the law that is best by AICc, and beside a law of a slow start the oscillator; the
+        others, and all if `law` is given, take the law as true.
 
     Source: the laws' own papers for the curves; noise, intervals and status are derived by us
     (lab/docs/theory/fit.md).
     """
     if not 0 < level < 1:
         raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
-    if momentum is not None and not 0 <= momentum < 1:
-        raise InvalidArgumentError(f"a momentum lies in [0, 1); got {momentum}")
     if healthy not in ("up", "any"):
         raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
@@ -95,7 +89,7 @@ def fit(
     keep = np.isfinite(time) & np.isfinite(value)
     if observations.still:
         return _still(observations, time[keep], value[keep], level)
-    judged = judged_fits(observations, laws, level=level, momentum=momentum, healthy=healthy)
+    judged = judged_fits(observations, laws, level=level, healthy=healthy)
     return _result(observations, judged, time[keep], value[keep])
 
 
@@ -116,7 +110,6 @@ def judged_fits(
     laws: tuple[Law, ...] = LAWS,
     *,
     level: float = 0.95,
-    momentum: float | None = None,
     healthy: Direction = "any",
 ) -> JudgedFits:
     """Fit laws, rank them, and say what they support; a single law is taken as given and not
@@ -139,13 +132,10 @@ def judged_fits(
             for name, found in parameters.items()
         }
     questioned = len(laws) > 1
-    jump = find_break(observations) if questioned else None
     verdict = judge(
         observations,
         fits,
         parameters,
-        jump,
-        momentum=momentum,
         healthy=healthy if questioned else "any",
     )
     return JudgedFits(fits, parameters, verdict, widening)
@@ -188,7 +178,7 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
         min(fits, key=lambda found: found.aicc).law.name,
         *(["oscillator"] if fits[0].law.name in SLOW_STARTS else []),
     }
-    for name in ("plateau", "start", "time_to_95"):
+    for name in ("plateau", "start"):
         every = [
             alone[name],
             *(one[name] for law, one in others.items() if law in asked or name == "plateau"),

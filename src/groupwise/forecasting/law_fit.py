@@ -195,15 +195,13 @@ def intervals_of(
     ):
         out[name] = Interval(found.values[name], low, high, level)
 
-    over = _functions_of(found.law, area.shapes, found.whole.span)
+    over = _functions_of(found.law, area.shapes)
     if found.law.name == "oscillator":
         # At the edge of the search it may as well never fade.
         faint = over["damping_ratio"] <= found.law.axes[1].low * (1 + 1e-9)
         over["damping_ratio"] = np.where(faint, 0.0, over["damping_ratio"])
         over |= {name: np.where(faint, np.inf, over[name]) for name in ("tau1", "tau2")}
-    best_K = np.concatenate(
-        list(_functions_of(found.law, found.whole.at(found.point), found.whole.span).values())
-    )
+    best_K = np.concatenate(list(_functions_of(found.law, found.whole.at(found.point)).values()))
     limit_K = np.full(len(over), limits[2:].max())
     limit_K[: len(found.law.shapes)] = limits[2:]
     over_KQ = np.stack(list(over.values()))
@@ -218,40 +216,10 @@ def intervals_of(
     return out
 
 
-def _functions_of(law: Law, shapes: tuple[Float, ...], span: float) -> dict[str, Float]:
+def _functions_of(law: Law, shapes: tuple[Float, ...]) -> dict[str, Float]:
     """The shapes by name, and what is derived from them alone."""
-    found = {
-        **dict(zip(law.shapes, shapes, strict=True)),
-        "time_to_95": arrival_of(law, shapes, span),
-    }
+    found = dict(zip(law.shapes, shapes, strict=True))
     return found | oscillator_quantities(*shapes) if law.name == "oscillator" else found
-
-
-_ARRIVALS = np.geomspace(1e-3, 30.0, 8 * 30)
-
-
-def arrival_of(law: Law, shapes: tuple[Float, ...], span: float) -> Float:
-    """Time until 95 % of the way is done under each shape, interpolated on a grid; infinite where
-    out of sight.
-
-    No law that falls below a twentieth is back above it before the time has grown by 1.4: of eight
-    grid times the last tells.
-    """
-    time_S = span * _ARRIVALS
-    column = [shape[:, None] for shape in shapes]
-    eighth = (law.decay(time_S[None, 7::8], *column) <= 0.05).argmax(1)
-    near = np.maximum(
-        8 * eighth[:, None] + np.arange(-1, 8), 0
-    )  # the eight, and the one before them
-    decay_QS = law.decay(time_S[near], *column)
-    done = decay_QS <= 0.05
-    i = done.argmax(1)
-    row, before = np.arange(i.size), np.maximum(i - 1, 0)
-    # Interpolated in the logarithm, in which an exponential is straight.
-    left, right = (np.log(np.maximum(decay_QS[row, j], 1e-12)) for j in (before, i))
-    share = np.clip((left - np.log(0.05)) / np.where(left > right, left - right, 1.0), 0.0, 1.0)
-    start, end = (time_S[near[row, j]] for j in (before, i))
-    return np.where(done.any(1), start + share * (end - start), np.inf)
 
 
 def widening_of(found: LawFit, level: float) -> Float:

@@ -49,12 +49,6 @@ class Gram:
         """Of the constant with itself."""
         return float(self.inner[-2, -2])
 
-    def without(self, cross: Float, own: float) -> Gram:
-        """Sweep out one further regressor, given by its inner products with all of these and
-        with itself.
-        """
-        return Gram(self.nodes_K, self.inner - np.outer(cross, cross) / own)
-
 
 def gram(
     observations: Observations, basis: tuple[Float, Float], centred_M: Float, shape: NoiseShape

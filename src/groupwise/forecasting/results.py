@@ -29,7 +29,7 @@ class Outcome(Enum):
             "({laws}); {where}"
         ),
     )
-    FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}{hint}"
+    FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}"
     STILL = (
         "flat",
         (
@@ -40,10 +40,6 @@ class Outcome(Enum):
     COLLAPSED = (
         "non_stationary",
         "collapsed: the mean falls from {before:.4g} to {after:.4g}, from update {since:.6g} on",
-    )
-    JUMP = (
-        "non_stationary",
-        "non-stationary: the level {way} by {size:.4g} at update {since:.6g}; {end}",
     )
     WANDERS = (
         "non_stationary",

@@ -1,8 +1,8 @@
 """From competing fits to a status and a sentence, and where a law stops to hold.
 
-The thresholds live here, each with its reason. A jump in the level, a fall from the height once
-reached, and aimless wandering each name the time from which no single law describes the series;
-what to do about it is for diagnosis.
+The thresholds live here, each with its reason. A fall from the height once reached and aimless
+wandering each name the time from which no single law describes the series; what to do about it is
+for diagnosis.
 """
 
 from __future__ import annotations
@@ -12,19 +12,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from numpy.typing import NDArray
 
 from groupwise.arrays import Float, moving_mean
-from groupwise.forecasting import profile
-from groupwise.forecasting.law_fit import LawFit, orthonormal
-from groupwise.forecasting.laws import Law, law_by_name
-from groupwise.forecasting.noise import (
-    NoiseShape,
-    Whitener,
-    moment_shape,
-    noise_posterior,
-    noise_shapes,
-)
+from groupwise.forecasting.law_fit import LawFit
 from groupwise.forecasting.observations import Observations
 from groupwise.forecasting.results import Outcome
 from groupwise.intervals import Interval
@@ -41,10 +31,6 @@ INERTIA = 6.0
 SLOW_STARTS = ("logistic", "scalerl_sigmoid")  # laws that begin slowly without inertia
 # With fewer observations than this no law can be told from any other.
 FEW = 8
-# A jump has to beat every law by this much in AICc, beyond the three numbers it costs (height,
-# place, and the search for it).
-MARGIN = 10.0
-PLACES = 40
 
 
 def ranked(fits: Sequence[LawFit], *, inertia: bool = True) -> list[LawFit]:
@@ -100,9 +86,7 @@ def judge(
     observations: Observations,
     fits: Sequence[LawFit],
     parameters: Mapping[str, Interval],
-    jump: Break | None,
     *,
-    momentum: float | None,
     healthy: Literal["up", "any"],
 ) -> Verdict:
     """Say what the fits support."""
@@ -111,12 +95,11 @@ def judge(
         _smoothing_note(observations),
         _noise_note(best),
         _rival_note(fits),
-        _inertia_note(fits, parameters, momentum),
     )
     explained = _explained(observations, best.curve_M)
     outcome, numbers = (
         _untold(observations, best, parameters["plateau"])
-        or _broken(observations, best, parameters, jump, explained, rising=healthy == "up")
+        or _broken(observations, best, parameters, explained, rising=healthy == "up")
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", float("nan"))
@@ -142,18 +125,13 @@ def _broken(
     observations: Observations,
     best: LawFit,
     parameters: Mapping[str, Interval],
-    jump: Break | None,
     explained: float,
     *,
     rising: bool,
 ) -> Told | None:
-    """What is said where no law holds to the end: a fall for good, a jump, or a curve that
-    wanders.
-    """
-    if rising and (fall := _collapse(observations, best, parameters, jump, explained)):
+    """What is said where no law holds to the end: a fall for good, or a curve that wanders."""
+    if rising and (fall := _collapse(observations, best, parameters, explained)):
         return Outcome.COLLAPSED, fall
-    if jumped := _jump(observations, best, jump):
-        return Outcome.JUMP, jumped
     settled = best.law.shapes and not unidentified(best, parameters)
     wandering = not settled and explained < 0.5 and wanders(best, observations)
     return (Outcome.WANDERS, {"change": 0.0}) if wandering else None
@@ -170,9 +148,7 @@ def _holding(
     if not best.law.shapes:
         level = {"rows": observations.rows, "level": _range(plateau)}
         slow = plateau.width > float(np.ptp(observations.value_M))
-        return (
-            (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level | {"hint": _hint(fits)})
-        )
+        return (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level)
     if explained < 0.02:
         return Outcome.EMPTY, {"law": best.law.name}
     if open_names := unidentified(best, parameters):
@@ -191,7 +167,6 @@ def _collapse(
     observations: Observations,
     best: LawFit,
     parameters: Mapping[str, Interval],
-    jump: Break | None,
     explained: float,
 ) -> dict[str, Any]:
     """When a metric that should rise fell for good, and the levels before and after; empty where
@@ -204,37 +179,16 @@ def _collapse(
         and 1.5 * parameters["period"].value < observations.span
     ):
         return {}
-    fall = fall_from_height(observations)
-    sharper = jump is not None and jump.jump < 0 and jump.aicc < best.aicc
-    # Where 0 is no floor, slow noise can look like a fall: then a law or a jump has to describe it.
-    if not np.isfinite(fall) or not (
-        float(observations.value_M.min()) >= 0 or sharper or explained > 0.5
-    ):
+    change = fall_from_height(observations)
+    # Where 0 is no floor, slow noise can look like a fall: then a law has to describe it.
+    if not np.isfinite(change) or not (float(observations.value_M.min()) >= 0 or explained > 0.5):
         return {}
-    change = jump.time if jump is not None and sharper else fall
     before, after = _levels(observations, change)
     return {
         "change": change,
         "since": change + observations.origin,
         "before": before,
         "after": after,
-    }
-
-
-def _jump(observations: Observations, best: LawFit, jump: Break | None) -> dict[str, Any]:
-    """What the sentence says of a jump that beats every law and matters; empty where there is
-    none.
-    """
-    if jump is None or jump.aicc + MARGIN >= best.aicc or not _matters(jump, observations):
-        return {}
-    before, after = _levels(observations, jump.time)
-    recovered = abs(after - before) < 0.5 * abs(jump.jump)
-    return {
-        "change": jump.time,
-        "way": "falls" if jump.jump < 0 else "jumps up",
-        "size": abs(jump.jump),
-        "since": jump.time + observations.origin,
-        "end": "and has come back since" if recovered else "no single law holds across it",
     }
 
 
@@ -286,16 +240,6 @@ def _range(interval: Interval, digits: str = ".4g") -> str:
     return f"{interval.value:{digits}} ({low} to {high})"
 
 
-def _hint(fits: Sequence[LawFit]) -> str:
-    """By how much the best other law is ahead of the constant, where it is."""
-    ahead = fits[0].aicc - min(found.aicc for found in fits)
-    return (
-        f"; the best other law is {ahead:.1f} ahead in AICc, which chance does too"
-        if ahead > NO_EVIDENCE
-        else ""
-    )
-
-
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, Any]:
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
@@ -342,139 +286,6 @@ def _rival_note(fits: Sequence[LawFit]) -> str:
     return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
 
 
-def _inertia_note(
-    fits: Sequence[LawFit], parameters: Mapping[str, Interval], momentum: float | None
-) -> str:
-    """Inertia is a finding: it needs the oscillator to beat the laws that have none, and tau2 to
-    match the momentum.
-    """
-    if fits[0].law.name != "oscillator":
-        return ""
-    by_name = {found.law.name: found.aicc for found in fits}
-    inert = [
-        name
-        for name in SLOW_STARTS
-        if name in by_name and by_name[name] - fits[0].aicc < NO_EVIDENCE
-    ]
-    text = f"slow start: tau2 = {_range(parameters['tau2'], '.3g')} updates"
-    if momentum is not None:
-        expected = 1 / (1 - momentum)
-        agrees = parameters["tau2"].covers(expected)
-        text += (
-            f", {'in agreement with' if agrees else 'not'} the 1/(1-momentum) = {expected:.3g} of "
-            "the optimiser"
-        )
-        if not agrees:
-            text += ": the slow start is not the optimiser's inertia"
-    if inert:
-        text += (
-            f"; {' and '.join(inert)} {'fits' if len(inert) == 1 else 'fit'} as well without "
-            "inertia"
-        )
-    return text
-
-
-@dataclass(frozen=True, slots=True)
-class Break:
-    """A jump on top of a law."""
-
-    time: float  # when, in the clock of the observations
-    jump: float  # height, reward units
-    aicc: float  # criterion of the law with the jump
-
-
-def find_break(observations: Observations) -> Break | None:
-    """The best single jump on top of a constant or of an exponential."""
-    n = observations.time_M.size
-    if n < 20:
-        return None
-    places = np.unique(
-        np.linspace(max(1, 0.04 * n), 0.96 * n, min(PLACES, n)).astype(int)
-    )  # at the first row there is no jump
-    found = [
-        (*_best_jump(observations, law_by_name(name), places), law_by_name(name))
-        for name in ("constant", "exponential")
-    ]
-    best, place, law = min(found, key=lambda candidate: candidate[0].aicc)
-    step = max(1, int(np.diff(places).max(initial=1)))
-    closer = np.arange(max(1, place - step), min(n - 1, place + step) + 1)
-    return min(best, _best_jump(observations, law, closer)[0], key=lambda candidate: candidate.aicc)
-
-
-def _best_jump(observations: Observations, law: Law, places: NDArray[np.intp]) -> tuple[Break, int]:
-    """The best place of a jump on top of one law, under the noise that is left once it is taken
-    out.
-    """
-    n = observations.time_M.size
-    centred = observations.value_M - observations.value_M.mean()
-    steps = (np.arange(n)[:, None] >= places[None, :]).astype(float)
-    white, basis = (
-        noise_shapes(observations.gap)[0],
-        observations.basis(law_by_name("exponential").nodes),
-    )
-    place, columns, residual = _scan(observations, law, centred, steps, white, basis)
-    shape = moment_shape(residual, gap=observations.gap)
-    if shape.share > 0:
-        place, columns, residual = _scan(observations, law, centred, steps, shape, basis)
-    noise = noise_posterior(
-        observations.time_M,
-        observations.relative_variance_M,
-        orthonormal(columns),
-        residual,
-        gap=observations.gap,
-    )
-    jump = float(np.linalg.lstsq(columns, centred, rcond=None)[0][-1])
-    k = int(places[place])
-    return Break(float(observations.time_M[k]), jump, noise.aicc(len(law.parameters) + 3)), k
-
-
-def _scan(
-    observations: Observations,
-    law: Law,
-    centred: Float,
-    steps: Float,
-    shape: NoiseShape,
-    basis: tuple[Float, Float],
-) -> tuple[int, Float, Float]:
-    """The place of least error, the regressors there, and the residual."""
-    products = profile.gram(observations, basis, centred, shape)
-    whitened = Whitener(observations.time_M, observations.relative_variance_M, shape).apply(steps)
-    cross = np.column_stack([basis[1], np.ones(centred.size), centred]).T @ whitened
-    own = np.einsum("ij,ij->j", steps, whitened)
-    whole = profile.whole_box(law, observations.span)
-    shapes = whole.shapes(whole.points((24,))) if law.shapes else ()
-    best = (np.inf, 0, 0)
-    for j in range(steps.shape[1]):
-        swept = products.without(cross[:, j], own[j])
-        if law.shapes:
-            errors = profile.surface(law, swept, *shapes).error_Q
-        else:
-            errors = np.array(
-                [swept.inner[-1, -1] - swept.inner[-2, -1] ** 2 / max(swept.one_one, 1e-300)]
-            )
-        best = min(best, (float(errors.min()), j, int(errors.argmin())))
-    columns = [np.ones(centred.size), steps[:, best[1]]]
-    if law.shapes:
-        columns.insert(
-            1, basis[1] @ law.decay(products.nodes_K, *(float(s[best[2]]) for s in shapes))
-        )
-    design = np.column_stack(columns)
-    return best[1], design, centred - design @ np.linalg.lstsq(design, centred, rcond=None)[0]
-
-
-def _matters(jump: Break, observations: Observations) -> bool:
-    """Whether a jump is a good part of what the metric has done in all, and no more than that.
-
-    Noise that changes its size makes small ones, a law that bends where none holds makes ones that
-    no row shows.
-    """
-    return (
-        0.25 * float(np.ptp(_running_mean(observations)))
-        <= abs(jump.jump)
-        <= float(np.ptp(observations.value_M))
-    )
-
-
 def _running_mean(observations: Observations) -> Float:
     """Mean of each block with its neighbours, a twentieth of the series wide."""
     value = observations.value_M
@@ -509,7 +320,12 @@ def fall_from_height(observations: Observations) -> float:
     was_low = float((smooth[first : last + 1] < end + 0.25 * (height - end)).mean())
     if was_low > 0.1 or last - first < few - 1 or last >= value.size - few:
         return float("nan")
-    return float(observations.time_M[last])
+    # The running mean is out by half its width: two levels fit the rows about the fall best there.
+    start = max(last - few, 0)
+    near = value[start : last + 2 * few + 1]
+    place = np.arange(1, near.size)
+    gain = np.cumsum(near - near.mean())[:-1] ** 2 / (place * (near.size - place))
+    return float(observations.time_M[start + 1 + int(gain.argmax())])
 
 
 def _explained(observations: Observations, curve_M: Float) -> float:

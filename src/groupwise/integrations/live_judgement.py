@@ -12,6 +12,7 @@ from typing import Literal, cast, get_args
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
+from groupwise.integrations.alerts import webhook_of
 from groupwise.integrations.sinks import tell, title_of
 from groupwise.plain import FORMER_STATES
 from groupwise.record.recorder import Say, reason_of
@@ -56,7 +57,12 @@ class LiveJudgement:
     """When a run is judged, and what is said of it: a state once, until it changes."""
 
     def __init__(
-        self, say: Say, *, every: int | None = None, stop_on: StopOn | None = None
+        self,
+        say: Say,
+        *,
+        every: int | None = None,
+        stop_on: StopOn | None = None,
+        webhook: str | None = None,
     ) -> None:
         self.on, self.every = every != 0, _EVERY if every is None else every
         self.stop_on, self.seconds = stop_on, 0.0
@@ -66,6 +72,13 @@ class LiveJudgement:
         )  # whether a look must be affordable, and what the latest took
         self._state: State | None = None
         self._say, self._faults = say, set[str]()
+        try:
+            self._webhook = webhook_of(webhook, self._say_once)
+        except InvalidArgumentError as error:
+            if webhook is not None:
+                raise
+            say(f"{error}; there are no alerts")
+            self._webhook = None
 
     def begin(self, *, last_step: int | None, here: bool) -> None:
         """Let the judge load what it needs before the training begins."""
@@ -124,6 +137,8 @@ class LiveJudgement:
         self._say(sentence)
         for fault in tell(judgement, sentence):
             self._say_once(fault)
+        if self._webhook is not None:
+            self._webhook.judged(judgement)
 
     def _say_once(self, sentence: str) -> None:
         """Say a fault, unless it was said before."""

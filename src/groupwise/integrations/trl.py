@@ -72,6 +72,7 @@ class GroupwiseCallback:
         sketch: ProbeSettings | None = None,
         check_every: int | None = None,
         stop_on: StopOn | None = None,
+        webhook: str | None = None,
         say: Say = to_terminal,
     ) -> None:
         check_trainer(trainer)
@@ -87,7 +88,9 @@ class GroupwiseCallback:
         self.recorder: Recorder | None = None
         self.notices: list[str] = []
         self._texts, self._say_ = texts, guarded(say)
-        self._checks = LiveJudgement(self._say, every=check_every, stop_on=self.stop_on)
+        self._checks = LiveJudgement(
+            self._say, every=check_every, stop_on=self.stop_on, webhook=webhook
+        )
         # What all processes do together stands outside of it, or where no failure of one keeps it
         # from the others.
         self._safely = Failures(self._say).caught

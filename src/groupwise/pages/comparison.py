@@ -66,7 +66,6 @@ def _print_why(comparison: RunComparison, out: Printer) -> None:
     for pairing in comparison.found.pairings:
         out.heading(f"{comparison.name(pairing.second)} against {comparison.name(pairing.first)}")
         out.grid(_tests(pairing.contrasts))
-        _wrapped(out, sentence(pairing.divergence.message))
     for note in dict.fromkeys(comparison.notes):
         _wrapped(out, f"· {sentence(note)}", style="dim")
 

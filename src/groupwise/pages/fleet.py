@@ -45,6 +45,8 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
     """Print how many runs are in which state, then a line a run, worst first."""
     heads = heads_of(plain=not console.encoding.startswith("utf"))
     console.print(Text(f"{summary_of(fleet)}."), soft_wrap=True)
+    if fleet.separates is not None:
+        console.print(Text(clean(fleet.separates.sentence, longest=_LONGEST)), soft_wrap=True)
     for row, name in zip(fleet.runs, fleet.names, strict=True):
         line = Text(
             f"{heads[row.state]:<{_WIDE}}",
@@ -105,8 +107,11 @@ def _body(fleet: Fleet) -> Markup:
         "This list needs JavaScript; the same rows are embedded below as JSON, and groupwise fleet "
         "prints them."
     )
+    separates = fleet.separates
+    advice = Markup("") if separates is None else tag("p", text(separates.sentence))
     parts = (
         tag("h1", text(f"{summary_of(fleet)}.")),
+        advice,
         tag("div", Markup(""), id="filters", class_="filters", role="group", aria_label="Filters"),
         tag(
             "p",

@@ -62,9 +62,7 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
             for index, summary in enumerate(summaries)
         ]
     )
-    title = (
-        f"{summaries[0].name} – groupwise" if not several else f"{len(summaries)} runs – groupwise"
-    )
+    title = f"{f'{len(summaries)} runs' if several else summaries[0].name} – groupwise"
     results = {"groupwise": made["packages"]["groupwise"], "provenance": made, "runs": summaries}
     body = join((_overview(summaries), runs)) if several else runs
     return document(title, body, results, provenance=made)

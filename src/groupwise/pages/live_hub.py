@@ -37,6 +37,8 @@ from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import clean, shortest_paths
 
+# hears of a run, its judgement as plain data with the cause in words, and its path
+Told = Callable[[str, dict[str, Any], str], None]
 INTERVAL = 1.0  # seconds between two looks at a log
 # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one
 # processor at most
@@ -120,13 +122,14 @@ class Hub:
         metric: str = "reward",
         level: float = 0.9,
         pool: Callable[[], Executor] | None = new_pool,
+        told: Told | None = None,
     ) -> None:
         """Look at nothing yet."""
         names = _names(followers)
         self.runs = [
             LiveRun(follower, name) for follower, name in zip(followers, names, strict=True)
         ]
-        self.metric, self.level = metric, level
+        self.metric, self.level, self._told = metric, level, told
         self.points = max(_FEWEST_POINTS, 2 * _POINTS // max(2, len(self.runs)))
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
         self._parts: dict[
@@ -195,12 +198,9 @@ class Hub:
         }
 
     def _name(self, index: int) -> str:
-        """Return what a run calls itself where no other does, else what its path says."""
-        own = [
-            None if run.follower.record is None else clean(run.follower.record.name)
-            for run in self.runs
-        ]
-        return own[index] if own[index] and own.count(own[index]) == 1 else self.runs[index].name  # type: ignore[return-value]
+        """Return what a run calls itself; of several what their paths say."""
+        run, record = self.runs[index], self.runs[index].follower.record
+        return run.name if record is None or len(self.runs) > 1 else clean(record.name) or run.name
 
     def _say(self, index: int, part: str, value: Any) -> None:
         """Number a part of a run and wake those who listen, where it is not what it was."""
@@ -285,6 +285,9 @@ class Hub:
         )
         run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
+        if self._told is not None and "judgement" in run.judged:
+            known = run.judged["judgement"] | {"cause": run.judged["cause"]}
+            self._told(self._name(index), known, str(run.follower.path.resolve()))
 
     async def report(self, index: int) -> bytes | None:
         """Return the report of a run as it is now."""
@@ -457,7 +460,12 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
         *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])]),
     ]
     page: dict[str, Any] = _cleaned(
-        made.as_dict() | {"head": head_of(made.judgement.state), "lines": lines}
+        made.as_dict()
+        | {
+            "head": head_of(made.judgement.state),
+            "lines": lines,
+            "cause": made.judgement.cause.words,
+        }
     )
     return page | {"took": time.process_time() - started}
 

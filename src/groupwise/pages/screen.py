@@ -89,36 +89,20 @@ def print_judgement(
 
     Where asked for, also every check and the numbers behind them.
     """
-    plain = _plain(console)
-    first, *others = judgement_lines(judgement, heights, plain=plain)
-    _print_head(first, judgement.state, console)
-    for line in others:
-        _print(console, Text(line))
+    first, *others = judgement_lines(judgement, heights, plain=_plain(console))
+    _print_lines(first, others, judgement.state, console)
     if why:
-        _print(console, Text())
+        console.print()
         for line in actions_said(judgement):
-            _print(console, Text(_spelt(f"  {line}", plain=plain)))
+            _print(console, f"  {line}")
         for check in judgement.checks:
-            _print(
-                console,
-                Text(
-                    _spelt(f"  {_answer(check)}", plain=plain),
-                    style=_CHECK_STYLES.get(check.status, ""),
-                ),
-            )
-            for sentence_said in _numbers(check):
-                _print(console, Text(_spelt(f"      {sentence_said}", plain=plain)))
+            _print(console, f"  {_answer(check)}", _CHECK_STYLES.get(check.status, ""))
+            for line in _numbers(check):
+                _print(console, f"      {line}")
     if remarks:
-        _print(console, Text())
-        for sentence_said in remarks:
-            _print(
-                console,
-                Text(
-                    _spelt(
-                        f"  {clean(sentence(sentence_said), longest=_LONGEST_REMARK)}", plain=plain
-                    )
-                ),
-            )
+        console.print()
+        for remark in remarks:
+            _print(console, f"  {clean(sentence(remark), longest=_LONGEST_REMARK)}")
 
 
 def actions_said(judgement: Judgement) -> Iterable[str]:
@@ -132,9 +116,7 @@ def actions_said(judgement: Judgement) -> Iterable[str]:
 def print_first_line(judgement: Judgement, console: Console) -> None:
     """Print state, name and headline, for commands that then answer another question."""
     first, *others = _headline(judgement, plain=_plain(console))
-    _print_head(first, judgement.state, console)
-    for line in others:
-        _print(console, Text(line))
+    _print_lines(first, others, judgement.state, console)
 
 
 def judgement_lines(
@@ -173,16 +155,19 @@ def _plain(console: Console) -> bool:
     return not console.encoding.startswith("utf")
 
 
-def _print_head(first: str, state: State, console: Console) -> None:
-    """Print a first line, its state in colour."""
-    head = Text(first)
-    head.stylize(f"bold {STYLES[state]}", 0, len(head_of(state, plain=_plain(console))))
-    _print(console, head)
+def _print_lines(first: str, others: Sequence[str], state: State, console: Console) -> None:
+    """Print a first line, its state in colour, and those behind it."""
+    head = head_of(state, plain=_plain(console))
+    _print(console, first, f"bold {STYLES[state]}", len(head))
+    for line in others:
+        _print(console, line)
 
 
-def _print(console: Console, line: Text) -> None:
-    """Print a line; a pipe gets it whole."""
-    console.print(line, highlight=False, soft_wrap=not console.is_terminal)
+def _print(console: Console, line: str, style: str = "", styled: int | None = None) -> None:
+    """Print a line, in ASCII where the console takes no more; a pipe gets it whole."""
+    text = Text(_spelt(line, plain=_plain(console)))
+    text.stylize(style, 0, styled)
+    console.print(text, highlight=False, soft_wrap=not console.is_terminal)
 
 
 def head_of(state: State, *, plain: bool = False) -> str:

@@ -22,11 +22,11 @@ from groupwise.pages.tables import (
     cost_grid,
     evidence_grid,
     forecast_grid,
-    limit_grid,
     outlook_grid,
     parameter_grid,
     plan_grid,
     prompt_grid,
+    replay_grids,
 )
 from groupwise.wording import capital, count, file_size, law_name, number, readable, sentence
 
@@ -42,24 +42,19 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Law", _law(summary), summary.law_answers),
         ("Stability", _stability(summary.stability), summary.stability.answers),
         ("Group size", _group_size(summary.group_size), not summary.group_size.missing),
+        ("Cost", _cost(summary.judgement), True),
+        ("Rollouts", _rollouts(summary, path), True),
+        ("Prompts", _prompts(summary), True),
+        ("Under other choices", _replay(summary), True),
+        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
     )
-    missing = [(title, content) for title, content, answers in asked if not answers]
-    others = (
-        ("Cost", _cost(summary.judgement)),
-        ("Rollouts", _rollouts(summary, path)),
-        ("Prompts", _prompts(summary)),
-        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index)),
-        (
-            "How this was computed",
-            join((_notes(summary), _settings(summary), _columns(summary), _sources(summary))),
-        ),
-    )
+    method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
+    missing = [(title, content) for title, content, ok in asked if not ok and content.source]
     parts = [
         _first_screen(summary, path, "h2" if several else "h1"),
         *(_section(title, content) for title, content, answers in asked if answers),
-        *(_section(title, content) for title, content in others[:-1]),
-        _unanswered([(title, content) for title, content in missing if content.source]),
-        _section(*others[-1]),
+        _unanswered(missing),
+        _section("How this was computed", method),
     ]
     return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
 
@@ -342,11 +337,7 @@ def _law(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
-    beside = (
-        ""
-        if summary.no_forecast or summary.fitted.outlook is None
-        else summary.fitted.outlook.beside_the_law
-    )
+    beside = "" if summary.no_forecast else summary.fitted.beside_the_law
     explained = f"R² {number(fit.r_squared)} of the raw variance"
     if math.isfinite(fit.r_squared_explainable):
         explained += (
@@ -402,10 +393,7 @@ def _stability(evidence: StabilityEvidence) -> Markup:
     if evidence.mode is None:
         open_ = evidence.verdict == "open" or evidence.unavailable
         return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
-    grids = [grid(evidence_grid(evidence))]
-    if evidence.limits:
-        grids += [tag("h3", text("What each rule allows")), grid(limit_grid(evidence.limits))]
-    grids.append(_listed(map(isolated, evidence.all_notes)))
+    grids = [grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))]
     return join(
         (
             tag("p", text(evidence.conclusion)),
@@ -466,6 +454,15 @@ def _prompts(summary: Summary) -> Markup:
             ),
         )
     )
+
+
+def _replay(summary: Summary) -> Markup:
+    """Return what the run would have cost under other choices."""
+    run = summary.replay
+    if run is None or run.replay is None:
+        return _NOTHING
+    parts = (*map(grid, replay_grids(run.replay)), _listed(map(text, run.notes)))
+    return join((tag("p", text(run.status)), _folded("numbers", join(parts))))
 
 
 def _notes(summary: Summary) -> Markup:

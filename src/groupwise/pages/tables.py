@@ -14,13 +14,14 @@ from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
+from groupwise.estimators.replay import Replay
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
-from groupwise.wording import alike, capital, decimals_of, law_name, number, share
+from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
 
 if TYPE_CHECKING:
-    from groupwise.edge.mode import RateLimit, Stability
+    from groupwise.edge.mode import Stability
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
@@ -42,7 +43,6 @@ PARAMETER_WORDS = {
         "beyond the plateau, as a share of plateau minus start",
     ),
     "inflection": ("Inflection", "updates", "where the rise is steepest"),
-    "time_to_95": ("Time to 95 %", "updates", "95 % of the way is done"),
     "time_constant": ("Time constant τ", "updates", "63 % of the way"),
     "midpoint": ("Midpoint", "updates", "half of the way"),
     "width": ("Width", "updates", "how long the step takes"),
@@ -220,11 +220,7 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     """
     rows = []
     for row in outlook.shares:
-        gained = (
-            ""
-            if row.gained is None
-            else f"{share(row.gained.value)} ({share(row.gained.low)} to {share(row.gained.high)})"
-        )
+        gained = "" if row.gained is None else share_ranged(row.gained)
         ends = f"{share(row.share.low)} to {share(row.share.high)}"
         rows.append(
             (
@@ -294,11 +290,7 @@ def prompt_grid(table: PromptTable) -> Grid:
     """Return prompts: how they stand, visits that taught, newest pass rate, rollouts deserved."""
     rows = []
     for row in table.rows:
-        rate = (
-            number(row.mean)
-            if row.now is None
-            else f"{share(row.now.value)} ({share(row.now.low)} to {share(row.now.high)})"
-        )
+        rate = number(row.mean) if row.now is None else share_ranged(row.now)
         rows.append(
             (
                 row.prompt,
@@ -343,6 +335,11 @@ def stability_grid(
             ranged_margin(margin) if margin else margin_alone(found.margin),
             "threshold over force; above 1 is stable",
         ),
+        (
+            "Published rule",
+            number(found.rule_threshold),
+            "of the force: below (1 − momentum) over the interval",
+        ),
     ]
     if found.bounds[0] != found.bounds[1] or found.bounds[0] != found.threshold:
         ends = [number(end) for end in dict.fromkeys(found.bounds)]
@@ -384,27 +381,39 @@ def _longest(found: Stability) -> str:
     )
 
 
-def limit_grid(limits: Sequence[RateLimit]) -> Grid:
-    """Return the rules with what each allows."""
-    names = {"exact": "Exact threshold", "published": "Published rule (2606.30789)"}
-    rows = tuple(
-        (
-            names[limit.rule],
-            number(limit.learning_rate),
-            {True: "allows it", False: "forbids it", None: "leaves it open"}[limit.allows],
-            limit.note,
-        )
-        for limit in limits
-    )
-    best = next((place for place, limit in enumerate(limits) if limit.binds), -1)
-    return Grid(("Rule", "Learning rate below", "The present one", ""), rows, (1,), best)
-
-
 def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
     """Return several modes, stiffest first."""
     pairs = zip(stiffness, modes, strict=True)
     rows = tuple(
-        (number(value), number(mode.force), mode.regime, margin_alone(mode.margin))
-        for value, mode in pairs
+        (number(value), number(mode.force), margin_alone(mode.margin)) for value, mode in pairs
     )
-    return Grid(("Stiffness", "Force per update", "Regime", "Margin"), rows, (0, 1, 3))
+    return Grid(("Stiffness", "Force per update", "Margin"), rows, (0, 1, 2))
+
+
+def replay_grids(made: Replay) -> list[Grid]:
+    """Return the choices of a replay, and what denominators of the loss do."""
+    rows = []
+    for row in made.choices:
+        logged = "As logged, " if row.group_size == made.group_size else ""
+        rows.append(
+            (
+                f"{logged}G = {row.group_size}" if row.group_size else capital(row.choice),
+                share_ranged(row.live),
+                f"{row.rollouts.value * made.rollouts:,.0f}",
+                f"{row.rollouts.value / row.cost.value * made.live_groups:,.0f}",
+                ranged(row.cost),
+                "–" if row.variance is None else ranged(row.variance),
+                row.status,
+            )
+        )
+    costs = "Cost of a live group", "Gradient variance"
+    head = ("Logged = 1", "Live of the groups", "Rollouts", "Live groups", *costs, "")
+    grids = [Grid(head, tuple(rows), tuple(range(1, 6)))]
+    if made.denominators:
+        parts = [
+            (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))
+            for row in made.denominators
+        ]
+        names = ("Loss divided", "Effective learning rate", "Weight of the longest quarter")
+        grids.append(Grid(names, tuple(parts), (1, 2)))
+    return grids

@@ -14,13 +14,12 @@ from rich.table import Table
 from groupwise.analysis.fitted import (
     THIS_LAW,
     Fitted,
-    Outlook,
     ahead,
     gained,
     no_forecast,
-    spent_by_then,
 )
 from groupwise.analysis.plan import RunPlan, shown_sizes
+from groupwise.analysis.replay import RunReplay
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
@@ -36,6 +35,7 @@ from groupwise.pages.tables import (
     outlook_grid,
     parameter_grid,
     plan_grid,
+    replay_grids,
 )
 from groupwise.wording import (
     capital,
@@ -135,12 +135,6 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.line(ahead(fitted, judged))
     out.line(gained(fitted))
     out.grid(forecast_grid(outlook))
-    out.line(_status(fitted, outlook.law, judged))
-    out.line(outlook.beside_the_law)
-    dated = (
-        outlook.law.status == "converged" and not outlook.passes
-    )  # an open plateau is no place to date
-    out.line(f"95 % of the way: {_cost(outlook)}." if dated else "")
     if outlook.result.status == "short":
         out.notes((outlook.result.message,))
 
@@ -184,6 +178,15 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(f"For a safe size and its price: {plan.command}")
 
 
+def print_replay(run: RunReplay, console: Console) -> None:
+    """Print what a run would have cost under other choices."""
+    out = Printer(console)
+    out.line(run.status)
+    for grid in replay_grids(run.replay) if run.replay else ():
+        out.grid(grid)
+    out.notes(run.notes)
+
+
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:
     """Print variance components."""
     out = Printer(console)
@@ -215,11 +218,3 @@ def _parameters(fit: FitResult) -> Grid:
     grid = parameter_grid(fit)
     head = (f"{capital(law_name(fit.law))}, {THIS_LAW}", *grid.head[1:4])
     return replace(grid, head=head, rows=tuple(row[:4] for row in grid.rows))
-
-
-def _cost(outlook: Outlook) -> str:
-    """Write what 95 % of the way costs."""
-    done = outlook.done_step
-    if not math.isfinite(done.value):
-        return "out of sight"
-    return ", ".join([f"step {number(done.value, digits=2)}", *spent_by_then(outlook)])

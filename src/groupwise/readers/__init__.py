@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 import polars as pl
 
@@ -271,31 +271,26 @@ READERS: tuple[Reader, ...] = (
 )
 
 
-def open_run(
-    path: str | Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    settings: Mapping[str, str] | None = None,
-    config: Path | None = None,
-) -> RunRecord:
+class Asked(TypedDict, total=False):
+    """What may be asked of a log besides its path."""
+
+    columns: Mapping[str, str] | None  # canonical name, or "step" -> the log's column
+    settings: Mapping[str, str] | None
+    config: Path | None  # a file with settings
+
+
+def open_run(path: str | Path, **asked: Unpack[Asked]) -> RunRecord:
     """Read a run from whatever its trainer left: a path, or FILE#NAME of a file that holds
     several.
     """
-    place, request = request_of(path, columns=columns, settings=settings, config=config)
+    place, request = request_of(path, **asked)
     with said(place):
         return locate(place, request).read()
 
 
-def open_runs(
-    path: str | Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    settings: Mapping[str, str] | None = None,
-    config: Path | None = None,
-    by: str = "",
-) -> list[RunRecord]:
+def open_runs(path: str | Path, *, by: str = "", **asked: Unpack[Asked]) -> list[RunRecord]:
     """Read every run of a path: the one, or all those of a file that holds several."""
-    place, request = request_of(path, columns=columns, settings=settings, config=config)
+    place, request = request_of(path, **asked)
     request = dataclasses.replace(request, by=by)
     with said(place):
         located = locate(place, request)
@@ -310,26 +305,22 @@ def open_runs(
             ]
 
 
-def request_of(
-    path: str | Path,
-    *,
-    columns: Mapping[str, str] | None = None,
-    settings: Mapping[str, str] | None = None,
-    config: Path | None = None,
-) -> tuple[Path, Request]:
+def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]:
     """Return the path of a log and what is asked of it, checked."""
-    _check_names(columns or {})
+    columns = asked.get("columns") or {}
+    _check_names(columns)
     place, chosen = _split(path)
     files = {
         name: (Path(file), column)
-        for name, text in (columns or {}).items()
+        for name, text in columns.items()
         for file, _, column in [text.partition("#")]
     }
     beside = {
         name: one for name, one in files.items() if name not in _BASE_NAMES and one[0].is_file()
     }
-    own = {name: column for name, column in (columns or {}).items() if name not in beside}
-    return place, Request(own, _given(settings, config), chosen, beside=beside)
+    own = {name: column for name, column in columns.items() if name not in beside}
+    given = _given(asked.get("settings"), asked.get("config"))
+    return place, Request(own, given, chosen, beside=beside)
 
 
 @contextmanager

@@ -220,8 +220,7 @@ def _merged(
         own = {
             key: values
             for key, values in merged.columns.items()
-            if np.isfinite(values).any()
-            or not (key in store.names() and bool(np.isfinite(store.sparse(key)[1]).any()))
+            if np.isfinite(values).any() or not np.isfinite(store.sparse(key)[1]).any()
         }
         merged = replace(merged, columns=own)
     if not merged.columns:

@@ -6,15 +6,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
+from typing import BinaryIO, Unpack
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
-from groupwise.readers import Located, locate, request_of, said
+from groupwise.readers import Asked, Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
 from groupwise.readers.source import in_utf8, is_wide, peek, shown, vocabulary
@@ -41,18 +40,9 @@ class Event:
 class Follower:
     """One log that may grow."""
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        columns: Mapping[str, str] | None = None,
-        settings: Mapping[str, str] | None = None,
-        config: Path | None = None,
-    ) -> None:
+    def __init__(self, path: str | Path, **asked: Unpack[Asked]) -> None:
         """Check the request; nothing is read yet."""
-        self.place, self._request = request_of(
-            path, columns=columns, settings=settings, config=config
-        )
+        self.place, self._request = request_of(path, **asked)
         self.path = Path(path)
         self.record: RunRecord | None = None  # what was read so far
         self.problem, self.waiting = (

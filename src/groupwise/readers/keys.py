@@ -168,7 +168,7 @@ _PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_be
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"
-_OF_ENVIRONMENT = re.compile(r"reward/env_(.+)")
+_OF_ENVIRONMENT = re.compile("^reward/env_(?=.)")
 _MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
@@ -307,14 +307,12 @@ def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
 
 def _with_environments(meanings: Meanings) -> Meanings:
     """Return the meanings with functions that are named after environments as their rewards."""
-    named = {one.quantity: _OF_ENVIRONMENT.fullmatch(one.quantity) for one in meanings}
-    names = {quantity: match[1] for quantity, match in named.items() if match}
-    return tuple(
-        replace(one, quantity=f"environment_reward/{names[one.quantity]}")
-        if one.quantity in names and len(names) > 1
-        else one
+    named = tuple(
+        replace(one, quantity=_OF_ENVIRONMENT.sub("environment_reward/", one.quantity))
         for one in meanings
     )
+    several = {one.quantity for one in named} - {one.quantity for one in meanings}
+    return named if len(several) > 1 else meanings
 
 
 def _names_task(key: str) -> bool:

@@ -19,6 +19,7 @@ import numpy as np
 from groupwise.arrays import Flags, Float, Whole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted
+from groupwise.readers.steps import holding
 from groupwise.record.resolution import MOST_DECIMALS, fewest_decimals
 
 Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
@@ -52,10 +53,7 @@ def training_rows(store: RowStore) -> Flags:
     """Return which rows are of the training: those with a loss or a reward, or all where none
     has either.
     """
-    main = np.zeros(store.count, dtype=bool)
-    for key in ("loss", "reward"):
-        if key in store.names():
-            main[store.sparse(key)[0]] = True
+    main = holding(store, ("loss", "reward"))
     return main if main.any() else np.ones(store.count, dtype=bool)
 
 
@@ -215,7 +213,7 @@ def _reached_its_end(store: RowStore, main: Flags, printed: Printed, count: int)
     else by the summary at the end.
     """
     total = printed.total or 0
-    epoch = store.dense("epoch")[main] if "epoch" in store.names() else np.zeros(0)
+    epoch = store.dense("epoch")[main]
     epoch = epoch[np.isfinite(epoch)]
     if not printed.epochs or not len(epoch):
         return printed.ended
@@ -230,7 +228,7 @@ def _counted_rows(store: RowStore, main: Flags) -> tuple[Float, int]:
     """Return the number of each row among those of training, and how often it drops back because
     the epoch does: after a restart.
     """
-    epoch = store.dense("epoch") if "epoch" in store.names() else np.full(store.count, np.nan)
+    epoch = store.dense("epoch")
     order, falls, now = np.ones(store.count), 0, 0
     stood: list[float] = []
     for row, trains in enumerate(main.tolist()):
@@ -253,13 +251,16 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     another process of one run.
     """
     again = np.zeros(store.count, dtype=bool)
-    names = store.names()
-    main = np.flatnonzero(training_rows(store))
-    if "epoch" not in names or len(main) < _LEAST_ROWS or any(key in _STEP_NAMES for key in names):
+    trains = training_rows(store)
+    main, epoch = np.flatnonzero(trains), store.dense("epoch")[trains]
+    if (
+        len(main) < _LEAST_ROWS
+        or not np.isfinite(epoch).all()
+        or any(key in _STEP_NAMES for key in store.names())
+    ):
         return 1, again
-    epoch = store.dense("epoch")[main]
-    done = _positions(printed.bars, training_rows(store), printed.total)
-    if not np.isfinite(epoch).all() or _by_bars(done, training_rows(store))[0] is not None:
+    done = _positions(printed.bars, trains, printed.total)
+    if _by_bars(done, trains)[0] is not None:
         return 1, again
     gaps = np.diff(epoch)
     if (gaps < 0).sum() > max(3, _MOST_FALLS * len(epoch)):

@@ -522,6 +522,7 @@ def _first_rows(seen: Peek) -> list[JsonObject]:
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
     """Return the types of a Parquet file's columns, none where it is damaged."""
     try:
+        path.open("rb").close()  # as in `read_parquet`
         return pl.read_parquet_schema(path)
     except UNREADABLE:
         return {}

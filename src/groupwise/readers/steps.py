@@ -306,11 +306,8 @@ def _main_rows(store: RowStore, kinds: NDArray[np.object_] | None) -> Flags:
     """Return which rows are of training: an evaluation may be logged late without a restart."""
     if kinds is not None:
         return np.array([str(kind).lower() not in _EVALUATION for kind in kinds], dtype=bool)
-    main = np.zeros(store.count, dtype=bool)
-    for key in store.names():
-        if not is_evaluation(key) and key.lower() not in _EITHER and not is_counter(key):
-            main[store.sparse(key)[0]] = True
-    return main
+    names = (key for key in store.names() if not is_evaluation(key) and not is_counter(key))
+    return holding(store, [key for key in names if key.lower() not in _EITHER])
 
 
 def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tuple[Flags, int]:
@@ -510,9 +507,9 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     names = store.names()
     if not tracked and not {"rollout/step", "train/step"} & set(names):
         return 0, None, ""
-    rollouts = _holding(store, _ROLLOUT)
-    updates = _holding(store, [name for name in names if name.startswith("train/")])
-    updates &= ~_holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
+    rollouts = holding(store, _ROLLOUT)
+    updates = holding(store, [name for name in names if name.startswith("train/")])
+    updates &= ~holding(store, [name for name in names if name.startswith(_NO_UPDATE)])
     stated, counter = store.dense("step"), store.dense("rollout/step")
     both = np.isfinite(stated) & np.isfinite(counter)
     if not tracked and np.isfinite(stated).all() and (stated[both] == counter[both]).all():
@@ -539,7 +536,7 @@ def _by_updates(rollouts: Flags, updates: Flags, own: Float, update: Float) -> t
     return each, np.where(updates, update // each, own)
 
 
-def _holding(store: RowStore, names: Sequence[str]) -> Flags:
+def holding(store: RowStore, names: Sequence[str]) -> Flags:
     """Return which rows hold any of the keys."""
     found = np.zeros(store.count, dtype=bool)
     for name in names:

@@ -18,6 +18,7 @@ import polars as pl
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, number_in, parse_yaml
 from groupwise.readers.rows import RowStore, clean_key
@@ -174,7 +175,7 @@ def _with_tables(record: RunRecord, tables: list[list[Any]], path: Path) -> RunR
     )
 
 
-def _numbers_in(row: Mapping[str, Any]) -> dict[str, Any] | None:
+def _numbers_in(row: JsonView) -> JsonObject | None:
     """Return what a row logs besides tables and other nested values, None where that only times
     the program.
     """
@@ -182,7 +183,7 @@ def _numbers_in(row: Mapping[str, Any]) -> dict[str, Any] | None:
     return None if all(key.startswith("profiling/") for key in numbers) else numbers
 
 
-def _object(content: Any) -> dict[str, Any] | None:
+def _object(content: Any) -> JsonObject | None:
     """Return the JSON object in a cell, or None."""
     found = (
         json_in(content if isinstance(content, str) else _text(content))
@@ -192,11 +193,11 @@ def _object(content: Any) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def _trackio_config(database: sqlite3.Connection, run: str) -> dict[str, Any]:
+def _trackio_config(database: sqlite3.Connection, run: str) -> JsonObject:
     """Return the arguments that trackio kept of a run, flattened."""
     if not {"run_name", "config"} <= _columns(database, "configs"):
         return {}
-    found: dict[str, Any] = {}
+    found: JsonObject = {}
     for (content,) in database.execute(
         "SELECT config FROM configs WHERE run_name = ? ORDER BY rowid", (run,)
     ):
@@ -257,7 +258,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
         for stamp, step, key, value in _stored(path, database.execute(query, (identity,)))
     )
     store = RowStore.of(rows_of_entries(entries))
-    parameters: dict[str, Any] = {}
+    parameters: JsonObject = {}
     if _columns(database, "params") >= {"key", "value", "run_uuid"}:
         parameters = dict(
             database.execute(
@@ -290,9 +291,9 @@ def _chosen_run(path: Path, titles: Mapping[str, str], chosen: str) -> tuple[str
     return name, named[name]
 
 
-def rows_of_entries(entries: Iterable[Entry]) -> Iterator[dict[str, Any]]:
+def rows_of_entries(entries: Iterable[Entry]) -> Iterator[JsonObject]:
     """Yield one row for the numbers of one step that follow one another."""
-    row: dict[str, Any] = {}
+    row: JsonObject = {}
     for stamp, step, key, value in entries:
         if row and (step != row["step"] or key in row):
             yield row

@@ -12,14 +12,14 @@ import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise import limits
+from groupwise.arrays import Columns, Float
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import (
@@ -49,7 +49,7 @@ class State:
     path: Path  # of the file
     size: int  # bytes
     store: RowStore  # the rows of its log_history, as far as they are whole
-    about: Mapping[str, Any]  # what else it says; nothing where the file is cut off or damaged
+    about: JsonView  # what else it says; nothing where the file is cut off or damaged
     skipped: int  # summary rows left out
 
 
@@ -89,7 +89,7 @@ def load_state(path: Path) -> State:
     return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
 
-def _stated(about: Mapping[str, Any]) -> dict[str, Any]:
+def _stated(about: JsonView) -> JsonObject:
     """Return the settings that a state holds: TRL takes logging_steps below 1 as a share of all."""
     every, longest = (
         value if isinstance(value := about.get(key), float) and 0 < value < 1e9 else None
@@ -224,8 +224,6 @@ def read_folder(path: Path, request: Request) -> RunRecord:
 _AGREEMENT = 0.999
 _CONDITION = 1e6
 
-Array = NDArray[np.float64]
-
 
 def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str], list[Source]]:
     """Return the completions in files, None where no file holds any, with notes and sources."""
@@ -261,8 +259,8 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
 def rebuilt(
     rows: pl.DataFrame,
     config: RunConfig,
-    means: Mapping[str, Array],
-    total: Array | None,
+    means: Columns,
+    total: Float | None,
     notes: list[str],
 ) -> tuple[pl.DataFrame, RunConfig]:
     """Return rows of completions with their groups and the total reward, and the settings that
@@ -407,7 +405,7 @@ def _weighted(rows: pl.DataFrame, weights: Mapping[str, float]) -> pl.Series:
 
 
 def _logged_weights(
-    functions: Sequence[str], means: Mapping[str, Array], total: Array | None
+    functions: Sequence[str], means: Columns, total: Float | None
 ) -> dict[str, float] | None:
     """Return the weights w with `reward = sum_f w_f mean_f` in every row of the log, or None
     where no such weights are determined.

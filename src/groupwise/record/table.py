@@ -320,6 +320,7 @@ def thinned(rows: int) -> Flags:
 def read_parquet(path: Path) -> pl.DataFrame:
     """Return the table of a Parquet file."""
     try:
+        path.open("rb").close()  # what opens it below does so unseen by Python's audit hooks
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         cells = int(table.select(pl.len()).collect().item()) * len(table.collect_schema())
         if cells > limits.MOST_CELLS:

@@ -265,7 +265,7 @@ def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
     )
     sizes = groups.select("step", "size").unique().join(counts, on="step")
     chance = (
-        sizes.with_columns(_all_from(sizes["k"], sizes["m"], sizes["size"]))
+        sizes.with_columns(all_from(sizes["k"], sizes["m"], sizes["size"]))
         .sort(sizes.columns)
         .group_by("step", "size")
         .agg(pl.col("chance").sum())
@@ -299,7 +299,7 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
     )
     table = visits.join(pool, on=["prompt", "visit"]).filter(pl.col("m") >= pl.col("size"))
     chance = (
-        table.with_columns(_all_from(table["k"], table["m"], table["size"]))
+        table.with_columns(all_from(table["k"], table["m"], table["size"]))
         .sort("k", "m")
         .group_by("step", "prompt_id")
         .agg(pl.col("chance").sum())
@@ -307,7 +307,7 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
     return groups.join(chance.rename({"chance": "expected"}), on=["step", "prompt_id"], how="left")
 
 
-def _all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
+def all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:
     r"""Return the unbiased estimate of $p^G$ from k successes in m draws, $\binom{k}{G} /
     \binom{m}{G}$.
     """

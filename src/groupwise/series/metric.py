@@ -34,7 +34,6 @@ class MetricSeries:
         window: updates that one row averages over.
         smoothing: 1 where a trainer wrote the log itself or the user says so, else None: a smoothed
             export is possible.
-        tokens_T: cumulative tokens, or None.
         seconds_T: cumulative seconds, or None.
         noise_source: where the variance comes from, or why there is none.
         healthy: "up" for a reward, "any" for what may fall in health.
@@ -50,7 +49,6 @@ class MetricSeries:
     variance_T: Float | None
     window: float
     smoothing: int | None
-    tokens_T: Float | None
     seconds_T: Float | None
     noise_source: str
     healthy: Literal["up", "any"]
@@ -119,7 +117,6 @@ def metric_series(
         variance_T=variance,
         window=max(window, 1.0),
         smoothing=_smoothing(record),
-        tokens_T=_throughout(rows, "tokens"),
         seconds_T=_throughout(rows, "seconds"),
         noise_source=source,
         healthy="up" if rewarding else "any",

@@ -8,9 +8,8 @@ from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
-from groupwise.edge.trainers import Kind, LagSetting
+from groupwise.edge.trainers import Kind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
-from groupwise.parsing import JsonObject
 from groupwise.record.run import RunRecord
 
 Optimizer = Literal["sgd", "adam"]
@@ -18,19 +17,6 @@ UNKNOWN_PLACE = (
     "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
     "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
-DEFAULTS: dict[str, JsonObject] = {
-    "trl": {"beta1": 0.9, "lag_kind": "none"},
-    "unsloth": {"beta1": 0.9, "lag_kind": "none"},
-    "verl": {"beta1": 0.9, "lag_kind": "refresh", "refresh_interval": 4},
-    "prime_rl": {"beta1": 0.9, "lag_kind": "fixed", "refresh_interval": 8},
-    "nemo_rl": {"beta1": 0.9, "lag_kind": "none"},
-    "openrlhf": {"beta1": 0.9},
-    "slime": {"beta1": 0.9},
-    "areal": {"beta1": 0.9},
-}
-"""What trainers do unless they are told otherwise, in the versions of `edge.trainers`: AdamW, and
-the lag of their own defaults where they have one.
-"""
 _REQUESTS = {
     "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",
     "beta1": "beta1=VALUE",
@@ -83,7 +69,7 @@ def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> Stabi
     what has none is asked for at once.
     """
     framework = _framework_of(record)
-    defaults = DEFAULTS.get(framework, {})
+    defaults = defaults_of(framework)
     says = record.config.value
     adam = says("optimizer") is None or optimizer_of(str(says("optimizer"))) == "adam"
     wanted = {"beta1"} if adam and _missing_of_momentum(record) else set()

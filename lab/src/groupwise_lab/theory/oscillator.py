@@ -14,12 +14,20 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.edge.threshold import Float, lag_by_name
+from groupwise.edge.threshold import Float, check_lag
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile
 
 ReadingName = Literal["centred", "backward"]
+
+
+def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
+    r"""Return the published rule, $\eta K R < 1 - \mu$, as a threshold of $\eta K$.
+
+    Source: arXiv 2606.30789.
+    """
+    return np.asarray((1 - np.asarray(momentum)) / np.asarray(refresh_interval))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +128,9 @@ def _readings(
     if lag == "fixed":
         mass += share * force * interval**2 / 2
     reach = 1 + share * (interval - 1)
-    ages = {"fixed": interval, "refresh": (interval - 1) / 2, "async": (3 * interval - 1) / 2}
+    mean_lag = {"fixed": interval, "refresh": (interval - 1) / 2, "async": (3 * interval - 1) / 2}
     return {
-        "centred": (mass, (1 - momentum) - force * share * ages.get(lag, 0.0)),
+        "centred": (mass, (1 - momentum) - force * share * mean_lag.get(lag, 0.0)),
         "backward": (momentum, (1 - momentum) - force * reach),
     }
 
@@ -143,7 +151,7 @@ def recursion(
 
     Source: derived here (lab/docs/theory/dynamics.md).
     """
-    lag_by_name(lag)
+    check_lag(lag)
     if refresh_interval < 1 or updates < 0:
         raise InvalidArgumentError(
             "expected an interval of at least 1 and no negative number of updates, got "

@@ -9,7 +9,7 @@ from functools import reduce
 import numpy as np
 from scipy.optimize import brentq
 
-from groupwise.edge.threshold import Float, lag_by_name, period_matrix
+from groupwise.edge.threshold import Float, period_matrix
 
 
 def updates_of_period(
@@ -17,7 +17,7 @@ def updates_of_period(
 ) -> list[Float]:
     """Return the updates of one period as matrices, of position, velocity and what came before."""
     if lag in {"none", "fixed"}:
-        update = period_matrix(lag_by_name(lag), force, momentum, interval)
+        update = period_matrix(lag, force, momentum, interval)
         if lag == "fixed":
             update[:2, 0] -= (1 - stale_share) * force
             update[:2, -1] *= stale_share

@@ -11,19 +11,33 @@ settings do.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
 from groupwise.arrays import Float
 from groupwise.comparison.curves import TAKEN, Curve, local_spread
-from groupwise.comparison.results import Divergence
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.forecasting.noise import NoiseShape, noise_posterior
+from groupwise.plain import Plain
 
 FEWEST = 16
 DRIFTS = (-2.0, -1.0, -0.5, -0.25, 0.25, 0.5, 1.0, 2.0)
 _PLAUSIBLE = 0.03
+
+
+@dataclass(frozen=True, slots=True)
+class Divergence(Plain):
+    """From where two curves differ."""
+
+    KEYS: ClassVar = ("status", "message", "step", "seen", "false_alarm_rate=rate")
+    status: Literal["diverged", "none", "unavailable"]
+    message: str  # the status as a sentence
+    rate: float  # false-alarm rate over the whole run
+    step: float = math.nan  # first step of the divergence by maximum likelihood
+    seen: float = math.nan  # step at which the evidence sufficed
 
 
 def run_divergence(first: Curve, second: Curve, *, rate: float = 0.05) -> Divergence:

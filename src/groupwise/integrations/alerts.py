@@ -1,0 +1,179 @@
+"""Changes of a run's state sent to a webhook: Slack, Discord, or signed JSON.
+
+Whoever reports a change only adds it to a queue; a thread sends and retries it. The address is a
+secret: of it only the host is ever shown.
+"""
+
+from __future__ import annotations
+
+import atexit
+import hashlib
+import hmac
+import html
+import os
+import re
+import threading
+import time
+from collections import deque
+from collections.abc import Mapping
+from http.client import HTTPException
+from typing import Any
+from urllib.error import HTTPError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.errors import InvalidArgumentError
+from groupwise.plain import to_json
+from groupwise.record.recorder import Say, guarded, to_terminal
+from groupwise.wording import clean
+
+ADDRESS, SECRET = "GROUPWISE_WEBHOOK", "GROUPWISE_WEBHOOK_SECRET"
+SIGNATURE = "X-Groupwise-Signature"
+_MOST_WAITING = 256  # alerts; the oldest makes room
+_SECONDS, _LONGEST_PAUSE = 10.0, 60.0  # of a request and of the end; between two attempts
+_LONGEST, _TEXTS = 600, ("headline", "cause", "do")
+_MARKED = re.compile(r"[\\*_~`|>#\[\]<:@]")  # what Discord takes for more than a letter
+_DISCORD_HOSTS = ("discord.com", "discordapp.com")
+
+
+class Webhook:
+    """Sends every change of a run's state once, by a thread of its own that lives while it has
+    anything to send.
+    """
+
+    def __init__(
+        self, address: str, *, say: Say = to_terminal, per_minute: int = 20, pause: float = 0.5
+    ) -> None:
+        self._address, self.host = address, _host_of(address)
+        self._secret = os.environ.get(SECRET, "").encode()
+        self._say, self._pause = guarded(say), pause
+        self._waiting: deque[dict[str, Any]] = deque(maxlen=_MOST_WAITING)
+        self._attempts: deque[float] = deque(maxlen=per_minute)
+        self._states: dict[str, tuple[str, int | None]] = {}
+        self._lock, self.lost = threading.Lock(), 0
+        self._thread: threading.Thread | None = None
+        self._opener = build_opener(_NoRedirect)
+        atexit.register(self.close)
+
+    def judged(self, judgement: Judgement, place: str = "") -> None:
+        """Send a judgement where the state changed."""
+        facts = {
+            name: getattr(judgement, name) for name in ("state", "since_step", "headline", "do")
+        }
+        self.change(judgement.run, facts | {"cause": judgement.cause.words}, place)
+
+    def change(self, run: str, judged: Mapping[str, Any], place: str = "") -> None:
+        """Send how a run stands where that changed; a first state that is ok is no change.
+
+        `place` tells runs of one name apart.
+        """
+        state, place = str(judged["state"]), place or run
+        was, since = self._states.get(place, (State.OK.value, None))
+        # A run that recovered has no step of its own: it is told apart by that of its failure.
+        since = judged["since_step"] if judged["since_step"] is not None else since
+        self._states[place] = state, since
+        if state == was:
+            return
+        texts = {name: clean(judged[name], longest=_LONGEST) for name in _TEXTS}
+        known = hashlib.sha256(f"{place}\0{state}\0{since}".encode(errors="replace"))
+        alert = {"id": known.hexdigest()[:32], "run": clean(run), "state": state, "was": was}
+        with self._lock:
+            self.lost += len(self._waiting) == _MOST_WAITING
+            self._waiting.append(alert | {"since_step": judged["since_step"]} | texts)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._send, daemon=True)
+                self._thread.start()
+
+    def close(self, seconds: float = _SECONDS) -> None:
+        """Wait so long for what is to be sent, and say what was not."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(seconds)
+        with self._lock:
+            lost = self.lost + len(self._waiting) + (self._thread is not None)
+            self._waiting.clear()
+            self.lost = 0
+        if lost:
+            self._say(f"{lost} alerts to {self.host} were not delivered")
+
+    def _send(self) -> None:
+        """Send what waits, oldest first, and end."""
+        while True:
+            with self._lock:
+                if not self._waiting:
+                    self._thread = None
+                    return
+                alert = self._waiting.popleft()
+            self._deliver(alert)
+
+    def _deliver(self, alert: Mapping[str, Any]) -> None:
+        """Send one alert until it arrives or is refused for good."""
+        body, pause = to_json(payload(self.host, alert)).encode(), self._pause
+        headers = {"Content-Type": "application/json"}
+        if self._secret:
+            headers[SIGNATURE] = f"sha256={hmac.new(self._secret, body, 'sha256').hexdigest()}"
+        while True:
+            if len(self._attempts) == self._attempts.maxlen:
+                time.sleep(max(0.0, self._attempts[0] + 60 - time.monotonic()))
+            self._attempts.append(time.monotonic())
+            try:
+                with self._opener.open(Request(self._address, body, headers), timeout=_SECONDS):  # noqa: S310 - http alone
+                    return
+            except HTTPError as error:
+                error.close()
+                reason = f"HTTP {error.code}"
+                if error.code < 500 and error.code not in (408, 425, 429):
+                    self.lost += 1
+                    self._say(f"{self.host} refuses alerts: {reason}")
+                    return
+            except (OSError, HTTPException, ValueError) as error:
+                reason = type(error).__name__
+            self._say(f"an alert did not reach {self.host} ({reason}); it is sent again")
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+class _NoRedirect(HTTPRedirectHandler):
+    """Goes nowhere that a server points to."""
+
+    def redirect_request(self, *_: Any) -> None:
+        """Refuse."""
+
+
+def webhook_of(address: str | None, say: Say = to_terminal) -> Webhook | None:
+    """Return the webhook of an address, by default of the environment's; None without one."""
+    address = address or os.environ.get(ADDRESS)
+    return Webhook(address, say=say) if address else None
+
+
+def payload(host: str, alert: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an alert as a host takes it, its texts as plain text."""
+    parts = [alert[name] for name in _TEXTS]
+    text = clean(
+        f"{alert['run']}: {alert['state'].replace('_', ' ')} (was {alert['was']}): "
+        f"{'; '.join(part.rstrip('.') for part in parts if part)}",
+        longest=_LONGEST,
+    )
+    if host == "hooks.slack.com":
+        escaped = html.escape(text, quote=False)
+        return {"text": escaped, "mrkdwn": False, "unfurl_links": False}
+    if host in _DISCORD_HOSTS:
+        escaped = _MARKED.sub(r"\\\g<0>", text)
+        return {"content": escaped, "allowed_mentions": {"parse": []}, "flags": 4}  # no embeds
+    return {"schema": 1, **alert, "text": text}
+
+
+def _host_of(address: str) -> str:
+    """Return the host of an address, and refuse one that is none."""
+    try:
+        parts = urlsplit(address if re.fullmatch("[!-~]+", address) else "")
+        host, _ = parts.hostname or "", parts.port
+    except ValueError:
+        parts, host = urlsplit(""), ""
+    if parts.scheme not in ("http", "https") or not host or "@" in parts.netloc:
+        raise InvalidArgumentError(
+            "expected an address as https://HOST/... for the webhook, got another (not shown: "
+            "it may be a secret)"
+        )
+    return host

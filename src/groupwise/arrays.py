@@ -140,14 +140,6 @@ def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[A
     return array
 
 
-def check_whole(name: str, value: object, least: int) -> None:
-    """Refuse anything but a whole number of its range."""
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
-        raise InvalidArgumentError(
-            f"expected {name} to be a whole number of at least {least}; got {value}"
-        )
-
-
 def _first_bad(array: NDArray[Any]) -> str:
     """Say how many entries are not finite and where the first is."""
     bad = np.argwhere(~np.isfinite(array))

@@ -96,7 +96,8 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     denominator = 1 + z * z / trials
     centre = (share + z * z / (2 * trials)) / denominator
     half = z * math.sqrt(share * (1 - share) / trials + z * z / (4 * trials**2)) / denominator
-    return Interval(share, max(0.0, centre - half), min(1.0, centre + half), level)
+    low, high = min(centre - half, share), max(centre + half, share)  # of none or all by rounding
+    return Interval(share, max(0.0, low), min(1.0, high), level)
 
 
 def _check_level(level: float) -> None:

@@ -176,6 +176,11 @@ def share(value: float) -> str:
     return f"{100 * value:.0f} %" if whole else f"{number(100 * value, digits=1)} %"
 
 
+def share_ranged(interval: Interval) -> str:
+    """Write a proportion with its interval: "47 % (44 % to 50 %)"."""
+    return f"{share(interval.value)} ({share(interval.low)} to {share(interval.high)})"
+
+
 def duration(hours: float, *, digits: int = 3) -> str:
     """Write a time as a person says it: "67 s", "12 min", "4.7 h", "3.1 days"."""
     if abs(hours) >= 72:

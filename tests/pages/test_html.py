@@ -206,6 +206,7 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "Cost",
         "Rollouts",
         "Prompts",
+        "Under other choices",
         "Other signals",
         "How this was computed",
     ]

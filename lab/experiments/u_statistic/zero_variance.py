@@ -66,11 +66,7 @@ def _real(folder: Path) -> Rows:
         with (folder / f"{name}.csv").open(encoding="utf-8") as file:
             table = [(int(row["n_correct"]), int(row["n_samples"])) for row in csv.DictReader(file)]
         right_P, size = np.array([right for right, _ in table]), table[0][1]
-        truth = RewardCounts(
-            np.stack([size - right_P, right_P], axis=1).astype(float),
-            np.full(len(table), float(size)),
-            right_P / size,
-        )
+        truth = RewardCounts.of_two(right_P, np.full(len(table), float(size)))
         for group in (4, 8):
             rng = np.random.default_rng(group)
             reward_PG = np.array(

@@ -7,8 +7,17 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from groupwise.arrays import check_whole
+import numpy as np
+
 from groupwise.errors import InvalidArgumentError
+
+
+def check_whole(name: str, value: object, least: int) -> None:
+    """Refuse anything but a whole number of its range."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+        raise InvalidArgumentError(
+            f"expected {name} to be a whole number of at least {least}; got {value}"
+        )
 
 
 def check_fields(

@@ -113,12 +113,14 @@ def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
     )
 
 
-def _visits(record: RunRecord) -> pl.DataFrame | None:
-    """Return the groups whose prompt is known, a row each; None where there are none."""
+def named_outcomes(record: RunRecord) -> pl.DataFrame | None:
+    """Return rewarded completions of groups; `prompt` is null where a prompt is not known again.
+
+    None where there are no such completions.
+    """
     outcomes = outcomes_of(record)
     if outcomes is None or "reward" not in outcomes.columns or not outcomes["reward"].count():
         return None
-    reward = pl.col("reward")
     if "prompt" not in outcomes.columns or not outcomes["prompt"].count():
         widest = outcomes.group_by("step").agg(pl.col("prompt_id").n_unique())["prompt_id"].max()
         # Places in a batch end with it, and name another prompt at each step; numbers beyond are
@@ -129,7 +131,16 @@ def _visits(record: RunRecord) -> pl.DataFrame | None:
             if own
             else pl.lit(None, pl.Utf8).alias("prompt")
         )
+    return outcomes
+
+
+def _visits(record: RunRecord) -> pl.DataFrame | None:
+    """Return the groups whose prompt is known, a row each; None where there are none."""
+    outcomes = named_outcomes(record)
+    if outcomes is None:
+        return None
     named = outcomes.drop_nulls("prompt")
+    reward = pl.col("reward")
     extremes = named["reward"].min(), named["reward"].max()
     visits = named.group_by("step", "prompt_id", maintain_order=True).agg(
         pl.col("prompt").first(),

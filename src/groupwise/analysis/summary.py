@@ -14,6 +14,7 @@ from groupwise.analysis.evidence import forecast_chart
 from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, no_forecast, nothing_fitted
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.prompt_table import PromptTable, prompt_table
+from groupwise.analysis.replay import RunReplay, replay_of_rollouts
 from groupwise.analysis.rollouts import HELD, Held, held_rollouts
 from groupwise.analysis.screen import Screen, screen_of
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
@@ -53,6 +54,7 @@ class Summary(Plain):
     group_size: GroupSizeEvidence  # what the run says of it
     stability: StabilityEvidence  # what the run says of it
     rollouts: Held | None  # the completions that the page holds, or None
+    replay: RunReplay | None  # None without rollouts, or where none is live
     prompts: PromptTable  # which of them teach, and what each deserves
     settings: dict[str, dict[str, str]]  # value and source of each that is known
     unknown_settings: tuple[str, ...]  # names of the others
@@ -151,6 +153,7 @@ def summarise(
         group_size=group_size,
         stability=stability,
         rollouts=held_rollouts(used, most=completions) if completions else None,
+        replay=replay_of_rollouts(used),
         prompts=prompt_table(used) if completions else PromptTable(""),
         settings={
             name: {"value": clean(setting.value), "source": clean(setting.source)}

@@ -27,6 +27,7 @@ from groupwise.wording import clean, count
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
+    from groupwise.analysis.replay import RunReplay
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.forecasting.results import FitResult
 
@@ -135,6 +136,22 @@ class Run(RunRecord):
             if self.judgement.alarm
             else fitted.outlook
         )
+
+    def replay(self, *, seed: int = 0) -> RunReplay:
+        """Replay the run under other choices, as `groupwise replay` does.
+
+        Args:
+            seed: of the order in which a conformal stop sees a group's rollouts.
+
+        Returns:
+            The choices with intervals over prompts; `print` shows the answer.
+
+        Raises:
+            InsufficientDataError: there are no whole groups with rewards that differ.
+        """
+        from groupwise.analysis.replay import replay_run
+
+        return replay_run(self, seed=seed, opened=self.opened)
 
     def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
         """Write the page of `groupwise report`.

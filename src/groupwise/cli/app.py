@@ -45,6 +45,7 @@ PROGRAM = Program(
             "without components, what rewards say."
         ),
         "mcp": "Serve these answers to an agent over standard input and output, reading alone.",
+        "replay": "What the run would have cost under other choices, by its logged rewards.",
         "stability": (
             "How far a setting, or a run, is from instability, and what learning rate and interval "
             "would be safe."

@@ -150,7 +150,7 @@ def reward_statistics(
     kept = groups.size_P >= 2
     size = groups.size_P[kept].astype(np.float64)
     mean_P, variance_P, equal_P = (
-        column[kept] for column in _group_columns(groups.sorted(reward), groups)
+        column[kept] for column in group_columns(groups.sorted(reward), groups)
     )
     within, between = (
         mean_interval(variance_P, level=level),
@@ -172,7 +172,7 @@ def reward_statistics(
     )
 
 
-def _group_columns(reward: Float, groups: Groups) -> tuple[Float, Float, Float]:
+def group_columns(reward: Float, groups: Groups) -> tuple[Float, Float, Float]:
     """Mean, unbiased variance and whether it is zero, of each group; a group of one has variance
     zero.
     """

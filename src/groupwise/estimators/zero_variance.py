@@ -137,10 +137,7 @@ def zero_variance_of_columns(
     if groups == 1 and mean is not None:
         right = np.round(mean * group_size)
         if ((right % group_size == 0) == (share == 1)).all():
-            count_PV = np.stack([group_size - right, right], axis=1)
-            return RewardCounts(
-                count_PV, np.full(len(right), float(group_size)), right / group_size
-            ).outlook(level)
+            return RewardCounts.of_two(right, np.full(len(right), float(group_size))).outlook(level)
     return _of_shares(share, mean, group_size, groups, level)
 
 
@@ -148,9 +145,8 @@ def zero_variance_of_columns(
 class RewardCounts:
     """How often each reward occurs in each group of two and more."""
 
-    # values that come twice in some group, else left out: without them a table of continuous
-    # rewards stays small
-    count_PV: Float
+    count_K: Float  # of one reward in one group, where it comes twice there
+    group_K: NDArray[np.intp]  # that group
     size_P: Float  # rollouts
     rate_P: (
         Float | None
@@ -178,10 +174,22 @@ class RewardCounts:
             if len(values) == 2
             else None
         )
+        count_K, group_K = _counted(reward, groups)
         return cls(
-            _counted(reward, groups)[kept],
+            count_K,
+            (np.cumsum(kept) - 1)[group_K],
             size[kept].astype(np.float64),
             None if rate is None else rate[kept],
+        )
+
+    @classmethod
+    def of_two(cls, right_P: Float, size_P: Float) -> RewardCounts:
+        """Count right and wrong rollouts."""
+        return cls(
+            np.append(size_P - right_P, right_P),
+            np.tile(np.arange(len(size_P)), 2),
+            size_P,
+            right_P / size_P,
         )
 
     @property
@@ -208,16 +216,18 @@ class RewardCounts:
         if enough.sum() >= max(2, len(enough) / 2) or group_size <= self.usual_size:
             return ZeroVarianceShare(
                 group_size,
-                share_interval(self._subsets(enough, group_size), level),
+                share_interval(self.equal_subsets(group_size)[enough], level),
                 extrapolated=False,
             )
         size = self.usual_size
         enough = self.size_P >= size
-        share = [self._subsets(enough, part) for part in (size, size - 1)]
+        share = [self.equal_subsets(part)[enough] for part in (size, size - 1)]
         # Of a pair nothing is left that could differ: then nothing but 0 bounds the gain from
         # below.
         share.append(
-            self._subsets(enough, size - 2) if size > 2 else np.full(int(enough.sum()), _UNSEEN)
+            self.equal_subsets(size - 2)[enough]
+            if size > 2
+            else np.full(int(enough.sum()), _UNSEEN)
         )
         limits = _Limits(
             share[0],
@@ -231,17 +241,20 @@ class RewardCounts:
         mean = 0.5 if self.rate_P is None else float(self.rate_P[enough].mean())
         return limits.around(_beta_value(float(share[0].mean()), mean, size, group_size))
 
-    def _subsets(self, enough: NDArray[np.bool_], group_size: int) -> Float:
-        """Share of a group's subsets of this size that are equal throughout."""
-        count, size = self.count_PV[enough], self.size_P[enough][:, None]
-        if group_size == 1:
-            return np.ones(len(size))
+    def equal_subsets(self, group_size: ArrayLike) -> Float:
+        """Return the share of each group's subsets of a size that are equal throughout.
+
+        The size is one for all or each group's own, and no larger than the group.
+        """
+        taken_P = np.minimum(group_size, self.size_P)
+        size_K, taken_K = self.size_P[self.group_K], taken_P[self.group_K]
+        chance_K = np.ones(len(size_K))
         # A product of G ratios is exact where binomial coefficients of large groups would overflow.
-        return np.asarray(
-            np.prod(
-                [np.clip(count - k, 0, None) / (size - k) for k in range(group_size)], axis=0
-            ).sum(axis=1)
-        )
+        for drawn in range(int(taken_K.max(initial=0))):
+            ratio_K = np.clip(self.count_K - drawn, 0, None) / np.maximum(size_K - drawn, 1)
+            chance_K = np.where(drawn < taken_K, chance_K * ratio_K, chance_K)
+        equal_P = np.bincount(self.group_K, chance_K, len(self.size_P))
+        return np.where(taken_P == 1, 1.0, equal_P)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +349,7 @@ class _Limits:
         return float(mean[0]) - self._fall(mean)
 
 
-def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: int) -> Float:
+def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: ArrayLike) -> Float:
     """Return E[p^G + (1-p)^G] of pass rates with this mean that follow a beta law with a + b =
     strength.
     """
@@ -433,14 +446,9 @@ def _equal_rate(share: float, size: int) -> float:
     return high
 
 
-def _counted(reward: Float, groups: Groups) -> Float:
-    """How often each value that occurs twice in some group occurs in each group; of two values,
-    each.
-    """
+def _counted(reward: Float, groups: Groups) -> tuple[Float, NDArray[np.intp]]:
+    """How often each value that occurs twice in a group occurs there, and the group."""
     values, code = np.unique(reward, return_inverse=True)
     pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
     tied = times > 1
-    used, column = np.unique(pair[tied] % len(values), return_inverse=True)
-    table = np.zeros((len(groups.size_P), max(len(used), 1)))
-    table[pair[tied] // len(values), column] = times[tied]
-    return table
+    return times[tied].astype(np.float64), pair[tied] // len(values)

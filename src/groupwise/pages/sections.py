@@ -26,6 +26,7 @@ from groupwise.pages.tables import (
     parameter_grid,
     plan_grid,
     prompt_grid,
+    replay_grids,
 )
 from groupwise.wording import capital, count, file_size, law_name, number, readable, sentence
 
@@ -44,6 +45,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Cost", _cost(summary.judgement), True),
         ("Rollouts", _rollouts(summary, path), True),
         ("Prompts", _prompts(summary), True),
+        ("Under other choices", _replay(summary), True),
         ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
     )
     method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
@@ -452,6 +454,15 @@ def _prompts(summary: Summary) -> Markup:
             ),
         )
     )
+
+
+def _replay(summary: Summary) -> Markup:
+    """Return what the run would have cost under other choices."""
+    run = summary.replay
+    if run is None or run.replay is None:
+        return _NOTHING
+    parts = (*map(grid, replay_grids(run.replay)), _listed(map(text, run.notes)))
+    return join((tag("p", text(run.status)), _folded("numbers", join(parts))))
 
 
 def _notes(summary: Summary) -> Markup:

@@ -14,10 +14,11 @@ from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
+from groupwise.estimators.replay import Replay
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
-from groupwise.wording import alike, capital, decimals_of, law_name, number, share
+from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
 
 if TYPE_CHECKING:
     from groupwise.edge.mode import Stability
@@ -219,11 +220,7 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     """
     rows = []
     for row in outlook.shares:
-        gained = (
-            ""
-            if row.gained is None
-            else f"{share(row.gained.value)} ({share(row.gained.low)} to {share(row.gained.high)})"
-        )
+        gained = "" if row.gained is None else share_ranged(row.gained)
         ends = f"{share(row.share.low)} to {share(row.share.high)}"
         rows.append(
             (
@@ -293,11 +290,7 @@ def prompt_grid(table: PromptTable) -> Grid:
     """Return prompts: how they stand, visits that taught, newest pass rate, rollouts deserved."""
     rows = []
     for row in table.rows:
-        rate = (
-            number(row.mean)
-            if row.now is None
-            else f"{share(row.now.value)} ({share(row.now.low)} to {share(row.now.high)})"
-        )
+        rate = number(row.mean) if row.now is None else share_ranged(row.now)
         rows.append(
             (
                 row.prompt,
@@ -395,3 +388,32 @@ def mode_grid(modes: Sequence[Stability], stiffness: Sequence[float]) -> Grid:
         (number(value), number(mode.force), margin_alone(mode.margin)) for value, mode in pairs
     )
     return Grid(("Stiffness", "Force per update", "Margin"), rows, (0, 1, 2))
+
+
+def replay_grids(made: Replay) -> list[Grid]:
+    """Return the choices of a replay, and what denominators of the loss do."""
+    rows = []
+    for row in made.choices:
+        logged = "As logged, " if row.group_size == made.group_size else ""
+        rows.append(
+            (
+                f"{logged}G = {row.group_size}" if row.group_size else capital(row.choice),
+                share_ranged(row.live),
+                f"{row.rollouts.value * made.rollouts:,.0f}",
+                f"{row.rollouts.value / row.cost.value * made.live_groups:,.0f}",
+                ranged(row.cost),
+                "–" if row.variance is None else ranged(row.variance),
+                row.status,
+            )
+        )
+    costs = "Cost of a live group", "Gradient variance"
+    head = ("Logged = 1", "Live of the groups", "Rollouts", "Live groups", *costs, "")
+    grids = [Grid(head, tuple(rows), tuple(range(1, 6)))]
+    if made.denominators:
+        parts = [
+            (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))
+            for row in made.denominators
+        ]
+        names = ("Loss divided", "Effective learning rate", "Weight of the longest quarter")
+        grids.append(Grid(names, tuple(parts), (1, 2)))
+    return grids

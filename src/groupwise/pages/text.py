@@ -19,6 +19,7 @@ from groupwise.analysis.fitted import (
     no_forecast,
 )
 from groupwise.analysis.plan import RunPlan, shown_sizes
+from groupwise.analysis.replay import RunReplay
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
@@ -34,6 +35,7 @@ from groupwise.pages.tables import (
     outlook_grid,
     parameter_grid,
     plan_grid,
+    replay_grids,
 )
 from groupwise.wording import (
     capital,
@@ -174,6 +176,15 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     if plan.zero_variance is not None:
         out.grid(outlook_grid(plan.zero_variance))
     out.line(f"For a safe size and its price: {plan.command}")
+
+
+def print_replay(run: RunReplay, console: Console) -> None:
+    """Print what a run would have cost under other choices."""
+    out = Printer(console)
+    out.line(run.status)
+    for grid in replay_grids(run.replay) if run.replay else ():
+        out.grid(grid)
+    out.notes(run.notes)
 
 
 def print_components(components: Components, notes: Sequence[str], console: Console) -> None:

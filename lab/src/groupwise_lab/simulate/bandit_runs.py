@@ -23,8 +23,9 @@ from typing import Any, Literal, assert_never, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import check_whole, checked_shape, finite_array
+from groupwise.arrays import checked_shape, finite_array
 from groupwise.errors import InvalidArgumentError
+from groupwise_lab.fields import check_whole
 from groupwise_lab.simulate.softmax_bandit import Bandit, Float, Training
 
 Index = NDArray[np.uint32]

@@ -17,9 +17,9 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import check_whole, finite_array
+from groupwise.arrays import finite_array
 from groupwise.errors import InvalidArgumentError
-from groupwise_lab.fields import check_fields
+from groupwise_lab.fields import check_fields, check_whole
 
 Float = NDArray[np.floating[Any]]
 

@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from groupwise.arrays import check_whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
-from groupwise_lab.fields import check_fields
+from groupwise_lab.fields import check_fields, check_whole
 from groupwise_lab.trainer.controller import ControllerRule
 
 if TYPE_CHECKING:

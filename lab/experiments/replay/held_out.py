@@ -1,0 +1,351 @@
+"""Whether a replay's intervals hold what is met: on logged groups that it was not shown, and in
+worlds where every rule is really run; and what the policy's own movement adds.
+
+    python lab/experiments/replay/held_out.py [--data ../shared/data/rollouts] [--repeats N]
+
+Half of a log's prompts are shown and the other half is met. In a world with known pass rates that
+drift, one run is shown; then every rule is run from the start on prompts drawn anew, by code of its
+own. In the paired runs a small transformer trains with and without dynamic sampling.
+"""
+
+import argparse
+import heapq
+import itertools
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import torch
+from numpy.random import Generator
+
+sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
+from common import Rows, print_table, results_of
+
+from groupwise import open_run
+from groupwise.analysis.prompt_table import named_outcomes
+from groupwise.arrays import Float
+from groupwise.errors import InsufficientDataError
+from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay
+from groupwise.intervals import Interval
+from groupwise_lab.trainer import grpo
+from groupwise_lab.trainer.policy import Policy, Sampled, policy_size
+from groupwise_lab.trainer.settings import TrainSettings
+from groupwise_lab.trainer.tasks import make_task
+from groupwise_lab.trainer.warm_up import warm_up
+
+STEPS, PROMPTS, POOL, SIZE = 60, 16, 120, 8
+WORLDS = {"rises": (0.0, 2.0, 0.04), "hard": (-3.0, 2.0, 0.0), "falls": (1.0, 1.5, -0.04)}
+SPARING = (Choice.SOLVED, Choice.FLAT, Choice.CONFORMAL)  # of rollouts
+
+
+def main() -> None:
+    """Print the tables, and write them beside this file."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--data", type=Path, default=None, help="folder of the real rollouts")
+    parser.add_argument("--repeats", type=int, default=100)
+    parser.add_argument("--updates", type=int, default=150, help="of the paired runs")
+    options = parser.parse_args()
+    if options.data is not None:
+        _written("held_out_real", _tally(_real(options.data, options.repeats)))
+    _written("held_out_simulated", _tally(_simulated(options.repeats)))
+    _written("drift", [_pair(seed, options.updates) for seed in range(3)])
+
+
+def _written(name: str, rows: Rows) -> None:
+    results_of(__file__).write(name, rows, 3)
+    print_table(
+        name,
+        list(rows[0]),
+        [
+            [f"{cell:.3g}" if isinstance(cell, float) else str(cell) for cell in row.values()]
+            for row in rows
+        ],
+    )
+
+
+Comparison = tuple[str, str, Interval, float]  # source, quantity, what was foretold, what was met
+
+
+def _tally(comparisons: Iterator[Comparison]) -> Rows:
+    """How often each interval held what was met."""
+    table: dict[tuple[str, str], list[tuple[Interval, float]]] = {}
+    for source, quantity, interval, met in comparisons:
+        table.setdefault((source, quantity), []).append((interval, met))
+    rows: Rows = [
+        {
+            "source": source,
+            "quantity": quantity,
+            "comparisons": len(pairs),
+            "held": float(np.mean([interval.covers(met) for interval, met in pairs])),
+            "foretold": float(np.mean([interval.value for interval, _ in pairs])),
+            "met": float(np.mean([met for _, met in pairs])),
+            "width": float(np.mean([interval.width for interval, _ in pairs])),
+        }
+        for (source, quantity), pairs in table.items()
+    ]
+    return rows
+
+
+def _real(folder: Path, repeats: int) -> Iterator[Comparison]:
+    """Show half of the prompts of each log, and meet the others."""
+    logs = {path.name.split(".")[0]: _logged(path) for path in sorted(folder.glob("*.slim.jsonl"))}
+    logs |= {path.stem: _counted(path) for path in sorted(folder.glob("*.csv"))}
+    for name, log_NK in logs.items():
+        for repeat in range(repeats):
+            rng = np.random.default_rng(repeat)
+            shown = (rng.permutation(log_NK[:, 3].max().astype(int) + 1) % 2 == 0)[
+                log_NK[:, 3].astype(int)
+            ]
+            with suppress(InsufficientDataError):  # none live, or too few rollouts a group
+                first, second = (_replayed(log_NK[half]) for half in (shown, ~shown))
+                yield from _compared(name, first, second)
+                size = second.group_size
+                half_NK = log_NK[shown][np.arange(shown.sum()) % size < size // 2]
+                small = {row.group_size: row for row in _replayed(half_NK).choices}
+                yield name, f"live, from half of G = {size}", small[size].live, second.live.value
+
+
+def _replayed(log_NK: Float) -> Replay:
+    reward, group, step, prompt = log_NK.T
+    return replay(LoggedGroups.of(reward, group, step, prompt_N=prompt))
+
+
+def _compared(name: str, shown: Replay, met: Replay) -> Iterator[Comparison]:
+    yield name, "groups a live group", shown.dynamic.drawn, met.dynamic.drawn.value
+    others = {(row.choice, row.group_size): row for row in met.choices}
+    for row in shown.choices:
+        other, what = others.get((row.choice, row.group_size)), row.choice.value
+        if other is None:
+            continue
+        if row.choice in SPARING:
+            yield name, f"rollouts, {what}", row.rollouts, other.rollouts.value
+        if row.group_size is None or row.group_size <= met.group_size:
+            yield name, f"live, {row.group_size or what}", row.live, other.live.value
+
+
+def _logged(path: Path) -> Float:
+    """Reward, group, step and prompt of each rollout."""
+    outcomes = named_outcomes(open_run(path))
+    assert outcomes is not None
+    group = pl.struct("step", "prompt_id").rank("dense")
+    prompt = group if outcomes["prompt"].null_count() else pl.col("prompt").rank("dense")
+    columns = pl.col("outcome"), group.alias("group"), pl.col("step"), prompt.alias("prompt") - 1
+    return outcomes.select(columns).to_numpy().astype(np.float64)
+
+
+def _counted(path: Path) -> Float:
+    """The same of a table of right rollouts a prompt: one step, in random order."""
+    table = pl.read_csv(path)
+    rows = [
+        [float(place < row["n_correct"]), number, 0, number]
+        for number, row in enumerate(table.iter_rows(named=True))
+        for place in np.random.default_rng(number).permutation(row["n_samples"])
+    ]
+    return np.array(rows)
+
+
+class World:
+    """Prompts whose pass rates drift, drawn anew; each rule is run from the start."""
+
+    def __init__(self, name: str, rng: Generator) -> None:
+        start, spread, self.drift = WORLDS[name]
+        self.rng, self.logit_P = rng, rng.normal(start, spread, POOL)
+        self.step = 0
+
+    def steps(self, prompts: int) -> Iterator[list[int]]:
+        """The prompts of each step."""
+        for self.step in range(STEPS):
+            yield [int(prompt) for prompt in self.rng.choice(POOL, prompts, replace=False)]
+
+    def group(self, prompt: int, size: int) -> Float:
+        """The rewards of a group."""
+        rate = 1 / (1 + np.exp(-self.logit_P[prompt] - self.drift * self.step))
+        return (self.rng.random(size) < rate).astype(float)
+
+
+def _simulated(repeats: int) -> Iterator[Comparison]:
+    """Show one run of each world, and run every rule."""
+    for name in WORLDS:
+        for repeat in range(repeats):
+            rng = np.random.default_rng(repeat)
+            world, rows = World(name, rng), []
+            for number, prompts in enumerate(world.steps(PROMPTS)):
+                for prompt in prompts:
+                    group = number * POOL + prompt
+                    rows += [
+                        [reward, group, number, prompt] for reward in world.group(prompt, SIZE)
+                    ]
+            shown = _replayed(np.array(rows))
+            drawn_by_step = _dynamic(World(name, rng))
+            yield name, "groups a live group", shown.dynamic.drawn, drawn_by_step
+            for row in shown.choices:
+                drawn, live, rollouts = _run(World(name, rng), row.choice, row.group_size)
+                what = row.group_size or row.choice.value
+                yield name, f"live, {what}", row.live, live / drawn
+                if row.choice in SPARING:
+                    planned = STEPS * PROMPTS * SIZE
+                    yield name, f"rollouts, {what}", row.rollouts, rollouts / planned
+
+
+def _dynamic(world: World) -> float:
+    """Draw until each step has as many live groups as it draws now: groups a live group."""
+    drawn = 0
+    for prompts in world.steps(POOL):
+        live = 0
+        for prompt in itertools.cycle(prompts):
+            drawn, live = drawn + 1, live + int(np.ptp(world.group(prompt, SIZE)) > 0)
+            if live == PROMPTS:
+                break
+    return drawn / STEPS / PROMPTS
+
+
+def _run(world: World, choice: Choice, size: int | None) -> tuple[int, int, int]:
+    """Run a rule: groups drawn, live ones, and rollouts."""
+    past: dict[int, list[Float]] = {}
+    scores: dict[int, list[int]] = {}
+    gone: set[int] = set()
+    groups: list[tuple[bool, int]] = []
+    for prompts in world.steps(PROMPTS * SIZE // (size or SIZE)):
+        sizes = dict.fromkeys(prompts, size or SIZE)
+        if choice in (Choice.SPREAD, Choice.KNAPSACK):
+            sizes = _allocated(choice, prompts, past)
+        full = {
+            prompt: world.group(prompt, sizes[prompt]) for prompt in prompts if prompt not in gone
+        }
+        stops = {prompt: len(group) for prompt, group in full.items()}
+        if choice is Choice.CONFORMAL:
+            stops = {prompt: _stop(group, scores) for prompt, group in full.items()}
+            for group in full.values():
+                for looked in (2, 4):
+                    times = int(group[:looked].sum())
+                    right = 2 * group.sum() >= SIZE
+                    scores.setdefault(looked, []).append(looked - times if right else times)
+        for prompt, group in full.items():
+            groups.append((np.ptp(group[: stops[prompt]]) > 0, stops[prompt]))
+            past.setdefault(prompt, []).append(group)
+            done = [
+                np.ptp(visit) == 0 and (choice is Choice.FLAT or visit[0] == 1)
+                for visit in past[prompt][-3:]
+            ]
+            if choice in (Choice.SOLVED, Choice.FLAT) and len(done) == 3 and all(done):
+                gone.add(prompt)
+    return len(groups), sum(live for live, _ in groups), sum(spent for _, spent in groups)
+
+
+def _allocated(choice: Choice, prompts: list[int], past: dict[int, list[Float]]) -> dict[int, int]:
+    """Rollouts one by one to the prompt that gains most."""
+    every = [visit for visits in past.values() for visit in visits]
+    if choice is Choice.SPREAD:
+
+        def weighed(visits: list[Float]) -> tuple[float, float]:
+            return sum(((v - v.mean()) ** 2).sum() for v in visits), sum(len(v) - 1 for v in visits)
+    else:
+
+        def weighed(visits: list[Float]) -> tuple[float, float]:
+            return sum(v.sum() for v in visits), sum(map(len, visits))
+
+    above, below = weighed(every)
+    pooled = above / below if below else 0.5
+    level = {}
+    for prompt in prompts:
+        above, below = weighed(past.get(prompt, []))
+        level[prompt] = (above + pooled) / (below + 1)
+
+    def gain(prompt: int, n: int) -> float:
+        p = level[prompt]
+        return p / (n * (n - 1)) if choice is Choice.SPREAD else p**n * (1 - p) + (1 - p) ** n * p
+
+    sizes = dict.fromkeys(prompts, 2)
+    queue = [(-gain(prompt, 2), prompt) for prompt in prompts]
+    heapq.heapify(queue)
+    for _ in range(len(prompts) * (SIZE - 2)):
+        _, prompt = heapq.heappop(queue)
+        sizes[prompt] += 1
+        if sizes[prompt] < 4 * SIZE:
+            heapq.heappush(queue, (-gain(prompt, sizes[prompt]), prompt))
+    return sizes
+
+
+def _stop(group: Float, scores: dict[int, list[int]]) -> int:
+    """The rollouts after which one outcome alone is possible."""
+    for looked in (2, 4):
+        known, times = sorted(scores.get(looked, [])), int(group[:looked].sum())
+        place = int(np.ceil(0.95 * (len(known) + 1)))
+        allowed = known[place - 1] if place <= len(known) else looked
+        if (looked - times <= allowed) != (times <= allowed):
+            return looked
+    return len(group)
+
+
+class Dynamic(grpo._Run):
+    """A run whose batches are filled with live groups alone."""
+
+    groups: int = 0  # drawn
+
+    def _drawn_problems(self, number: int, count: int) -> Any:
+        size, kept, parts = self.settings.group_size, [], []
+        self.one_pass = False
+        while sum(map(len, kept)) < count:
+            again = 1000 * number + len(kept)
+            problem_P = super()._drawn_problems(again, count)
+            problems = [self.task.train[place] for place in problem_P]
+            prompt_PL = self.actor.prompt_tokens(self.task, problems)
+            sampled, _ = super()._drawn(prompt_PL, size, again)
+            reward_PG = self._judged(problems, problem_P, sampled, number).reward_N.reshape(
+                count, size
+            )
+            live = np.flatnonzero(np.ptp(reward_PG, axis=1) > 0)
+            needed = count - sum(map(len, kept))
+            self.groups += count if len(live) < needed else int(live[needed - 1]) + 1
+            kept.append(problem_P[live])
+            rows = torch.as_tensor((live[:, None] * size + np.arange(size)).ravel())
+            parts.append([getattr(sampled, name)[rows] for name in grpo.SAMPLED])
+        self.kept = Sampled(*(torch.cat(part)[: count * size] for part in zip(*parts, strict=True)))
+        return np.concatenate(kept)[:count]
+
+    def _drawn(self, *_: Any) -> Any:
+        return self.kept, None
+
+
+def _pair(seed: int, updates: int) -> dict[str, Any]:
+    """Train with and without dynamic sampling from one start, and say what the log foretold."""
+    settings = TrainSettings(
+        steps=updates,
+        group_size=8,
+        rollouts_per_step=128,
+        seed=seed,
+        evaluate_every=updates,
+        rollouts_every=1,
+    )
+    row: dict[str, Any] = {"seed": seed, "updates": updates}
+    cache = Path(tempfile.mkdtemp())
+    for name, kind in (("plain", grpo._Run), ("dynamic", Dynamic)):
+        task = make_task("modular_addition", level=2)
+        policy = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary), seed=seed)
+        warm_up(policy, task, accuracy=0.2, seed=seed, cache=cache)
+        run = kind(policy, task, settings, None)
+        rows: list[list[float]] = []
+        names: dict[str, int] = {}
+        for _ in range(updates):
+            logged, rollouts = run.advance()
+            for rollout in rollouts or ():
+                group = 1000 * run.step + rollout["prompt_id"]
+                prompt = names.setdefault(rollout["prompt"], len(names))
+                rows.append([rollout["reward"], group, run.step, prompt])
+        row[f"{name}_held_out"] = logged.get("eval/reward")
+        if name == "plain":
+            foretold = _replayed(np.array(rows, dtype=float)).dynamic.drawn
+            row |= {"foretold": foretold.value, "low": foretold.low, "high": foretold.high}
+        else:
+            row["met"] = run.groups / updates / settings.prompts_per_step
+    row["drift"] = row["met"] / row["foretold"] - 1
+    return row
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,146 @@
+"""What a run's log says that it would have cost under other choices: `groupwise replay`."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import polars as pl
+
+from groupwise.analysis.plan import RunPlan, plan_of_rewards
+from groupwise.analysis.prompt_table import named_outcomes
+from groupwise.diagnostics.cost import cost_since
+from groupwise.diagnostics.judgement import Cost
+from groupwise.errors import InsufficientDataError
+from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
+from groupwise.intervals import Interval
+from groupwise.plain import Said
+from groupwise.record.run import RunRecord
+from groupwise.series.groups import LOG_COMPLETIONS
+from groupwise.wording import capital, number, share_ranged
+
+UNKNOWN = (
+    "A log does not say how the policy would have moved: every choice is replayed at the policy "
+    "that was logged."
+)
+PROXY = (
+    "Gradient variance is a proxy by rewards alone, within prompts; the part between prompts "
+    "speaks for smaller groups."
+)
+LOG_LENGTHS = "Log each completion's length: tokens, and what the loss's denominator does, need it."
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class RunReplay(Said):
+    """A run replayed, or what rewards alone say of it."""
+
+    KEYS: ClassVar = ("status", "replay", "spent", "rewards", "notes")
+
+    replay: Replay | None  # None without rollouts
+    rewards: RunPlan | None  # None with rollouts
+    spent: Cost | None  # by the whole run
+    notes: tuple[str, ...]  # what cannot be known, and what to log
+
+    @property
+    def cheapest(self) -> Replayed | None:
+        """The choice of least rollouts a live group that adds no variance; None where none saves
+        beyond its interval.
+        """
+        rows = [
+            row
+            for row in (self.replay.choices if self.replay else ())
+            if row.choice not in (Choice.SIZE, Choice.CONFORMAL)
+            and row.cost.high < 1
+            and (row.variance is None or row.variance.low <= 1)
+        ]
+        return min(rows, key=lambda row: row.cost.value, default=None)
+
+    @property
+    def status(self) -> str:
+        """The answer, in three sentences."""
+        if self.replay is None:
+            return str(self.rewards)
+        made, drawn, best = self.replay, self.replay.dynamic.drawn, self.cheapest
+        cheaper = "No rule at this group size makes a live group cheaper"
+        if best is not None:
+            saved = Interval(1 - best.cost.value, 1 - best.cost.high, 1 - best.cost.low)
+            hours = None if self.spent is None else self.spent.gpu_hours
+            cheaper = (
+                f"{capital(best.choice)} would have reached as many with {share_ranged(saved)} "
+                "fewer rollouts"
+            )
+            if hours is not None:
+                cheaper += f", {number(saved.value * hours)} GPU-hours"
+        return (
+            f"{made.live_groups:,} of {made.groups:,} groups were live (their rewards differ), "
+            f"{share_ranged(made.live)}. {cheaper}. Dynamic sampling would draw "
+            f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the groups "
+            f"an update, {number(made.dynamic.batches)} in whole batches."
+        )
+
+    def __str__(self) -> str:
+        """The answer."""
+        return self.status
+
+
+def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) -> RunReplay:
+    """Replay a run from its logged rewards.
+
+    Raises:
+        InsufficientDataError: no group has two rollouts, groups are torn, none is live, or neither
+            rollouts nor a share of zero-variance groups are logged.
+    """
+    outcomes, spent = named_outcomes(record), cost_since(record, None)
+    if outcomes is None:
+        if record.rollouts is not None and "reward" in record.rollouts.columns:
+            raise InsufficientDataError(
+                "expected two rollouts or more of one prompt in a row of the log, got single ones: "
+                "log whole groups, with the prompt's text or number"
+            )
+        rewards = plan_of_rewards(record, opened)
+        if rewards.zero_variance is None:
+            raise InsufficientDataError(rewards.missing)
+        return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
+    _refuse_torn(record, outcomes)
+    lengths = "length" in outcomes.columns and not outcomes["length"].null_count()
+    label = outcomes.select(
+        pl.struct("step", "prompt_id").rank("dense"), pl.col("prompt").rank("dense")
+    )
+    groups = LoggedGroups.of(
+        outcomes["outcome"].to_numpy(),
+        label["step"].to_numpy(),
+        outcomes["step"].to_numpy(),
+        prompt_N=None if label["prompt"].null_count() else label["prompt"].to_numpy(),
+        tokens_N=outcomes["length"].to_numpy() if lengths else None,
+    )
+    made = replay(groups, seed=seed)
+    notes = (UNKNOWN, PROXY, *made.notes, *([] if lengths else [LOG_LENGTHS]))
+    return RunReplay(made, None, spent, notes)
+
+
+def replay_of_rollouts(record: RunRecord) -> RunReplay | None:
+    """Replay a run by its rollouts; None where it has none, or none that can be replayed."""
+    with suppress(InsufficientDataError):
+        return None if record.rollouts is None else replay_run(record)
+    return None
+
+
+def _refuse_torn(record: RunRecord, outcomes: pl.DataFrame) -> None:
+    """Refuse groups smaller than the setting says, or prompts in neighbouring rows alone."""
+    size = record.config.value("group_size")
+    usual = int(np.median(outcomes.group_by("step", "prompt_id").len()["len"].to_numpy()))
+    rows, row = outcomes["step"].n_unique(), pl.col("row")
+    spans = (
+        outcomes.select("prompt", row=pl.col("step").rank("dense").cast(pl.Int64))
+        .group_by("prompt")
+        .agg(row.n_unique(), row.max().alias("last") - row.min())
+    )
+    torn = all(1 < visits == beyond + 1 < rows for _, visits, beyond in spans.iter_rows())
+    if torn or (size is not None and usual < size):
+        raise InsufficientDataError(
+            f"expected whole groups in one row of the log, got {usual} rollouts of a prompt there: "
+            f"log whole groups, or give --set group_size={usual} where these are whole"
+        )

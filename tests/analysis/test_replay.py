@@ -1,0 +1,116 @@
+"""A run replayed: the answer, what it refuses, and what is left without rollouts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import polars as pl
+import pytest
+from tests.cases import each_case
+from tests.cli.asked import printed, refused
+from tests.conftest import make_record
+
+from groupwise.analysis.replay import LOG_LENGTHS, PROXY, UNKNOWN, replay_run
+from groupwise.api.run import run_of
+from groupwise.errors import InsufficientDataError
+from groupwise.estimators.replay import Choice
+from groupwise.record.run import RunConfig, RunRecord, rollouts_table, steps_table
+
+
+def solved_run(**settings: int) -> RunRecord:
+    """Twenty visits of 64 prompts: half of them are always right."""
+    rng = np.random.default_rng(0)
+    rows = [
+        {
+            "step": step,
+            "prompt_id": prompt,
+            "prompt": f"p{prompt}",
+            "reward": float(prompt % 2 or rng.random() < 0.5),
+            "length": 10.0 + prompt,
+        }
+        for step in range(1, 21)
+        for prompt in range(64)
+        for _ in range(4)
+    ]
+    columns = {"reward": np.full(20, 0.75)}
+    return RunRecord(
+        "made",
+        steps_table(range(1, 21), columns, seconds=3600.0 * np.arange(1, 21)),
+        rollouts_table(rows),
+        RunConfig().with_settings(settings, "--set"),
+    )
+
+
+def test_the_answer_names_the_cheapest_rule_and_what_it_saves() -> None:
+    found = replay_run(solved_run(gpus=8))
+    assert found.cheapest is not None
+    assert found.cheapest.choice in (Choice.SOLVED, Choice.FLAT)
+    # prompts that are always right are skipped after their third visit
+    assert found.cheapest.rollouts.value == pytest.approx((32 * 20 + 32 * 3) / 1280, abs=0.02)
+    hours = (1 - found.cheapest.cost.value) * 160
+    assert f", {hours:.3g} GPU-hours." in found.status
+    assert "Skipping " in str(found)
+    assert len(found.status.split()) <= 60
+    assert found.notes == (UNKNOWN, PROXY)
+
+
+def test_python_json_and_command_say_the_same(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = solved_run()
+    folder = run.save(tmp_path / "run")
+    plain = printed(capsys, "replay", str(folder), "--seed", "0")
+    assert plain["status"] == str(run_of(run).replay())
+    assert plain["replay"]["live_groups"] < plain["replay"]["groups"] == 1280
+    assert [row["name"] for row in plain["replay"]["denominators"]] == [
+        "per sequence",
+        "per token",
+        "constant",
+    ]
+
+
+def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
+    found = replay_run(make_record(rollouts=False))
+    assert found.replay is None
+    assert "Dynamic sampling would draw" in str(found)
+    assert "log the completions" in found.notes[-1]
+    bare = replace(make_record(rollouts=False), meanings=())
+    with pytest.raises(InsufficientDataError, match="not logged"):
+        replay_run(bare)
+
+
+def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:
+    run = solved_run()
+    assert run.rollouts is not None
+    found = replay_run(replace(run, rollouts=run.rollouts.drop("length", "prompt")))
+    assert found.replay is not None
+    assert found.replay.denominators == ()
+    assert {row.choice for row in found.replay.choices} == {Choice.SIZE, Choice.CONFORMAL}
+    assert found.notes[-1] == LOG_LENGTHS
+
+
+@each_case(
+    ("made", "said"),
+    [
+        (solved_run(group_size=8), "got 4 rollouts of a prompt there"),
+        # each group of four in two rows, one behind the other
+        (
+            lambda rows: rows.filter(pl.col("step") <= 2).with_columns(
+                (2 * pl.col("prompt_id") + pl.col("step")).alias("step")
+            ),
+            "expected whole groups in one row",
+        ),
+        (lambda rows: rows.unique(["step", "prompt_id"]), "got single ones"),
+        (lambda rows: rows.with_columns(pl.lit(1.0).alias("reward")), "got none in 1,280"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused_in_one_line(
+    made: object, said: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = solved_run()
+    assert run.rollouts is not None
+    torn = replace(run, rollouts=made(run.rollouts)) if callable(made) else made
+    assert isinstance(torn, RunRecord)
+    assert said in refused(capsys, "replay", str(torn.save(tmp_path / "run")))

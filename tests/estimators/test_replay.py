@@ -1,0 +1,175 @@
+"""Replayed choices against enumeration, identities and numbers by hand."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from tests.cases import each_case
+
+from groupwise.errors import InsufficientDataError
+from groupwise.estimators.replay import (
+    NEEDS_NAMES,
+    NEEDS_TWO,
+    Choice,
+    LoggedGroups,
+    Replay,
+    Replayed,
+    ReplayStatus,
+    _given,
+    _rate,
+    at_size,
+    by_live_groups,
+    by_spread,
+    conformal_stop,
+    replay,
+    skipping,
+)
+
+GROUPS = ((1, 0, 0, 1), (1, 1, 1, 0), (1, 1, 1, 1), (0, 0, 0, 0), (0, 0, 1, 0), (1, 1, 1, 1))
+
+
+def logged(
+    *rewards: tuple[float, ...], prompts: list[int] | None = None, per_step: int = 2
+) -> LoggedGroups:
+    """Groups in the order of their steps."""
+    group = np.repeat(np.arange(len(rewards)), [len(each) for each in rewards])
+    prompt = None if prompts is None else np.array(prompts)[group]
+    return LoggedGroups.of(np.concatenate(rewards), group, group // per_step, prompt_N=prompt)
+
+
+def row(made: Replay, choice: Choice, size: int | None = None) -> Replayed:
+    (found,) = (
+        each for each in made.choices if each.choice is choice and each.group_size in (size, None)
+    )
+    return found
+
+
+@each_case("size", [2, 3, 4])
+def test_a_smaller_size_is_the_mean_over_all_subsets(size: int) -> None:
+    live = [
+        np.mean([len(set(subset)) > 1 for subset in itertools.combinations(group, size)])
+        for group in GROUPS
+    ]
+    found = at_size(logged(*GROUPS), size)
+    assert found.status is ReplayStatus.MEASURED
+    assert_allclose(found.live.value, np.mean(live))
+    assert_allclose(found.cost.value, size / np.mean(live) / (4 / 0.5))
+    assert_allclose(found.variance.value, size / (size - 1) / (4 / 3))  # type: ignore[union-attr]
+
+
+def test_the_size_sampled_gives_back_the_log() -> None:
+    made = replay(logged(*GROUPS))
+    same = row(made, Choice.SIZE, 4)
+    assert (same.live.value, same.rollouts.value, same.cost.value) == (0.5, 1, 1)
+    assert (made.live_groups, made.live.value, made.dynamic.drawn.value) == (3, 0.5, 2)
+    assert row(made, Choice.SIZE, 8).status is ReplayStatus.EXTRAPOLATED
+    assert made.notes == (NEEDS_NAMES,)
+    assert replay(logged((0.1, 0.2), (0.3, 0.2))).notes == (NEEDS_NAMES, NEEDS_TWO)
+
+
+def test_dynamic_sampling_in_whole_batches_takes_those_that_enumeration_says() -> None:
+    """Batches of two, half of the groups live: one batch with 1/4, two with 7/16 more, ..."""
+    expected = sum(
+        sum(
+            np.prod([0.5] * 2 * many)
+            for draws in itertools.product((0, 1), repeat=2 * many)
+            if sum(draws) < 2
+        )
+        for many in range(9)
+    )
+    assert_allclose(replay(logged(*GROUPS)).dynamic.batches, expected, atol=1e-3)
+
+
+def test_where_every_group_is_live_nothing_is_saved() -> None:
+    alive = logged(*[(1, 0, 0, 1)] * 12, prompts=[0, 1, 2, 3] * 3, per_step=4)
+    made = replay(alive)
+    assert (made.dynamic.drawn.value, made.dynamic.batches) == (1, 1)
+    assert made.live.high == 1 > made.live.low > 0
+    for choice in (Choice.SOLVED, Choice.FLAT, Choice.SPREAD):
+        found = row(made, choice)
+        assert (found.live.value, found.rollouts.value, found.cost.value) == (1, 1, 1)
+
+
+def test_a_log_without_a_live_group_is_refused() -> None:
+    with pytest.raises(InsufficientDataError, match="got none in 2"):
+        replay(logged((1, 1), (0, 0)))
+    with pytest.raises(InsufficientDataError, match="got a single one"):
+        logged((1, 0), (1,))
+
+
+def test_prompts_are_skipped_after_the_third_visit_for_good() -> None:
+    """Prompt 0 is solved three times, then live; prompt 1 is wrong three times; prompt 2 twice."""
+    visits = {0: "ssslf", 1: "wwwl", 2: "swsl"}
+    kinds = {"s": (1, 1), "w": (0, 0), "l": (1, 0), "f": (1, 1)}
+    rounds = [
+        (prompt, kinds[letters[turn]])
+        for turn in range(5)
+        for prompt, letters in visits.items()
+        if turn < len(letters)
+    ]
+    groups = logged(
+        *[group for _, group in rounds], prompts=[prompt for prompt, _ in rounds], per_step=3
+    )
+    solved, flat = (skipping(groups, choice) for choice in (Choice.SOLVED, Choice.FLAT))
+    assert_allclose([solved.rollouts.value, flat.rollouts.value], [11 / 13, 9 / 13])
+    assert_allclose([solved.live.value, flat.live.value], [2 / 11, 0])
+
+
+def test_rollouts_go_where_the_past_says_and_never_by_the_group_itself() -> None:
+    first = [(1, 0, 1, 0), (1, 1, 1, 1)]
+    found = []
+    for later in ([(1, 1, 1, 1), (1, 0, 1, 0)], [(1, 0, 0, 1), (0, 0, 0, 0)]):
+        groups = logged(*first, *later, prompts=[0, 1, 0, 1])
+        predicted = groups.predicted(groups.spread_P * 3, groups.size_P - 1)
+        assert_allclose(predicted[2:], [(1 + 1 / 6) / 4, (1 / 6) / 4])
+        found.append(by_spread(groups))
+    # of eight rollouts of the second step the first prompt is given five or six
+    assert found[0].status is ReplayStatus.EXTRAPOLATED
+    assert found[0].rollouts.value == found[1].rollouts.value == 1
+
+
+def test_a_knapsack_gives_the_rare_success_more_than_the_even_one() -> None:
+    """After 1 of 8 and 4 of 8 right, the even prompt is surely live with few rollouts."""
+    past = [(1, *[0] * 7), (1, 0) * 4]
+    groups = logged(*past, *past, prompts=[0, 1, 0, 1])
+    assert by_live_groups(groups).status is ReplayStatus.EXTRAPOLATED
+    rate = _rate(groups)[:, None]
+    given = _given(groups, lambda n: rate**n * (1 - rate) + (1 - rate) ** n * rate)
+    assert given[2] > given[3]
+    assert given[2] + given[3] == 16
+
+
+def test_a_conformal_stop_is_that_of_a_calculation_by_hand() -> None:
+    """Thirty groups whose first two rollouts agree with the outcome calibrate: a score of 0 is
+    allowed. Then two equal rollouts end a group, two unlike ones leave it open."""
+    calm = [(1, 1, 1, 1)] * 15 + [(0, 0, 0, 0)] * 15
+    groups = logged(*calm, (1, 1, 1, 1), (0, 0, 0, 0), per_step=30)
+    found = conformal_stop(groups, np.random.default_rng(0))
+    assert_allclose(found.rollouts.value, (30 * 4 + 2 * 2) / (32 * 4))
+    open_group = logged(*calm, (1, 0, 1, 0), per_step=30)
+    stops = {
+        conformal_stop(open_group, np.random.default_rng(seed)).rollouts.value for seed in range(9)
+    }
+    assert_allclose(sorted(stops), [(120 + 2) / 124, 1])
+
+
+def test_denominators_by_hand() -> None:
+    """Tokens 1, 3 live and 2, 2 not: per token half is live, per sequence half, of the longest 1/3."""
+    groups = LoggedGroups.of([1, 0, 1, 1], [0, 0, 1, 1], [0, 0, 0, 0], tokens_N=[1, 3, 2, 2])
+    rate = {row.name: (row.rate.value, row.longest.value) for row in replay(groups).denominators}
+    assert_allclose(rate["per sequence"], (0.5, 0.5))
+    assert_allclose(rate["per token"], (0.5, 0.75))
+    assert_allclose(rate["constant"], (1 / 3, 0.75))
+
+
+def test_groups_of_one_prompt_count_as_one() -> None:
+    """Copies of the same groups under the same prompts narrow no interval."""
+    once = logged(*GROUPS, prompts=list(range(6)))
+    thrice = logged(*GROUPS * 3, prompts=list(range(6)) * 3)
+    apart = logged(*GROUPS * 3)
+    widths = [replay(groups).live.width for groups in (once, thrice, apart)]
+    assert_allclose(widths[0], widths[1])
+    assert widths[2] < 0.75 * widths[0]

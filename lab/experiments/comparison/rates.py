@@ -22,7 +22,6 @@ from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
-from divergence import run_divergence
 
 from groupwise.comparison.compare import Question, compare
 from groupwise.comparison.contrasts import Setup, contrast
@@ -137,28 +136,18 @@ PAIRS = (
 
 
 def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: int) -> Row:
-    """False alarms of the first divergence, and coverage of late mean and time to a level, as
-    the command fits them.
-    """
+    """Coverage of late mean and time to a level, as the command fits them."""
     rng = np.random.default_rng(seed)
     step = np.arange(float(rows))
     mean = 0.8 - 0.6 * np.exp(-step / (rows / 5))
     late, reach = mean[step >= 0.75 * rows].mean(), np.interp(rows / 6, step, mean)
-    alarms = found = covered = timed = 0
-    onsets = []
+    covered = timed = 0
     for _ in range(replicates):
         values = [
             rng.binomial(64, mean) / 64 if correlation < 0 else mean + noise(rng, rows, correlation)
             for _ in range(2)
         ]
         runs = [curve(step, value) for value in values]
-        alarms += run_divergence(*runs).status == "diverged"
-        shift = np.where(step >= rows / 2, 0.2, 0.0)
-        parted = run_divergence(
-            runs[0], Curve(step, runs[1].value_T + shift, runs[1].smooth_T + shift)
-        )
-        found += parted.status == "diverged"
-        onsets += [parted.step] if parted.status == "diverged" else []
         for run in runs:
             covered += late_level(run, 0.75 * rows, rows).interval.covers(late)
             time = time_to(run, reach, rng).interval
@@ -166,10 +155,6 @@ def pair_cell(name: str, rows: int, correlation: float, replicates: int, seed: i
     return {
         "cell": name,
         "n": replicates,
-        "false_alarms": alarms / replicates,
-        "upper_95": wilson(alarms, replicates, level=0.9).high,
-        "found": found / replicates,
-        "onset_median": np.median(onsets) / rows if onsets else math.nan,
         "late_covered": covered / (2 * replicates),
         "time_covered": timed / (2 * replicates),
     }

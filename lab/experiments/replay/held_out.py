@@ -1,16 +1,13 @@
-"""Whether a replay's intervals hold what is met: on logged groups that it was not shown, and in
-worlds where every rule is really run; and what the policy's own movement adds.
+"""Whether a replay's intervals hold what is met on logged groups that it was not shown, and what
+the policy's own movement adds.
 
     python lab/experiments/replay/held_out.py [--data ../shared/data/rollouts] [--repeats N]
 
-Half of a log's prompts are shown and the other half is met. In a world with known pass rates that
-drift, one run is shown; then every rule is run from the start on prompts drawn anew, by code of its
-own. In the paired runs a small transformer trains with and without dynamic sampling.
+Half of a log's prompts are shown and the other half is met. In the paired runs a small transformer
+trains with and without dynamic sampling.
 """
 
 import argparse
-import heapq
-import itertools
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -21,7 +18,6 @@ from typing import Any
 import numpy as np
 import polars as pl
 import torch
-from numpy.random import Generator
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Rows, print_table, results_of
@@ -38,8 +34,6 @@ from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import make_task
 from groupwise_lab.trainer.warm_up import warm_up
 
-STEPS, PROMPTS, POOL, SIZE = 60, 16, 120, 8
-WORLDS = {"rises": (0.0, 2.0, 0.04), "hard": (-3.0, 2.0, 0.0), "falls": (1.0, 1.5, -0.04)}
 SPARING = (Choice.SOLVED, Choice.FLAT, Choice.CONFORMAL)  # of rollouts
 
 
@@ -52,7 +46,6 @@ def main() -> None:
     options = parser.parse_args()
     if options.data is not None:
         _written("held_out_real", _tally(_real(options.data, options.repeats)))
-    _written("held_out_simulated", _tally(_simulated(options.repeats)))
     _written("drift", [_pair(seed, options.updates) for seed in range(3)])
 
 
@@ -147,139 +140,6 @@ def _counted(path: Path) -> Float:
         for place in np.random.default_rng(number).permutation(row["n_samples"])
     ]
     return np.array(rows)
-
-
-class World:
-    """Prompts whose pass rates drift, drawn anew; each rule is run from the start."""
-
-    def __init__(self, name: str, rng: Generator) -> None:
-        start, spread, self.drift = WORLDS[name]
-        self.rng, self.logit_P = rng, rng.normal(start, spread, POOL)
-        self.step = 0
-
-    def steps(self, prompts: int) -> Iterator[list[int]]:
-        """The prompts of each step."""
-        for self.step in range(STEPS):
-            yield [int(prompt) for prompt in self.rng.choice(POOL, prompts, replace=False)]
-
-    def group(self, prompt: int, size: int) -> Float:
-        """The rewards of a group."""
-        rate = 1 / (1 + np.exp(-self.logit_P[prompt] - self.drift * self.step))
-        return (self.rng.random(size) < rate).astype(float)
-
-
-def _simulated(repeats: int) -> Iterator[Comparison]:
-    """Show one run of each world, and run every rule."""
-    for name in WORLDS:
-        for repeat in range(repeats):
-            rng = np.random.default_rng(repeat)
-            world, rows = World(name, rng), []
-            for number, prompts in enumerate(world.steps(PROMPTS)):
-                for prompt in prompts:
-                    group = number * POOL + prompt
-                    rows += [
-                        [reward, group, number, prompt] for reward in world.group(prompt, SIZE)
-                    ]
-            shown = _replayed(np.array(rows))
-            drawn_by_step = _dynamic(World(name, rng))
-            yield name, "groups a live group", shown.dynamic.drawn, drawn_by_step
-            for row in shown.choices:
-                drawn, live, rollouts = _run(World(name, rng), row.choice, row.group_size)
-                what = row.group_size or row.choice.value
-                yield name, f"live, {what}", row.live, live / drawn
-                if row.choice in SPARING:
-                    planned = STEPS * PROMPTS * SIZE
-                    yield name, f"rollouts, {what}", row.rollouts, rollouts / planned
-
-
-def _dynamic(world: World) -> float:
-    """Draw until each step has as many live groups as it draws now: groups a live group."""
-    drawn = 0
-    for prompts in world.steps(POOL):
-        live = 0
-        for prompt in itertools.cycle(prompts):
-            drawn, live = drawn + 1, live + int(np.ptp(world.group(prompt, SIZE)) > 0)
-            if live == PROMPTS:
-                break
-    return drawn / STEPS / PROMPTS
-
-
-def _run(world: World, choice: Choice, size: int | None) -> tuple[int, int, int]:
-    """Run a rule: groups drawn, live ones, and rollouts."""
-    past: dict[int, list[Float]] = {}
-    scores: dict[int, list[int]] = {}
-    gone: set[int] = set()
-    groups: list[tuple[bool, int]] = []
-    for prompts in world.steps(PROMPTS * SIZE // (size or SIZE)):
-        sizes = dict.fromkeys(prompts, size or SIZE)
-        if choice in (Choice.SPREAD, Choice.KNAPSACK):
-            sizes = _allocated(choice, prompts, past)
-        full = {
-            prompt: world.group(prompt, sizes[prompt]) for prompt in prompts if prompt not in gone
-        }
-        stops = {prompt: len(group) for prompt, group in full.items()}
-        if choice is Choice.CONFORMAL:
-            stops = {prompt: _stop(group, scores) for prompt, group in full.items()}
-            for group in full.values():
-                for looked in (2, 4):
-                    times = int(group[:looked].sum())
-                    right = 2 * group.sum() >= SIZE
-                    scores.setdefault(looked, []).append(looked - times if right else times)
-        for prompt, group in full.items():
-            groups.append((np.ptp(group[: stops[prompt]]) > 0, stops[prompt]))
-            past.setdefault(prompt, []).append(group)
-            done = [
-                np.ptp(visit) == 0 and (choice is Choice.FLAT or visit[0] == 1)
-                for visit in past[prompt][-3:]
-            ]
-            if choice in (Choice.SOLVED, Choice.FLAT) and len(done) == 3 and all(done):
-                gone.add(prompt)
-    return len(groups), sum(live for live, _ in groups), sum(spent for _, spent in groups)
-
-
-def _allocated(choice: Choice, prompts: list[int], past: dict[int, list[Float]]) -> dict[int, int]:
-    """Rollouts one by one to the prompt that gains most."""
-    every = [visit for visits in past.values() for visit in visits]
-    if choice is Choice.SPREAD:
-
-        def weighed(visits: list[Float]) -> tuple[float, float]:
-            return sum(((v - v.mean()) ** 2).sum() for v in visits), sum(len(v) - 1 for v in visits)
-    else:
-
-        def weighed(visits: list[Float]) -> tuple[float, float]:
-            return sum(v.sum() for v in visits), sum(map(len, visits))
-
-    above, below = weighed(every)
-    pooled = above / below if below else 0.5
-    level = {}
-    for prompt in prompts:
-        above, below = weighed(past.get(prompt, []))
-        level[prompt] = (above + pooled) / (below + 1)
-
-    def gain(prompt: int, n: int) -> float:
-        p = level[prompt]
-        return p / (n * (n - 1)) if choice is Choice.SPREAD else p**n * (1 - p) + (1 - p) ** n * p
-
-    sizes = dict.fromkeys(prompts, 2)
-    queue = [(-gain(prompt, 2), prompt) for prompt in prompts]
-    heapq.heapify(queue)
-    for _ in range(len(prompts) * (SIZE - 2)):
-        _, prompt = heapq.heappop(queue)
-        sizes[prompt] += 1
-        if sizes[prompt] < 4 * SIZE:
-            heapq.heappush(queue, (-gain(prompt, sizes[prompt]), prompt))
-    return sizes
-
-
-def _stop(group: Float, scores: dict[int, list[int]]) -> int:
-    """The rollouts after which one outcome alone is possible."""
-    for looked in (2, 4):
-        known, times = sorted(scores.get(looked, [])), int(group[:looked].sum())
-        place = int(np.ceil(0.95 * (len(known) + 1)))
-        allowed = known[place - 1] if place <= len(known) else looked
-        if (looked - times <= allowed) != (times <= allowed):
-            return looked
-    return len(group)
 
 
 class Dynamic(grpo._Run):

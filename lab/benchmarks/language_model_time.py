@@ -31,7 +31,7 @@ from small_model import task  # noqa: E402
 from groupwise.scores.language_models import load_language_model, models_home  # noqa: E402
 from groupwise.scores.scores import rollouts_of_a_pass, score_sketch, token_log_prob  # noqa: E402
 from groupwise_lab.trainer.credit import score_batch  # noqa: E402
-from groupwise_lab.trainer.language_policy import NO_TOKEN, LanguagePolicy  # noqa: E402
+from groupwise_lab.trainer.language_policy import NO_TOKEN, LanguagePolicy, with_new_adapter  # noqa: E402
 
 GROUP_SIZE, TOKENS, REPEATS = 16, 14, 2
 CASES = (
@@ -178,7 +178,9 @@ def main() -> None:
     asked = options.parse_args()
     torch.set_num_threads(1)
     actor = LanguagePolicy(
-        load_language_model(models_home() / "smollm2", lora=16, precision=asked.precision)
+        with_new_adapter(
+            load_language_model(models_home() / "smollm2", precision=asked.precision), 16
+        )
     )
     actor.ends = (NO_TOKEN,)  # no completion is shorter than asked for
     print(f"{torch.backends.cpu.get_cpu_capability()}; processor seconds of {REPEATS} repetitions")

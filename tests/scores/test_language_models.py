@@ -447,47 +447,6 @@ def test_a_model_is_found_by_its_file_or_by_the_name_that_it_was_fetched_by(
         load_reader("neither")
 
 
-def test_a_new_adapter_changes_nothing_at_first_and_is_drawn_from_its_seed(tmp_path: Path) -> None:
-    folder, ids = checkpoint(tmp_path / "model", "llama"), torch.arange(3, 9)[None]
-    plain, first, other = (
-        load_language_model(folder, lora=rank, seed=seed)
-        for rank, seed in ((None, 0), (2, 0), (2, 1))
-    )
-    assert first.adapter
-    assert torch.equal(first.model(ids).logits, plain.model(ids).logits)
-    own = {
-        name: parameter
-        for name, parameter in first.model.named_parameters()
-        if parameter.requires_grad
-    }
-    # Seven matrices a layer and two layers: a rank of 2 for each input and each output.
-    assert sum(parameter.numel() for parameter in own.values()) == 2 * 2 * (
-        4 * (16 + 16) + 3 * (16 + 24)
-    )
-    again = dict(load_language_model(folder, lora=2, seed=0).model.named_parameters())
-    assert all(torch.equal(parameter, again[name]) for name, parameter in own.items())
-    assert not all(
-        torch.equal(parameter, dict(other.model.named_parameters())[name])
-        for name, parameter in own.items()
-    )
-    half = load_language_model(folder, lora=2, precision="bfloat16")
-    assert {
-        parameter.dtype for parameter in half.model.parameters() if parameter.requires_grad
-    } == {torch.float32}
-    adapted: Any = first.model
-    adapted.save_pretrained(tmp_path / "adapter")
-    with pytest.raises(
-        UnreadableModelError,
-        match="expected a model without an adapter for a new one of rank 2, got an adapter",
-    ):
-        load_language_model(tmp_path / "adapter", base=folder, lora=2)
-    with pytest.raises(
-        InvalidArgumentError,
-        match="expected the rank of a LoRA adapter to be a whole number of at least 1; got 0",
-    ):
-        load_language_model(folder, lora=0)
-
-
 def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -513,7 +472,6 @@ def test_what_cannot_be_trained_or_held_is_refused_before_it_is_loaded(
     ):
         load_language_model(folder, trained=16)
     load_language_model(folder, trained=12)
-    load_language_model(folder, trained=16, lora=2)
     header = json.dumps(
         {
             "__metadata__": {"of": "1"},

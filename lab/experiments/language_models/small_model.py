@@ -37,7 +37,7 @@ from groupwise.estimators.components import Components, components
 from groupwise.scores.language_models import load_language_model
 from groupwise.scores.scores import inner_products
 from groupwise_lab.trainer.credit import score_batch
-from groupwise_lab.trainer.language_policy import LanguagePolicy
+from groupwise_lab.trainer.language_policy import LanguagePolicy, with_new_adapter
 from groupwise_lab.trainer.rewards import Problem, total_reward
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import Task
@@ -73,7 +73,9 @@ def policy(
     """A model at the start, with a new adapter that changes nothing yet; all of its weights
     where the rank is None.
     """
-    loaded = load_language_model(name, lora=rank, device=device, seed=seed)
+    loaded = load_language_model(name, device=device)
+    if rank is not None:
+        loaded = with_new_adapter(loaded, rank, seed)
     return LanguagePolicy(loaded, checkpointing=checkpointing, memory_limit=MEMORY)
 
 

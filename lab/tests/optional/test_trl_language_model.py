@@ -42,8 +42,9 @@ def loaded() -> Any:
     a gradient.
     """
     from groupwise.scores.language_models import load_language_model
+    from groupwise_lab.trainer.language_policy import with_new_adapter
 
-    found = load_language_model(FOLDER, lora=16)
+    found = with_new_adapter(load_language_model(FOLDER), 16)
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in found.model.parameters():

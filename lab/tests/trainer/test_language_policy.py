@@ -8,7 +8,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import polars as pl
@@ -35,7 +35,7 @@ from groupwise_lab.trainer.checkpoints import save_policy  # noqa: E402
 from groupwise_lab.trainer.credit import Judged  # noqa: E402
 from groupwise_lab.trainer.file_task import readable_by  # noqa: E402
 from groupwise_lab.trainer.grpo import train  # noqa: E402
-from groupwise_lab.trainer.language_policy import LanguagePolicy  # noqa: E402
+from groupwise_lab.trainer.language_policy import LanguagePolicy, with_new_adapter  # noqa: E402
 from groupwise_lab.trainer.policy import Policy, policy_size  # noqa: E402
 from groupwise_lab.trainer.rows import rollout_rows  # noqa: E402
 
@@ -712,3 +712,34 @@ def test_a_probe_keeps_the_memory_limit_and_takes_sketches_then(folders: dict[st
     assert len(at_once) > 1
     assert sketched.t.value == pytest.approx(exact.t.value, rel=0.2)
     assert sketched.t.value != exact.t.value > 0
+
+
+def test_a_new_adapter_changes_nothing_at_first_and_is_drawn_from_its_seed(
+    folders: dict[str, Path], tmp_path: Path
+) -> None:
+    folder, ids = folders["llama"], torch.arange(3, 9)[None]
+    plain = load_language_model(folder)
+    first, again, other = (
+        with_new_adapter(load_language_model(folder), 2, seed) for seed in (0, 0, 1)
+    )
+    assert first.adapter
+    model, base, third = cast("Any", (first.model, plain.model, other.model))
+    assert torch.equal(model(ids).logits, base(ids).logits)
+    assert not any(module.training for module in model.modules())
+    own = {name: value for name, value in model.named_parameters() if value.requires_grad}
+    linear = [one for one in base.model.modules() if isinstance(one, torch.nn.Linear)]
+    # A rank of 2 for each input and each output of each matrix.
+    assert sum(value.numel() for value in own.values()) == 2 * sum(
+        one.in_features + one.out_features for one in linear
+    )
+    same, others = dict(again.model.named_parameters()), dict(third.named_parameters())
+    assert all(torch.equal(value, same[name]) for name, value in own.items())
+    assert not all(torch.equal(value, others[name]) for name, value in own.items())
+    half = with_new_adapter(load_language_model(folder, precision="bfloat16"), 2)
+    assert {value.dtype for value in half.model.parameters() if value.requires_grad} == {
+        torch.float32
+    }
+    with pytest.raises(InvalidArgumentError, match="a model without an adapter for a new one of"):
+        with_new_adapter(first, 2)
+    with pytest.raises(InvalidArgumentError, match="a whole number of at least 1; got 0"):
+        with_new_adapter(plain, 0)

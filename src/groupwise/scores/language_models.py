@@ -76,11 +76,11 @@ def model_folder(path: str | Path) -> Path:
 
 def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader:
     """Load the tokenizer and the configuration that `load_language_model` would."""
-    folder, under, _, gguf = _checked(model_folder(folder), base, None)
+    folder, under, _, gguf = _checked(model_folder(folder), base)
     from transformers import AutoConfig
 
     kind = {} if gguf is None else {"gguf_file": gguf}
-    with _loading(f"the configuration in {under}"):
+    with loading(f"the configuration in {under}"):
         configuration = AutoConfig.from_pretrained(
             str(under), local_files_only=True, trust_remote_code=False, **kind
         )
@@ -93,40 +93,28 @@ def load_language_model(
     base: str | Path | None = None,
     device: str = "cpu",
     precision: Precision = "float32",
-    lora: int | None = None,
-    seed: int = 0,
     trained: int = 0,
 ) -> LanguageModel:
     """Load a Hugging Face causal language model or a LoRA adapter with its base model from disk.
 
     The folder holds safetensors, or one GGUF file, which is turned into weights of the precision
-    asked for. With `lora` the model gets a new adapter of that rank, drawn from the seed. `trained`
-    is the bytes that each weight takes where all are to be trained: what does not fit is refused
-    before it is loaded. The device `auto` lays its layers one after another on all GPUs that this
-    process sees.
+    asked for. `trained` is the bytes that each weight takes where all are to be trained: what does
+    not fit is refused before it is loaded. The device `auto` lays its layers one after another on
+    all GPUs that this process sees.
     """
-    folder, under, adapter, gguf = _checked(model_folder(folder), base, lora)
-    whole = bool(trained) and not adapter and lora is None
+    folder, under, adapter, gguf = _checked(model_folder(folder), base)
+    whole = bool(trained) and not adapter
     needed = (trained if whole else BYTES[precision]) * parameters_of(under, gguf)
     check_memory(str(gguf or under), needed, available=free_memory(device), trained=whole)
     if device == "auto":
         check_installed("accelerate", what="a model on several devices")
     tokenizer = _loaded_tokenizer([folder, under], gguf)
     model = _loaded_model(under, folder if adapter else None, precision, gguf, device)
-    if lora is not None:
-        model = _with_adapter(model, lora, seed)
     model = model if device == "auto" else model.to(device)
-    return LanguageModel(
-        model.eval(),
-        tokenizer,
-        adapter or lora is not None,
-        _context(getattr(model, "config", None)),
-    )
+    return LanguageModel(model.eval(), tokenizer, adapter, _context(getattr(model, "config", None)))
 
 
-def _checked(
-    folder: Path, base: str | Path | None, lora: int | None
-) -> tuple[Path, Path, bool, str | None]:
+def _checked(folder: Path, base: str | Path | None) -> tuple[Path, Path, bool, str | None]:
     """Check a model; return its folder, its base's, whether it is an adapter, its GGUF file."""
     if not folder.is_dir():
         raise UnreadableModelError(
@@ -139,20 +127,13 @@ def _checked(
             f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json "
             "there"
         )
-    if adapter and lora is not None:
-        raise UnreadableModelError(
-            f"expected a model without an adapter for a new one of rank {lora}, got an adapter in "
-            f"{folder}: leave one out"
-        )
     under = Path(base) if base is not None else _base_of(folder) if adapter else folder
     gguf = _gguf_of(under)
     if gguf is None:
         _check_weights(under, "model")
     if adapter:
         _check_weights(folder, "adapter")
-    needed = (
-        "peft" if adapter or lora is not None else "gguf" if gguf is not None else "transformers"
-    )
+    needed = "peft" if adapter else "gguf" if gguf is not None else "transformers"
     check_installed("torch", "safetensors", "transformers", needed)
     return folder, under, adapter, gguf
 
@@ -285,7 +266,7 @@ def shapes_in(folder: Path) -> dict[str, list[int]]:
 
 def _header_of(path: Path) -> dict[str, list[int]]:
     """Return the shapes in a safetensors file by its header, without mapping the file."""
-    with _loading(f"the model in {path.parent}"), path.open("rb") as file:
+    with loading(f"the model in {path.parent}"), path.open("rb") as file:
         header = parse_json(file.read(min(int.from_bytes(file.read(8), "little"), _LONGEST_HEADER)))
         tensors = {name: tensor for name, tensor in header.items() if name != "__metadata__"}
         for name, tensor in tensors.items():
@@ -408,7 +389,7 @@ def check_installed(*modules: str, what: str = "language models", extra: str = "
 
 
 @contextmanager
-def _loading(what: str) -> Iterator[None]:
+def loading(what: str) -> Iterator[None]:
     """Turn what a library raises into one line, and keep its warnings off the terminal."""
     import warnings
 
@@ -448,7 +429,7 @@ def _loaded_model(
     kind |= {"device_map": "auto"} if device == "auto" else {}
     # The bar of turning a GGUF file into weights obeys no setting.
     with (
-        _loading(f"the model in {base}"),
+        loading(f"the model in {base}"),
         redirect_stderr(sys.stderr if gguf is None else io.StringIO()),
     ):
         if gguf is None:
@@ -486,7 +467,7 @@ def _loaded_model(
         return result
     from peft import PeftModel
 
-    with _loading(f"the adapter in {adapter}"):
+    with loading(f"the adapter in {adapter}"):
         adapted: Module = PeftModel.from_pretrained(
             model, str(adapter), is_trainable=True, use_safetensors=True, local_files_only=True
         )
@@ -532,24 +513,6 @@ def _forget_quantisation(model: Any) -> None:
     model.hf_quantizer, model.is_quantized = None, False
 
 
-def _with_adapter(model: Module, rank: int, seed: int) -> Module:
-    """Return a model with a new LoRA adapter on every linear layer but the head."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-
-    if rank < 1:
-        raise InvalidArgumentError(
-            f"expected the rank of a LoRA adapter to be a whole number of at least 1; got {rank}"
-        )
-    configuration = LoraConfig(
-        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
-    )
-    with torch.random.fork_rng(), _loading("a new LoRA adapter"):
-        torch.manual_seed(seed)
-        adapted: Module = get_peft_model(model, configuration)
-    return adapted
-
-
 def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
     """Return the tokenizer of the first folder that has one."""
     from transformers import AutoTokenizer
@@ -564,7 +527,7 @@ def _loaded_tokenizer(folders: Sequence[Path], gguf: str | None) -> Any:
         )
     folder = holding[0] if holding else folders[-1]
     kind = {} if holding else {"gguf_file": gguf}
-    with _loading(f"the tokenizer in {folder if holding else folder / str(gguf)}"):
+    with loading(f"the tokenizer in {folder if holding else folder / str(gguf)}"):
         return AutoTokenizer.from_pretrained(
             str(folder), local_files_only=True, trust_remote_code=False, **kind
         )

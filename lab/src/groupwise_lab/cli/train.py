@@ -596,7 +596,7 @@ def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
 
     device = _device(start.device)
     if start.model is not None:
-        from groupwise_lab.trainer.language_policy import LanguagePolicy
+        from groupwise_lab.trainer.language_policy import LanguagePolicy, with_new_adapter
 
         if start.chat_template and load_reader(start.model).tokenizer.chat_template is None:
             raise InvalidArgumentError(
@@ -606,16 +606,18 @@ def _actor(start: Start, task: Task, chosen: TrainSettings, show: Show) -> Any:
         show("loading the model", 0, 1)
         # Weights that stay as they are may be rounded; those that are trained are kept in single
         # precision.
-        frozen = chosen.precision == "bfloat16" and start.lora is not None
+        whole = start.lora is None
+        frozen = chosen.precision == "bfloat16" and not whole
+        # SGD has one moment; the policy at the start is kept beside for a KL term.
+        trained = TRAINED - 4 * (chosen.optimizer == "sgd") + 4 * bool(chosen.kl_weight)
         loaded = load_language_model(
             start.model,
             device=device,
             precision="bfloat16" if frozen else "float32",
-            lora=start.lora,
-            seed=start.start_seed,
-            # SGD has one moment; the policy at the start is kept beside for a KL term.
-            trained=TRAINED - 4 * (chosen.optimizer == "sgd") + 4 * bool(chosen.kl_weight),
+            trained=trained if whole else 0,
         )
+        if start.lora is not None:
+            loaded = with_new_adapter(loaded, start.lora, start.start_seed)
         memory = start.memory_limit * 1e9
         return LanguagePolicy(
             loaded,

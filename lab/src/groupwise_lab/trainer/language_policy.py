@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,12 @@ from torch.nn import functional
 from groupwise.errors import InvalidArgumentError
 from groupwise.prompts import prompt_text
 from groupwise.scores.hooks import single_or_better
-from groupwise.scores.language_models import prompt_ids, quiet_transformers
+from groupwise.scores.language_models import (
+    check_installed,
+    loading,
+    prompt_ids,
+    quiet_transformers,
+)
 from groupwise.scores.scores import log_probability, takes_few_logits
 from groupwise_lab.trainer.policy import Drawn, Sampled, uniform
 
@@ -30,6 +35,31 @@ if TYPE_CHECKING:
 _WORTH = 0.8  # share of the batch that goes on
 _MOST_GROUPS = 10**6
 NO_TOKEN = -1  # before a prompt: to be told from every token, the padding token too
+
+
+def with_new_adapter(loaded: LanguageModel, rank: int, seed: int = 0) -> LanguageModel:
+    """Return a model with a new LoRA adapter of a rank, drawn from the seed, on every linear layer
+    but the head.
+    """
+    check_installed("peft")
+    from peft import LoraConfig, get_peft_model
+
+    if loaded.adapter:
+        raise InvalidArgumentError(
+            f"expected a model without an adapter for a new one of rank {rank}, got one with an "
+            "adapter: leave one out"
+        )
+    if rank < 1:
+        raise InvalidArgumentError(
+            f"expected the rank of a LoRA adapter to be a whole number of at least 1; got {rank}"
+        )
+    configuration = LoraConfig(
+        r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="CAUSAL_LM"
+    )
+    with torch.random.fork_rng(), loading("a new LoRA adapter"):
+        torch.manual_seed(seed)
+        adapted: nn.Module = get_peft_model(loaded.model, configuration)
+    return replace(loaded, model=adapted.eval(), adapter=True)
 
 
 class LanguagePolicy(nn.Module):

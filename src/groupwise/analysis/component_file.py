@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,7 +28,7 @@ from groupwise.estimators.components import (
 )
 from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.files import beside, first_bytes, write_whole
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonView, parse_json
 
 FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
@@ -43,9 +42,7 @@ class SavedComponents:
     """Components with what they were computed from."""
 
     components: Components  # the estimates
-    provenance: Mapping[
-        str, Any
-    ]  # plain facts: model, aggregation, temperature, steps, groups, versions
+    provenance: JsonView  # plain facts: model, aggregation, temperature, steps, groups, versions
 
 
 def path_beside(run: str | Path) -> Path:
@@ -54,7 +51,7 @@ def path_beside(run: str | Path) -> Path:
 
 
 def save_components(
-    components: Components, path: str | Path, *, provenance: Mapping[str, Any], force: bool = False
+    components: Components, path: str | Path, *, provenance: JsonView, force: bool = False
 ) -> Path:
     """Write components as JSON: the file appears whole or not at all.
 
@@ -191,7 +188,7 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
         ) from None
 
 
-def _components(plain: Mapping[str, Any], level: float | None) -> Components:
+def _components(plain: JsonView, level: float | None) -> Components:
     """Make the components of a parsed file."""
     prompts, rollouts, left_out = (
         _count(plain[name]) for name in ("prompts", "rollouts", "left_out")

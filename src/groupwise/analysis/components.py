@@ -26,6 +26,7 @@ from groupwise.engine.engine import Engine, Outcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.components import Components, components, components_of_moments
 from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
+from groupwise.parsing import JsonObject
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import Sample, sample_groups, without_groups
@@ -136,7 +137,7 @@ def _here(
     how: Measurement,
     options: ScoreOptions,
     progress: Progress | None,
-) -> tuple[Tokens, Components, ScoreSource, dict[str, Any]]:
+) -> tuple[Tokens, Components, ScoreSource, JsonObject]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
     from groupwise.scores.scores import ScoreGram, inner_products
@@ -188,7 +189,7 @@ class Tokens:
     rows: pl.DataFrame  # a row a rollout, group after group
     before: list[list[int]]  # of each prompt
     after: list[list[int]]  # of each completion
-    facts: dict[str, Any]  # what was decided about them
+    facts: JsonObject  # what was decided about them
     notes: tuple[str, ...]  # the same in sentences
 
 

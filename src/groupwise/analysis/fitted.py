@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
@@ -18,6 +18,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none
+from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, short
@@ -105,7 +106,7 @@ class Outlook(Said):
     plateau: Interval | None  # where the law of the fit ends; None where the forecast goes past it
     withheld: str = ""  # why no forecast is shown; "" where one is
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON, without numbers where no forecast is shown."""
         if self.withheld:
             return {"status": "unavailable", "message": self.withheld, "forecast": []}
@@ -134,7 +135,7 @@ class Outlook(Said):
         return self.grid[-1].step
 
     @property
-    def gain(self) -> dict[str, Any]:
+    def gain(self) -> JsonObject:
         """What the steps ahead are expected to gain."""
         steps = {"from_step": self.gain_from, "to_step": self.gain_to}
         return self.result.expected_gain.as_dict() | steps
@@ -206,7 +207,7 @@ class Fitted:
         """Whether more of it is better."""
         return self.series.healthy == "up"
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """The keys of `groupwise fit --json`."""
         if self.fit is None:
             return {

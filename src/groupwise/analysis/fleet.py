@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from pathlib import Path, PurePath
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import ClassVar, Self, get_type_hints
 
 import polars as pl
 
@@ -23,6 +23,7 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.files import first_bytes, write_whole
+from groupwise.parsing import JsonView
 from groupwise.plain import Plain
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
@@ -104,7 +105,7 @@ Progress = Callable[
 class Judge:
     """Judges the runs of one path; it travels to the workers."""
 
-    options: Mapping[str, Any]  # columns, settings and config, as `open_run` takes them
+    options: JsonView  # columns, settings and config, as `open_run` takes them
 
     def __call__(self, path: str) -> list[FleetRow]:
         """Return a row for each run of a path."""
@@ -185,7 +186,7 @@ class Fleet(Plain):
 
 def judge_fleet(
     paths: Sequence[Path],
-    options: Mapping[str, Any],
+    options: JsonView,
     engine: Engine,
     *,
     seconds: float,

@@ -6,10 +6,10 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import even_pass_rate, smallest_group
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
@@ -49,9 +50,7 @@ class GroupSizeEvidence(Plain):
     baselines: tuple[BaselineRow, ...] = ()  # compared at the batch in use
     rewards: RunPlan | None = None  # what rewards alone say, where there are no components
     notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
-    provenance: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # what the components were computed from
+    provenance: JsonView = field(default_factory=dict)  # what the components were computed from
     missing: str = ""  # what to log, where nothing can be said; else ""
 
     @property
@@ -63,7 +62,7 @@ class GroupSizeEvidence(Plain):
             return (self.components.status,)
         return () if self.rewards is None else (self.rewards.status, self.rewards.batch.said)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         shown = Plain.as_dict(self) | {"provenance": shown_provenance(self.provenance)}
         if (
@@ -104,9 +103,7 @@ def group_size_evidence(
     )
 
 
-def _planned(
-    record: RunRecord, components: Components, provenance: Mapping[str, Any]
-) -> GroupSizeEvidence:
+def _planned(record: RunRecord, components: Components, provenance: JsonView) -> GroupSizeEvidence:
     """Plan at the run's own budget."""
     size, prompts = batch_of(record)
     notes = list(provenance_notes(provenance))
@@ -131,7 +128,7 @@ def _planned(
     return GroupSizeEvidence(components, plan, baselines, None, tuple(notes), provenance)
 
 
-def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:
+def provenance_notes(provenance: JsonView) -> tuple[str, ...]:
     """Return what components were computed from as one sentence, however odd the file is."""
     facts = []
     for name, value in shown_provenance(provenance).items():
@@ -140,11 +137,11 @@ def provenance_notes(provenance: Mapping[str, Any]) -> tuple[str, ...]:
     return (f"Measured with {', '.join(facts)}.",) if facts else ()
 
 
-def shown_provenance(provenance: Mapping[str, Any]) -> dict[str, Any]:
+def shown_provenance(provenance: JsonView) -> JsonObject:
     """Return the facts that a page may show: short cleaned texts and numbers, paths from
     elsewhere cut to their own names.
     """
-    shown: dict[str, Any] = {}
+    shown: JsonObject = {}
     for name, value in list(provenance.items())[:_MOST_FACTS]:
         pair = (
             isinstance(value, list)

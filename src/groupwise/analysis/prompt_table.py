@@ -16,6 +16,7 @@ import polars as pl
 from groupwise.analysis.rollouts import tail_of
 from groupwise.estimators.allocation import allocation_by_spread, shrunk_variance
 from groupwise.intervals import Interval, wilson
+from groupwise.parsing import JsonObject
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import outcomes_of
@@ -174,7 +175,7 @@ def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
     )
 
 
-def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
+def _standing(row: JsonObject, values: tuple[Any, Any]) -> str:
     """Return how a prompt stands by its newest rollouts."""
     if row["low"] != row["high"]:
         return "teaches"
@@ -185,9 +186,7 @@ def _standing(row: dict[str, Any], values: tuple[Any, Any]) -> str:
     )
 
 
-def _row(
-    row: dict[str, Any], standing: str, given: int, values: tuple[Any, Any] | None
-) -> PromptRow:
+def _row(row: JsonObject, standing: str, given: int, values: tuple[Any, Any] | None) -> PromptRow:
     """Return one prompt as it is shown."""
     now: Interval | None = None
     if values is not None:

@@ -21,6 +21,7 @@ from groupwise.analysis.stability import StabilityEvidence, stability_evidence
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import MissingMetricError
+from groupwise.parsing import JsonObject
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
@@ -60,7 +61,7 @@ class Summary(Plain):
     unknown_settings: tuple[str, ...]  # names of the others
     meanings: tuple[dict[str, str], ...]  # column, quantity, definition, doubt of each logged key
     notes: tuple[str, ...]  # of the reader and of the fit
-    sources: tuple[dict[str, Any], ...]  # path, reader, bytes, rows and note of each file
+    sources: tuple[JsonObject, ...]  # path, reader, bytes, rows and note of each file
 
     @property
     def law_answers(self) -> bool:
@@ -195,7 +196,7 @@ def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
     )
 
 
-def _sources(record: RunRecord, opened: Path | None) -> tuple[dict[str, Any], ...]:
+def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
     """Return the files, named from the run's own name on: a page is for others, who have no
     business with our folders.
     """

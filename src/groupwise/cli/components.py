@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from groupwise.cli import shared as cli
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import free_target
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.scores.scores import Aggregation
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def components(
     from groupwise.analysis.components import Measurement, measure_run
 
     between = _steps(steps)
-    given: dict[str, Any] = {
+    given: JsonObject = {
         "adapter": adapter,
         "groups": groups,
         "aggregation": aggregation,
@@ -167,7 +167,7 @@ def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | No
     return Spread(cli.engine_of(engine, workers), shards or 64, gpus or 0)
 
 
-def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) -> None:
+def _goes_with(name: str, there: object, what: str, options: JsonView) -> None:
     """Refuse options whose other option is not given."""
     given = [option for option, value in options.items() if value not in (None, ())]
     if given and there is None:
@@ -177,7 +177,7 @@ def _goes_with(name: str, there: object, what: str, options: Mapping[str, Any]) 
         )
 
 
-def _refuse(source: Path, options: Mapping[str, Any]) -> None:
+def _refuse(source: Path, options: JsonView) -> None:
     """Refuse options that have no meaning for components that are saved already."""
     given = [name for name, value in options.items() if value is not None]
     if given:

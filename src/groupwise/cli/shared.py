@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import typer
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.plain import FORMER_STATES, to_json
 
 if TYPE_CHECKING:
@@ -232,7 +233,7 @@ class Opening:
         )
 
     @property
-    def asked(self) -> dict[str, Any]:
+    def asked(self) -> JsonObject:
         """What was given, as the readers take it."""
         given = {"columns": self.columns, "settings": self.settings, "config": self.config}
         return {name: value for name, value in given.items() if value}
@@ -294,7 +295,7 @@ def judgement_of(record: RunRecord, until: float | None = None) -> Judgement:
     return judge(cut(record, until))
 
 
-def stands(judged: Judgement) -> dict[str, Any]:
+def stands(judged: Judgement) -> JsonObject:
     """Return how a run stands, for the JSON of commands that answer another question."""
     return {"state": judged.state, "headline": judged.headline}
 

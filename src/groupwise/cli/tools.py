@@ -12,7 +12,7 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from functools import cache
@@ -23,6 +23,7 @@ from groupwise.cli.app import PROGRAM
 from groupwise.cli.program import DEFECT, REFUSED
 from groupwise.cli.shared import pairs
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
 from groupwise.wording import clean
 
@@ -96,9 +97,9 @@ TOOLS = {
 }
 
 
-def schema_of(tool: Tool) -> dict[str, Any]:
+def schema_of(tool: Tool) -> JsonObject:
     """Return the JSON schema of what a tool takes."""
-    properties: dict[str, Any] = {
+    properties: JsonObject = {
         name: {"type": ARGUMENTS[name][0], "description": ARGUMENTS[name][1]}
         for name in (*tool.takes, "detail")
     }
@@ -117,7 +118,7 @@ class Folders:
             if not folder.is_dir():
                 raise InvalidArgumentError(f"expected a folder of runs, got {clean(folder)}")
 
-    def call(self, name: str, given: Mapping[str, Any]) -> tuple[str, bool]:
+    def call(self, name: str, given: JsonView) -> tuple[str, bool]:
         """Return a tool's answer as JSON, or an error in one line, and whether it is one."""
         try:
             if name not in TOOLS:
@@ -130,7 +131,7 @@ class Folders:
         except Exception as error:  # noqa: BLE001 - the edge of a call
             return clean(error, longest=_LONGEST), True
 
-    def _words(self, tool: Tool, given: Mapping[str, Any]) -> list[str]:
+    def _words(self, tool: Tool, given: JsonView) -> list[str]:
         """Return what is given as the words of a command line, checked."""
         allowed = (*tool.takes, "detail")
         if not {tool.takes[0]} <= {*given} <= {*allowed}:

@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import (
@@ -158,7 +157,7 @@ class _Told:
     words: str  # what it is, in a few words
     signal: Signal
     value_T: Float
-    event_T: NDArray[np.bool_]
+    event_T: Flags
     limit: float
 
 
@@ -342,7 +341,7 @@ def router(evidence: Evidence) -> Finding:
     return no_sign(ROUTER, "No sign of experts whose load drifts.")
 
 
-def since_the_first(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
+def since_the_first(signal: Signal, event_T: Flags) -> int | None:
     """The row since which rows of a rare kind are most of them; the first rows are what it is
     held against.
     """

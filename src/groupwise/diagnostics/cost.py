@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Float, Whole, median
 from groupwise.diagnostics.judgement import Cost
 from groupwise.record.run import RunRecord
 
@@ -106,7 +105,7 @@ def _pace(record: RunRecord, name: str) -> float | None:
     return None if len(clock) < 2 else float(clock[-1] - clock[0]) / float(at_step[-1] - at_step[0])
 
 
-def _known(record: RunRecord, name: str) -> tuple[NDArray[np.int64], Float]:
+def _known(record: RunRecord, name: str) -> tuple[Whole, Float]:
     """Return the steps at which a clock was read, and what it showed."""
     clock = record.steps[name].to_numpy()
     known = ~np.isnan(clock)

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Float, Whole, median, moving_mean
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import (
@@ -425,7 +424,7 @@ def _for_slope(signal: Signal, row: int) -> float:
     return (float(explained_E[slope_E].max()) - step) / signal.scatter**2
 
 
-def _ramps(value_T: Float) -> tuple[NDArray[np.int64], NDArray[np.int64], Float]:
+def _ramps(value_T: Float) -> tuple[Whole, Whole, Float]:
     """Squares that a higher and a lower level explain, with a slope from one row to another;
     from a row to itself it is a step.
     """

@@ -13,9 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, Whole, moving_mean
 from groupwise.diagnostics import reward_functions
 from groupwise.diagnostics.environment import LOST
 from groupwise.diagnostics.facts import Fact
@@ -724,7 +723,7 @@ LOG_UNITS = "both rewards in the same units"
 class Pair:
     """Training and held-out reward at the same steps."""
 
-    step_M: NDArray[np.int64]  # steps at which the held-out reward is known
+    step_M: Whole  # steps at which the held-out reward is known
     train_M: Float  # mean training reward about each
     held_M: Float  # held-out reward
     train_deviation: float  # noise of one value of `train_M`

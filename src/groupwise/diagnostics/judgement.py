@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from groupwise.diagnostics.actions import Action
 from groupwise.diagnostics.facts import Fact
 from groupwise.intervals import Interval
+from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, plain
 from groupwise.wording import clean, count, duration, number, sentence, share, tokens
 
@@ -242,7 +243,7 @@ class Finding(Plain):
     facts: tuple[Fact, ...] = ()
     column: str = ""
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON: of the value the number alone."""
         shown = super(Finding, self).as_dict()
         return shown | {"value": None if self.value is None else plain(self.value.value)}
@@ -378,7 +379,7 @@ class Judgement(Said):
         said += [f"Do: {sentence(self.do)}"] if self.do else []
         return clean(" ".join(said), longest=_LONGEST)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON, schema 2."""
         return {"schema": self.SCHEMA, **super(Judgement, self).as_dict()}
 

@@ -14,7 +14,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Flags, Float, Whole, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
@@ -73,7 +73,7 @@ class _Broken:
     before: float | None  # the last finite value before
 
 
-def beyond(signal: Signal, event_T: NDArray[np.bool_]) -> int | None:
+def beyond(signal: Signal, event_T: Flags) -> int | None:
     """Return the row since which rows of a rare kind are most of them, if they are so to the
     end.
     """
@@ -247,7 +247,7 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
                 yield _Broken(column, quantity, last + 1, rest, float(value[last]))
 
 
-def _alive(evidence: Evidence) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+def _alive(evidence: Evidence) -> tuple[Flags, Flags]:
     """Rows that hold a finite value of anything but the clock and evaluations, and those that
     hold none at all.
     """
@@ -331,7 +331,7 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
     return np.flatnonzero(leapt_T)
 
 
-def _spikes(norm_T: Float, step_T: NDArray[np.int64], leaps: NDArray[np.intp]) -> Finding:
+def _spikes(norm_T: Float, step_T: Whole, leaps: NDArray[np.intp]) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
         last = f"the gradient norm is {norm_T[-1]:.3g} in the last row"
@@ -376,7 +376,7 @@ def updates(evidence: Evidence) -> Finding:
     return _of_loss(loss, norm)
 
 
-def _zero_since(zero_T: NDArray[np.bool_], chance_T: Float) -> int | None:
+def _zero_since(zero_T: Flags, chance_T: Float) -> int | None:
     """The row since which the gradient is 0 more often than in health, by its chance in each
     row.
     """
@@ -477,7 +477,7 @@ def _chance(evidence: Evidence, norm: Signal) -> Float:
     )
 
 
-def _mixed(evidence: Evidence, norm: Signal) -> NDArray[np.bool_]:
+def _mixed(evidence: Evidence, norm: Signal) -> Flags:
     """Whether the rewards of the whole batch differ in each row: by their spread, or by a mean
     between right and wrong.
     """

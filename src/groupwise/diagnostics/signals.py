@@ -18,13 +18,13 @@ from typing import Any, TypeVar
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Flags, Float, Whole, median, moving_mean
 from groupwise.errors import MissingMetricError
 from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval
 from groupwise.limits import LARGEST_VALUE
+from groupwise.parsing import JsonObject
 from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
@@ -98,7 +98,7 @@ class Signal:
     """One metric with its noise."""
 
     column: str  # the log's own key
-    step_T: NDArray[np.int64]  # steps at which it has a value
+    step_T: Whole  # steps at which it has a value
     value_T: Float  # the values
     # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
     deviation: float
@@ -107,7 +107,7 @@ class Signal:
     resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
 
     @property
-    def is_zero(self) -> NDArray[np.bool_]:
+    def is_zero(self) -> Flags:
         """The rows that hold 0 and nothing that rounding hides."""
         return zero_rows(self.value_T, self.resolution)
 
@@ -188,7 +188,7 @@ class Signal:
 
 def signal_of(
     column: str,
-    step_T: NDArray[np.int64],
+    step_T: Whole,
     value_T: Float,
     *,
     sampling: float = 0.0,
@@ -258,7 +258,7 @@ class Evidence:
     _columns: dict[str, Signal | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # asked for so far
-    memo: dict[str, Any] = field(
+    memo: JsonObject = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # what several checks ask for, once
 
@@ -562,7 +562,7 @@ class Evidence:
         )
 
     @cached_property
-    def _steps(self) -> NDArray[np.int64]:
+    def _steps(self) -> Whole:
         """The steps of the log."""
         return np.asarray(self.record.steps["step"].to_numpy().astype(np.int64))
 
@@ -684,7 +684,7 @@ def both_ends(signal: Signal, few: int) -> tuple[slice, slice]:
     return slice(0, few), slice(max(len(signal) - few, 0), len(signal))
 
 
-def blocks(signal: Signal, size: int) -> tuple[Float, NDArray[np.int64]]:
+def blocks(signal: Signal, size: int) -> tuple[Float, Whole]:
     """Return means of neighbouring rows that do not overlap, and the first row of each."""
     count = max(len(signal) // size, 1)
     edges = np.linspace(0, len(signal), count + 1).astype(int)
@@ -842,7 +842,7 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
 
 
 def lasting(
-    log_factor_T: Float, *, rate: float = CRITICAL, event_T: NDArray[np.bool_] | None = None
+    log_factor_T: Float, *, rate: float = CRITICAL, event_T: Flags | None = None
 ) -> int | None:
     """Return the row since which a change is there, if it is there to the end: where events are
     given, in half of the last rows too.
@@ -858,7 +858,7 @@ def lasting(
 
 
 def since_when(
-    event_T: NDArray[np.bool_], usual: float = 0.2, *, rate: float = CRITICAL, still: bool = True
+    event_T: Flags, usual: float = 0.2, *, rate: float = CRITICAL, still: bool = True
 ) -> int | None:
     """Return the row since which an event is there that is rare before, if it is so to the end;
     `still`: and in the last rows.
@@ -877,7 +877,7 @@ def start_of(log_factor_T: Float) -> int:
     return len(log_factor_T) - 1 - int(np.argmax(backwards))
 
 
-def rare_event_factors(event_T: NDArray[np.bool_], usual: float, changed: float = 0.9) -> Float:
+def rare_event_factors(event_T: Flags, usual: float, changed: float = 0.9) -> Float:
     r"""Log factors against "the event has at most this chance at each row, whatever came before".
 
     $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance

@@ -10,9 +10,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.wording import levels, share
@@ -181,7 +180,7 @@ def _first(moved_T: Float, usual: float, near: int) -> int:
     """The row from which a move lasts to the change: back from there over rows beyond the usual,
     one other row between them at most.
     """
-    beyond: NDArray[np.bool_] = moved_T > usual
+    beyond: Flags = moved_T > usual
     later = np.flatnonzero(beyond[near:])
     row = near + int(later[0]) if later.size else int(np.argmax(moved_T))
     while row > 0 and (beyond[row - 1] or (row > 1 and beyond[row - 2])):

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import Flags, Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
@@ -295,7 +294,7 @@ def _share_right(reward: Signal) -> Float:
     return np.asarray((reward.value_T - low) / (high - low))
 
 
-def _earlier_rate(event_T: NDArray[np.bool_]) -> float:
+def _earlier_rate(event_T: Flags) -> float:
     """Rate of an event in the first quarter of the rows."""
     return (
         float(event_T[: max(len(event_T) // 4, 4)].mean())

@@ -11,15 +11,15 @@ from __future__ import annotations
 import heapq
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, finite_array
+from groupwise.arrays import Float, Whole, finite_array
 from groupwise.errors import InvalidArgumentError
 
 _FEWEST = 2  # rollouts of a prompt: a leave-one-out gradient takes two
 
 
-def optimal_allocation(t_P: ArrayLike, r_P: ArrayLike, rollouts: int) -> NDArray[np.int64]:
+def optimal_allocation(t_P: ArrayLike, r_P: ArrayLike, rollouts: int) -> Whole:
     r"""Return the rollouts of each prompt, at least two, for which the gradient's variance is
     least.
 
@@ -55,7 +55,7 @@ def _saved(t: float, r: float, n: int) -> float:
     return t / (n * (n + 1)) + 2 * r / ((n - 1) * n * (n + 1))
 
 
-def allocation_by_spread(variance_P: ArrayLike, rollouts: int) -> NDArray[np.int64]:
+def allocation_by_spread(variance_P: ArrayLike, rollouts: int) -> Whole:
     r"""Return the allocation by the variance $\sigma_x^2$ of each prompt's reward alone, as if
     every prompt's scores had one norm.
 

@@ -8,11 +8,10 @@ nothing of the gradient, and a few long scores hold much of Vp.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
-from groupwise.arrays import Float, mean_ranks
+from groupwise.arrays import Columns, Float, mean_ranks
 from groupwise.plain import Assumption, AssumptionStatus
 
 ALARM = 4.0
@@ -59,7 +58,7 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
     )
 
 
-def independent_prompts(moment_P: Mapping[str, Float], prompts: int) -> Assumption:
+def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     """Whether prompts resemble their neighbours; no moments where only their sums are kept."""
     name = "independent prompts"
     if not moment_P or prompts < _FEWEST_NEIGHBOURS:
@@ -86,7 +85,7 @@ def independent_prompts(moment_P: Mapping[str, Float], prompts: int) -> Assumpti
     )
 
 
-def block_length(moment_P: Mapping[str, Float], prompts: int) -> int:
+def block_length(moment_P: Columns, prompts: int) -> int:
     """Neighbours that are left out together: 1 where prompts do not resemble the next, else the
     first lag at which they no longer do, so that at least eight blocks remain.
     """
@@ -119,7 +118,7 @@ def _correlation(rank_P: Float, *, lag: int) -> float:
 
 
 def scores_of_like_length(
-    moment_P: Mapping[str, Float], norm2: float, standard_error: float, prompts: int
+    moment_P: Columns, norm2: float, standard_error: float, prompts: int
 ) -> Assumption:
     name = "scores of like length"
     unlikeness = _unlikeness(moment_P, norm2, standard_error, prompts)
@@ -151,9 +150,7 @@ def scores_of_like_length(
     )
 
 
-def rewards_of_light_tails(
-    moment_P: Mapping[str, Float], prompts: int, rollouts: int
-) -> Assumption:
+def rewards_of_light_tails(moment_P: Columns, prompts: int, rollouts: int) -> Assumption:
     """Whether few rewards hold most of the variance of the groups that have any; rewards of 0 and
     1 have no tail.
     """
@@ -185,7 +182,7 @@ def rewards_of_light_tails(
     )
 
 
-def informative_groups(moment_P: Mapping[str, Float], prompts: int) -> Assumption:
+def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     """Whether enough groups have two successes and two failures, or rewards that all differ: with
     fewer on either side the four rollouts of |g(x)|^2 cancel.
     """
@@ -208,9 +205,7 @@ def informative_groups(moment_P: Mapping[str, Float], prompts: int) -> Assumptio
     )
 
 
-def _unlikeness(
-    moment_P: Mapping[str, Float], norm2: float, standard_error: float, prompts: int
-) -> float:
+def _unlikeness(moment_P: Columns, norm2: float, standard_error: float, prompts: int) -> float:
     """Standard deviation of the logarithm of prompts' E|s|^2.
 
     Where only sums are kept it is that of a lognormal law with their spread.

@@ -17,14 +17,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtri
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.parsing import parse_json
+from groupwise.parsing import JsonObject, parse_json
 
 Kind = Literal["window", "row"]
 KINDS: tuple[Kind, ...] = ("window", "row")
@@ -56,7 +56,7 @@ class Calibration:
         inside = np.array([np.interp(wanted, node, row) for row in terms])
         return np.asarray(np.sinh(inside + beyond))
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data, as `groupwise-lab calibrate` writes it."""
         terms = {
             kind: [[float(f"{number:.9g}") for number in row] for row in self.terms[kind]]

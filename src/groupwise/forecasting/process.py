@@ -15,10 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import ndtr
 
-from groupwise.arrays import Float
+from groupwise.arrays import Flags, Float
 
 Kernel = Callable[[Float, Float], Float]  # covariance of the curve at two places, entry by entry
 
@@ -126,7 +125,7 @@ def foresee(
     return every, wandering
 
 
-def _weighed(likelihood_K: Float, among_K: NDArray[np.bool_]) -> Float:
+def _weighed(likelihood_K: Float, among_K: Flags) -> Float:
     """Weight of each covariance among some, sums to 1."""
     weight = np.where(among_K, np.exp(likelihood_K - likelihood_K[among_K].max()), 0.0)
     weight[weight <= _LEAST] = 0.0

@@ -18,6 +18,7 @@ from groupwise.forecasting.law_fit import LawFit
 from groupwise.forecasting.observations import Observations
 from groupwise.forecasting.results import Outcome
 from groupwise.intervals import Interval
+from groupwise.parsing import JsonObject
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
 NO_EVIDENCE = 2.0
@@ -168,7 +169,7 @@ def _collapse(
     best: LawFit,
     parameters: Mapping[str, Interval],
     explained: float,
-) -> dict[str, Any]:
+) -> JsonObject:
     """When a metric that should rise fell for good, and the levels before and after; empty where
     it did not.
     """
@@ -240,7 +241,7 @@ def _range(interval: Interval, digits: str = ".4g") -> str:
     return f"{interval.value:{digits}} ({low} to {high})"
 
 
-def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> dict[str, Any]:
+def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
     done = (now - start) / (plateau - start) if plateau != start else 1.0

@@ -15,7 +15,6 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
 from http.client import HTTPException
 from typing import Any
 from urllib.error import HTTPError
@@ -24,6 +23,7 @@ from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
 from groupwise.record.recorder import Say, guarded, to_terminal
 from groupwise.wording import clean
@@ -48,7 +48,7 @@ class Webhook:
         self._address, self.host = address, _host_of(address)
         self._secret = os.environ.get(SECRET, "").encode()
         self._say, self._pause = guarded(say), pause
-        self._waiting: deque[dict[str, Any]] = deque(maxlen=_MOST_WAITING)
+        self._waiting: deque[JsonObject] = deque(maxlen=_MOST_WAITING)
         self._attempts: deque[float] = deque(maxlen=per_minute)
         self._states: dict[str, tuple[str, int | None]] = {}
         self._lock, self.lost = threading.Lock(), 0
@@ -63,7 +63,7 @@ class Webhook:
         }
         self.change(judgement.run, facts | {"cause": judgement.cause.words}, place)
 
-    def change(self, run: str, judged: Mapping[str, Any], place: str = "") -> None:
+    def change(self, run: str, judged: JsonView, place: str = "") -> None:
         """Send how a run stands where that changed; a first state that is ok is no change.
 
         `place` tells runs of one name apart.
@@ -107,7 +107,7 @@ class Webhook:
                 alert = self._waiting.popleft()
             self._deliver(alert)
 
-    def _deliver(self, alert: Mapping[str, Any]) -> None:
+    def _deliver(self, alert: JsonView) -> None:
         """Send one alert until it arrives or is refused for good."""
         body, pause = to_json(payload(self.host, alert)).encode(), self._pause
         headers = {"Content-Type": "application/json"}
@@ -147,7 +147,7 @@ def webhook_of(address: str | None, say: Say = to_terminal) -> Webhook | None:
     return Webhook(address, say=say) if address else None
 
 
-def payload(host: str, alert: Mapping[str, Any]) -> dict[str, Any]:
+def payload(host: str, alert: JsonView) -> JsonObject:
     """Return an alert as a host takes it, its texts as plain text."""
     parts = [alert[name] for name in _TEXTS]
     text = clean(

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Columns, Float, Whole
 from groupwise.files import table_rows
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.keys import meanings_of
 from groupwise.record.recorder import UNEVEN
-from groupwise.record.run import Meaning, RunConfig
+from groupwise.record.run import Meaning, Meanings, RunConfig
 from groupwise.record.table import BASE_COLUMNS
 
 MEANINGS = tuple(
@@ -28,8 +28,8 @@ RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 
 
 def step_meanings(
-    columns: Mapping[str, Float], config: RunConfig, *, framework: str, more: Sequence[Meaning] = ()
-) -> tuple[Meaning, ...]:
+    columns: Columns, config: RunConfig, *, framework: str, more: Sequence[Meaning] = ()
+) -> Meanings:
     """Return what the columns of recorded steps mean, ours and the trainer's."""
     ours = {meaning.column: meaning for meaning in (*MEANINGS, *more) if meaning.column in columns}
     theirs = {name: values for name, values in columns.items() if name not in ours}
@@ -39,7 +39,7 @@ def step_meanings(
     )
 
 
-def apart(metrics: Mapping[str, Any], *also: str) -> dict[str, Any]:
+def apart(metrics: JsonView, *also: str) -> JsonObject:
     """Return a trainer's metrics; one that is named like a column of ours becomes `log/<name>`."""
     return {
         f"log/{name}" if name in RESERVED or name in also else str(name): value
@@ -52,11 +52,9 @@ class Generation:
     """The rollouts of one generation, gathered over all processes."""
 
     reward_N: Float  # total reward of each; NaN where none was given
-    prompt_N: NDArray[
-        np.int64
-    ]  # label of its group, whole numbers from 0 in the order of the rollouts
+    prompt_N: Whole  # label of its group, whole numbers from 0 in the order of the rollouts
     # reward function -> its own values, before their weights; NaN where it gave none
-    part_N: Mapping[str, Float] = field(default_factory=dict)
+    part_N: Columns = field(default_factory=dict)
     advantage_N: Float | None = None  # of each, or None
     length_N: Float | None = None  # tokens of each completion, or None
     prompts: Sequence[str] | None = None  # texts, or None
@@ -94,9 +92,9 @@ class Generation:
             row["completions/mean_length"] = _mean(self.length_N)
         return row
 
-    def rollouts(self) -> list[dict[str, Any]]:
+    def rollouts(self) -> list[JsonObject]:
         """Return the completions, as `RecordWriter.append` takes them."""
-        columns: dict[str, Any] = {
+        columns: JsonObject = {
             "prompt_id": self.prompt_N.tolist(),
             "prompt": self.prompts,
             "completion": self.completions,

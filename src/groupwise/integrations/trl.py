@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -29,6 +29,7 @@ from groupwise.integrations.trl_trainer import (
     processes,
     unfit,
 )
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.record.recorder import (
     FOLDER,
     RECENT,
@@ -83,8 +84,8 @@ class GroupwiseCallback:
         """Begin the counts of a training."""
         self.record_seconds = self._started = self._first_seconds = 0.0
         self._generations: list[Generation] = []
-        self._held: tuple[dict[str, Any], Rollouts | None] | None = None
-        self._last: tuple[dict[str, Any], Rollouts | None] | None = None
+        self._held: tuple[JsonObject, Rollouts | None] | None = None
+        self._last: tuple[JsonObject, Rollouts | None] | None = None
         self._sampled_at = self._since_log = self._steps_seen = 0
 
     @property
@@ -197,7 +198,7 @@ class GroupwiseCallback:
         args: Any,  # noqa: ARG002
         state: Any,
         control: Any,  # noqa: ARG002
-        logs: Mapping[str, Any] | None = None,
+        logs: JsonView | None = None,
         **_: Any,
     ) -> None:
         """Add what the trainer logs to the row of its step."""
@@ -206,7 +207,7 @@ class GroupwiseCallback:
         with self._safely(), self._timed("record"):
             self._add(logs, int(state.global_step))
 
-    def _add(self, logs: Mapping[str, Any], step: int) -> None:
+    def _add(self, logs: JsonView, step: int) -> None:
         """Add what is logged to the row of its step."""
         entry = self._held or self._last
         if entry is None or entry[0]["step"] != step:
@@ -285,13 +286,13 @@ class GroupwiseCallback:
             if generation is not None and self._main:
                 self._generations.append(generation)
 
-    def _made(self, state: Any) -> tuple[dict[str, Any], Rollouts | None]:
+    def _made(self, state: Any) -> tuple[JsonObject, Rollouts | None]:
         """Return the row of the step that has ended, and its rollouts."""
         step = int(state.global_step)
         generations, self._generations = self._generations, []
         metrics = apart(self._metrics.of_step(), "learning_rate")
         generation = joined(generations) if generations else None
-        row: dict[str, Any] = {
+        row: JsonObject = {
             "step": step,
             "optimizer_updates": step,
             "tokens": getattr(state, "num_input_tokens_seen", None) or None,
@@ -303,7 +304,7 @@ class GroupwiseCallback:
         self._count(row)
         return row, generation.rollouts() if generation else None
 
-    def _count(self, row: dict[str, Any]) -> None:
+    def _count(self, row: JsonObject) -> None:
         """Add what the step cost to the sums."""
         self._steps_seen, self._since_log = self._steps_seen + 1, self._since_log + 1
         self.record_seconds += self._in_step["record"]
@@ -344,7 +345,7 @@ class GroupwiseCallback:
         return self.recorder.snapshot()
 
 
-def _refuse_former(former: Mapping[str, Any]) -> None:
+def _refuse_former(former: JsonView) -> None:
     """Refuse keywords that there are none of, or are none of any more."""
     for name in former:
         if name in ("sketch_every", "sketch"):

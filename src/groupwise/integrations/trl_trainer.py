@@ -19,6 +19,7 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import Generation, array_of, text_of
+from groupwise.parsing import JsonObject
 from groupwise.readers.configs import settings_in
 from groupwise.readers.keys import version_of
 from groupwise.record.resume import Identity, home_of
@@ -101,7 +102,7 @@ def gathered(trainer: Any, values: Sequence[Any]) -> list[Any]:
 def config_of(trainer: Any) -> RunConfig:
     """Return the settings of a run, as the trainer has them."""
     args = trainer.args
-    flat: dict[str, Any] = {
+    flat: JsonObject = {
         key: value
         for key, value in args.to_dict().items()
         if isinstance(value, str | int | float | bool)
@@ -153,7 +154,7 @@ class Watch:
 
     def __init__(self, trainer: Any, taken: Callable[[], None]) -> None:
         self._trainer, self._taken = trainer, taken
-        self._own: dict[str, Any] = {}
+        self._own: JsonObject = {}
         self.length_n: list[int] | None = None
         self.part_NF: Float | None = None
 

@@ -30,6 +30,7 @@ from groupwise.integrations.generation import (
     step_meanings,
 )
 from groupwise.integrations.live_judgement import LiveJudgement
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.configs import flatten, settings_in
 from groupwise.record.recorder import (
     FOLDER,
@@ -66,7 +67,7 @@ class Tap:
         self._folder: Path | None = None
         self._identity = Identity()
         self._generations: list[Generation] = []
-        self._last: tuple[dict[str, Any], Rollouts | None] | None = None
+        self._last: tuple[JsonObject, Rollouts | None] | None = None
         self._inside = threading.local()
         self._broken = self._noted = False
         self._failures = Failures(
@@ -116,7 +117,7 @@ class Tap:
         settings.pop("assumed", None)
         self._config = RunConfig().with_settings(settings, "the trainer's configuration")
 
-    def step(self, data: Mapping[str, Any], step: int) -> None:
+    def step(self, data: JsonView, step: int) -> None:
         """Write the rollouts taken since the last call, with the metrics of the step."""
         metrics = {
             key: float(value)
@@ -130,7 +131,7 @@ class Tap:
             self._broken = True
             return
         rows = self.recorder.rows
-        row: dict[str, Any] = {"step": step}
+        row: JsonObject = {"step": step}
         rollouts: Rollouts | None = None
         if (
             self._last is not None and self._last[0]["step"] == step
@@ -161,10 +162,10 @@ class Tap:
             self._judgement.took(time.perf_counter() - began)
 
     def _progress(
-        self, rows: Sequence[Mapping[str, Any]], step: int, tokens: float | None
+        self, rows: Sequence[JsonView], step: int, tokens: float | None
     ) -> dict[str, float | None]:
         """Return how far the run has come with a step of so many tokens."""
-        before: Mapping[str, Any] = next((old for old in reversed(rows) if old["step"] < step), {})
+        before: JsonView = next((old for old in reversed(rows) if old["step"] < step), {})
         return {
             "optimizer_updates": step * float(self._config.value("updates_per_step") or 1),
             "seconds": self._seconds + time.perf_counter() - self._began,
@@ -196,7 +197,7 @@ class Tap:
         self._judgement.begin(last_step=None, here=recorder is not None)
         return recorder
 
-    def _take(self, given: Mapping[str, Any], result: Any) -> None:
+    def _take(self, given: JsonView, result: Any) -> None:
         """Keep the rollouts of one call of an estimator."""
         if not {"token_level_rewards", "response_mask", "index"} <= set(given):
             if not self._noted:

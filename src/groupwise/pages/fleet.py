@@ -5,9 +5,6 @@ It computes nothing.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from rich.console import Console
 from rich.text import Text
 
@@ -16,6 +13,7 @@ from groupwise.diagnostics.judgement import State
 from groupwise.pages.html import document
 from groupwise.pages.markup import Markup, join, tag, text
 from groupwise.pages.screen import STYLES, head_of
+from groupwise.parsing import JsonView
 from groupwise.wording import clean, count
 
 MARK = " – groupwise fleet</title>"
@@ -59,7 +57,7 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
         console.print(line, highlight=False, soft_wrap=True)
 
 
-def fleet_page(fleet: Fleet, *, provenance: Mapping[str, Any]) -> str:
+def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
     """Return the page of a fleet."""
     runs = [
         {

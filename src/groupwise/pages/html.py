@@ -12,13 +12,14 @@ import hashlib
 import html
 import os
 import platform
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
 from groupwise.analysis.summary import Summary
 from groupwise.pages import sections
 from groupwise.pages.markup import Markup, breakable, join, tag, text
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
 from groupwise.wording import clean
 
@@ -33,7 +34,7 @@ _FILES = {
 _PACKAGES = ("groupwise", "numpy", "scipy", "polars")
 
 
-def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None = None) -> str:
+def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) -> str:
     """Render a page.
 
     Args:
@@ -71,9 +72,9 @@ def render(summaries: Sequence[Summary], *, provenance: Mapping[str, Any] | None
 def document(
     title: str,
     body: Markup,
-    results: Mapping[str, Any],
+    results: JsonView,
     *,
-    provenance: Mapping[str, Any],
+    provenance: JsonView,
     kind: str = "report",
 ) -> str:
     """Return a whole page around its content."""
@@ -162,7 +163,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
     )
 
 
-def _footer(provenance: Mapping[str, Any]) -> Markup:
+def _footer(provenance: JsonView) -> Markup:
     """Return how the page was made."""
     packages = ", ".join(f"{name} {version}" for name, version in provenance["packages"].items())
     command = join((text("Made by "), tag("span", text(provenance["command"]), class_="key")))
@@ -174,7 +175,7 @@ def _footer(provenance: Mapping[str, Any]) -> Markup:
     return tag("footer", join(tag("p", paragraph) for paragraph in (command, made, promise)))
 
 
-def made_by(arguments: Sequence[str]) -> dict[str, Any]:
+def made_by(arguments: Sequence[str]) -> JsonObject:
     """Say how a page was made: versions, arguments and date."""
     import importlib.metadata
 

@@ -31,6 +31,7 @@ from groupwise.analysis.rollouts import NO_COMPLETIONS, Rollouts
 from groupwise.analysis.watched import judged, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Learning, State
 from groupwise.errors import GroupwiseError
+from groupwise.parsing import JsonObject
 from groupwise.plain import to_json
 from groupwise.processes import end_with_parent
 from groupwise.readers.follow import Follower
@@ -69,7 +70,7 @@ class LiveRun:
 
     follower: Follower  # of its log
     name: str  # as its path says it
-    judged: dict[str, Any] | None = None  # what was last said of it, or None
+    judged: JsonObject | None = None  # what was last said of it, or None
     stale: bool = False  # whether the log changed since it was judged, or the run ended
     ended: bool = False  # whether nothing writes to it any more
     next_look: float = 0.0  # when its log is looked at again, on the monotonic clock
@@ -148,7 +149,7 @@ class Hub:
         self._publish(index, parts)
         return parts is not None
 
-    def _read(self, index: int) -> dict[str, Any] | None:
+    def _read(self, index: int) -> JsonObject | None:
         """Look at a log; return the parts that may have changed, or None where nothing did."""
         run = self.runs[index]
         if not run.follower.poll() and run.looked:
@@ -161,7 +162,7 @@ class Hub:
             {} if record is None else {"tracks": tracks_of(record, self.metric, points=self.points)}
         )
 
-    def _publish(self, index: int, parts: dict[str, Any] | None) -> None:
+    def _publish(self, index: int, parts: JsonObject | None) -> None:
         """Say what a look at a log found, and how the run stands, which time alone changes."""
         run = self.runs[index]
         follower = run.follower
@@ -176,7 +177,7 @@ class Hub:
         for part, value in (parts or {}).items():
             self._say(index, part, value)
 
-    def state(self, index: int) -> dict[str, Any]:
+    def state(self, index: int) -> JsonObject:
         """Return what there is to say of a log besides its lines."""
         follower, run = self.runs[index].follower, self.runs[index]
         steps: Any = [] if follower.record is None else follower.record.steps["step"]
@@ -443,7 +444,7 @@ def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> lis
     return followers
 
 
-def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[str, Any]:
+def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> JsonObject:
     """Return what the page says of a run, and the processor seconds that it took."""
     from groupwise.pages.screen import head_of, said_of
 
@@ -459,7 +460,7 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> dict[
         *labelled,
         *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])]),
     ]
-    page: dict[str, Any] = _cleaned(
+    page: JsonObject = _cleaned(
         made.as_dict()
         | {
             "head": head_of(made.judgement.state),

@@ -227,7 +227,7 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> R
     return _record_of(path, seen, request, rows, whole)
 
 
-def _runs_in(whole: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _runs_in(whole: JsonView) -> list[JsonObject]:
     """Return the runs that an object lists or names."""
     listed = [run for value in whole.values() if _is_list_of_runs(value) for run in value]
     return listed or _runs_by_name(whole)

@@ -181,7 +181,7 @@ class RunRecord:
     steps: pl.DataFrame
     rollouts: pl.DataFrame | None = None
     config: RunConfig = field(default_factory=RunConfig)
-    meanings: tuple[Meaning, ...] = ()
+    meanings: Meanings = ()
     sources: tuple[Source, ...] = ()
     notes: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -486,8 +486,8 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
 
     def append(
         self,
-        step_row: Mapping[str, Any],
-        rollouts: Sequence[Mapping[str, Any]] | None = None,
+        step_row: JsonView,
+        rollouts: Sequence[JsonView] | None = None,
         *,
         sync: bool = True,
     ) -> None:

@@ -425,7 +425,7 @@ def _loaded_model(
     import torch
     from transformers import AutoModelForCausalLM
 
-    kind: dict[str, Any] = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
+    kind: JsonObject = {"use_safetensors": True} if gguf is None else {"gguf_file": gguf}
     kind |= {"device_map": "auto"} if device == "auto" else {}
     # The bar of turning a GGUF file into weights obeys no setting.
     with (

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.scores.hooks import (
     Recorder,
     loop_scores,
@@ -362,7 +363,7 @@ class ScoreGram:
     )
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """As `groupwise.components` takes it."""
         return {"gram_NN": self.gram_NN}
 
@@ -377,7 +378,7 @@ class ScoreSketch:
     source: ScoreSource
 
     @property
-    def arguments(self) -> dict[str, Any]:
+    def arguments(self) -> JsonObject:
         """As `groupwise.components` takes it."""
         return {"score_ND": self.sketch_NK.astype(np.float64)}
 

@@ -8,6 +8,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -282,7 +283,7 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
         "step": None,
         "run": "",
     }
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"probe": "regrade"},
         good | {"seed": True},
         good | {"value": math.inf},

@@ -23,6 +23,8 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
+from groupwise.parsing import JsonView
+
 Row = dict[str, Any]
 Rows = list[Row]
 
@@ -111,11 +113,11 @@ class Results:
         """Return the rows of a table; numbers are numbers again."""
         return [{key: _value(cell) for key, cell in row.items()} for row in self.texts(name)]
 
-    def write(self, name: str, rows: Sequence[Mapping[str, Any]], digits: int = 9) -> None:
+    def write(self, name: str, rows: Sequence[JsonView], digits: int = 9) -> None:
         """Write a table in place of the one of before; the file is whole at any time."""
         self._replace(name, lambda _: _csv(rows, digits))
 
-    def add(self, name: str, row: Mapping[str, Any]) -> None:
+    def add(self, name: str, row: JsonView) -> None:
         """Write one more row."""
         self._replace(name, lambda text: text + _csv([row], 9, header=not text))
 
@@ -183,7 +185,7 @@ def _rows(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-def _csv(rows: Sequence[Mapping[str, Any]], digits: int, *, header: bool = True) -> str:
+def _csv(rows: Sequence[JsonView], digits: int, *, header: bool = True) -> str:
     """Rows as a CSV."""
     text = io.StringIO()
     writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
@@ -212,7 +214,7 @@ def where(rows: Iterable[Row], **values: Any) -> Rows:
     return [row for row in rows if all(row[key] == value for key, value in values.items())]
 
 
-def column(rows: Iterable[Mapping[str, Any]], name: str) -> Any:
+def column(rows: Iterable[JsonView], name: str) -> Any:
     """One number of every row as an array."""
     return np.array([row[name] for row in rows])
 

@@ -19,12 +19,11 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.scores.scores import score_gram
 from groupwise_lab.trainer.credit import score_batch
@@ -54,9 +53,7 @@ _LONGEST_ROW = 800
 class OutcomeTree:
     """All outcomes of one prompt, the same for every prompt."""
 
-    prefix_JL: NDArray[
-        np.int64
-    ]  # longest unfinished prefixes, one token fewer than a completion may have
+    prefix_JL: Whole  # longest unfinished prefixes, one token fewer than a completion may have
     tokens: int  # number of tokens of the vocabulary, PAD and END included
     completion_length: int  # most tokens of a completion
 
@@ -239,9 +236,7 @@ def _along_branches(step_PMV: Tensor, tree: OutcomeTree) -> Tensor:
     return torch.cat([*found, so_far], dim=1)
 
 
-def outcome_rewards(
-    task: Task, problems: Sequence[Problem], tree: OutcomeTree
-) -> NDArray[np.float64]:
+def outcome_rewards(task: Task, problems: Sequence[Problem], tree: OutcomeTree) -> Float:
     """Reward of every outcome of every problem, by the task's own verifier."""
     if not is_function(task.verifier):
         raise InvalidArgumentError(

@@ -8,6 +8,7 @@ import json
 import math
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -20,7 +21,7 @@ from groupwise.cli.app import main
 from groupwise.diagnostics.causes import CAUSES
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Cause, Certainty
-from groupwise.diagnostics.probe_outcomes import regraded, resampled, rescored
+from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
 from groupwise.diagnostics.probes import KINDS, contenders
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.record.journal import encode_entry
@@ -75,6 +76,7 @@ def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
                 }
             )
     table = rollouts_table(rollouts)
+    assert table is not None
     reward = table.group_by("step").agg(pl.col("reward").mean()).sort("step")["reward"]
     columns = {"reward": reward, "entropy": [0.5 + draw.random() / 50 for _ in range(100)]}
     meanings = tuple(Meaning(name, name, "") for name in columns)
@@ -178,7 +180,9 @@ def test_what_remains_of_a_cause(cause: Cause, expected: tuple[str, ...]) -> Non
     assert contenders(cause)[: len(expected)] == expected
 
 
-def graded(before: list[float], after: list[float], fresh: tuple[list[float], list[float]]):
+def graded(
+    before: list[float], after: list[float], fresh: tuple[list[float], list[float]]
+) -> Shown:
     return regraded(np.array([before, fresh[0]]), np.array([after, fresh[1]]))
 
 
@@ -222,7 +226,7 @@ def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]
 
     def chances(share: float) -> np.ndarray:
         weight_TV = np.exp(logit_TV + share * way_TV)
-        return weight_TV / weight_TV.sum(axis=1, keepdims=True)
+        return np.asarray(weight_TV / weight_TV.sum(axis=1, keepdims=True))
 
     own_TV, first_TV = chances(0), chances(1)
     by_TV = {"first": first_TV, "older": chances(0.1)}.get(kind, own_TV)
@@ -279,7 +283,7 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
         "step": None,
         "run": "",
     }
-    bad = [
+    bad: list[dict[str, Any]] = [
         {"probe": "regrade"},
         good | {"seed": True},
         good | {"value": math.inf},
@@ -287,7 +291,7 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
         good | {"outcome": 3},
         good | {"run": "another"},
     ]
-    lines = [b"notes of mine\n", *map(encode_entry, [*bad, good])]
+    lines = [b"notes of mine\n", *(encode_entry(entry) for entry in (*bad, good))]
     (run / FILE).write_bytes(b"".join(lines))
     assert len(read_probes(run, "").results) == 1
     assert gw.open_run(run).judgement.cause.certainty is Certainty.CANNOT_TELL  # no probe of ours

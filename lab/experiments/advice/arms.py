@@ -16,7 +16,7 @@ import argparse
 import hashlib
 import itertools
 import time
-from collections.abc import Mapping, Set
+from collections.abc import Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,7 @@ from groupwise.diagnostics import actions
 from groupwise.diagnostics.actions import Action, Kind
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 from groupwise_lab.trainer.rows import meanings
@@ -65,7 +66,7 @@ FRESH = 330  # the first member that nobody has seen
 class Seen:
     """What a user has at a look: the log, the checkpoints, and which problems teach."""
 
-    rows: list[Mapping[str, Any]] = field(default_factory=list)
+    rows: list[JsonView] = field(default_factory=list)
     checkpoints: list[Snapshot] = field(default_factory=list)
     informative: list[list[Any]] = field(default_factory=list)  # of each update
 
@@ -134,7 +135,7 @@ def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
     return None
 
 
-def arm(member: Member, seen: Seen, course: Course) -> dict[str, Any]:
+def arm(member: Member, seen: Seen, course: Course) -> JsonObject:
     """The level every five updates of the further budget, on a course."""
     look = len(seen.rows)
     place = (look if course.step is None else min(course.step, look)) // EVERY
@@ -155,7 +156,7 @@ def arm(member: Member, seen: Seen, course: Course) -> dict[str, Any]:
     return {"right_1e4": compact(right), "step": EVERY * place, "ended": journey.ended}
 
 
-def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> dict[str, Any]:
+def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> JsonObject:
     """Both arms of a member, with what was said and when; the arms of some causes alone where
     they are named, "none" among them.
     """

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import named
+from groupwise.parsing import JsonView
 from groupwise_lab.trainer.policy import Actor, Policy
 from groupwise_lab.trainer.rewards import (
     FailingVerifier,
@@ -98,7 +99,7 @@ class Fault:
 
     kind: str
     onset: int  # updates that are done before it begins
-    size: Mapping[str, Any]
+    size: JsonView
 
 
 @dataclass(frozen=True)

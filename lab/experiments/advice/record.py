@@ -13,11 +13,12 @@ import argparse
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from faults import SEALED, SMALL, small_member
 from trial import EVERY, HERE, HORIZONS, lines_of
+
+from groupwise.parsing import JsonObject
 
 ARMS = ("followed", "unchanged", "placebo", "oracle")
 FURTHER = HORIZONS[SMALL].further // EVERY
@@ -44,7 +45,7 @@ def area(right: Sequence[float]) -> float:
     return float(np.trapezoid(right) / (len(right) - 1)) / 1e4
 
 
-def case_of(line: dict[str, Any], lines: dict[str, Any], *, healthy: bool) -> Case:
+def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
     """Pair the arms of a member; where no look fired all arms are the run itself."""
     number = line["number"]
     twin = lines[f"twin-{number:03}"]["right_1e4"]

@@ -53,6 +53,7 @@ from following import Course
 from small_model import held_out_reward, policy, settings
 
 from groupwise.errors import InsufficientDataError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError
 from groupwise_lab.trainer.grpo import _Run
 from groupwise_lab.trainer.policy import Actor, Policy, policy_size
@@ -100,7 +101,7 @@ def settings_of(member: Member, steps: int) -> TrainSettings:
         return settings(
             "adamw", STEADY, member.group_size, member.seed, steps, ramp_steps=min(EVERY, steps - 1)
         )
-    given: dict[str, Any] = {
+    given: JsonObject = {
         "rollouts_per_step": 256,
         "learning_rate": 5e-4,
         "optimizer": "adam",
@@ -128,7 +129,7 @@ class Snapshot:
 
     step: int
     tensors: Mapping[str, torch.Tensor]
-    about: Mapping[str, Any]
+    about: JsonView
     faulty: bool  # whether the fault had begun
 
     @cached_property
@@ -154,7 +155,7 @@ class Journey:
         self.course = course  # of settings and task; the fault is in it already
         self.faulty = snapshot is not None and snapshot.faulty and fault is not None
         self.run, self.ended = self._prepared(), ""
-        self.row: Mapping[str, Any] = {}
+        self.row: JsonView = {}
         if snapshot is not None:
             self.run.restore(snapshot.tensors, snapshot.about)
             self._set_sharpness(snapshot)
@@ -232,7 +233,7 @@ def compact(values: Sequence[float]) -> list[int]:
 
 def whole_run(
     member: Member, steps: int, *, fault: Fault | None, chosen: TrainSettings | None = None
-) -> dict[str, Any]:
+) -> JsonObject:
     """A run to its end: what it comes to at every look, in ten-thousandths, and the mark of its
     parameters there.
     """
@@ -247,13 +248,13 @@ def whole_run(
     return {**found, "marks": marks, "ended": journey.ended}
 
 
-def oracle(member: Member, looks: Sequence[int], horizon: Horizon) -> dict[str, Any]:
+def oracle(member: Member, looks: Sequence[int], horizon: Horizon) -> JsonObject:
     """The run with its fault to each look, and from there without it: the level every five
     updates.
     """
     chosen = settings_of(member, horizon.steps)
     journey = Journey(member, chosen, fault=member.fault)
-    forks: dict[str, Any] = {}
+    forks: JsonObject = {}
     last = -1  # update of the last fork: a run that the trainer has ended stays there
     for look in range(1, max(looks) + 1):
         journey.advance()
@@ -266,9 +267,7 @@ def oracle(member: Member, looks: Sequence[int], horizon: Horizon) -> dict[str, 
     return {"forks": forks}
 
 
-def forked(
-    member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: int
-) -> dict[str, Any]:
+def forked(member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: int) -> JsonObject:
     """The run from a snapshot without its fault."""
     journey = Journey(member, chosen, fault=None, snapshot=snapshot)
     right = [journey.measured()["right"]]
@@ -292,8 +291,8 @@ class Piece:
     """What is run at one go."""
 
     name: str
-    run: Callable[[Mapping[str, Any]], dict[str, Any]]  # of the lines that are there
-    about: Mapping[str, Any]
+    run: Callable[[JsonView], JsonObject]  # of the lines that are there
+    about: JsonView
     after: str = ""  # the piece whose line it needs
 
 
@@ -345,7 +344,7 @@ def language_pieces() -> Iterator[Piece | None]:
         yield from (piece_of("oracle", member) for member in every[start : start + 3])
 
 
-def grid_run(group_size: int, seed: int, steps: int) -> dict[str, Any]:
+def grid_run(group_size: int, seed: int, steps: int) -> JsonObject:
     """A run of the larger of two behind three examples, at the rate that keeps the first update
     small.
     """
@@ -372,7 +371,7 @@ def grid_pieces() -> Iterator[Piece]:
     for seed in range(GRID_SEEDS):
         for size in GRID_SIZES:
 
-            def run(lines: Mapping[str, Any], size: int = size, seed: int = seed) -> dict[str, Any]:
+            def run(lines: JsonView, size: int = size, seed: int = seed) -> JsonObject:
                 return grid_run(size, seed, grid_steps(lines[PILOT]["right_1e4"]))
 
             yield Piece(
@@ -411,7 +410,7 @@ def processor() -> str:
     )
 
 
-def lines_of(path: Path) -> dict[str, Any]:
+def lines_of(path: Path) -> JsonObject:
     """The lines that are there, by piece; one that was torn counts as none."""
     found = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.exists() else []:
@@ -423,7 +422,7 @@ def lines_of(path: Path) -> dict[str, Any]:
     return found
 
 
-def keep(path: Path, line: Mapping[str, Any]) -> None:
+def keep(path: Path, line: JsonView) -> None:
     """Add a line at one go, behind the end of a torn one."""
     torn = path.exists() and path.stat().st_size > 0 and not path.read_bytes().endswith(b"\n")
     text = ("\n" if torn else "") + json.dumps(line, separators=(",", ":")) + "\n"

@@ -39,7 +39,6 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryFile
-from typing import Any
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
@@ -50,6 +49,7 @@ from groupwise.record.run import RunRecord
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import results_of
 
+from groupwise.parsing import JsonView
 from groupwise_lab.worlds.logs import KINDS, run_of
 
 # All run in other environments: one log a line in; for each naming a line out: what raised an alarm
@@ -181,7 +181,7 @@ class Log:
 
     rows: Rows  # under TRL's names
     more: Rows = field(default_factory=list)  # every column under the log's own name
-    config: Mapping[str, Any] = field(default_factory=dict)  # settings under TRL's names
+    config: JsonView = field(default_factory=dict)  # settings under TRL's names
 
 
 @dataclass(frozen=True, slots=True)

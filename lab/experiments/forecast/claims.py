@@ -8,7 +8,7 @@ single exponential, what a stop at the plateau foreseen saves, gains and loses, 
 training gain where both are logged. Prints shares and means over clusters.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from groupwise.arrays import Float
 from groupwise.diagnostics.hacking import coupling_of, pairs_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.forecasting.fit import fit
+from groupwise.parsing import JsonView
 from groupwise.readers import open_run
 from groupwise_lab.forecasts.backtest import trial
 from groupwise_lab.forecasts.rivals import last_mean
@@ -73,7 +74,7 @@ def of_trained_runs() -> Iterator[Row]:
         }
 
 
-def of_clusters(rows: Sequence[Mapping[str, Any]]) -> tuple[str, list[str]]:
+def of_clusters(rows: Sequence[JsonView]) -> tuple[str, list[str]]:
     """Return what runs come to as a table, each cluster of runs weighing the same: the shares that
     begin slowly and that do not, what is saved, and the share of the gain that is lost.
     """

@@ -13,7 +13,6 @@ import math
 import sys
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy import ndarray
@@ -24,6 +23,7 @@ from groupwise.intervals import Interval
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 from common import Rows, arguments, print_table, results_of
 
+from groupwise.parsing import JsonObject
 from groupwise_lab.worlds.runs import Curve, simulated_curve
 
 CURVES = {
@@ -39,7 +39,7 @@ NAMES = ("plateau", "start", "natural_frequency", "damping_ratio")
 
 def one_cell(
     curve_name: str, noise_name: str, n: int, replicates: int, seed: int, mode: str = "law"
-) -> dict[str, Any]:
+) -> JsonObject:
     """Coverage of each parameter in one cell, and how often the fit says "not identifiable"."""
     curve, (correlation, smoothing) = CURVES[curve_name], NOISES[noise_name]
     rng = np.random.default_rng(

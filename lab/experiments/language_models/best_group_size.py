@@ -15,12 +15,11 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from scipy.stats import friedmanchisquare, ttest_rel
@@ -48,6 +47,7 @@ from small_model import (
 
 from groupwise.comparison.compare import holm
 from groupwise.intervals import student_quantile
+from groupwise.parsing import JsonObject, JsonView
 from groupwise_lab.trainer.grpo import train
 
 PIECES = RESULTS.within("best_group_size")
@@ -68,7 +68,7 @@ class Grid:
     said: str = ""  # behind the titles of their tables
     sizes: tuple[int, ...] = SIZES
     seeds: int = SEEDS
-    given: Mapping[str, Any] = field(default_factory=dict)  # to `curve`
+    given: JsonView = field(default_factory=dict)  # to `curve`
 
 
 OWN = Grid()
@@ -103,7 +103,7 @@ def curve(
     rows = []
     spent, began = 0.0, time.process_time()
 
-    def measure(step: int, logged: dict[str, Any]) -> None:
+    def measure(step: int, logged: JsonObject) -> None:
         nonlocal spent, began
         spent += time.process_time() - began
         held_out = held_out_reward(actor, world) if step % EVERY == 0 else ""
@@ -202,7 +202,7 @@ def ending(rows: Rows) -> str:
     )
 
 
-def expected_excess(row: Mapping[str, Any], sizes: Sequence[int]) -> np.ndarray:
+def expected_excess(row: JsonView, sizes: Sequence[int]) -> np.ndarray:
     """By how much the law expects the error of each size to exceed that of the best of the grid."""
     vp, t, r = (max(float(row[name]), 0.0) for name in ("vp", "t", "r"))
     size = np.array(sizes)

@@ -16,7 +16,6 @@ runs on both sides of it. Pieces are in results.txt; the tables are put into the
 import time
 from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import numpy as np
 import torch
@@ -40,6 +39,7 @@ from torch.func import functional_call
 from truth import ExactLoss, ExactWorld, curvature, leading_modes
 
 from groupwise.edge.threshold import threshold
+from groupwise.parsing import JsonObject
 from groupwise.scores.language_models import prompt_ids
 from groupwise_lab.theory.oscillator import rule_threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness
@@ -375,7 +375,7 @@ def kinked(setting: Setting) -> bool:
     return setting.lag == "none" and setting.momentum > 0
 
 
-def located(setting: Setting, done: dict[str, Rows]) -> dict[str, Any] | None:
+def located(setting: Setting, done: dict[str, Rows]) -> JsonObject | None:
     """The edge from which a kick grows, beside the predicted one and the published rule; None
     while a run is missing.
     """

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from small_model import (
     FORMATS,
@@ -34,6 +33,7 @@ from small_model import (
 )
 
 import groupwise as gw
+from groupwise.parsing import JsonView
 from groupwise.readers import open_run
 from groupwise_lab.trainer.grpo import train
 from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier
@@ -218,7 +218,7 @@ def judged(run: Path) -> Row:
     }
 
 
-def cause(row: Mapping[str, Any]) -> str:
+def cause(row: JsonView) -> str:
     """The cause of a judgement and how certain it is."""
     return f"{row['certainty']}: {row['causes']}" if row["causes"] else "none"
 

@@ -10,8 +10,6 @@ largest stable rate, four seeds each. Logged are the sampled reward, its samplin
 exact value beneath. Pieces are in results.txt; the tables are put into the page.
 """
 
-from typing import Any
-
 import numpy as np
 import torch
 from numpy import ndarray
@@ -23,6 +21,7 @@ from dynamics import Setting, days, predicted_edge, stiffest
 
 import groupwise as gw
 from groupwise.intervals import student_quantile
+from groupwise.parsing import JsonObject
 
 PIECES = RESULTS.within("long_runs")
 SIZES, SEEDS, UPDATES, MOMENTUM = (4, 16), 4, 400, 0.9
@@ -79,7 +78,7 @@ def cells() -> list[Cell]:
     ]
 
 
-def told(rows: Rows) -> dict[str, Any]:
+def told(rows: Rows) -> JsonObject:
     """What the logged reward of a run says: the law of the oscillator, the best of all laws, and
     the exact value beneath.
     """

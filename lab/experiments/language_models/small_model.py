@@ -10,7 +10,7 @@ chooses nothing that the scripts beside it vary.
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,6 +34,7 @@ from cells import (  # noqa: F401
 from common import Row, Rows, column, results_of, where  # noqa: F401
 
 from groupwise.estimators.components import Components, components
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.scores.language_models import load_language_model
 from groupwise.scores.scores import inner_products
 from groupwise_lab.trainer.credit import score_batch
@@ -166,7 +167,7 @@ def measured(
     ), rolled
 
 
-def told(found: Components, rolled: Rolled) -> dict[str, Any]:
+def told(found: Components, rolled: Rolled) -> JsonObject:
     """Components with their intervals, the mean reward and the share of groups with a signal, as
     a row of results.
     """
@@ -182,7 +183,7 @@ def told(found: Components, rolled: Rolled) -> dict[str, Any]:
     return row
 
 
-def ranged(row: Mapping[str, Any], name: str) -> str:
+def ranged(row: JsonView, name: str) -> str:
     """A number with its interval."""
     value, low, high = (float(row[key]) for key in (name, f"{name}_low", f"{name}_high"))
     if math.isinf(value):

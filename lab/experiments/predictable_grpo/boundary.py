@@ -13,7 +13,6 @@ force is as stale as the rollouts. It simulates no noise.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from kicks import kicked
@@ -27,6 +26,7 @@ from note import (
 )
 
 from groupwise.edge.threshold import LAGS, threshold
+from groupwise.parsing import JsonObject
 from groupwise_lab.simulate.bandit_runs import expected_path
 from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
 from groupwise_lab.theory.oscillator import rule_threshold
@@ -91,7 +91,7 @@ def located(
     return math.sqrt(low * high)
 
 
-def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float) -> dict[str, Any]:
+def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float) -> JsonObject:
     """One cell of the map."""
     rate = located(lag, momentum, interval)
     # Without a lag the published rule knows no interval: one update a generation.

@@ -9,6 +9,7 @@ from note import column, print_table
 from numpy import ndarray
 
 from groupwise.intervals import student_quantile
+from groupwise.parsing import JsonView
 
 SIZES, GROUPS, CHECKS_ON = ("tiny", "small", "medium"), (4, 16), "tiny"
 EFFECTIVE_RATE, MOMENTUM, PROMPTS = 0.005, 0.9, 32  # eta/(1 - mu) of every run
@@ -29,21 +30,19 @@ def show(runs: Pieces, fits: Pieces) -> None:
     size_table(runs)
 
 
-def seeds(
-    runs: Pieces, size: str, group_size: int, kind: str = "run"
-) -> list[Sequence[Mapping[str, Any]]]:
+def seeds(runs: Pieces, size: str, group_size: int, kind: str = "run") -> list[Sequence[JsonView]]:
     """The runs of one cell of the plan."""
     return [
         rows for name, rows in runs.items() if name.startswith(f"{kind}-{size}-G{group_size:02d}-")
     ]
 
 
-def rewards(rows: Sequence[Mapping[str, Any]]) -> ndarray:
+def rewards(rows: Sequence[JsonView]) -> ndarray:
     """The mean reward of every update's batch."""
     return np.array(column(rows[1:], "reward"), dtype=float)
 
 
-def known(rows: Sequence[Mapping[str, Any]], name: str) -> tuple[ndarray, ndarray]:
+def known(rows: Sequence[JsonView], name: str) -> tuple[ndarray, ndarray]:
     """Updates at which something was computed exactly, and what."""
     there = [row for row in rows if row[name] != ""]
     return np.array(column(there, "step"), dtype=float), np.array(column(there, name), dtype=float)
@@ -186,7 +185,7 @@ def apart(one_S: ndarray, other_S: ndarray) -> tuple[float, float, float]:
     return difference - reach, difference + reach, difference
 
 
-def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[Mapping[str, Any]]]]:
+def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[JsonView]]]:
     """Runs of one start at G = 16 by momentum."""
     found = {}
     for name, rows in runs.items():
@@ -317,7 +316,7 @@ def ratio_interval(ratio: float, one: int, other: int) -> tuple[float, float]:
     )
 
 
-def stiffness(rows: Sequence[Mapping[str, Any]]) -> float:
+def stiffness(rows: Sequence[JsonView]) -> float:
     """The mean K of a run towards reward 1: the fall of log(1 - V) by the integral of the
     effective learning rate.
     """

@@ -6,13 +6,13 @@ whatever delays a curve here is momentum. Beside it the laws that a fit would ch
 deep_inertia.py` runs what is missing (a few minutes of one core), `--tables` prints.
 """
 
-from typing import Any
-
 import numpy as np
 from deep_pieces import Pieces
 from deep_world import Deep, Setting, deep_world, trained
 from note import options, print_table
 from numpy import ndarray
+
+from groupwise.parsing import JsonObject
 
 CURVES = Pieces("deep_inertia", ("momentum",))
 EFFECTIVE, UPDATES, EVERY = 0.01, 400, 8
@@ -32,7 +32,7 @@ def delay(reward_T: ndarray, reference_T: ndarray, time_T: ndarray) -> float:
     )
 
 
-def curve_row(deep: Deep, momentum: float, updates: int) -> dict[str, Any]:
+def curve_row(deep: Deep, momentum: float, updates: int) -> JsonObject:
     """The mean reward of one run, every few updates."""
     path = trained(
         deep.world,

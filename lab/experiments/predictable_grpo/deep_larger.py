@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count, islice
 from itertools import product as combined
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from torch import Tensor
 from truth import leading_modes, twice_differentiable
 
 from groupwise.edge.threshold import threshold
+from groupwise.parsing import JsonObject
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
@@ -256,7 +257,7 @@ def run_row(
     factor: float,
     seed: int,
     updates: int,
-) -> dict[str, Any]:
+) -> JsonObject:
     """One run from where learning ended."""
     world.stand_at(end_D)
     edge, setting = edge_of(lag, stiffest), Setting(lag, MOMENTUM, INTERVAL)

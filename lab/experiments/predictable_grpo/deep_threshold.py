@@ -7,9 +7,8 @@ minutes of one core; `--edges N` ends after N edges), `--tables` prints, `--quic
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
-from typing import Any
 
 import numpy as np
 import torch
@@ -36,6 +35,7 @@ from truth import ExactWorld, leading_modes
 
 from groupwise.edge.force import ForceOfMotion
 from groupwise.edge.threshold import threshold
+from groupwise.parsing import JsonView
 from groupwise_lab.theory.oscillator import rule_threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness, relaxed_stiffness
 
@@ -419,7 +419,7 @@ def sampled_row(
     }
 
 
-def measured_cells(row: Mapping[str, Any]) -> list[str]:
+def measured_cells(row: JsonView) -> list[str]:
     """A measured edge and its difference from the prediction; where a bracket around the
     prediction is all there is, its ends.
     """

@@ -12,7 +12,6 @@ KL term in the reward. It draws nothing.
 
 import math
 from itertools import product
-from typing import Any
 
 import numpy as np
 from note import RESULTS, Rows, column, note_bandit, options, print_table, where
@@ -21,6 +20,7 @@ from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
 from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError
+from groupwise.parsing import JsonObject
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import (
@@ -70,7 +70,7 @@ def record_of(reward_T: np.ndarray, deviation_T: np.ndarray, prompts: int) -> Ru
     )
 
 
-def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float) -> dict[str, Any]:
+def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float) -> JsonObject:
     """What is said of one run."""
     row = {
         "verdict": "refused",

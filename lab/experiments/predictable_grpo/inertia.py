@@ -10,12 +10,12 @@ It draws nothing.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from note import RESULTS, Rows, note_bandit, options, print_table, short
 
 from groupwise.forecasting.fit import fit
+from groupwise.parsing import JsonObject
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Bandit, Training, bandit
 
@@ -69,7 +69,7 @@ def cases() -> list[tuple[str, Bandit, Training, float | None]]:
 
 def one_row(
     name: str, world: Bandit, training: Training, start: float | None, runs: int, seed: int
-) -> dict[str, Any]:
+) -> JsonObject:
     """Medians over runs of the shares explained; how often each law is the best by AICc."""
     place = None if start is None else [0.0, math.log(start / (1 - start))]
     found = simulate_bandit(

@@ -28,6 +28,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay
 from groupwise.intervals import Interval
+from groupwise.parsing import JsonObject
 from groupwise_lab.trainer import grpo
 from groupwise_lab.trainer.policy import Policy, Sampled, policy_size
 from groupwise_lab.trainer.settings import TrainSettings
@@ -172,7 +173,7 @@ class Dynamic(grpo._Run):
         return self.kept, None
 
 
-def _pair(seed: int, updates: int) -> dict[str, Any]:
+def _pair(seed: int, updates: int) -> JsonObject:
     """Train with and without dynamic sampling from one start, and say what the log foretold."""
     settings = TrainSettings(
         steps=updates,
@@ -182,7 +183,7 @@ def _pair(seed: int, updates: int) -> dict[str, Any]:
         evaluate_every=updates,
         rollouts_every=1,
     )
-    row: dict[str, Any] = {"seed": seed, "updates": updates}
+    row: JsonObject = {"seed": seed, "updates": updates}
     cache = Path(tempfile.mkdtemp())
     for name, kind in (("plain", grpo._Run), ("dynamic", Dynamic)):
         task = make_task("modular_addition", level=2)

@@ -19,7 +19,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 import torch
@@ -30,6 +29,7 @@ from training import START, run, settings_of
 from world import start, world_task
 
 from groupwise.estimators.components import Components
+from groupwise.parsing import JsonView
 from groupwise_lab.trainer import adaptive as trainer
 from groupwise_lab.trainer.controller import (
     ControllerRule,
@@ -137,7 +137,7 @@ def looks(prompts: int, rollouts: int, probes: int) -> Rows:
     return rows
 
 
-def measured(row: Mapping[str, Any]) -> RunningComponents:
+def measured(row: JsonView) -> RunningComponents:
     """The sums of a probe."""
     count, covariance = (
         float(row["prompts"]),

@@ -11,17 +11,17 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
 from common import Results, Row, Rows, column, parser, print_table, results_of, where  # noqa: F401
 
+from groupwise.parsing import JsonView
 from pages import printed, refresh
 
 RESULTS = results_of(__file__)
@@ -39,7 +39,7 @@ class Cell:
 
     name: str
     function: Callable[..., Rows]
-    arguments: Mapping[str, Any] = field(default_factory=dict)
+    arguments: JsonView = field(default_factory=dict)
 
 
 def options(text: str | None) -> argparse.Namespace:

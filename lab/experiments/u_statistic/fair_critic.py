@@ -13,7 +13,6 @@ Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-experi
 """
 
 from itertools import product
-from typing import Any
 
 import numpy as np
 import torch
@@ -24,6 +23,7 @@ from oracle import spread
 from training import run, settings_of
 from world import exact_values, roll, start, truth, world_task
 
+from groupwise.parsing import JsonObject
 from groupwise_lab.theory.mse import Reference, within_prompt_variance
 from groupwise_lab.trainer.credit import Judged
 from groupwise_lab.trainer.policy import Actor, Policy
@@ -107,7 +107,7 @@ def best(rows: Rows) -> tuple[float, int, int]:
     return max(TUNED_OVER, key=score)
 
 
-def looked(critic: Critic | None, step: int, policy: Policy) -> dict[str, Any]:
+def looked(critic: Critic | None, step: int, policy: Policy) -> JsonObject:
     """The critic's share of V(x), and the squared error of a group's gradient with each
     baseline; empty between the looks.
     """

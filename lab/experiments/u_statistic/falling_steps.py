@@ -22,7 +22,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import Whole, finite_array
 from groupwise.errors import InvalidArgumentError
 
 Float = NDArray[np.float64]
@@ -226,7 +226,7 @@ def linear_world(
 class FallingRuns:
     """What became of the runs."""
 
-    step_S: NDArray[np.int64]  # updates after which the gap was taken
+    step_S: Whole  # updates after which the gap was taken
     gap_SR: Float  # J* - J then, of every run, reward units
     low_D: Float  # smallest value that each parameter ever had in any run
     high_D: Float  # largest
@@ -355,7 +355,7 @@ def _gradient(update: _Update, theta_DR: Float, rng: Generator) -> Float:
     )
 
 
-def _prompts(update: _Update, rng: Generator, runs: int) -> NDArray[np.int64]:
+def _prompts(update: _Update, rng: Generator, runs: int) -> Whole:
     """Prompts of the minibatches, shape (B, R)."""
     shape = (update.prompts, runs)
     count = len(update.cumulative_P)

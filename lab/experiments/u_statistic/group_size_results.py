@@ -7,12 +7,13 @@ bootstrap draws whole seeds. It runs nothing.
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 from cells import Rows, column, print_table
 from numpy import ndarray
 from scipy import stats
+
+from groupwise.parsing import JsonView
 
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 NEAR = (2, 4, 8)  # the predicted size and its neighbours: compared over the seeds that they share
@@ -239,7 +240,7 @@ def iteration_table(done: Done) -> None:
     )
 
 
-def over_least(row: Mapping[str, Any], size: int) -> float:
+def over_least(row: JsonView, size: int) -> float:
     """Squared error of the gradient at a group size over that at the real-valued best one."""
     least = row["vp"] + row["t"] + 2 * math.sqrt(row["r"] * row["vp"])
     return (row["vp"] * size + row["t"] + row["r"] / (size - 1)) / least

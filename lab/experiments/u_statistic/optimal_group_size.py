@@ -12,8 +12,6 @@ lab/docs/studies/optimal-group-size.md are printed. Addition modulo 100,
 policy of 0.1 million parameters, accuracy exact on 2,000 held-out and 2,000 training problems.
 """
 
-from typing import Any
-
 import numpy as np
 from cells import RESULTS, Cell, Rows, column, options, run_and_show, run_missing
 from group_size_results import SIZES, tables
@@ -21,6 +19,7 @@ from training import START, run, settings_of
 from world import Truth, exact_values, sampled_components, start, truth, world_task
 
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
+from groupwise.parsing import JsonObject
 from groupwise_lab.trainer.policy import Policy
 
 PIECES = RESULTS.within("optimal_group_size")
@@ -137,7 +136,7 @@ def along(
     return rows
 
 
-def components_row(known: Truth, policy: Policy, step: int) -> dict[str, Any]:
+def components_row(known: Truth, policy: Policy, step: int) -> JsonObject:
     """True components, and G* of the truth and of one sample."""
     found = sampled_components(policy, world_task().train, seed=100 + step)
     return {

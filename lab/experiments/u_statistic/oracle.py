@@ -12,7 +12,6 @@ step. Pieces are in results.txt; prints the tables of lab/docs/studies/gradient-
 """
 
 import time
-from typing import Any
 
 import numpy as np
 from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show, where
@@ -23,6 +22,7 @@ from optimal_group_size import RATES, STEPS, name_of
 from training import START, Watch, run, settings_of
 from world import start, truth, world_task
 
+from groupwise.parsing import JsonObject
 from groupwise_lab.theory.mse import Reference, within_prompt_variance
 from groupwise_lab.trainer.policy import Policy
 
@@ -48,7 +48,7 @@ def looked(size: int, critic: Critic, steps: tuple[int, ...]) -> Watch:
     gradient with each baseline.
     """
 
-    def watch(step: int, policy: Policy) -> dict[str, Any]:
+    def watch(step: int, policy: Policy) -> JsonObject:
         names = (
             "critic_rmse",
             "critic_bias",

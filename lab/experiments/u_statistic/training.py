@@ -6,13 +6,14 @@ Nothing of the run is kept but its rows. It chooses no settings.
 
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from cells import Rows
 from world import exact_values, start, world_task
 
+from groupwise.parsing import JsonView
 from groupwise_lab.trainer.credit import Ingredients
 from groupwise_lab.trainer.grpo import train
 from groupwise_lab.trainer.policy import Policy
@@ -84,7 +85,7 @@ def run(
     spent = 0.0
     began = time.process_time()
 
-    def measure(step: int, logged: Mapping[str, Any]) -> None:
+    def measure(step: int, logged: JsonView) -> None:
         nonlocal spent, began
         spent += time.process_time() - began
         held_out = exact_values(policy, task.held_out).mean()

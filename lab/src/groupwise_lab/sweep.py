@@ -28,6 +28,7 @@ from groupwise.analysis.stability import stability_evidence
 from groupwise.comparison.compare import Question
 from groupwise.engine.engine import Engine, Limits, Outcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, OverwriteError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, plain
 from groupwise.readers import open_run
 from groupwise.record.run import COMPANIONS, RunRecord
@@ -49,7 +50,7 @@ class Training:
     """One training of a sweep."""
 
     name: str  # of its folder
-    values: Mapping[str, Any]  # of the settings in which the trainings differ
+    values: JsonView  # of the settings in which the trainings differ
     settings: Mapping[str, str]  # settings that the log of a user's own command need not say
     words: tuple[str, ...]  # of its command
     resume: tuple[str, ...]  # words behind these once it has begun
@@ -62,7 +63,7 @@ class Result(Plain):
     """What came of one training."""
 
     name: str
-    values: Mapping[str, Any]
+    values: JsonView
     done: bool
     sentence: str  # why it is not, "" where it is
     seconds: float | None  # of the try that ended it; None where it was done before
@@ -82,7 +83,7 @@ class Sweep:
         return tuple(key for key in self.keys if key != SEED)
 
 
-def sweep_of(wanted: Mapping[str, Any], folder: Path) -> Sweep:
+def sweep_of(wanted: JsonView, folder: Path) -> Sweep:
     """Return the trainings that a file of settings asks for; nothing is written yet.
 
     It has `sweep`, lists of values whose every combination is trained, or `runs`, a list of
@@ -115,7 +116,7 @@ def sweep_of(wanted: Mapping[str, Any], folder: Path) -> Sweep:
     return Sweep(tuple(made), home, tuple(keys))
 
 
-def _rows(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _rows(wanted: JsonView) -> list[JsonObject]:
     """Return the settings of each training in which they differ."""
     grid, runs = wanted.get("sweep"), wanted.get("runs")
     if (grid is None) == (runs is None):
@@ -134,7 +135,7 @@ def _rows(wanted: Mapping[str, Any]) -> list[dict[str, Any]]:
     return rows
 
 
-def _listed(runs: Any) -> list[dict[str, Any]]:
+def _listed(runs: Any) -> list[JsonObject]:
     """Return the settings of trainings that are listed one by one."""
     if not (isinstance(runs, list) and runs and all(isinstance(row, dict) and row for row in runs)):
         raise InvalidArgumentError(
@@ -144,7 +145,7 @@ def _listed(runs: Any) -> list[dict[str, Any]]:
     return [dict(row) for row in runs]
 
 
-def _combined(grid: Any) -> list[dict[str, Any]]:
+def _combined(grid: Any) -> list[JsonObject]:
     """Return every combination of the values of some settings."""
     if not (
         isinstance(grid, dict)
@@ -168,7 +169,7 @@ def _check_number(number: int) -> None:
 
 
 def _command(
-    wanted: Mapping[str, Any], given: dict[str, Any], place: Path, keys: Sequence[str]
+    wanted: JsonView, given: JsonObject, place: Path, keys: Sequence[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """Return the words of a training's command, and those behind them once it has begun."""
     if wanted.get("command") is None:
@@ -199,7 +200,7 @@ def _command(
     )
 
 
-def _embedded(given: dict[str, Any], place: Path) -> tuple[str, ...]:
+def _embedded(given: JsonObject, place: Path) -> tuple[str, ...]:
     """Return the command of the embedded trainer, which goes on with what is there."""
     task = given.pop("task", None)
     settings = [
@@ -239,7 +240,7 @@ def _text(value: Any) -> str:
     return json.dumps(value) if isinstance(value, bool | None) else str(value)
 
 
-def _name(values: Mapping[str, Any]) -> str:
+def _name(values: JsonView) -> str:
     """Return what a training is called: its settings, in letters that no file system minds."""
     text = ",".join(f"{key}={_text(value)}" for key, value in values.items())
     return re.sub(r"[^\w.,=+-]", "-", text)[:_LONGEST_NAME].strip(".-") or "run"
@@ -453,7 +454,7 @@ class SweepAnswer:
     foretold: tuple[Foretold, ...]
     notes: tuple[str, ...]  # what could not be read or compared, and why
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         return {name: plain(getattr(self, name)) for name in self.KEYS}
 

@@ -17,7 +17,6 @@ from groupwise_lab.theory.oscillator import oscillator
 from groupwise_lab.theory.partly_stale import threshold_of_share
 from groupwise_lab.worlds.fluctuations import (
     group_size_test,
-    stationary_covariance,
     stationary_variance,
     temperature_over_stiffness,
 )
@@ -107,51 +106,6 @@ def test_a_partly_stale_force_swings_as_simulated(lag: str) -> None:
         force, momentum, learning_rate=1.0, noise_variance=1.0, refresh_interval=interval, lag=lag
     )
     assert abs(whole / exact - 1) > 0.005
-
-
-@pytest.mark.thinned(1)
-@pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
-def test_modes_that_share_their_noise_swing_together(lag: str) -> None:
-    """Two modes, correlated noise: each entry within 8 % of the larger variance."""
-    interval, momentum = 3, 0.5
-    force = np.array([0.1, 0.4]) * float(threshold(lag, momentum, interval))
-    noise = np.array([[1.0, 0.7], [0.7, 2.0]])
-    exact = stationary_covariance(
-        force,
-        momentum,
-        learning_rate=1.0,
-        noise_covariance_MM=noise,
-        refresh_interval=interval,
-        lag=lag,
-    )
-    rng, root = np.random.default_rng(6), np.linalg.cholesky(noise)
-    history, velocity, total = [np.zeros((2, 4000))], np.zeros((2, 4000)), np.zeros((2, 2))
-    for now in range(800):
-        seen = {
-            "none": now,
-            "fixed": now - interval,
-            "refresh": now - now % interval,
-            "async": now - now % interval - interval,
-        }[lag]
-        velocity = (
-            momentum * velocity
-            - force[:, None] * history[max(seen, 0)]
-            + root @ rng.standard_normal((2, 4000))
-        )
-        history.append(history[now] + velocity)
-        if now >= 500:
-            total += history[-1] @ history[-1].T / 4000 / 300
-    assert np.abs(total - exact).max() < 0.08 * exact.max()
-    for place in (0, 1):
-        alone = stationary_variance(
-            float(force[place]),
-            momentum,
-            learning_rate=1.0,
-            noise_variance=noise[place, place],
-            refresh_interval=interval,
-            lag=lag,
-        )
-        assert exact[place, place] == pytest.approx(alone, rel=1e-9)
 
 
 def two_armed_prompts(
@@ -370,12 +324,3 @@ def test_bad_input_is_refused() -> None:
         variance_ratio(0.0, 1.0, 1.0, 1, 4)
     with pytest.raises(InsufficientDataError, match="two or more group sizes"):
         group_size_test([4, 4], [0.1, 0.1], [50, 50])
-    with pytest.raises(InvalidArgumentError, match="square noise covariance"):
-        stationary_covariance([0.1, 0.2], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0]])
-    with pytest.raises(InvalidArgumentError, match="symmetric"):
-        stationary_covariance(
-            [0.1, 0.2], 0.0, learning_rate=1.0, noise_covariance_MM=[[1.0, 0.5], [0.0, 1.0]]
-        )
-    assert np.isinf(
-        stationary_covariance([0.1, 5.0], 0.0, learning_rate=1.0, noise_covariance_MM=np.eye(2))
-    ).all()

@@ -254,7 +254,7 @@ def defaults_of(framework: str) -> dict[str, str]:
     """Return the settings of a framework's usual trainer where it is told nothing."""
     name = "trl" if framework == "unsloth" else framework
     usual = next((rule.defaults for rule in TRAINERS if rule.name == name), "")
-    return dict(re.findall(r"(\w+)=(\S+)", usual))
+    return dict(pair.split("=", 1) for pair in usual.split())
 
 
 def takes(framework: str, name: str) -> bool:

@@ -29,6 +29,7 @@ from groupwise.cli.shared import (
     whole,
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.scores.language_models import Precision
 from groupwise.wording import count
 
@@ -74,7 +75,7 @@ class Examination:
         first, second = self.answers
         return tuple(compare(first[name], second[name], level=self.level) for name in first)
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         models = []
         for place, label in enumerate(self.labels):
@@ -96,7 +97,7 @@ class Examination:
                     }
                 )
             models.append({"model": label, "benchmarks": rows})
-        plain: dict[str, Any] = {
+        plain: JsonObject = {
             "models": models,
             "k": self.k,
             "level": self.level,

@@ -38,6 +38,7 @@ from groupwise.errors import (
     first_line,
 )
 from groupwise.files import first_bytes
+from groupwise.parsing import JsonObject, JsonView
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
@@ -310,7 +311,7 @@ def task_of(name: str | None, start: Start) -> Task:
             f"{name or start.data} is asked in words, which a new policy cannot read: name a "
             "language model with --model FOLDER"
         )
-    common: dict[str, Any] = {"problems": start.problems, "seed": start.start_seed}
+    common: JsonObject = {"problems": start.problems, "seed": start.start_seed}
     if name is None:
         return _own_task(start, common)
     if kind == "words":
@@ -331,7 +332,7 @@ def task_of(name: str | None, start: Start) -> Task:
     )
 
 
-def _own_task(start: Start, common: Mapping[str, Any]) -> Task:
+def _own_task(start: Start, common: JsonView) -> Task:
     """Build the task of a user's file."""
     from groupwise_lab.trainer.file_task import make_file_task
 
@@ -440,11 +441,9 @@ def _check_rewarded(record: RunRecord, chosen: TrainSettings, before: int | None
     )
 
 
-def wanted_of(
-    file: Path | None, overrides: Sequence[str], typed: Mapping[str, Any]
-) -> dict[str, Any]:
+def wanted_of(file: Path | None, overrides: Sequence[str], typed: JsonView) -> JsonObject:
     """Put settings together: those of a file, over them KEY=VALUE texts, over them the options."""
-    wanted: dict[str, Any] = {} if file is None else settings_in(file)
+    wanted: JsonObject = {} if file is None else settings_in(file)
     for key, text in pairs("--set", "KEY=VALUE", overrides).items():
         *above, name = key.split(".")
         inner = wanted
@@ -458,7 +457,7 @@ def wanted_of(
     return {**wanted, **typed}
 
 
-def settings_in(path: Path) -> dict[str, Any]:
+def settings_in(path: Path) -> JsonObject:
     """Read a file of settings."""
     import yaml
 
@@ -480,7 +479,7 @@ def settings_in(path: Path) -> dict[str, Any]:
     return values
 
 
-def settings_of(wanted: Mapping[str, Any]) -> tuple[Start, TrainSettings]:
+def settings_of(wanted: JsonView) -> tuple[Start, TrainSettings]:
     """Sort settings into those of the start and those of the training."""
     from groupwise_lab.trainer.settings import TrainSettings
 

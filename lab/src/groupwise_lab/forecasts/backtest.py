@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -29,6 +28,7 @@ from groupwise.forecasting.calibration import (
 )
 from groupwise.forecasting.forecast import FEWEST, Ahead, foreseen
 from groupwise.forecasting.observations import observe
+from groupwise.parsing import JsonObject
 from groupwise.threads import on_one_thread
 from groupwise_lab.forecasts.calibrate import Case
 from groupwise_lab.forecasts.results import Backtest, Tally
@@ -115,7 +115,7 @@ class Trial:
                     PROBABILITIES,
                 )
 
-        def over(part: slice) -> dict[str, Any]:
+        def over(part: slice) -> JsonObject:
             """What the windows of a part come to."""
             errors, intervals, ranks = (
                 {name: float(values[part].mean()) for name, values in all_.items()}

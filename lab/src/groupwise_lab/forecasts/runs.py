@@ -10,12 +10,13 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
 from groupwise.forecasting.observations import rate_clock
 from groupwise.intervals import Interval
+from groupwise.parsing import JsonObject
 from groupwise.plain import Plain
 from groupwise.wording import alike, clean, count, number, share
 from groupwise_lab.forecasts.backtest import Trial, rows_seen, trial
@@ -134,7 +135,7 @@ class Scores:
             doubt,
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         return {
             "summary": self.summary.as_dict(),
@@ -192,7 +193,7 @@ class Calibrated:
             f"{share(bare.coverage.value)}."
         )
 
-    def as_dict(self) -> dict[str, Any]:
+    def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         return {
             "table": self.table.as_dict(),

@@ -7,11 +7,11 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise.record.settings import RunConfig
 from groupwise_lab.simulate.bandit_runs import (
@@ -121,7 +121,7 @@ def bandit_record(
     )
 
 
-def _provenance(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]:
+def _provenance(bandit: Bandit, training: Training, seed: int) -> JsonObject:
     """The settings that a record has a name for."""
     adam = training.optimizer == "adam"
     return {
@@ -151,7 +151,7 @@ def _provenance(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]
     }
 
 
-def plain_settings(bandit: Bandit, training: Training, seed: int) -> dict[str, Any]:
+def plain_settings(bandit: Bandit, training: Training, seed: int) -> JsonObject:
     """Every setting as plain data."""
     plain = {
         "rewards": bandit.reward_A.tolist(),
@@ -162,7 +162,7 @@ def plain_settings(bandit: Bandit, training: Training, seed: int) -> dict[str, A
     return plain | dataclasses.asdict(training)
 
 
-def truth(bandit: Bandit, training: Training) -> dict[str, Any]:
+def truth(bandit: Bandit, training: Training) -> JsonObject:
     """What is known exactly: where the run starts, where it rests, and how stiff it is there."""
     start = exact_value(bandit, np.log(bandit.reference_A))
     try:

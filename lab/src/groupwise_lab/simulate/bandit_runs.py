@@ -23,7 +23,7 @@ from typing import Any, Literal, assert_never, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import checked_shape, finite_array
+from groupwise.arrays import Whole, checked_shape, finite_array
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.fields import check_whole
 from groupwise_lab.simulate.softmax_bandit import Bandit, Float, Training
@@ -255,7 +255,7 @@ def _enumerated(
 
 
 @lru_cache(maxsize=8)
-def count_vectors(arms: int, size: int) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+def count_vectors(arms: int, size: int) -> tuple[Float, Float]:
     """Return every vector of counts that sums to the group size, as columns, and the logarithm
     of its multinomial coefficient.
     """
@@ -439,9 +439,8 @@ class Records:
 class BanditRuns:
     """What simulated runs left."""
 
-    step_T: NDArray[
-        np.int64
-    ]  # how many updates had been made before each record; the last is that after all of them
+    # how many updates had been made before each record; the last is that after all of them
+    step_T: Whole
     # quantity -> array (T, S). "value": exact expected reward of the policy; "kl": exact divergence
     # from the reference, nats; "entropy": exact, nats; "reward": mean reward of the rollouts of the
     # next update; "reward_std": mean over its groups of the deviation within, ddof 1; "dead_share":
@@ -550,9 +549,7 @@ def expected_path(
     return runs
 
 
-def drawn_arms_of(
-    bandit: Bandit, training: Training, *, steps: int, seed: int = 0
-) -> NDArray[np.int64]:
+def drawn_arms_of(bandit: Bandit, training: Training, *, steps: int, seed: int = 0) -> Whole:
     """Return the arms that the first replicate of `simulate_bandit` draws in its first updates,
     in the order of drawing.
     """
@@ -653,7 +650,7 @@ def _record(
             )[:width]
 
 
-def _shown(name: Quantity, count_APS: Float, reward_A: NDArray[np.float64], size: int) -> Float:
+def _shown(name: Quantity, count_APS: Float, reward_A: Float, size: int) -> Float:
     """What rollouts show of the rewards without any KL term: the mean over groups of their mean,
     deviation, or having equal rewards.
     """
@@ -671,7 +668,7 @@ def _shown(name: Quantity, count_APS: Float, reward_A: NDArray[np.float64], size
 
 def _to_record(
     records: Records, steps: int, columns: int, *, quantities: tuple[Quantity, ...]
-) -> tuple[NDArray[np.int64], dict[Quantity, Float]]:
+) -> tuple[Whole, dict[Quantity, Float]]:
     """Return the updates made before each record, and arrays for them; quantities of rollouts
     have none after the last update.
     """

@@ -54,8 +54,8 @@ class Bandit:
     checks.
     """
 
-    reward_A: NDArray[np.float64]  # reward of each arm, reward units
-    reference_A: NDArray[np.float64]  # the reference policy, probabilities
+    reward_A: Float  # reward of each arm, reward units
+    reference_A: Float  # the reference policy, probabilities
     kl_weight: float = 0.0  # beta, reward units a nat
 
     @property
@@ -101,7 +101,7 @@ def bandit(
     return Bandit(reward, reference, float(kl_weight))
 
 
-def _shown(values: NDArray[np.float64]) -> str:
+def _shown(values: Float) -> str:
     """The first few numbers of a vector."""
     return ", ".join(f"{value:g}" for value in values[:6]) + (", ..." if len(values) > 6 else "")
 

@@ -14,9 +14,9 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InvalidArgumentError
 
 
@@ -64,7 +64,7 @@ class Landscape:
 class GapBound:
     """Bounds of the expected gap along a schedule of steps."""
 
-    step_T: NDArray[np.int64]  # how many updates had been made
+    step_T: Whole  # how many updates had been made
     bound_T: Float  # bound of the expected gap then, reward units
     limit: float  # what the bound tends to: the floor of a constant step, 0 for steps b/i
     leading_constant: (

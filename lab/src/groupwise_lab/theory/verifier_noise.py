@@ -10,12 +10,11 @@ size can only grow. Errors that a text always meets with are another reward, and
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Columns, Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import (
     QUANTITIES,
@@ -115,7 +114,7 @@ def with_verifier_errors(components: Components, errors: VerifierErrors) -> Comp
     return replace(found, notes=(*found.notes, note))
 
 
-def _noisy(plain: Mapping[str, Float], errors: VerifierErrors, one: Float) -> dict[str, Float]:
+def _noisy(plain: Columns, errors: VerifierErrors, one: Float) -> dict[str, Float]:
     """Every quantity under errors, from those without; `one` is what a constant of 1 is."""
     rho, norm2, right = errors.slope, plain["score_norm2"], plain["score_norm2_reward"]
     found = {

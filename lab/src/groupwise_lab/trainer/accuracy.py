@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.arrays import Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile, wilson
 from groupwise.plain import Plain
@@ -27,7 +28,7 @@ class Answers:
     """How often a model answered each problem of a benchmark rightly."""
 
     benchmark: str  # its name
-    right_P: NDArray[np.int64]  # right answers of each problem
+    right_P: Whole  # right answers of each problem
     samples: int  # answers of each problem
     cluster_P: NDArray[
         Any
@@ -98,7 +99,7 @@ def pass_at(answers: Answers, k: int, *, level: float = 0.95) -> Score:
     )
 
 
-def pass_chance(right_P: NDArray[np.int64], samples: int, k: int) -> Float:
+def pass_chance(right_P: Whole, samples: int, k: int) -> Float:
     r"""Return the unbiased estimate of pass@k of each problem.
 
     $1 - \prod_{i=0}^{k-1} \frac{n - c - i}{n - i}$, which needs no large factorial

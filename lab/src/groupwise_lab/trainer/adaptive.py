@@ -12,7 +12,7 @@ import json
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.components import components
+from groupwise.parsing import JsonObject, JsonView
 from groupwise_lab.trainer.advantages import Advantage
 from groupwise_lab.trainer.controller import RunningComponents, running_components
 from groupwise_lab.trainer.credit import advantage_of, gradients_kept, rewards_of, score_batch
@@ -49,7 +50,7 @@ class AdaptiveGroupSize:
         self._actor, self._task, self._pool = actor, task, pool
         self.group_size, self.seconds = settings.group_size, 0.0
         self.running: RunningComponents | None = None
-        self.decisions: list[dict[str, Any]] = []
+        self.decisions: list[JsonObject] = []
         entry = advantage_of(settings.advantage)
         if isinstance(entry, Advantage) and entry.smallest_group < 2:
             raise InvalidArgumentError(
@@ -116,7 +117,7 @@ class AdaptiveGroupSize:
             micro_batch=settings.micro_batch,
         )
 
-    def _log(self, entry: dict[str, Any]) -> None:
+    def _log(self, entry: JsonObject) -> None:
         """Keep a decision, here and in the folder of the run."""
         self.decisions.append(entry)
         self.write()
@@ -134,7 +135,7 @@ class AdaptiveGroupSize:
         except OSError:
             partial.unlink(missing_ok=True)
 
-    def state(self) -> dict[str, Any]:
+    def state(self) -> JsonObject:
         """Return what the next decision depends on, and the log, as plain data."""
         running = None if self.running is None else self.running.as_dict()
         return {
@@ -144,7 +145,7 @@ class AdaptiveGroupSize:
             "decisions": self.decisions,
         }
 
-    def restore(self, about: Mapping[str, Any]) -> None:
+    def restore(self, about: JsonView) -> None:
         """Go back to what `state` returned."""
         self.group_size, self.seconds = int(about["group_size"]), float(about["seconds"])
         self.running = (

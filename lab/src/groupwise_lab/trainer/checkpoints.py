@@ -12,9 +12,10 @@ import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from groupwise.errors import GroupwiseError, first_line, one_sentence
+from groupwise.parsing import JsonObject, JsonView
 from groupwise_lab.trainer.tasks import DRAWN_PAD, END, PAD, TASKS, Vocabulary
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def _shape(size: PolicySize) -> str:
     return f"width {size.width}, {size.layers} layers, {size.heads} heads"
 
 
-def _size_of(configuration: Mapping[str, Any], home: Path) -> tuple[PolicySize, int, int]:
+def _size_of(configuration: JsonView, home: Path) -> tuple[PolicySize, int, int]:
     """Return size, tokens and context that a configuration tells of."""
     from groupwise_lab.trainer.policy import SIZES, PolicySize
 
@@ -173,7 +174,7 @@ def _size_of(configuration: Mapping[str, Any], home: Path) -> tuple[PolicySize, 
     return next(sizes, PolicySize("another", width, layers, heads)), tokens, context
 
 
-def _configuration(policy: Policy) -> dict[str, Any]:
+def _configuration(policy: Policy) -> JsonObject:
     """What transformers needs to know to build the same network."""
     return {
         "architectures": ["GPT2LMHeadModel"],
@@ -203,7 +204,7 @@ def _numbers(vocabulary: Vocabulary) -> dict[str, int]:
     }
 
 
-def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
+def _tokenizer(vocabulary: Vocabulary) -> JsonObject:
     """The tokens as a tokenizer file: one a character; one without a token is an error."""
     special = {
         "single_word": False,
@@ -233,7 +234,7 @@ def _tokenizer(vocabulary: Vocabulary) -> dict[str, Any]:
     }
 
 
-def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+def write_state(folder: Path, tensors: Mapping[str, Tensor], about: JsonView) -> None:
     """Write the state of a run."""
     from safetensors.torch import save_file
 
@@ -244,14 +245,14 @@ def write_state(folder: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
     write_json(folder / STATE_ABOUT, {"format": _STATE_FORMAT, **about})
 
 
-def mark_state(folder: Path, about: Mapping[str, Any]) -> None:
+def mark_state(folder: Path, about: JsonView) -> None:
     """Add to what the state of a run tells, whole or not at all."""
     new = folder / f".{STATE_ABOUT}.new"
     write_json(new, {**read_json(folder / STATE_ABOUT), **about})
     new.replace(folder / STATE_ABOUT)
 
 
-def read_state(folder: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+def read_state(folder: Path) -> tuple[dict[str, Tensor], JsonObject]:
     """Read what `write_state` wrote."""
     from safetensors import SafetensorError
     from safetensors.torch import load_file
@@ -334,12 +335,12 @@ def _loading(expected: str, advice: str, *raised: type[Exception]) -> AbstractCo
     return one_sentence(expected, advice, raised=raised, kind=UnreadableCheckpointError)
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_json(path: Path, content: JsonView) -> None:
     """Write one JSON file."""
     path.write_text(json.dumps(content, indent=1, ensure_ascii=False), encoding="utf-8")
 
 
-def read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> JsonObject:
     """Read one JSON object."""
     with _loading(
         f"a checkpoint with {path}", "give the folder of one", OSError, ValueError, RecursionError

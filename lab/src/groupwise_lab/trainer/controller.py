@@ -7,15 +7,15 @@ f^{a_m} P_m$ with $a_m$ the age of measurement m, so that old policies count les
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
+from groupwise.parsing import JsonView
 from groupwise.plain import Plain
 from groupwise_lab.trainer.decision import Decision, VarianceEstimate, decide, divisors
 
@@ -115,7 +115,7 @@ class RunningComponents(Plain):
         )
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> RunningComponents:
+    def from_dict(cls, state: JsonView) -> RunningComponents:
         """Return what `as_dict` was taken of."""
         return cls(
             float(state["weight"]),

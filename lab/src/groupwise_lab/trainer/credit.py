@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.arrays import Columns, Whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.presets import AdvantageSpec
+from groupwise.parsing import JsonObject
 from groupwise_lab.trainer.advantages import Advantage, advantage_by_name
 from groupwise_lab.trainer.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise_lab.trainer.several_rewards import several_advantages
@@ -41,13 +43,13 @@ class Judged:
     """Rollouts of one update with what the verifier said."""
 
     problems: Sequence[Problem]  # P of them, one a group
-    problem_P: NDArray[np.int64]  # their numbers among the training problems
+    problem_P: Whole  # their numbers among the training problems
     number: int  # of the batch, from 1
     sampled: Sampled  # P x G completions
     text_N: Sequence[str]  # as texts
     ended_N: Sequence[bool]  # whether each ended by itself
     reward_N: Float  # that is trained on; NaN where there is none
-    part_N: Mapping[str, Float]  # every reward by name
+    part_N: Columns  # every reward by name
     weights: Mapping[str, float]  # of each part
 
 
@@ -98,7 +100,7 @@ class Credit:
     ) -> None:
         self.advantage, self._actor, self._task = advantage, actor, task
         self._value, self._ingredients = value, ingredients
-        self.history: list[tuple[NDArray[np.int64], Float, int]] = []
+        self.history: list[tuple[Whole, Float, int]] = []
         memory = _MEMORIES.get(advantage.name) if isinstance(advantage, Advantage) else None
         self._memory = None if memory is None else memory()
         if isinstance(advantage, Advantage) and advantage.name == "constant" and value is None:
@@ -126,7 +128,7 @@ class Credit:
             self.remember(judged.problem_P, reward_PG, judged.number)
         return advantage_N
 
-    def remember(self, problem_P: NDArray[np.int64], reward_PG: Float, number: int) -> None:
+    def remember(self, problem_P: Whole, reward_PG: Float, number: int) -> None:
         """Take in the rewards of a batch, or what had been taken in, when a run goes on."""
         assert self._memory is not None
         self._memory.update(reward_PG, problem_P, step=number)
@@ -186,7 +188,7 @@ class Credit:
             )
         return advantage_N
 
-    def _needed(self, entry: Advantage, judged: Judged, shape: tuple[int, ...]) -> dict[str, Any]:
+    def _needed(self, entry: Advantage, judged: Judged, shape: tuple[int, ...]) -> JsonObject:
         """The keyword arguments of the advantage."""
         if self._memory is not None:
             return {"baseline": self._memory, "step": judged.number}

@@ -27,6 +27,7 @@ from groupwise.errors import (
     named,
     one_sentence,
 )
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.prompts import is_chat, prompt_of
 from groupwise_lab.trainer.benchmarks import (
     Row,
@@ -129,7 +130,7 @@ def make_file_task(
         [problem.text for problem in usable], np.random.default_rng(seed), problems, held_out_share
     )
     train, held_out = ([usable[place] for place in side] for side in sides)
-    recipe: dict[str, Any] = {"data": str(path), "sha256": digest, "reward": reward}
+    recipe: JsonObject = {"data": str(path), "sha256": digest, "reward": reward}
     recipe |= {"prompt_column": prompt_column, "answer_column": answer_column, "seed": seed}
     recipe |= {"problems": problems, "held_out_share": held_out_share}
     return task_of_problems(
@@ -226,7 +227,7 @@ def is_text_task(name: str) -> bool:
     return isinstance(named(name, families, "a task"), TextTask)
 
 
-def task_of_recipe(recipe: Mapping[str, Any]) -> Task | None:
+def task_of_recipe(recipe: JsonView) -> Task | None:
     """Build a task again; None of a user's own reward, which no file that lies beside weights
     may name: its code would be run.
     """

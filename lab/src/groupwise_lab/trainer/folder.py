@@ -22,6 +22,7 @@ from groupwise.errors import (
     first_line,
     one_sentence,
 )
+from groupwise.parsing import JsonView
 from groupwise.record.journal import Journal, hold
 from groupwise.record.run import COMPANIONS, JOURNAL, RECORD_FILES, RecordWriter, is_record
 from groupwise_lab.trainer.checkpoints import (
@@ -285,7 +286,7 @@ class RunFolder:
                 f"{beside[0]}: move it away, or choose another folder with -o"
             )
 
-    def keep(self, step: int, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    def keep(self, step: int, tensors: Mapping[str, Tensor], about: JsonView) -> None:
         """Write a checkpoint with the state of the run; the one before has its own until
         `confirm`.
         """

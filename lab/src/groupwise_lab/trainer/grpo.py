@@ -20,11 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from groupwise.arrays import Whole
 from groupwise.errors import InsufficientDataError
 from groupwise.intervals import Interval, student_quantile
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise_lab.trainer.adaptive import AdaptiveGroupSize
 from groupwise_lab.trainer.credit import Credit, Ingredients, Judged, advantage_of, rewards_of
@@ -343,7 +344,7 @@ class _Run:
         self._last_batch: Batch | None = None
         self.seconds, self._started = 0.0, time.perf_counter()
 
-    def advance(self) -> tuple[dict[str, Any], list[dict[str, Any]] | None]:
+    def advance(self) -> tuple[JsonObject, list[JsonObject] | None]:
         """Sample what is due, take one step, and return its row and rollouts."""
         settings, number = self.settings, self.step + 1
         # The group size may change for the batches sampled from here on; one that waits keeps its
@@ -461,7 +462,7 @@ class _Run:
             sampled, log_probability_NL=present_NL.detach()
         ), present_NL if self.one_pass else None
 
-    def _drawn_problems(self, number: int, count: int) -> NDArray[np.int64]:
+    def _drawn_problems(self, number: int, count: int) -> Whole:
         """Return the numbers of a batch's problems."""
         seed, first = self.settings.seed, self.drawn
         if self.settings.prompt_order == "independent":
@@ -478,7 +479,7 @@ class _Run:
     def _judged(
         self,
         problems: Sequence[Problem],
-        problem_P: NDArray[np.int64],
+        problem_P: Whole,
         sampled: Sampled,
         number: int,
     ) -> Judged:
@@ -635,7 +636,7 @@ class _Run:
         )[0]
         return torch.Generator(self.flat.value_D.device).manual_seed(int(word >> np.uint64(1)))
 
-    def state(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Tensor], JsonObject]:
         """Return everything that the next step depends on, as tensors and plain data."""
         tensors = {
             "parameters": self.flat.value_D,
@@ -662,7 +663,7 @@ class _Run:
                 f"memory{place}.problem": torch.from_numpy(problem_P),
                 f"memory{place}.reward": torch.from_numpy(reward_PG),
             }
-        about: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS} | {
+        about: JsonObject = {name: getattr(self, name) for name in _COUNTERS} | {
             "learned": self.learned
         }
         if self.adaptive is not None:
@@ -679,7 +680,7 @@ class _Run:
         seconds = self.seconds + time.perf_counter() - self._started
         return tensors, about | {"seconds": seconds, "waiting": waiting, "memory": memory}
 
-    def restore(self, tensors: Mapping[str, Tensor], about: Mapping[str, Any]) -> None:
+    def restore(self, tensors: Mapping[str, Tensor], about: JsonView) -> None:
         """Go back to what `state` returned."""
         with torch.no_grad():
             self.flat.value_D.copy_(tensors["parameters"])
@@ -704,9 +705,7 @@ class _Run:
             for place, entry in enumerate(about["waiting"])
         ]
 
-    def _restored(
-        self, prefix: str, tensors: Mapping[str, Tensor], about: Mapping[str, Any]
-    ) -> Batch:
+    def _restored(self, prefix: str, tensors: Mapping[str, Tensor], about: JsonView) -> Batch:
         """Return a batch that waited."""
         device = self.flat.value_D.device
         own = {

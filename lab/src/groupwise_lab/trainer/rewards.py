@@ -11,18 +11,20 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, TypeGuard
+from typing import Literal, Protocol, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.parsing import JsonView
 from groupwise.prompts import Prompt, prompt_text
 
 _TURNS = {"user": "Question: {}\n", "assistant": "Answer: {}\n\n"}
 
 
-def text_of_chat(messages: Sequence[Mapping[str, Any]]) -> str:
+def text_of_chat(messages: Sequence[JsonView]) -> str:
     """Return questions and answers as one text, for a model without a chat template."""
     turns = [_TURNS[message["role"]].format(message["content"]) for message in messages]
     return "".join(turns) + "Answer:"
@@ -86,7 +88,7 @@ class Verifier(Protocol):
         """Judge completions."""
 
 
-def total_reward(verifier: Verifier, rewards: Rewards) -> NDArray[np.float64]:
+def total_reward(verifier: Verifier, rewards: Rewards) -> Float:
     r"""Return the reward that is trained on.
 
     $z = \sum_k w_k z_k$

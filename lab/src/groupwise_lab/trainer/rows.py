@@ -8,13 +8,14 @@ changes no training.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from groupwise.errors import GroupwiseWarning, InsufficientDataError
-from groupwise.record.run import Meaning
+from groupwise.parsing import JsonObject, JsonView
+from groupwise.record.run import Meaning, Meanings
 
 if TYPE_CHECKING:
     import polars as pl
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from groupwise_lab.trainer.tasks import Task
 
 
-MEANINGS: tuple[Meaning, ...] = (
+MEANINGS: Meanings = (
     Meaning("reward", "reward", "mean reward of the rollouts of this update, without any KL term"),
     Meaning(
         "reward_std",
@@ -93,7 +94,7 @@ MEANINGS: tuple[Meaning, ...] = (
 )
 
 
-def meanings(names: tuple[str, ...]) -> tuple[Meaning, ...]:
+def meanings(names: tuple[str, ...]) -> Meanings:
     """Return the meanings of a run's columns."""
     parts = [
         Meaning(
@@ -107,13 +108,13 @@ def meanings(names: tuple[str, ...]) -> tuple[Meaning, ...]:
     return (*MEANINGS, *parts)
 
 
-def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> dict[str, Any]:
+def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> JsonObject:
     """Return what the rollouts of a step tell."""
     reward_PG = judged.reward_N.reshape(len(judged.problems), -1)
     finite = np.isfinite(reward_PG)
     whole_PG = reward_PG[finite.all(1)]
     sampled = judged.sampled
-    row: dict[str, Any] = {
+    row: JsonObject = {
         "step": number,
         "reward": float(reward_PG[finite].mean()) if finite.any() else None,
     }
@@ -134,7 +135,7 @@ def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> 
 
 def rollout_rows(
     judged: Judged, advantage_N: Tensor, shown: Callable[[Problem], str]
-) -> list[dict[str, Any]]:
+) -> list[JsonObject]:
     """Return a row a completion: the groups of a step are numbered in its order, so that a problem
     drawn twice makes two groups.
 
@@ -265,7 +266,7 @@ def silence(judged: Judged) -> str:
     )
 
 
-def warning(step: int, row: Mapping[str, Any]) -> IdleWarning:
+def warning(step: int, row: JsonView) -> IdleWarning:
     """Return what to say of a run that has lost its signal."""
     reward = row.get("reward")
     if reward is None:

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain
 from groupwise_lab.fields import check_fields, check_whole
 from groupwise_lab.trainer.controller import ControllerRule
@@ -50,7 +51,7 @@ _WHOLES: dict[str, int] = {
 }
 
 
-def _checked_fields(kind: type, given: object, what: str) -> dict[str, Any]:
+def _checked_fields(kind: type, given: object, what: str) -> JsonObject:
     """Return the settings given, or refuse the first that the class does not have and name the
     nearest that it has.
     """
@@ -84,7 +85,7 @@ class AdaptiveSettings:
     rule: ControllerRule = field(default_factory=ControllerRule)  # threshold, fading and bounds
 
     @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> AdaptiveSettings:
+    def from_mapping(cls, given: JsonView) -> AdaptiveSettings:
         """Return the settings that a part of a settings file names."""
         checked = _checked_fields(cls, given, "setting of the adaptive group size")
         if "rule" in checked and not isinstance(checked["rule"], ControllerRule):
@@ -184,7 +185,7 @@ class TrainSettings(Plain):
     adaptive: AdaptiveSettings | None = None
 
     @classmethod
-    def from_mapping(cls, given: Mapping[str, Any]) -> TrainSettings:
+    def from_mapping(cls, given: JsonView) -> TrainSettings:
         """Return the settings that a settings file names; those it leaves out have their defaults,
         and a key that is none is refused.
 
@@ -326,7 +327,7 @@ class TrainSettings(Plain):
         acts = (
             self.adaptive is not None and self.adaptive.mode == "act"
         )  # then the column group_size tells
-        settings: dict[str, Any] = {
+        settings: JsonObject = {
             "group_size": None if acts else self.group_size,
             "prompts_per_step": None if acts else self.prompts_per_step,
             "learning_rate": self.learning_rate,

@@ -14,16 +14,16 @@ from __future__ import annotations
 import json
 import math
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Whole
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, named
+from groupwise.parsing import JsonView
 from groupwise_lab.trainer.rewards import Problem, TaskVerifier, Verifier
 
 PAD = 0
@@ -194,9 +194,9 @@ class Task:
     completion_length: int  # tokens of the longest answer, END included
     verifier: Verifier  # what judges a completion
     # arguments of `make_task` that build it again; empty where it was built otherwise
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    recipe: JsonView = field(default_factory=dict)
 
-    def prompt_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
+    def prompt_tokens(self, problems: Sequence[Problem]) -> Whole:
         """Return the prompts as tokens, padded on the left."""
         return self._padded(
             [self.vocabulary.encode(problem.text) for problem in problems],
@@ -204,7 +204,7 @@ class Task:
             left=True,
         )
 
-    def answer_tokens(self, problems: Sequence[Problem]) -> NDArray[np.int64]:
+    def answer_tokens(self, problems: Sequence[Problem]) -> Whole:
         """Return the right completions as tokens, END included, padded on the right."""
         return self._padded(
             [[*self.vocabulary.encode(problem.answer), END] for problem in problems],
@@ -212,7 +212,7 @@ class Task:
             left=False,
         )
 
-    def _padded(self, rows: list[list[int]], length: int, *, left: bool) -> NDArray[np.int64]:
+    def _padded(self, rows: list[list[int]], length: int, *, left: bool) -> Whole:
         """Return rows of one length."""
         padded = np.full((len(rows), length), PAD, dtype=np.int64)
         for place, row in enumerate(rows):

@@ -10,7 +10,7 @@ both are recorded. GSM8K is read from a file of the user's: nothing is shipped.
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, permutations, product
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError, named
+from groupwise.parsing import JsonView
 from groupwise_lab.trainer.benchmarks import BENCHMARKS, question_of, read_rows
 from groupwise_lab.trainer.rewards import Problem, TaskVerifier, text_of_chat
 from groupwise_lab.trainer.tasks import Task, Vocabulary, check_split
@@ -368,7 +369,7 @@ def task_of_problems(
     held_out: Sequence[Problem],
     length: int,
     verifier: Any,
-    recipe: Mapping[str, Any],
+    recipe: JsonView,
 ) -> Task:
     """Return a task whose symbols are the characters of its problems: a language model has
     tokens of its own.

@@ -29,9 +29,10 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
+from groupwise.parsing import JsonView
 from groupwise_lab.trainer.rewards import Problem, Rewards
 
 _PROGRAM = Path(__file__).with_name("worker_program.py")
@@ -79,7 +80,7 @@ class Worker:
             self.close()
         return answer
 
-    def ask(self, question: Mapping[str, Any], *, limit: float) -> tuple[Answer | None, bool]:
+    def ask(self, question: JsonView, *, limit: float) -> tuple[Answer | None, bool]:
         """Return the answer to a question, or None and whether it took too long; the process has
         ended then.
         """
@@ -250,9 +251,7 @@ class UserReward:
         self.asked, self.missing = self.asked + len(values), self.missing + missing
         return {self._part: values}
 
-    def _one_by_one(
-        self, request: Mapping[str, Sequence[Any]], state: Mapping[str, int]
-    ) -> NDArray[np.float64]:
+    def _one_by_one(self, request: Mapping[str, Sequence[Any]], state: Mapping[str, int]) -> Float:
         """Ask for each rollout alone, as far as that may help: not after a few that ended the
         process, or a batch that hung wholly.
         """
@@ -272,7 +271,7 @@ class UserReward:
 
     def _rewards_of(
         self, request: Mapping[str, Sequence[Any]], state: Mapping[str, int]
-    ) -> tuple[NDArray[np.float64] | None, str]:
+    ) -> tuple[Float | None, str]:
         """Return the rewards of rollouts, NaN where there is none, with the reason; None where
         asking for each alone may help.
         """

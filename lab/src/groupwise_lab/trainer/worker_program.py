@@ -19,6 +19,8 @@ from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
+from groupwise.parsing import JsonObject
+
 Answering = Callable[[dict[str, Any]], dict[str, Any]]
 _MEMORY = 4 << 30  # of math-verify: a hostile answer must not fill the machine
 
@@ -47,7 +49,7 @@ def mathematics() -> Answering:
     except (ImportError, ValueError, OSError):
         pass  # some systems know no such limit
 
-    def same(question: dict[str, Any]) -> dict[str, Any]:
+    def same(question: JsonObject) -> JsonObject:
         texts, limits = (
             (f"${question['gold']}$", f"${question['found']}$"),
             {"fallback_mode": "no_fallback", "parsing_timeout": None},
@@ -63,7 +65,7 @@ def mathematics() -> Answering:
     return same
 
 
-def called(function: Callable[..., Any], given: dict[str, Any]) -> dict[str, Any]:
+def called(function: Callable[..., Any], given: JsonObject) -> JsonObject:
     """Return the rewards of rollouts, None where there is no finite number, or what came in the
     place of a list of that length.
     """
@@ -112,7 +114,7 @@ def main() -> None:
     questions = os.fdopen(os.dup(0), encoding="utf-8")
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
 
-    def answer(content: dict[str, Any]) -> None:
+    def answer(content: JsonObject) -> None:
         answers.write(json.dumps(content) + "\n")
         answers.flush()
 

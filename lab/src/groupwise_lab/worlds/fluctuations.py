@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.edge.threshold import Float, check_setting, threshold
+from groupwise.edge.threshold import Float, check_setting
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.plain import Plain
@@ -45,48 +45,8 @@ def stationary_variance(
     scale = learning_rate**2 * noise_variance
     if lag == "none":
         return scale * (1 + momentum) / ((1 - momentum) * force * (2 * (1 + momentum) - force))
-    return scale * float(
-        _stationary(
-            [updates_of_period(force, momentum, refresh_interval, lag, stale_share)],
-            np.ones((1, 1)),
-        )[0, 0]
-    )
-
-
-def stationary_covariance(
-    force_M: ArrayLike,
-    momentum: float,
-    *,
-    learning_rate: float,
-    noise_covariance_MM: ArrayLike,
-    refresh_interval: int = 1,
-    lag: str = "none",
-) -> Float:
-    r"""Return the exact stationary covariance of several modes that one batch's noise drives
-    together, mean over the phase.
-
-    Source: derived here; on-policy without momentum it is $\eta^2 s_{ij}/(a_i + a_j - a_i a_j)$.
-    """
-    force, noise = (
-        np.asarray(force_M, dtype=np.float64),
-        np.asarray(noise_covariance_MM, dtype=np.float64),
-    )
-    if force.ndim != 1 or noise.shape != (len(force), len(force)) or not 1 <= len(force) <= 64:
-        raise InvalidArgumentError(
-            f"expected 1 to 64 modes and a square noise covariance of them, got {force.shape} and "
-            f"{noise.shape}"
-        )
-    for mode, variance in zip(force, np.diag(noise), strict=True):
-        _check(float(mode), momentum, refresh_interval, float(variance))
-    if not np.allclose(noise, noise.T):
-        raise InvalidArgumentError("expected a symmetric noise covariance")
-    limit = float(threshold(lag, momentum, refresh_interval))
-    if (force >= limit).any():
-        return np.full_like(noise, np.inf)
-    updates = [
-        updates_of_period(float(mode), momentum, refresh_interval, lag, 1.0) for mode in force
-    ]
-    return learning_rate**2 * _stationary(updates, noise)
+    updates = updates_of_period(force, momentum, refresh_interval, lag, stale_share)
+    return scale * _stationary([np.asarray(matrix) for matrix in updates])
 
 
 def _check(force: float, momentum: float, interval: int, noise: float) -> None:
@@ -98,32 +58,26 @@ def _check(force: float, momentum: float, interval: int, noise: float) -> None:
         raise InvalidArgumentError(f"expected a noise variance of at least 0, got {noise}")
 
 
-def _stationary(updates_M: list[list[Float]], noise_MM: Float) -> Float:
-    """Mean over the phases of the covariance of the positions of modes, with noise on velocity
-    and position at every update.
+def _stationary(updates: list[Float]) -> float:
+    """Mean over the phases of the variance of the position, with noise on velocity and position
+    at every update.
     """
-    from scipy.linalg import block_diag, solve_discrete_lyapunov
+    from scipy.linalg import solve_discrete_lyapunov
 
-    steps = [np.asarray(block_diag(*matrices)) for matrices in zip(*updates_M, strict=True)]
-    size = len(updates_M[0][0])
-
-    def noise(phase: int) -> Float:
-        kick = np.zeros(size)
-        kick[:2] = 1.0
+    kicks = []
+    for matrix in updates:
         # At the end of a block a slot copies the new position, and its noise with it.
-        matrix = updates_M[0][phase]
-        kick[2:] = [float(np.array_equal(row, matrix[0])) for row in matrix[2:]]
-        return np.asarray(np.kron(noise_MM, np.outer(kick, kick)))
-
-    whole, added = np.eye(len(steps[0])), np.zeros(steps[0].shape)
-    for phase, matrix in enumerate(steps):
-        whole, added = matrix @ whole, matrix @ added @ matrix.T + noise(phase)
-    covariance = solve_discrete_lyapunov(whole, added)
-    total = np.zeros(noise_MM.shape)
-    for phase, matrix in enumerate(steps):
-        covariance = matrix @ covariance @ matrix.T + noise(phase)
-        total += covariance[::size, ::size]
-    return total / len(steps)
+        copies = [float(np.array_equal(row, matrix[0])) for row in matrix[2:]]
+        kick = np.array([1.0, 1.0, *copies])
+        kicks.append(np.outer(kick, kick))
+    whole, added = np.eye(len(updates[0])), np.zeros(updates[0].shape)
+    for matrix, kick in zip(updates, kicks, strict=True):
+        whole, added = matrix @ whole, matrix @ added @ matrix.T + kick
+    covariance, total = solve_discrete_lyapunov(whole, added), 0.0
+    for matrix, kick in zip(updates, kicks, strict=True):
+        covariance = matrix @ covariance @ matrix.T + kick
+        total += float(covariance[0, 0])
+    return total / len(updates)
 
 
 def temperature_over_stiffness(

@@ -22,6 +22,7 @@ import polars as pl
 from numpy.random import Generator
 from numpy.typing import NDArray
 
+from groupwise.arrays import Columns
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise_lab.worlds.runs import autoregressive_noise as autoregressive
@@ -787,7 +788,7 @@ class _Drawn:
     """The completions of a run, by step, prompt and completion."""
 
     reward: Float
-    functions: Mapping[str, Float]
+    functions: Columns
     length: Float
     cut: Bool
 

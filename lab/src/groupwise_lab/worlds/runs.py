@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from scipy.linalg import expm
 from scipy.signal import lfilter
 
+from groupwise.arrays import Whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -81,7 +82,7 @@ class SimulatedLog:
     """What a trainer would have logged, and the truth."""
 
     kind: str  # of the run
-    step_R: NDArray[np.int64]  # logged steps
+    step_R: Whole  # logged steps
     columns: Mapping[str, FloatArray]  # key -> values by row
     window: int  # steps that a row averages
     onset: int | None  # step of the failure; None of a healthy run
@@ -89,7 +90,7 @@ class SimulatedLog:
     prompts: int  # B
     smoothed: int = 1  # rows of a moving average taken after logging
     # right answers of each group of each step, before any average
-    right_TB: NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
+    right_TB: Whole = field(default_factory=lambda: np.empty((0, 0), dtype=np.int64))
 
 
 def simulated_log(kind: str, rng: Generator, *, steps: int | None = None) -> SimulatedLog:

@@ -107,11 +107,10 @@
     home.run = null;
     if (!run || !home.open) return;
     home.run = run.id;
-    ask(`prompts/${run.id + 1}`).then(({ said: words, method, table }) => {
+    ask(`prompts/${run.id + 1}`).then(({ said: words, table }) => {
       if (home.run !== run.id) return;
       const kind = (column) => (table.numbers.includes(column) ? { class: "n" } : {});
       text(find("prompts-said"), words);
-      text(find("prompts-method"), method);
       const heads = table.head.map((name, i) => el("th", kind(i), name));
       home.querySelector("thead").replaceChildren(...(table.rows.length ? [el("tr", {}, ...heads)] : []));
       home.querySelector("tbody").replaceChildren(...table.rows.map((row) =>

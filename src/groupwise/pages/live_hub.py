@@ -354,13 +354,7 @@ class Hub:
             if kept.prompts is None:
                 kept.prompts = prompt_table(kept.record or RunRecord.empty(""))
         table = kept.prompts
-        return to_json(
-            {
-                "said": table.said,
-                "method": table.method,
-                "table": prompt_grid(table),
-            }
-        )
+        return to_json({"said": table.said, "table": prompt_grid(table)})
 
     def _kept_of(self, index: int) -> Kept:
         """Return the completions of a run, read anew where the log changed a while ago."""

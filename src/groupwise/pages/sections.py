@@ -434,24 +434,16 @@ def _rollouts(summary: Summary, path: str) -> Markup:
 
 
 def _prompts(summary: Summary) -> Markup:
-    """Return which prompts teach and what each deserves."""
+    """Return which prompts teach."""
     prompts = summary.prompts
     if not prompts.rows:
         return _NOTHING
     every = sum(number for _, number in prompts.standings)
-    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that deserve most first"
+    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that teach first"
     return join(
         (
             tag("p", text(prompts.said)),
-            _folded(
-                named,
-                join(
-                    (
-                        grid(prompt_grid(prompts), wraps={0: ("bdi", "key")}),
-                        tag("p", text(prompts.method), class_="small"),
-                    )
-                ),
-            ),
+            _folded(named, grid(prompt_grid(prompts), wraps={0: ("bdi", "key")})),
         )
     )
 

@@ -287,7 +287,7 @@ def _amount(cost: Cost, unit: str) -> str:
 
 
 def prompt_grid(table: PromptTable) -> Grid:
-    """Return prompts: how they stand, visits that taught, newest pass rate, rollouts deserved."""
+    """Return prompts: how they stand, visits that taught, newest pass rate."""
     rows = []
     for row in table.rows:
         rate = number(row.mean) if row.now is None else share_ranged(row.now)
@@ -298,12 +298,11 @@ def prompt_grid(table: PromptTable) -> Grid:
                 f"{row.teaching} of {row.visits}",
                 rate,
                 f"{row.rollouts}",
-                f"{row.deserves}",
             )
         )
     now = "Pass rate now" if table.binary else "Mean reward now"
-    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
-    return Grid(head, tuple(rows), (2, 3, 4, 5))
+    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts")
+    return Grid(head, tuple(rows), (2, 3, 4))
 
 
 def stability_grid(

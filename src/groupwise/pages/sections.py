@@ -465,25 +465,7 @@ def _notes(summary: Summary) -> Markup:
         "public runs and a wandering mean need. Time runs in optimiser updates, for a forecast in "
         "the integral of a logged learning rate, and is shown in logged steps."
     )
-    fit = summary.fitted.fit
-    lines = [method]
-    if fit is not None:
-        noise = fit.noise
-        white, state = (
-            number(math.sqrt(max(variance, 0.0)))
-            for variance in (noise.white_variance, noise.state_variance)
-        )
-        sampling = (
-            f"; sampling alone explains {number(math.sqrt(noise.sampling_variance))}"
-            if noise.sampling_variance > 0
-            else ""
-        )
-        correlation = f"correlation {number(noise.correlation)} per update"
-        lines.append(
-            f"Noise of one row: white {white}, autocorrelated {state} (standard deviations; "
-            f"{correlation}){sampling}."
-        )
-    return _folded("Method and notes", _listed(map(text, (*lines, *map(sentence, summary.notes)))))
+    return _folded("Method and notes", _listed(map(text, (method, *map(sentence, summary.notes)))))
 
 
 def _settings(summary: Summary) -> Markup:

@@ -1,4 +1,4 @@
-"""Prompts with their pass rates: which teach, how they stand, and what each deserves."""
+"""Prompts with their pass rates: which teach, and how they stand."""
 
 from __future__ import annotations
 
@@ -54,20 +54,10 @@ def test_how_prompts_stand_by_their_newest_visits() -> None:
     says("analysis/prompt_table/1", found.said)
 
 
-def test_what_prompts_deserve_by_hand() -> None:
-    """Squares 2, 7/8, 0, 0; pooled 2.875/28: variances .263, .122, .0128, .0128, deviations
-    .513, .350, .113, .113.
-    """
+def test_the_pass_rate_is_that_of_the_newest_rollouts() -> None:
     rows = {row.prompt: row for row in prompt_table(record(VISITS)).rows}
-    given = {name: row.deserves for name, row in rows.items()}
-    assert sum(given.values()) == 32
-    for name, deviation in (
-        ("even", 0.5126),
-        ("rare", 0.3496),
-        ("learnt", 0.1133),
-        ("hard", 0.1133),
-    ):
-        assert given[name] - 1 == pytest.approx(28 * deviation / 1.0888, abs=1)
+    assert [rows[name].mean for name in ("learnt", "hard", "rare")] == [1.0, 0.0, 0.125]
+    assert {row.rollouts for row in rows.values()} == {8}
     even = rows["even"]
     assert even.now is not None
     assert (round(even.now.low, 3), even.now.value, round(even.now.high, 3)) == (
@@ -106,11 +96,9 @@ def test_numbers_that_are_the_prompts_own_stand_for_their_texts(
     if places:
         assert found.said == LOG_PROMPTS
         return
-    shown = {
-        row.prompt: (row.standing, row.visits, row.teaching, row.deserves) for row in found.rows
-    }
+    shown = {row.prompt: (row.standing, row.visits, row.teaching) for row in found.rows}
     assert shown == {
-        f"prompt {names[row.prompt]}": (row.standing, row.visits, row.teaching, row.deserves)
+        f"prompt {names[row.prompt]}": (row.standing, row.visits, row.teaching)
         for row in texts.rows
     }
 
@@ -130,9 +118,9 @@ def test_without_prompts_it_says_what_to_log() -> None:
     assert prompt_table(RunRecord("made", steps_table([1], {"reward": [1.0]}))).said == LOG_PROMPTS
 
 
-def test_rewards_that_never_differ_give_each_prompt_the_same() -> None:
+def test_rewards_that_never_differ_are_flat() -> None:
     found = prompt_table(record([(1, "a", [1.0, 1.0]), (1, "b", [1.0, 1.0])]))
-    assert [(row.standing, row.deserves) for row in found.rows] == [("flat", 2), ("flat", 2)]
+    assert [row.standing for row in found.rows] == ["flat", "flat"]
 
 
 def test_a_long_list_keeps_both_ends() -> None:

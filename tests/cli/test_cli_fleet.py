@@ -107,25 +107,6 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
     assert "which is empty" in lines[1]
 
 
-def test_a_run_that_failed_says_which_setting_a_sibling_that_learnt_has_otherwise(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    shared = {"num_generations": 8, "loss_type": "grpo", "beta": 0.0}
-    for name, rewards, more in (
-        ("hot", COLLAPSED, {"learning_rate": 1e-4}),
-        ("mild", LEARNING, {"learning_rate": 1e-6}),
-        ("other", COLLAPSED, {"learning_rate": 1e-4, "temperature": 0.7}),
-    ):
-        log(tmp_path / name / "log.jsonl", rewards)
-        (tmp_path / name / "config.json").write_text(json.dumps(shared | more))
-    _, listed = told(capsys, str(tmp_path))
-    headlines = {Path(row["path"]).name: row["headline"] for row in listed["runs"]}
-    said = "mild learnt with learning_rate=1e-06, here learning_rate=0.0001"
-    assert headlines["hot"].endswith(said)
-    assert "learnt with" not in headlines["other"]  # two settings differ
-    assert "learnt with" not in headlines["mild"]
-
-
 def test_the_setting_that_separates_the_runs_is_a_sentence_of_list_page_and_json(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

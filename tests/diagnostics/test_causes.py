@@ -254,7 +254,7 @@ def test_the_first_check_that_states_a_fact_is_found() -> None:
     }
     both = Case(evidence(), answers, {}, None)
     assert (both.finding(Fact.OUTAGES), both.finding(Fact.DECLINE)) == (answers["b"], answers["c"])
-    assert both.finding(Fact.NO_FALL) is None
+    assert both.finding(Fact.KL_HUGE) is None
     assert {Fact.OUTAGES, Fact.DECLINE} <= {*both.seen}
 
 
@@ -357,7 +357,7 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
 )
 def test_why_a_reward_stands(fact: Fact, cause: str, certainty: Certainty) -> None:
     assert cause_of_standing(case((fact,))) == Cause(certainty, (cause,))
-    assert cause_of_standing(case((Fact.NO_FALL,))) == Cause()
+    assert cause_of_standing(case(())) == Cause()
     # What concentrates while the reward rises may yet learn.
     rises = POSSIBLE if cause in (CAUSE["concentration"], CAUSE["zero_variance"]) else certainty
     assert cause_of_standing(case((fact,), learning=Learning.LEARNING)).certainty is rises

@@ -266,8 +266,6 @@ def test_completions_are_given_out_in_parts_by_view_else_what_to_log_is_said(
     assert (found["range"], found["stale"]) == ([0.0, 0.75], False)
     assert len(asked(hub, most=10**9)["rows"]) == 8
     assert asked(hub, "truncated")["rows"] == []
-    assert json.loads(hub.prompts(0))["table"]["rows"][0][0] == "p"
-    assert json.loads(hub.prompts(1))["table"]["rows"] == []
 
 
 def test_completions_of_a_log_that_grew_have_another_version_and_are_not_read_all_the_time(
@@ -713,7 +711,7 @@ def test_another_host_and_another_site_are_refused(client: Any) -> None:
     asks on its own.
     """
     assert client.get("/").status_code == 200
-    for path in ("/", "/events", "/live.js", "/report/1", "/rollouts/1", "/prompts/1"):
+    for path in ("/", "/events", "/live.js", "/report/1", "/rollouts/1"):
         refused = client.get(path, headers={"host": "evil.example:8750"})
         assert refused.status_code == 421
         assert "groupwise" not in refused.text
@@ -760,7 +758,6 @@ def test_without_the_token_every_path_is_refused_in_one_line(token: str, client:
         "events",
         "report/1",
         "rollouts/1",
-        "prompts/1",
         "nothing",
         "%ff",
         "é",
@@ -812,7 +809,7 @@ def test_tokens_are_compared_in_constant_time_and_each_is_new(
 
 
 @pytest.mark.parametrize(
-    "path", ["/", "/live.js", "/live.css", "/nothing", "/report/9", "/rollouts/1", "/prompts/1"]
+    "path", ["/", "/live.js", "/live.css", "/nothing", "/report/9", "/rollouts/1"]
 )
 def test_every_answer_says_what_a_page_may_do(path: str, client: Any) -> None:
     answer = client.get(path)
@@ -876,10 +873,7 @@ def test_completions_are_json_of_a_run_that_is_there(client: Any) -> None:
     answer = client.get("/rollouts/1?view=highest&from=0&most=5")
     assert (answer.status_code, answer.headers["content-type"]) == (200, "application/json")
     assert answer.json()["rows"] == []
-    assert [
-        client.get(path).status_code
-        for path in ("/rollouts/2", "/rollouts/0", "/prompts/2", "/prompts/1")
-    ] == [404, 404, 404, 200]
+    assert [client.get(path).status_code for path in ("/rollouts/2", "/rollouts/0")] == [404, 404]
 
 
 # The command

@@ -146,11 +146,8 @@ def mean_size(rows: int, *, groups: int = 30) -> int:
 
 def running_mean(y_T: ArrayLike, size: int) -> FloatArray:
     """Return the mean of the `size` rows around each row, at both ends of those that there are."""
-    y = np.asarray(y_T, dtype=float)
-    summed = np.concatenate([[0.0], np.cumsum(y)])
-    last = np.minimum(np.arange(y.size) + size // 2 + 1, y.size)
-    first = np.maximum(np.arange(y.size) - size // 2, 0)
-    return np.asarray((summed[last] - summed[first]) / (last - first))
+    mean = pl.Series(np.asarray(y_T, dtype=float)).rolling_mean(size, min_samples=1, center=True)
+    return mean.to_numpy()
 
 
 def rounded(values: ArrayLike) -> tuple[float | None, ...]:

@@ -48,6 +48,19 @@ BEHAVIOURS = (
 )
 
 
+MOST_FUNCTIONS = 8
+
+
+def behaviours_of(record: RunRecord) -> tuple[Behaviour, ...]:
+    """The reward functions that a run logs, the first few, and what is worth a chart beside."""
+    names = {m.quantity for m in record.meanings if m.quantity.startswith("reward/")}
+    functions = (
+        Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward")
+        for name in sorted(names)[:MOST_FUNCTIONS]
+    )
+    return *functions, *BEHAVIOURS
+
+
 def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
     """Chart a metric with its forecast, and with its law and rivals where one holds."""
     if fitted.fit is None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, dataclass
 from pathlib import Path, PurePath
 from typing import ClassVar, Self, get_type_hints
 
@@ -35,10 +35,6 @@ MEMORY = (
     3 << 30
 )  # bytes that the worker of a run may hold: at its limits a reader holds about two gigabytes
 _LONGEST = 400
-# Settings that two runs share, so that the one in which they differ may be why; runs that learnt
-# that a failed one is held against.
-_ALIKE, _MOST_SIBLINGS = 3, 500
-_FAILED = (State.FAILING, State.FAILED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +219,7 @@ def judge_fleet(
 
 def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
     """Return the fleet of some rows."""
-    return Fleet(_worst_first([*_beside_siblings(rows)]))
+    return Fleet(_worst_first(rows))
 
 
 def _unjudged(outcome: Outcome) -> FleetRow:
@@ -233,20 +229,6 @@ def _unjudged(outcome: Outcome) -> FleetRow:
         f"{outcome.sentence.removeprefix(f'shard {outcome.name}: ')}"
     )
     return FleetRow.unreadable(outcome.name, why)
-
-
-def _beside_siblings(rows: Sequence[FleetRow]) -> Iterator[FleetRow]:
-    """Yield the rows; one that failed says which run learnt that differs in one setting alone."""
-    learnt = [row for row in rows if row.state == State.OK and row.settings][:_MOST_SIBLINGS]
-    settings = [{*row.settings.split("; ")} for row in learnt]
-    for row in rows:
-        own, note = {*row.settings.split("; ")}, ""
-        for other, its in zip(learnt, settings, strict=True) if row.state in _FAILED else ():
-            here, there = [*(own - its)], [*(its - own)]
-            names = {setting.partition("=")[0] for setting in (*here, *there)}
-            if len(own & its) >= _ALIKE and len(here) == len(there) == len(names) == 1:
-                note = f"; {clean(other.opened)} learnt with {there[0]}, here {here[0]}"
-        yield replace(row, headline=f"{row.headline}{note}")
 
 
 def _worst_first(rows: Sequence[FleetRow]) -> tuple[FleetRow, ...]:

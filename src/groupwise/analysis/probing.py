@@ -38,7 +38,6 @@ _LARGEST = 1e9  # of what is logged of a token
 _BATCH = 8  # answers of one pass
 _PROMPTS = 4  # that are sampled again
 _LONGEST = 256  # tokens of an answer where no setting says
-_SURE = float(np.log(0.9))
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
@@ -125,8 +124,6 @@ def _rescore(
         loaded = load_language_model(how.reference)
         first = _scored(loaded, logged, temperature, say)
         way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
-    for line in _where(np.concatenate(gap), np.concatenate(own), list(map(len, own))):
-        say(line)
     return rescored(gap, way), len(gap)
 
 
@@ -182,20 +179,6 @@ def _scored(
             seconds = (time.monotonic() - begun) * left / len(part)
             say(f"about {seconds:.0f} s for the other {left} answers")
     return scores
-
-
-def _where(gap_T: Float, own_T: Float, lengths: Sequence[int]) -> Iterator[str]:
-    """Yield where in the answers the gap is: by how sure the model is, and by place."""
-    place_T = np.concatenate([np.arange(length) / length for length in lengths])
-    for name, holds_T in {
-        "where the checkpoint is sure (0.9)": own_T > _SURE,
-        "elsewhere": own_T <= _SURE,
-        "in the first third of the answers": place_T < 1 / 3,
-        "in the last third": place_T >= 2 / 3,
-    }.items():
-        if holds_T.any():
-            mean, size = gap_T[holds_T].mean(), np.abs(gap_T[holds_T]).mean()
-            yield f"gap {name}: mean {mean:.2g} nats, mean size {size:.2g}"
 
 
 def _resample(

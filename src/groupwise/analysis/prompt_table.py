@@ -1,8 +1,7 @@
-r"""The prompts of a run: how often each was right, whether it teaches, what it deserves.
+"""The prompts of a run: how often each was right, and whether it teaches.
 
 A prompt is known again by its text, or by a number that is its own. A visit teaches where its
-rewards differ: else its advantages are zero. What a prompt deserves is the allocation of least
-variance at as many rollouts as the run spends (`estimators.allocation`), by its newest rewards.
+rewards differ: else its advantages are zero.
 """
 
 from __future__ import annotations
@@ -10,11 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
 
 from groupwise.analysis.rollouts import tail_of
-from groupwise.estimators.allocation import allocation_by_spread, shrunk_variance
 from groupwise.intervals import Interval, wilson
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain
@@ -23,21 +20,11 @@ from groupwise.series.groups import outcomes_of
 from groupwise.wording import count
 
 SHOWN = 40  # prompts of a table
-_MOST_PROMPTS = 20_000  # that rollouts are allocated to, the newest
 _RECENT = 8  # rollouts that "now" takes, in whole visits
 _LONGEST = 160
 _PLACES = 2  # batches beyond which a number is no place in one
-STANDINGS = {
-    "teaches": "rewards of its newest visits differ",
-    "solved": "all of them are the highest",
-    "too hard": "all of them are the lowest",
-    "flat": "all of them are equal",
-}
-_METHOD = (
-    "What a prompt deserves has the least variance of the gradient at as many rollouts as now: 2 "
-    "at least, and beyond the first in proportion to the standard deviation of its newest rewards, "
-    "as if scores of all prompts had one norm."
-)
+# rewards of a prompt's newest visits differ, are all the highest, the lowest, equal
+STANDINGS = ("teaches", "solved", "too hard", "flat")
 LOG_PROMPTS = (
     "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of "
     "them teach."
@@ -57,60 +44,37 @@ class PromptRow(Plain):
     )  # pass rate over the newest rollouts; None where rewards take more than two values
     mean: float  # reward over the newest rollouts
     rollouts: int  # that `now` and `mean` take
-    deserves: int  # rollouts a visit
 
 
 @dataclass(frozen=True, slots=True)
 class PromptTable(Plain):
     """The prompts of a run, or why there is no table of them."""
 
-    said: str  # how many teach, in sentences, or what to log
-    method: str = ""  # what the allocation rests on
+    said: str  # how many teach, in a sentence, or what to log
     binary: bool = False  # whether rewards take two values, so that the mean is a pass rate
-    group_size: float = 0.0  # rollouts a visit as it is
     standings: tuple[tuple[str, int], ...] = ()  # how many prompts stand how
-    rows: tuple[PromptRow, ...] = ()  # those that deserve most, then those that deserve least
+    rows: tuple[PromptRow, ...] = ()  # those that teach most, then those that teach least
 
 
 def prompt_table(record: RunRecord, *, shown: int = SHOWN) -> PromptTable:
-    """Return the prompts of a run, those that deserve most first."""
-    visits = _visits(record)
-    if visits is None:
+    """Return the prompts of a run, those that teach first."""
+    outcomes = named_outcomes(record)
+    named = None if outcomes is None else outcomes.drop_nulls("prompt")
+    if named is None or named.is_empty():
         return PromptTable(LOG_PROMPTS)
-    values = visits["low"].min(), visits["high"].max()
-    binary = bool(visits["two"].all()) and values[0] != values[1]
-    prompts = _prompts(visits).tail(_MOST_PROMPTS)
-    size = float(visits["size"].mean())  # type: ignore[arg-type]
-    squares, number = (
-        prompts[name].cast(pl.Float64).to_numpy() for name in ("squares", "rollouts")
-    )
-    variance = shrunk_variance(squares, number)
-    budget = max(round(size * len(prompts)), 2 * len(prompts))
-    given = allocation_by_spread(variance, budget)
-    order = np.argsort(-given, kind="stable")
-    chosen = (
-        order
-        if len(order) <= shown
-        else np.append(order[: shown - shown // 4], order[-(shown // 4) :])
-    )
-    standing = [_standing(row, values) for row in prompts.iter_rows(named=True)]
-    rows = [
-        _row(
-            prompts.row(int(at), named=True),
-            standing[at],
-            int(given[at]),
-            values if binary else None,
-        )
-        for at in chosen
-    ]
-    standings = tuple((name, standing.count(name)) for name in STANDINGS if name in standing)
+    low, high = named["reward"].min(), named["reward"].max()
+    binary, visits = named["reward"].n_unique() == 2, _visits(named)
+    prompts = _prompts(visits, low, high)
+    last = shown // 4
+    ends = pl.concat([prompts.head(shown - last), prompts.tail(last)])
+    rows = (prompts if len(prompts) <= shown else ends).iter_rows(named=True)
+    number_of = dict(prompts["standing"].value_counts().iter_rows())
+    standings = tuple((name, number_of[name]) for name in STANDINGS if name in number_of)
     return PromptTable(
-        _said(standings, len(prompts), visits, given, size),
-        _METHOD,
+        _said(standings, len(prompts), float(visits["teaches"].mean())),  # type: ignore[arg-type]
         binary,
-        size,
         standings,
-        tuple(rows),
+        tuple(_row(row, (low, high) if binary else None) for row in rows),
     )
 
 
@@ -135,58 +99,49 @@ def named_outcomes(record: RunRecord) -> pl.DataFrame | None:
     return outcomes
 
 
-def _visits(record: RunRecord) -> pl.DataFrame | None:
-    """Return the groups whose prompt is known, a row each; None where there are none."""
-    outcomes = named_outcomes(record)
-    if outcomes is None:
-        return None
-    named = outcomes.drop_nulls("prompt")
+def _visits(named: pl.DataFrame) -> pl.DataFrame:
+    """Return the groups whose prompt is known, a row each."""
     reward = pl.col("reward")
-    extremes = named["reward"].min(), named["reward"].max()
     visits = named.group_by("step", "prompt_id", maintain_order=True).agg(
         pl.col("prompt").first(),
         pl.len().alias("size"),
-        reward.mean().alias("mean"),
-        ((reward - reward.mean()) ** 2).sum().alias("squares"),
+        reward.sum().alias("sum"),
         reward.min().alias("low"),
         reward.max().alias("high"),
         (pl.col("outcome").n_unique() > 1).alias("teaches"),
-        reward.is_in(extremes).all().alias("two"),
     )
-    return visits.sort("step", maintain_order=True) if len(visits) else None
+    return visits.sort("step", maintain_order=True)
 
 
-def _prompts(visits: pl.DataFrame) -> pl.DataFrame:
-    """Return a row a prompt, newest last: its visits, and its newest ones together."""
+def _prompts(visits: pl.DataFrame, lowest: Any, highest: Any) -> pl.DataFrame:
+    """Return a row a prompt, those that teach first: its visits, and its newest ones together."""
     later = pl.col("size").cum_sum(reverse=True).over("prompt") - pl.col("size")
-    recent = visits.filter(later < _RECENT)
-    own = pl.col("size").sum().alias("rollouts")
-    mean = ((pl.col("mean") * pl.col("size")).sum() / pl.col("size").sum()).alias("mean")
-    now = recent.group_by("prompt").agg(
-        own, mean, pl.col("squares").sum(), pl.col("low").min(), pl.col("high").max()
-    )
-    course = visits.group_by("prompt", maintain_order=True).agg(
+    now, low, high = later < _RECENT, pl.col("low"), pl.col("high")
+    size = pl.col("size").filter(now).sum()
+    prompts = visits.group_by("prompt", maintain_order=True).agg(
         pl.len().alias("visits"),
         pl.col("teaches").sum().alias("teaching"),
-        pl.col("step").last().alias("last"),
+        (pl.col("sum").filter(now).sum() / size).alias("mean"),
+        size.alias("rollouts"),
+        low.filter(now).min(),
+        high.filter(now).max(),
     )
-    return course.join(now, on="prompt", how="left", maintain_order="left").sort(
-        "last", maintain_order=True
+    several = pl.lit(lowest < highest)
+    standing = (
+        pl.when(low != high)
+        .then(pl.lit("teaches"))
+        .when(several, low == highest)
+        .then(pl.lit("solved"))
+        .when(several, low == lowest)
+        .then(pl.lit("too hard"))
+        .otherwise(pl.lit("flat"))
+    )
+    return prompts.with_columns(standing.cast(pl.Enum(STANDINGS)).alias("standing")).sort(
+        "standing", "teaching", descending=[False, True], maintain_order=True
     )
 
 
-def _standing(row: JsonObject, values: tuple[Any, Any]) -> str:
-    """Return how a prompt stands by its newest rollouts."""
-    if row["low"] != row["high"]:
-        return "teaches"
-    if values[0] == values[1]:
-        return "flat"
-    return (
-        "solved" if row["high"] == values[1] else "too hard" if row["low"] == values[0] else "flat"
-    )
-
-
-def _row(row: JsonObject, standing: str, given: int, values: tuple[Any, Any] | None) -> PromptRow:
+def _row(row: JsonObject, values: tuple[Any, Any] | None) -> PromptRow:
     """Return one prompt as it is shown."""
     now: Interval | None = None
     if values is not None:
@@ -195,35 +150,23 @@ def _row(row: JsonObject, standing: str, given: int, values: tuple[Any, Any] | N
         now = wilson(passed, row["rollouts"])
     return PromptRow(
         tail_of(row["prompt"], _LONGEST)[0].replace("\n", " "),
-        standing,
+        row["standing"],
         row["visits"],
         row["teaching"],
         now,
         row["mean"],
         row["rollouts"],
-        given,
     )
 
 
-def _said(
-    standings: tuple[tuple[str, int], ...],
-    prompts: int,
-    visits: pl.DataFrame,
-    given: Any,
-    size: float,
-) -> str:
-    """Say how the prompts stand and what the allocation does."""
+def _said(standings: tuple[tuple[str, int], ...], prompts: int, taught: float) -> str:
+    """Say how the prompts stand."""
     verbs = {"teaches": ("teaches", "teach")}
     parts = ", ".join(
         f"{number:,} {verbs.get(name, (f'is {name}', f'are {name}'))[number != 1]}"
         for name, number in standings
     )
-    taught = float(visits["teaches"].mean())  # type: ignore[arg-type]
-    first = (
+    return (
         f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; "
         f"{100 * taught:.0f} % of all visits taught."
-    )
-    return (
-        f"{first} At {size:,.3g} rollouts a visit on average, they deserve {int(given.min())} to "
-        f"{int(given.max())}."
     )

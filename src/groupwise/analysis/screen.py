@@ -26,6 +26,7 @@ from groupwise.analysis.evidence import (
     BEHAVIOURS,
     STEP,
     Behaviour,
+    behaviours_of,
     beyond_spikes,
     definition_of,
     meaning_of,
@@ -41,7 +42,6 @@ from groupwise.series.groups import GroupEvidence
 from groupwise.wording import capital, clean, sentence, share, short
 
 TILES, SPARKS = 4, 4
-_MOST_FUNCTIONS = 8
 LAST = 10  # rows before a step that its level before averages
 _SHARES = ("truncated_share", "dead_group_share")
 
@@ -276,14 +276,7 @@ def _signals(
     """
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
-    functions = sorted({m.quantity for m in record.meanings if m.quantity.startswith("reward/")})[
-        :_MOST_FUNCTIONS
-    ]
-    wanted = {one.quantity: one for one in BEHAVIOURS}
-    wanted |= {
-        name: Behaviour(name, clean(name.removeprefix("reward/"), longest=60), "reward")
-        for name in functions
-    }
+    wanted = {one.quantity: one for one in (*BEHAVIOURS, *behaviours_of(record))}
     for name in (sign.signal for sign in _signs(judged)):
         wanted.setdefault(
             name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), "")

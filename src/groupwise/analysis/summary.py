@@ -56,7 +56,7 @@ class Summary(Plain):
     stability: StabilityEvidence  # what the run says of it
     rollouts: Held | None  # the completions that the page holds, or None
     replay: RunReplay | None  # None without rollouts, or where none is live
-    prompts: PromptTable  # which of them teach, and what each deserves
+    prompts: PromptTable  # which of them teach
     settings: dict[str, dict[str, str]]  # value and source of each that is known
     unknown_settings: tuple[str, ...]  # names of the others
     meanings: tuple[dict[str, str], ...]  # column, quantity, definition, doubt of each logged key

@@ -13,7 +13,7 @@ import polars as pl
 from numpy.typing import NDArray
 
 from groupwise.analysis.charts import observed_line, useful_range
-from groupwise.analysis.evidence import BEHAVIOURS, beyond_spikes, definition_of, meaning_of
+from groupwise.analysis.evidence import behaviours_of, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.fitted import Ahead, ahead, foretold, no_forecast, unfitted
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
@@ -24,7 +24,6 @@ from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean
 
 FloatArray = NDArray[np.float64]
-_MOST_FUNCTIONS = 8
 _MOST_OTHERS = 12
 _CLOCKS = (
     "epoch",
@@ -92,23 +91,16 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
             capital(clean(metric, longest=60)),
             "reward" if rewarding else "value",
         )
-    functions = [
-        m for m in record.meanings if m.quantity.startswith("reward/") and not m.unavailable
-    ]
-    for function in functions[:_MOST_FUNCTIONS]:
-        alone = seen is not None and record.steps[function.column].equals(
-            seen, null_equal=True
-        )  # it is all of the metric
-        yield (
-            function.column,
-            "" if alone else function.quantity,
-            clean(function.quantity.removeprefix("reward/"), longest=60),
-            "reward",
-        )
-    for behaviour in BEHAVIOURS:
+    for behaviour in behaviours_of(record):
         meaning = meaning_of(record, behaviour.quantity)
         if meaning is not None:
-            yield meaning.column, behaviour.quantity, behaviour.title, behaviour.unit
+            alone = (
+                behaviour.unit == "reward"
+                and seen is not None
+                and record.steps[meaning.column].equals(seen, null_equal=True)
+            )  # it is all of the metric
+            key = "" if alone else behaviour.quantity
+            yield meaning.column, key, behaviour.title, behaviour.unit
 
 
 def _nothing_to_see(record: RunRecord, column: str) -> bool:

@@ -23,6 +23,7 @@ from groupwise.cli.app import PROGRAM
 from groupwise.cli.program import DEFECT, REFUSED
 from groupwise.cli.shared import pairs
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
 from groupwise.wording import clean
@@ -49,51 +50,13 @@ class Tool:
     takes: tuple[str, ...]  # names of ARGUMENTS; the first is needed
 
 
+_ROWS = list(table_rows(Path(__file__).with_name("tools.tsv")))
 # name -> its JSON type, and what it is
-ARGUMENTS: dict[str, tuple[str, str]] = {
-    "run": ("string", "A log file or run folder, inside the folders that are served."),
-    "runs": ("array", "2 to 20 of these."),
-    "folder": ("string", "A folder with runs at any depth."),
-    "by": ("string", "A setting whose values are the groups."),
-    "metric": ("string", "The log's own key or a canonical quantity; by default the reward."),
-    "until": ("number", "Use nothing after this step."),
-    "at": ("string", "Steps to forecast, as 500,1000."),
-    "settings": (
-        "object",
-        "Settings instead of the log's, as {'group_size': 8, 'learning_rate': 1e-6}.",
-    ),
-    "detail": ("boolean", "The whole answer, beyond 4 kB."),
-}
+ARGUMENTS = {row["name"]: (row["kind"], row["about"]) for row in _ROWS if row["kind"] != "tool"}
 TOOLS = {
-    tool.name: tool
-    for tool in (
-        Tool(
-            "judge",
-            "How a run stands, since when, why, and what to change: ask this first.",
-            ("run", "until", "settings"),
-        ),
-        Tool(
-            "compare",
-            "Which run failed, whether a difference exceeds noise, which setting separates them.",
-            ("runs", "by", "metric", "until"),
-        ),
-        Tool(
-            "plan",
-            "Safe group size and the price of the one in use; of rewards alone what they tell.",
-            ("run", "settings"),
-        ),
-        Tool(
-            "forecast",
-            "Where a metric will be, with bands; withheld where the run is not ok.",
-            ("run", "metric", "until", "at", "settings"),
-        ),
-        Tool(
-            "stability",
-            "How far a run is from instability, and what learning rate would be safe.",
-            ("run", "until", "settings"),
-        ),
-        Tool("fleet", "Every run below a folder judged, worst first.", ("folder",)),
-    )
+    row["name"]: Tool(row["name"], row["about"], tuple(row["takes"].split()))
+    for row in _ROWS
+    if row["kind"] == "tool"
 }
 
 

@@ -107,7 +107,7 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
             else "more rows, or the rollouts with their rewards"
         )
         return not_logged(NAME, _too_noisy(reward), log if moves else "")
-    return no_sign(NAME, "No sign of it: the reward holds its height.", Fact.NO_FALL)
+    return no_sign(NAME, "No sign of it: the reward holds its height.")
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
@@ -180,7 +180,7 @@ def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step, levels = signal.step_at(fall.row), arrow(fall.height, fall.end)
     message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back"
-    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF, facts=(Fact.FALL_RECOVERED,))
+    return Finding(NAME, Status.INFO, message, step, fall.lost, HALF)
 
 
 def _decline(evidence: Evidence) -> Finding | None:

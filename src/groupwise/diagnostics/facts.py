@@ -22,7 +22,6 @@ class Fact(Enum):
     """One fact each; the value is how `--why` writes it."""
 
     # collapse: what the reward, one of its functions or the answers lost
-    NO_FALL = "fall: none"
     FALL_AT_ONCE = "fall: lasting"
     FALL_BY_AND_BY = "fall: lasting, by and by"
     FUNCTION_FALL_AT_ONCE = "fall: function"
@@ -31,7 +30,6 @@ class Fact(Enum):
     FUNCTION_FALLS_ALONE = "fall: of a function alone"
     DECLINE = "fall: partial"
     TRAINING_DECLINES_ALONE = "fall: partial, of training alone"
-    FALL_RECOVERED = "fall: recovered"
     ANSWERS_SHRANK = "fall: answers"
     # what entropy, length and the held-out reward did as the reward fell, and who fails since
     BEHAVIOUR_CHANGED = "behaviour: changed"
@@ -41,7 +39,6 @@ class Fact(Enum):
     PROMPTS_FAIL = "prompts: whole prompts fail"
     ANSWERS_FAIL = "prompts: scattered answers fail"
     # verifier: how the rewards themselves moved
-    NO_DROP = "drop: none"
     NOTHING_EARNED = "drop: nothing"
     REWARD_FROZEN = "drop: frozen"
     REWARD_CONSTANT_AT_ONCE = "drop: constant at once"
@@ -102,7 +99,6 @@ class Fact(Enum):
     TOOLS_FAIL = "tools: fail"
     RESTART_JUMP = "restart: jump"
     # instability
-    NO_SWING = "swings: none"
     REWARD_OSCILLATES = "swings: oscillate"
     FEW_WEIGHTS_COUNT = "weights: few count"
     # completions

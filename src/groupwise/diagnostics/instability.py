@@ -9,13 +9,14 @@ oscillator of 2606.30789.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.arrays import Float, median
-from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import Fall, fall_of, settled, signs_of_fall
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
@@ -30,7 +31,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.diagnostics.signs import arrow, moved
-from groupwise.diagnostics.swings import FEWEST, DataOrder, course_of, reward_level, swing_of
+from groupwise.diagnostics.swings import FEWEST, DataOrder, onset_of, reward_level, swing_of
 from groupwise.intervals import Interval
 from groupwise.wording import short
 
@@ -48,19 +49,6 @@ LINE = 1e-6
 _ALTERNATES = 3.0
 
 
-@dataclass(frozen=True, slots=True)
-class Sign:
-    """One sign of instability."""
-
-    name: str  # a word for the facts
-    said: str  # a clause
-    step: int  # since when
-    value: Interval  # the number behind it
-    threshold: float  # what it is held against
-    harm: bool = False  # whether it is itself harm to the reward
-    ends: tuple[float, float] | None = None  # levels of the entropy
-
-
 def check(evidence: Evidence) -> Finding:
     """Look for swings, a policy that comes apart, and degenerate importance weights."""
     reward = evidence.reward
@@ -72,59 +60,28 @@ def check(evidence: Evidence) -> Finding:
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
-    looked = (
-        _swinging(reward, order),
-        _apart(evidence, step),
-        # importance weights that leave few effective samples, many clipped tokens, or a second
-        # moment that doubled
-        _few_effective(evidence) or _clipped(evidence) or _unequal(evidence),
-    )
+    looked = _swinging(reward, order), _apart(evidence, step), _weights(evidence, reward, fall)
     signs = [sign for sign in looked if sign is not None]
-    facts = _facts(signs, reward, fall)
     if not signs and order is not None:
         said = (
             f"the reward comes round every {order.period} rows with the same profile, throughout: "
             "the order of the data"
         )
-        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0, facts=facts)
+        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0)
     if not signs:
-        return no_sign(NAME, "No sign of it: the reward does not swing.", *facts)
+        return no_sign(NAME, "No sign of it: the reward does not swing.")
     # A growing swing, or a fall that is there to stay, makes it critical.
     harmed = fall is not None and settled(evidence, reward, fall)
-    harmed = harmed or any(sign.harm for sign in signs)
-    status = Status.CRITICAL if harmed else Status.WARNING
-    first, since = (
-        min(signs, key=lambda sign: (not sign.harm, sign.name not in ("apart", "swing"))),
-        min(sign.step for sign in signs),
-    )
-    rose = () if first.ends is None else (moved("entropy", first.step, *first.ends),)
-    return Finding(
-        NAME,
-        status,
-        first.said,
-        since,
-        first.value,
-        first.threshold,
+    return replace(
+        signs[0],
+        status=Status.CRITICAL if harmed else signs[0].status,
+        step=min(sign.step for sign in signs if sign.step is not None),
         advice=ADVICE,
-        signs=rose,
-        facts=facts,
+        facts=tuple(fact for sign in signs for fact in sign.facts),
     )
 
 
-def _facts(signs: Sequence[Sign], reward: Signal, fall: Fall | None) -> tuple[Fact, ...]:
-    """The facts that signs are; weights that were so long before a fall are none of its."""
-    since = {sign.name: sign.step for sign in signs}
-    swings = Fact.REWARD_OSCILLATES if "swing" in since else Fact.NO_SWING
-    step = since.get("weights")
-    near = (
-        fall is not None
-        and step is not None
-        and fall.row - reward.at(step) <= max(8, len(reward) // 6)
-    )
-    return stated(swings, Fact.FEW_WEIGHTS_COUNT if near else None)
-
-
-def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
+def _swinging(reward: Signal, order: DataOrder | None) -> Finding | None:
     """A swing at one frequency."""
     swing = swing_of(reward.value_T, LINE)
     if swing is None:
@@ -147,17 +104,19 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Sign | None:
         and swing.amplitude > 0.1 * height
         and (swing.growth > GROWS or swing.radius.low >= 1.0)
     )
-    course = course_of(reward.value_T, swing.period)
-    goes = (
-        "swings ever wider"
-        if course.widening.low > 1.0 and course.widening.value > GROWS
-        else "keeps swinging"
+    said = f"the reward keeps swinging by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
+    return Finding(
+        NAME,
+        Status.CRITICAL if harm else Status.WARNING,
+        said,
+        reward.step_at(onset_of(reward.value_T, swing.period)),
+        swing.radius,
+        1.0,
+        facts=(Fact.REWARD_OSCILLATES,),
     )
-    said = f"the reward {goes} by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
-    return Sign("swing", said, reward.step_at(course.row), swing.radius, 1.0, harm)
 
 
-def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
+def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     """An entropy that rose to twice what it was, at the time of a fall or to the end."""
     entropy = evidence.quantity("entropy")
     if entropy is None or len(entropy) < FEWEST:
@@ -198,67 +157,49 @@ def _apart(evidence: Evidence, fell: int | None) -> Sign | None:
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
-    return Sign("apart", said, entropy.step_at(row), value, times, ends=(usual, peak))
+    step = entropy.step_at(row)
+    signs = (moved("entropy", step, usual, peak),)
+    return Finding(NAME, Status.WARNING, said, step, value, times, signs=signs)
 
 
-def _few_effective(evidence: Evidence) -> Sign | None:
-    """An effective sample size of less than half: of all samples where it is a share, of what it
-    was at first where it is a count.
+def _weights(evidence: Evidence, reward: Signal, fall: Fall | None) -> Finding | None:
+    """Importance weights that leave few effective samples, many clipped tokens, or a second moment
+    that doubled: of weights that were so long before a fall no fact is stated.
     """
-    for signal in evidence.matching(ESS):
-        count = signal.high > 1.0 + 1e-9
-        usual = median(signal.value_T[: max(len(signal) // 4, 4)]) if count else 1.0
-        share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
-        onset = since_when(share < 0.5, still=False)
+    for signal, value_T, event_T, limit, words, of in _degenerate(evidence):
+        onset = since_when(event_T, still=False)
         if onset is not None:
-            value = _mean_and_range(share[onset:])
-            percent = f"{100 * value.value:.2g} %"
-            said = (
-                f"the importance weights leave {percent} of the samples effective, by "
-                f"{signal.column}"
-            )
-            if count:
-                said = (
-                    f"the effective sample size of the importance weights, {signal.column}, is "
-                    f"{percent} of what it was at first"
-                )
-            return Sign("weights", said, signal.step_at(onset), value, 0.5)
+            step, rows = signal.step_at(onset), value_T[onset:]
+            value = Interval(float(rows.mean()), float(rows.min()), float(rows.max()))
+            much = f"{100 * value.value:.2g} %" if limit < 1 else f"{value.value:.3g}"
+            near = fall is not None and fall.row - reward.at(step) <= max(8, len(reward) // 6)
+            facts = (Fact.FEW_WEIGHTS_COUNT,) if near else ()
+            said = f"the {words}, {signal.column}, is {much}{of}"
+            return Finding(NAME, Status.WARNING, said, step, value, limit, facts=facts)
     return None
 
 
-def _clipped(evidence: Evidence) -> Sign | None:
-    """A share of clipped tokens of more than three times what it was, and a fifth."""
+def _degenerate(
+    evidence: Evidence,
+) -> Iterator[tuple[Signal, Float, NDArray[np.bool_], float, str, str]]:
+    """Yield columns of importance weights: values, where they are beyond a limit, and its words."""
+    for signal in evidence.matching(ESS):
+        # Of all samples where it is a share, of what it was at first where it is a count.
+        count = signal.high > 1.0 + 1e-9
+        usual = median(signal.value_T[: max(len(signal) // 4, 4)]) if count else 1.0
+        share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
+        of = f" of {'what it was at first' if count else 'all'}"
+        yield signal, share, share < 0.5, 0.5, "effective sample size of the importance weights", of
     clipped = evidence.quantity("clip_ratio")
-    if clipped is None or len(clipped) < FEWEST:
-        return None
-    usual = median(clipped.value_T[: len(clipped) // 2])
-    most = max(3 * usual, 0.2)
-    onset = since_when(clipped.value_T > most, still=False)
-    if onset is None:
-        return None
-    value = clipped.mean(slice(onset, None))
-    said = f"{100 * value.value:.0f} % of the tokens are clipped, from {100 * usual:.0f} %"
-    return Sign("weights", said, clipped.step_at(onset), value, most)
-
-
-def _unequal(evidence: Evidence) -> Sign | None:
-    r"""A second moment $E[w^2]/E[w]^2$ of more than two: fewer than half of the samples count."""
+    if clipped is not None and len(clipped) >= FEWEST:
+        most = max(3 * median(clipped.value_T[: len(clipped) // 2]), 0.2)
+        yield clipped, clipped.value_T, clipped.value_T > most, most, "share of clipped tokens", ""
     moments = moments_of(evidence)
-    if moments is None:
-        return None
-    mean, second, signal = moments
-    moment = second / np.maximum(mean**2, 1e-300)
-    onset = since_when(moment > _DOUBLED, still=False)
-    if onset is None:
-        return None
-    value = _mean_and_range(moment[onset:])
-    said = f"the second moment of the importance weights is {value.value:.3g}, by {signal.column}"
-    return Sign("weights", said, signal.step_at(onset), value, _DOUBLED)
-
-
-def _mean_and_range(value_T: Float) -> Interval:
-    """The mean of some rows with their range."""
-    return Interval(float(value_T.mean()), float(value_T.min()), float(value_T.max()))
+    if moments is not None:
+        mean, second, signal = moments
+        moment = second / np.maximum(mean**2, 1e-300)
+        words = "second moment of the importance weights"
+        yield signal, moment, moment > _DOUBLED, _DOUBLED, words, ""
 
 
 ESS = r"(.*[/_.-])?(eff(ective)?_sample_size|ess)(_ratio|[/_]mean)?"

@@ -286,9 +286,9 @@ def not_logged(check: str, message: str, log: str = "") -> Finding:
     return Finding(check, Status.NOT_LOGGED, message, log=log)
 
 
-def no_sign(check: str, message: str, *facts: Fact) -> Finding:
+def no_sign(check: str, message: str) -> Finding:
     """Answer that there is no sign of what a check looks for."""
-    return Finding(check, Status.NONE, message, facts=facts)
+    return Finding(check, Status.NONE, message)
 
 
 def by_sign(

@@ -1,8 +1,8 @@
 r"""A swing of a metric at one frequency: whether slow noise explains it, how it is damped, since
-when it is there, whether it widens.
+when it is there, whether it grows.
 
-Onset and widening are judged from a line that is 0 up to a row and quadratic in time from there on,
-beside a smooth trend. A metric whose period drifts is followed only as far as one frequency does.
+The onset is judged from a line that is 0 up to a row and quadratic in time from there on, beside a
+smooth trend. A metric whose period drifts is followed only as far as one frequency does.
 What a swing means for a run is not known here.
 """
 
@@ -101,18 +101,8 @@ def _amplitude(value_T: Float, period: float) -> float:
     return 2 * float(np.abs((left * np.exp(-2j * np.pi * place / period)).mean()))
 
 
-@dataclass(frozen=True, slots=True)
-class Course:
-    """Where a swing begins, and whether it widens from there on."""
-
-    row: int  # from which the line is there
-    # amplitude of the second half of the rows since then over that of the first, with its interval
-    widening: Interval
-
-
-def course_of(value_T: Float, period: float) -> Course:
-    r"""Place the onset of a swing by the profile likelihood of a change point, and measure how it
-    goes on.
+def onset_of(value_T: Float, period: float) -> int:
+    r"""Place the onset of a swing by the profile likelihood of a change point.
 
     For every row $o$ the series is fitted by a trend and, from $o$ on, $q_1(t-o)\cos\omega t +
     q_2(t-o)\sin\omega t$, q quadratics; the onset is the last row with $n \log S(o)/\min S \le
@@ -127,22 +117,21 @@ def course_of(value_T: Float, period: float) -> Course:
     last = max(n - int(np.ceil(1.5 * period)), 1)
     stride = max(1, n // 400)
     rows = range(0, last, stride)
-    best = period
-    squares = np.full(len(rows), np.inf)
-    for tried in period * np.linspace(0.92, 1.08, 9):
-        found = _profile(value_T, trend, float(tried), rows)
-        if found.min() < squares.min():
-            best, squares = float(tried), found
+    tried = (
+        _profile(value_T, trend, float(one), rows) for one in period * np.linspace(0.92, 1.08, 9)
+    )
+    squares = min(tried, key=lambda squares_K: float(squares_K.min()))
     # What is 0 at first may begin at any row before: of the rows that fit as well the last.
     worse = n * np.log(np.maximum(squares, 1e-300) / max(float(squares.min()), 1e-300))
-    row = rows[int(np.flatnonzero(worse <= _OPEN)[-1])]
-    return Course(row, _widening(value_T, trend, best, row))
+    return rows[int(np.flatnonzero(worse <= _OPEN)[-1])]
 
 
 def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
     """Least squares of a line from each row on, beside the trend."""
     n = len(value_T)
-    place, wave = _wave(n, period)
+    place = np.arange(n, dtype=float)
+    angle = 2 * np.pi * place / period
+    wave = np.column_stack([np.cos(angle), np.sin(angle)])
     left = value_T - trend @ (trend.T @ value_T)
     squares = np.empty(len(rows))
     for i, row in enumerate(rows):
@@ -154,41 +143,6 @@ def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
         solution, *_ = np.linalg.lstsq(columns, left, rcond=None)
         squares[i] = float(((left - columns @ solution) ** 2).sum())
     return squares
-
-
-def _wave(n: int, period: float) -> tuple[Float, Float]:
-    """The rows by number, and a cosine and a sine of a period over them."""
-    place = np.arange(n, dtype=float)
-    return place, np.column_stack(
-        [np.cos(2 * np.pi * place / period), np.sin(2 * np.pi * place / period)]
-    )
-
-
-def _widening(value_T: Float, trend: Float, period: float, row: int) -> Interval:
-    """Amplitude of the second half of the rows from one on over that of the first, turns counted
-    whole where there are enough.
-    """
-    n = len(value_T)
-    middle = (row + n) // 2
-    place, wave = _wave(n, period)
-    inside = [(place >= row) & (place < middle), place >= middle]
-    design = np.hstack([trend, *(wave * part[:, None] for part in inside)])
-    solution, *_ = np.linalg.lstsq(design, value_T, rcond=None)
-    rest = value_T - design @ solution
-    first, second = (
-        float(np.hypot(*solution[trend.shape[1] + 2 * i : trend.shape[1] + 2 * i + 2]))
-        for i in range(2)
-    )
-    # What the one frequency leaves is slow: the scatter of the mean of half a turn stands for it.
-    width = max(int(period // 2), 1)
-    blocks = rest[n % width :].reshape(-1, width).mean(axis=1) if n >= 2 * width else rest
-    error = float(np.sqrt(2 * max(rest.var(), width * blocks.var()) / max((n - row) / 2, 1)))
-    low, high = second - 1.96 * error, second + 1.96 * error
-    return Interval(
-        second / max(first, 1e-300),
-        max(low, 0.0) / (first + 1.96 * error + 1e-300),
-        high / max(first - 1.96 * error, 1e-300),
-    )
 
 
 def _alternations(left: Float, level: float) -> int:

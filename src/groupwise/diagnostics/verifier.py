@@ -102,7 +102,7 @@ def check(evidence: Evidence) -> Finding:
         found = search(evidence)
         if found is not None:
             return found
-    return no_sign(NAME, "No sign of it: the reward did not jump.", Fact.NO_DROP)
+    return no_sign(NAME, "No sign of it: the reward did not jump.")
 
 
 def _nothing(reward: Signal, *, ended: bool) -> Finding | None:

@@ -90,35 +90,16 @@
     const { completions } = run, home = find("completions");
     home.hidden = !completions?.count;
     text(find("no-completions"), completions?.count ? "" : completions?.missing ?? "");
-    find("prompts").hidden = !completions?.count;
     if (!completions?.count) return;
     if (home.run !== run.id) {
       home.run = run.id;
       run.source = rolloutsOf(run);
       run.viewer = groupwise.viewer(home, run.source);
       run.looked = null;
-      showPrompts();
     }
     if (run.looked !== completions) run.source.look();
     run.looked = completions;
   };
-  const showPrompts = () => {
-    const run = selected(), home = find("prompts");
-    home.run = null;
-    if (!run || !home.open) return;
-    home.run = run.id;
-    ask(`prompts/${run.id + 1}`).then(({ said: words, method, table }) => {
-      if (home.run !== run.id) return;
-      const kind = (column) => (table.numbers.includes(column) ? { class: "n" } : {});
-      text(find("prompts-said"), words);
-      text(find("prompts-method"), method);
-      const heads = table.head.map((name, i) => el("th", kind(i), name));
-      home.querySelector("thead").replaceChildren(...(table.rows.length ? [el("tr", {}, ...heads)] : []));
-      home.querySelector("tbody").replaceChildren(...table.rows.map((row) =>
-        el("tr", {}, ...row.map((cell, i) => el("td", kind(i), el("bdi", {}, cell))))));
-    }, () => {});
-  };
-
   const showChecks = (found) => {
     const checks = found?.checks ?? [], each = found?.environments?.worst ?? [];
     find("checks").parentElement.hidden = !checks.length;
@@ -297,7 +278,6 @@
     document.body.classList.toggle("offline", since !== null);
   };
 
-  find("prompts").addEventListener("toggle", showPrompts);
   find("along").addEventListener("change", (event) => {
     abscissa = event.target.value;
     for (const { panel: one } of grid.values()) one.reset();

@@ -223,12 +223,6 @@ def application(hub: Hub, token: str) -> Application:
         last = request.headers.get("last-event-id", "")
         return StreamingResponse(hub.messages(last), media_type="text/event-stream")
 
-    async def prompts(request: Request) -> Response:
-        return Response(
-            await asyncio.to_thread(hub.prompts, _index_of(hub, request)),
-            media_type="application/json",
-        )
-
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
@@ -255,7 +249,6 @@ def application(hub: Hub, token: str) -> Application:
         Route("/events", events),
         Route("/report/{number}", partial(_report, hub)),
         Route("/rollouts/{number}", partial(_rollouts, hub)),
-        Route("/prompts/{number}", prompts),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), token)
 

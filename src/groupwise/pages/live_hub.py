@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.analysis.charts import axes_of
-from groupwise.analysis.prompt_table import PromptTable, prompt_table
 from groupwise.analysis.rollouts import NO_COMPLETIONS, Rollouts
 from groupwise.analysis.watched import judged, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Learning, State
@@ -108,7 +107,6 @@ class Kept:
     record: RunRecord | None = None  # that they are of
     version: int = 0
     rollouts: Rollouts | None = None
-    prompts: PromptTable | None = None
     due: float = 0.0  # when they may be read anew, on the monotonic clock
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -343,33 +341,13 @@ class Hub:
         }
         return to_json(about | rollouts.part(view, first, most, whole=whole).as_dict())
 
-    def prompts(self, index: int) -> str:
-        """Return the prompts of a run as JSON: what is said of them, and their table.
-
-        For a thread.
-        """
-        from groupwise.pages.tables import prompt_grid
-
-        kept = self._kept_of(index)
-        with kept.lock:
-            if kept.prompts is None:
-                kept.prompts = prompt_table(kept.record or RunRecord.empty(""))
-        table = kept.prompts
-        return to_json(
-            {
-                "said": table.said,
-                "method": table.method,
-                "table": prompt_grid(table),
-            }
-        )
-
     def _kept_of(self, index: int) -> Kept:
         """Return the completions of a run, read anew where the log changed a while ago."""
         kept, record = self._kept[index], self.runs[index].follower.record
         with kept.lock:
             if record is not None and record is not kept.record and time.monotonic() >= kept.due:
                 started = time.perf_counter()
-                kept.rollouts, kept.record, kept.prompts = Rollouts(record), record, None
+                kept.rollouts, kept.record = Rollouts(record), record
                 kept.rollouts.counts  # noqa: B018 - all views are put in order here, under the lock
                 kept.version += 1
                 kept.due = time.monotonic() + SHARE * (time.perf_counter() - started)

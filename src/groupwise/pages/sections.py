@@ -434,24 +434,16 @@ def _rollouts(summary: Summary, path: str) -> Markup:
 
 
 def _prompts(summary: Summary) -> Markup:
-    """Return which prompts teach and what each deserves."""
+    """Return which prompts teach."""
     prompts = summary.prompts
     if not prompts.rows:
         return _NOTHING
     every = sum(number for _, number in prompts.standings)
-    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that deserve most first"
+    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that teach first"
     return join(
         (
             tag("p", text(prompts.said)),
-            _folded(
-                named,
-                join(
-                    (
-                        grid(prompt_grid(prompts), wraps={0: ("bdi", "key")}),
-                        tag("p", text(prompts.method), class_="small"),
-                    )
-                ),
-            ),
+            _folded(named, grid(prompt_grid(prompts), wraps={0: ("bdi", "key")})),
         )
     )
 
@@ -473,25 +465,7 @@ def _notes(summary: Summary) -> Markup:
         "public runs and a wandering mean need. Time runs in optimiser updates, for a forecast in "
         "the integral of a logged learning rate, and is shown in logged steps."
     )
-    fit = summary.fitted.fit
-    lines = [method]
-    if fit is not None:
-        noise = fit.noise
-        white, state = (
-            number(math.sqrt(max(variance, 0.0)))
-            for variance in (noise.white_variance, noise.state_variance)
-        )
-        sampling = (
-            f"; sampling alone explains {number(math.sqrt(noise.sampling_variance))}"
-            if noise.sampling_variance > 0
-            else ""
-        )
-        correlation = f"correlation {number(noise.correlation)} per update"
-        lines.append(
-            f"Noise of one row: white {white}, autocorrelated {state} (standard deviations; "
-            f"{correlation}){sampling}."
-        )
-    return _folded("Method and notes", _listed(map(text, (*lines, *map(sentence, summary.notes)))))
+    return _folded("Method and notes", _listed(map(text, (method, *map(sentence, summary.notes)))))
 
 
 def _settings(summary: Summary) -> Markup:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.analysis.fitted import Outlook
@@ -16,6 +17,7 @@ from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.replay import Replay
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
+from groupwise.files import table_rows
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
@@ -25,38 +27,9 @@ if TYPE_CHECKING:
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
-PARAMETER_WORDS = {
-    "plateau": ("Plateau", "", "level that is approached"),
-    "start": ("Start", "", "level at the beginning of the log"),
-    "natural_frequency": (
-        "Natural frequency ω",
-        "rad per update",
-        "stiffness over inertia, square root",
-    ),
-    "damping_ratio": ("Damping ratio ζ", "", "below 1 it oscillates, above 1 it creeps"),
-    "tau1": ("Slow time τ₁", "updates", "how long the approach takes"),
-    "tau2": ("Fast time τ₂", "updates", "how long the start takes: the trace of inertia"),
-    "period": ("Period", "updates", "of the oscillation"),
-    "overshoot": (
-        "Overshoot",
-        "of the way",
-        "beyond the plateau, as a share of plateau minus start",
-    ),
-    "inflection": ("Inflection", "updates", "where the rise is steepest"),
-    "time_constant": ("Time constant τ", "updates", "63 % of the way"),
-    "midpoint": ("Midpoint", "updates", "half of the way"),
-    "width": ("Width", "updates", "how long the step takes"),
-    "time_scale": ("Time scale", "updates", "where the power law begins to show"),
-    "exponent": ("Exponent", "", "steepness"),
-}
-
-BASELINE_NAMES = {
-    "leave_one_out": "leave-one-out",
-    "oracle": "oracle, V(x)",
-    "full_group_mean": "full group mean",
-    "batch_mean": "batch mean",
-    "vanilla": "none (vanilla)",
-    "variance_optimal": "variance-optimal",
+_PARAMETERS = {
+    key: words
+    for key, *words in map(dict.values, table_rows(Path(__file__).with_name("parameters.tsv")))
 }
 
 
@@ -76,7 +49,7 @@ def parameter_grid(fit: FitResult) -> Grid:
     level = next((interval.level for interval in fit.parameters.values()), 0.95)
     rows = []
     for name, interval in fit.parameters.items():
-        label, unit, meaning = PARAMETER_WORDS.get(name, (capital(name.replace("_", " ")), "", ""))
+        label, unit, meaning = _PARAMETERS.get(name, (capital(name.replace("_", " ")), "", ""))
         ends = " to ".join(alike(interval.low, interval.high))
         rows.append((label, number(interval.value), ends, unit, meaning))
     return Grid(
@@ -199,7 +172,7 @@ def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
     """
     batch = plan if plan.present is None else plan.present
     level = rows[0].ratio.level
-    names = [BASELINE_NAMES.get(row.name, row.name.replace("_", " ")) for row in rows]
+    names = [row.name.replace("_", " ") for row in rows]
     cells = tuple(
         (name, number(row.ratio.value), between(row.ratio), row.note)
         for name, row in zip(names, rows, strict=True)
@@ -287,7 +260,7 @@ def _amount(cost: Cost, unit: str) -> str:
 
 
 def prompt_grid(table: PromptTable) -> Grid:
-    """Return prompts: how they stand, visits that taught, newest pass rate, rollouts deserved."""
+    """Return prompts: how they stand, visits that taught, newest pass rate."""
     rows = []
     for row in table.rows:
         rate = number(row.mean) if row.now is None else share_ranged(row.now)
@@ -298,12 +271,11 @@ def prompt_grid(table: PromptTable) -> Grid:
                 f"{row.teaching} of {row.visits}",
                 rate,
                 f"{row.rollouts}",
-                f"{row.deserves}",
             )
         )
     now = "Pass rate now" if table.binary else "Mean reward now"
-    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts", "Deserves a visit")
-    return Grid(head, tuple(rows), (2, 3, 4, 5))
+    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts")
+    return Grid(head, tuple(rows), (2, 3, 4))
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:

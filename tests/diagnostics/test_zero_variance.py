@@ -434,16 +434,6 @@ def test_chance_leaves_groups_at_an_end_of_graded_rewards(groups: Any, share: fl
     assert _at_an_end(given, equal).tolist() == pytest.approx([share] * 8)
 
 
-@pytest.mark.parametrize(
-    ("flat", "rows", "status"),
-    [(55, 60, Status.INFO), (30, 60, Status.NOT_LOGGED), (5, 6, Status.NOT_LOGGED)],
-)
-def test_rows_without_spread_are_told_where_most_are(flat: int, rows: int, status: Status) -> None:
-    found = told(reward=np.linspace(0.1, 0.4, rows), spread=[0.0] * flat + [0.25] * (rows - flat))
-    assert found.status is status
-    assert ("are equal in 55 of 60 rows" in found.message) == (status is Status.INFO)
-
-
 # Rewards of completions, dealt at random.
 
 

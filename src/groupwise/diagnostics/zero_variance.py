@@ -14,7 +14,7 @@ import polars as pl
 from groupwise.arrays import Flags, Float, median, moving_mean
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import constant_tail
-from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
+from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
 from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
@@ -70,7 +70,7 @@ def check(evidence: Evidence) -> Finding:
             log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "two completions of each prompt and more"
-        return _without_spread(evidence) or not_logged(NAME, said, log)
+        return not_logged(NAME, said, log)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -91,20 +91,6 @@ def check(evidence: Evidence) -> Finding:
         )
         return other or _calm(evidence, equal.level_from(0))
     return _starved(evidence, equal, room, onset)
-
-
-def _without_spread(evidence: Evidence) -> Finding | None:
-    """Report rows in which no group teaches, where most are: how many groups teach in the others
-    the spread does not say.
-    """
-    spread = evidence.groups.spread
-    flat, rows = int(spread.is_zero.sum()), int(np.isfinite(spread.value_T).sum())
-    message = f"the rewards of all groups are equal in {flat} of {rows} rows"
-    return (
-        Finding(NAME, Status.INFO, message, None, exactly(flat / rows))
-        if FEWEST_ROWS <= rows < 2 * flat
-        else None
-    )
 
 
 def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Finding:

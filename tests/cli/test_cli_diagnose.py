@@ -161,7 +161,7 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()
-    assert "      fall: none" in said
+    assert "  Collapse: no sign of it" in said
     assert said[-1].startswith("  Settings not found: group_size, prompts_per_step, ")
 
 

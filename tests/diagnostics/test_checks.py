@@ -19,7 +19,7 @@ from groupwise.diagnostics.judge import CHECKS, judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Learning, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
-from groupwise_lab.worlds.runs import CONTROLS, HEALTHY, control_run, simulated_run
+from groupwise_lab.worlds.runs import HEALTHY, record_of, simulated_log, simulated_run
 
 NAMES = (
     *(
@@ -122,7 +122,26 @@ def test_a_policy_that_breaks_has_failed(kind: str) -> None:
         assert abs(found.since_step - onset) <= 25
 
 
-@pytest.mark.parametrize("control", CONTROLS)
+def control_run(control: str, kind: str, rng: np.random.Generator) -> RunRecord:
+    """A run whose order, or whose values, carry no failure any more."""
+    log = simulated_log(kind, rng)
+    n = len(log.step_R)
+    order, signs = rng.permutation(n), rng.choice([-1.0, 1.0], n)
+    columns = {}
+    for key, value in log.columns.items():
+        if control == "time_shuffled":
+            columns[key] = value[order]
+        elif control == "sign_randomised":
+            centre = np.nanmean(value)
+            columns[key] = np.clip(
+                centre + signs * np.abs(value - centre), np.nanmin(value), np.nanmax(value)
+            )
+        else:
+            columns[key] = np.nanmean(value) * (1 + 0.1 * np.tanh(2 * np.arange(n) / n))
+    return record_of(log, columns)
+
+
+@pytest.mark.parametrize("control", ["sign_randomised", "time_shuffled", "step_index_only"])
 def test_controls_raise_no_alarm(control: str) -> None:
     found = [
         judge(control_run(control, "trending", np.random.default_rng(seed))).alarm

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from groupwise.analysis.compare import RunComparison, compare_runs
 from groupwise.analysis.compare_answer import ComparedGroup, difference
@@ -445,8 +445,6 @@ class Foretold(Plain):
 @dataclass(frozen=True, slots=True)
 class SweepAnswer:
     """What a sweep shows."""
-
-    KEYS: ClassVar[tuple[str, ...]] = ("runs", "comparisons", "best", "foretold", "notes")
 
     runs: tuple[Result, ...]  # what came of each training
     comparisons: dict[str, RunComparison]  # by setting

@@ -83,10 +83,7 @@ def test_a_huge_group_is_not_taken_because_nothing_was_seen_between_prompts() ->
     decision = decide(estimate, 2, 512)
     assert decision.best == 512
     assert 2 < decision.group_size < 32
-    assert decision.reason.endswith(
-        f"with {512 // decision.group_size} prompts a step; the least error is predicted for 512, "
-        "less surely."
-    )
+    assert decision.reason.endswith(f"with {512 // decision.group_size} prompts a step.")
     assert decide(estimate, 8, 512).group_size == 8
 
 
@@ -115,7 +112,7 @@ def test_the_gain_and_its_interval_by_hand() -> None:
     covariance = np.diag([0.04, 1.0, 25.0]) + 0.1
     estimate = VarianceEstimate(np.array([2.0, 5.0, 60.0]), covariance, 50.0)
     decision = decide(estimate, 32, 512, level=0.9, lowest=4, highest=32)
-    assert decision.measured == 50.0
+    assert decision.measured_prompts == 50.0
     own, other = (
         np.array([1.0, 1 / size, 1 / (size * (size - 1))]) * size / 512 for size in (32, 4)
     )

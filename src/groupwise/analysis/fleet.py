@@ -148,7 +148,7 @@ class Judge:
 class Fleet(Plain):
     """How many runs stand."""
 
-    KEYS: ClassVar[tuple[str, ...]] = ("counts", "separates", "runs")
+    KEYS: ClassVar = ("counts", "separates", "runs")
 
     runs: tuple[FleetRow, ...]  # worst first
 

@@ -27,7 +27,7 @@ _FAILED = (State.FAILING, State.FAILED, Learning.FLAT, Learning.FALLING)
 class Separation(Plain):
     """A setting of which no run that learnt shares a value with one that did not."""
 
-    KEYS: ClassVar[tuple[str, ...]] = (
+    KEYS: ClassVar = (
         *("sentence", "setting", "learnt", "learnt_with", "not_learnt", "not_learnt_with"),
         *("settings_tried", "chance", "also"),
     )

@@ -50,7 +50,7 @@ _OF_A_FORCE = dict.fromkeys(
 class StabilityEvidence(Plain):
     """The section on stability."""
 
-    KEYS: ClassVar[tuple[str, ...]] = (
+    KEYS: ClassVar = (
         *("verdict", "said=conclusion", "doubts", "asked=unknown_settings", "swing"),
         *("learning_rate", "notes=all_notes"),
     )

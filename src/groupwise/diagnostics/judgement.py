@@ -88,7 +88,7 @@ class Sign(Plain):
             `after`.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("signal", "step", "before", "after")
+    KEYS: ClassVar = ("signal", "step", "before", "after")
 
     signal: str
     step: int
@@ -122,7 +122,7 @@ class Cause(Plain):
         probe: the command of an experiment that would tell.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("certainty", "names", "log")
+    KEYS: ClassVar = ("certainty", "names", "log")
 
     certainty: Certainty = Certainty.NONE
     names: tuple[str, ...] = ()
@@ -176,7 +176,7 @@ class Cost(Plain):
     money: float | None = None  # in the currency of the price
     missing: str = ""  # why GPU-hours or money were asked for and are not known
 
-    KEYS: ClassVar[tuple[str, ...]] = (
+    KEYS: ClassVar = (
         "steps",
         "rollouts",
         "seconds",
@@ -229,7 +229,7 @@ class Finding(Plain):
         column: the log's own key that it is about, where it is about one alone.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = ("check", "status", "step", "value", "limit", "message")
+    KEYS: ClassVar = ("check", "status", "step", "value", "limit", "message")
 
     check: str
     status: Status
@@ -340,7 +340,7 @@ class Judgement(Said):
         environments: the reward of each environment or seat on its own, or None.
     """
 
-    KEYS: ClassVar[tuple[str, ...]] = (
+    KEYS: ClassVar = (
         *("state", "headline", "since_step", "first_sign", "then", "cause"),
         *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
         "environments",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -49,19 +48,6 @@ class VarianceEstimate:
 class Decision(Plain):
     """What a look at the running components led to."""
 
-    KEYS: ClassVar = (
-        "group_size",
-        "prompts",
-        "present",
-        "best",
-        "excess",
-        "vp",
-        "t",
-        "r",
-        "measured_prompts=measured",
-        "reason",
-    )
-
     group_size: int  # to go on with
     prompts: int  # a step, with it
     present: int  # group size before
@@ -72,7 +58,7 @@ class Decision(Plain):
     vp: float  # as measured
     t: float  # as measured
     r: float  # as measured
-    measured: float  # effective number of prompts behind them
+    measured_prompts: float  # effective number of prompts behind them
     reason: str  # a sentence
 
     @property
@@ -130,12 +116,11 @@ def decide(
     elif rival == present:
         reason = f"G = {present} has the least predicted error of the sizes allowed: stay."
     else:
-        doubt = "" if size == best else f"; the least error is predicted for {best}, less surely"
         reason = _comparison(present, rival, excess) + (
             f": stay, for nothing beyond the threshold of {percent(threshold)} is sure to be "
             "gained."
             if size == present
-            else f": change to {size}, with {rollouts // size} prompts a step{doubt}."
+            else f": change to {size}, with {rollouts // size} prompts a step."
         )
     vp, t, r = estimate.vtr.tolist()
     return Decision(

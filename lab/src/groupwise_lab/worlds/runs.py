@@ -54,7 +54,6 @@ FAILURES = (
     "dynamical_instability",
 )
 SYMPTOMS = ("no_learning", "length_runaway", "collapse")
-CONTROLS = ("sign_randomised", "time_shuffled", "step_index_only")
 
 
 @dataclass(slots=True)
@@ -543,28 +542,3 @@ def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord
         if key in columns
     )
     return RunRecord(log.kind, table, config=config, meanings=meanings)
-
-
-def control_run(control: str, kind: str, rng: Generator) -> RunRecord:
-    """Simulate a negative control: a run whose order, or whose values, carry no failure any
-    more.
-    """
-    if control not in CONTROLS:
-        raise InvalidArgumentError(
-            f"expected a control, got {control[:60]!r}: use one of {', '.join(CONTROLS)}"
-        )
-    log = simulated_log(kind, rng)
-    n = len(log.step_R)
-    order, signs = rng.permutation(n), rng.choice([-1.0, 1.0], n)
-    columns = {}
-    for key, value in log.columns.items():
-        if control == "time_shuffled":
-            columns[key] = value[order]
-        elif control == "sign_randomised":
-            centre = np.nanmean(value)
-            columns[key] = np.clip(
-                centre + signs * np.abs(value - centre), np.nanmin(value), np.nanmax(value)
-            )
-        else:
-            columns[key] = np.nanmean(value) * (1 + 0.1 * np.tanh(2 * np.arange(n) / n))
-    return record_of(log, columns)

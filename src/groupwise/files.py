@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import BinaryIO
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 
@@ -23,6 +25,16 @@ def table_rows(path: Path) -> Iterator[dict[str, str]]:
 def beside(log: Path, name: str) -> Path:
     """Return where a file of ours on a log belongs: inside its folder, or beside its file."""
     return log / name if log.is_dir() else log.with_name(f"{log.name}.{name}")
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a file to read; a pipe or a device, where a reader may wait for ever, is an error."""
+    waits_not = getattr(os, "O_NONBLOCK", 0)
+    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waits_not))  # noqa: SIM115
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "a pipe or a device", str(path))
+    return file
 
 
 def first_bytes(path: Path, most: int) -> bytes | None:

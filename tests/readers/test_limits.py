@@ -15,6 +15,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
@@ -575,3 +576,14 @@ def test_a_hole_of_blank_lines_is_one_line_feed(encoding: str, gap: bytes, tmp_p
     lines = list(Blocks(peek(path)).lines())
     assert [line.strip() for line in lines if line.strip()] == [*rows[0], *rows[1], "end"]
     assert 3 < len(lines) < 10
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_in_the_folder_of_a_run_is_refused_and_not_waited_for(tmp_path: Path) -> None:
+    record = RunRecord("run", steps_table(range(20), {"reward": np.linspace(0, 1, 20)}))
+    for name in ("steps.parquet", JOURNAL):
+        folder = record.save(tmp_path / name.partition(".")[0])
+        (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / name)
+        with pytest.raises(UnreadableRunError):
+            open_run(folder)

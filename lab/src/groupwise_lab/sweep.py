@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from groupwise.analysis.compare import RunComparison, compare_runs
 from groupwise.analysis.compare_answer import ComparedGroup, difference
@@ -445,6 +445,8 @@ class Foretold(Plain):
 @dataclass(frozen=True, slots=True)
 class SweepAnswer:
     """What a sweep shows."""
+
+    KEYS: ClassVar = ("runs", "comparisons", "best", "foretold", "notes")
 
     runs: tuple[Result, ...]  # what came of each training
     comparisons: dict[str, RunComparison]  # by setting

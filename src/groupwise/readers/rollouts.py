@@ -24,6 +24,7 @@ import polars as pl
 from groupwise import limits
 from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
+from groupwise.files import open_regular
 from groupwise.parsing import JsonObject
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
@@ -522,7 +523,7 @@ def _first_rows(seen: Peek) -> list[JsonObject]:
 def _schema(path: Path) -> Mapping[str, pl.DataType]:
     """Return the types of a Parquet file's columns, none where it is damaged."""
     try:
-        path.open("rb").close()  # as in `read_parquet`
+        open_regular(path).close()  # as in `read_parquet`
         return pl.read_parquet_schema(path)
     except UNREADABLE:
         return {}

@@ -18,6 +18,7 @@ import numpy as np
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, parse_json
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.configs import flatten, listed
@@ -87,7 +88,7 @@ def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
     for file in files:
         size += file.stat().st_size
         tags, first = set[str](), store.count
-        with file.open("rb") as opened:
+        with open_regular(file) as opened:
             records = TfRecords(opened)
             store.extend(_rows(records, texts, tags))
         written.append((tags, range(first, store.count)))

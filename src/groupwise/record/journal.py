@@ -22,6 +22,7 @@ from weakref import WeakSet
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
+from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.wording import count
 
@@ -221,7 +222,7 @@ class Content:
 def journal_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines of a journal, those that are too long in pieces; none where there is none."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             yield from _lines(file)
     except FileNotFoundError:
         return
@@ -443,7 +444,7 @@ def being_written(path: Path) -> bool:
 
     False where there is none, and where the system has no locks.
     """
-    with suppress(OSError), path.open("rb") as file:
+    with suppress(OSError), open_regular(path) as file:
         # For an instant only: a writer that begins meanwhile has more patience than that.
         return not _locked(file.fileno(), shared=True)
     return False

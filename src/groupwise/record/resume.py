@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
+from groupwise.files import open_regular
 from groupwise.record.journal import SecondWriterError, decode_entry
 from groupwise.record.recorder import Recorder, Say, reason_of
 from groupwise.record.run import JOURNAL, is_record
@@ -61,7 +62,7 @@ def identity_in(folder: Path) -> Identity | None:
     """Return the identity of the record in a folder; None where there is none to read."""
     entry = None
     try:
-        with (folder / JOURNAL).open("rb") as file:
+        with open_regular(folder / JOURNAL) as file:
             for line in file:
                 if (
                     b'{"about":' in line[:48]

@@ -26,6 +26,7 @@ from groupwise.errors import (
     OverwriteError,
     UnreadableRunError,
 )
+from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.record.journal import (
     Journal,
@@ -639,7 +640,7 @@ def load_saved(home: Path) -> RunRecord:
 def _checksum(path: Path) -> int:
     """Return the CRC-32 of a file."""
     total = 0
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         while piece := file.read(1 << 20):
             total = zlib.crc32(piece, total)
     return total

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
@@ -114,7 +114,8 @@ class Forked:
     def kill(self) -> None:
         """End it at once."""
         if self.poll() is None:
-            self.send_signal(signal.SIGKILL)
+            with suppress(ProcessLookupError):  # it may end between the question and the signal
+                self.send_signal(signal.SIGKILL)
 
     def wait(self, timeout: float = 120.0) -> int:
         """Wait for its end and return its exit code."""

@@ -29,12 +29,9 @@ def beside(log: Path, name: str) -> Path:
 
 def open_regular(path: Path) -> BinaryIO:
     """Open a file to read; a pipe or a device, where a reader may wait for ever, is an error."""
-    waits_not = getattr(os, "O_NONBLOCK", 0)
-    file = open(path, "rb", opener=lambda name, flags: os.open(name, flags | waits_not))  # noqa: SIM115
-    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-        file.close()
-        raise OSError(errno.EINVAL, "a pipe or a device", str(path))
-    return file
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "no regular file", str(path))
+    return path.open("rb")
 
 
 def first_bytes(path: Path, most: int) -> bytes | None:

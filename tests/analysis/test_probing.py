@@ -290,6 +290,9 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
         good | {"message": "x" * 5000},
         good | {"outcome": 3},
         good | {"run": "another"},
+        good | {"step": []},
+        good | {"seed": 1.5},
+        good | {"rollouts": -3},
     ]
     lines = [b"notes of mine\n", *(encode_entry(entry) for entry in (*bad, good))]
     (run / FILE).write_bytes(b"".join(lines))
@@ -312,3 +315,19 @@ def test_a_link_in_the_place_of_results_is_refused(
 
 def _result() -> ProbeResult:
     return ProbeResult("regrade", "", "x", 0.0, 0.0, 0.0, 64, 1.0, 1, "")
+
+
+def test_a_function_that_grades_all_alike_tells_nothing() -> None:
+    fell, dead = np.repeat([1.0, 0.0], [50, 14]), np.zeros(64)
+    shown = regraded(np.array([fell, dead]), np.array([dead, dead]))
+    assert shown.fact is None
+    assert shown.message.endswith("is it the function that graded?")
+
+
+def test_a_journal_of_results_that_is_not_read_is_not_written(tmp_path: Path) -> None:
+    log = tmp_path / "log.jsonl"
+    beside = tmp_path / f"log.jsonl.{FILE}"
+    beside.write_bytes(b"x" * ((1 << 20) + 1))
+    with pytest.raises(InvalidArgumentError, match="move it away"):
+        read_probes(log, "").add(ProbeResult("regrade", "", "", 0, 0, 0, 64, 1, 1, "2026-11-24"))
+    assert beside.stat().st_size == (1 << 20) + 1

@@ -24,6 +24,7 @@ from groupwise.estimators.replay import (
     by_live_groups,
     by_spread,
     conformal_stop,
+    dynamic_sampling,
     replay,
     skipping,
 )
@@ -181,3 +182,11 @@ def test_of_one_prompt_the_interval_is_over_its_groups() -> None:
     )
     assert alone.live == apart.live
     assert row(alone, Choice.SIZE, 4).cost.width == 0
+
+
+def test_dynamic_sampling_is_a_mean_over_updates_and_not_of_the_run() -> None:
+    """Half of the updates have one live group in ten, the others live ones alone."""
+    live = np.concatenate([np.tile([1] + 9 * [0], 500), np.ones(5000)])
+    reward = np.stack([np.zeros(10000), live], axis=1).ravel()
+    groups = LoggedGroups.of(reward, np.arange(20000) // 2, np.arange(20000) // 200)
+    assert dynamic_sampling(groups).drawn.value == pytest.approx((10 + 1) / 2)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from groupwise.analysis.compare import RunComparison, compare_runs
 from groupwise.analysis.compare_answer import ComparedGroup, difference
@@ -29,7 +29,7 @@ from groupwise.comparison.compare import Question
 from groupwise.engine.engine import Engine, Limits, Outcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, OverwriteError
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import Plain, plain
+from groupwise.plain import Plain
 from groupwise.readers import open_run
 from groupwise.record.run import COMPANIONS, RunRecord
 from groupwise.record.settings import RULES
@@ -443,20 +443,14 @@ class Foretold(Plain):
 
 
 @dataclass(frozen=True, slots=True)
-class SweepAnswer:
+class SweepAnswer(Plain):
     """What a sweep shows."""
-
-    KEYS: ClassVar = ("runs", "comparisons", "best", "foretold", "notes")
 
     runs: tuple[Result, ...]  # what came of each training
     comparisons: dict[str, RunComparison]  # by setting
     best: Best | None
     foretold: tuple[Foretold, ...]
     notes: tuple[str, ...]  # what could not be read or compared, and why
-
-    def as_dict(self) -> JsonObject:
-        """Plain data for JSON."""
-        return {name: plain(getattr(self, name)) for name in self.KEYS}
 
 
 def answer_of(sweep: Sweep, results: Sequence[Result], metric: str) -> SweepAnswer:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import polars as pl
@@ -75,6 +75,11 @@ class Mark(Plain):
 @dataclass(frozen=True, slots=True)
 class Chart(Plain):
     """One chart."""
+
+    KEYS: ClassVar[tuple[str, ...]] = (
+        *("key", "title", "subject", "x_label", "unit", "x_scale", "y_scale", "y_range"),
+        *("caption", "lines", "marks", "shade", "small", "wide"),
+    )
 
     key: str  # unique on the page of its run
     title: str  # a few words

@@ -27,6 +27,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.wording import clean
 
 _MEMORY = 16 << 30  # bytes that the function may ask for
+_MOST = 1e15  # of a grade
 _SIMPLER = "try it on one answer in Python"
 
 
@@ -56,8 +57,9 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
                 os.killpg(process.pid, signal.SIGKILL)
     came = json.loads(out) if out else {"error": f"its process ended with {process.returncode}"}
     grade_N, count = np.array(came.get("grades", []), dtype=np.float64), len(columns["completions"])
-    if "error" in came or len(grade_N) != count or not np.isfinite(grade_N).all():
-        error = f"{len(grade_N)} for {count}, {np.isnan(grade_N).sum()} of them no number"
+    bad_N = ~(np.abs(grade_N) < _MOST)  # NaN too
+    if "error" in came or len(grade_N) != count or bad_N.any():
+        error = f"{len(grade_N)} for {count}, {bad_N.sum()} of them no number below {_MOST:g}"
         error = clean(came.get("error", error))
         raise InvalidArgumentError(f"expected {wanted}, got {error}: {_SIMPLER}")
     return grade_N

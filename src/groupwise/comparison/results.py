@@ -80,6 +80,21 @@ class SeedNoise(Plain):
 class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
+    KEYS: ClassVar = (
+        "quantity",
+        "status",
+        "message",
+        "difference",
+        "method",
+        "runs",
+        "seeds_needed",
+        "p_value",
+        "adjusted_p",
+        "freedom",
+        "step_error",
+        "minimum_detectable",
+        "largest_seed_deviation",
+    )
     quantity: Quantity  # level, or speed (a time: less is faster)
     status: Status  # what can be said
     message: str  # why it is unavailable, or how many runs hold the level; else ""

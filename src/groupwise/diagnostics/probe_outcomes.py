@@ -62,7 +62,9 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
         f"{short(was)} → {short(then)}"
     )
     fact = None
-    if lost > 0 and (_agrees(before_2N) or _agrees(after_2N)):
+    if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
+        told += "; grades that are all equal tell nothing: is it the function that graded?"
+    elif lost > 0 and (_agrees(before_2N) or _agrees(after_2N)):
         changed = Fact.GRADES_CHANGED if regained.low > _HALF * lost else None
         fact = Fact.ANSWERS_CHANGED if regained.high < _HALF * lost else changed
     return Shown(fact, told, regained)

@@ -56,6 +56,8 @@ class Budget(Plain):
         128
     """
 
+    KEYS: ClassVar = ("amount", "unit", "prompt_cost", "rollout_cost", "prompt_pool")
+
     amount: float
     prompt_cost: float = 0.0
     rollout_cost: float = 1.0

@@ -274,7 +274,8 @@ def dynamic_sampling(groups: LoggedGroups) -> DynamicSampling:
 
     At a share $s$ of live groups that takes $1/s$ groups, or $G/s$ rollouts, a live group: as many
     as now, since a group that is not live is drawn either way. What it saves are the updates and
-    the training on such groups. Drawn in whole batches it takes $\sum_m P(Bin(mB, s) < B)$.
+    the training on such groups. Drawn in whole batches it takes $\sum_m P(Bin(mB, s) < B)$. Both
+    are means over the updates, of shares over neighbouring steps with 50 live groups.
 
     Source: DAPO (arXiv 2503.14476); verl drops what is too much of the last batch.
     """
@@ -282,14 +283,33 @@ def dynamic_sampling(groups: LoggedGroups) -> DynamicSampling:
 
     live_P, tokens_N = groups.live_P, groups.tokens_N
     live = groups.share(live_P, np.ones_like(live_P))
-    drawn = Interval(1 / live.value, 1 / live.high, 1 / live.low if live.low else math.inf)
+    share_B, updates_B = _shares_along(groups)
+    drawn = float(updates_B @ (1 / share_B))
     batch = round(float(np.median(np.bincount(groups.step_P))))
-    many = np.arange(1, 1 + math.ceil(50 / live.value))
+    many_M1 = np.arange(1, 1 + math.ceil(50 / share_B.min()))[:, None]
     return DynamicSampling(
-        drawn,
-        1 + float(bdtr(batch - 1, many * batch, live.value).sum()),
+        Interval(
+            drawn,
+            drawn * live.value / live.high,
+            drawn * live.value / live.low if live.low else math.inf,
+        ),
+        1 + float(updates_B @ bdtr(batch - 1, many_M1 * batch, share_B).sum(axis=0)),
         None if tokens_N is None else groups.ratio(groups.sums(tokens_N), live_P),
     )
+
+
+def _shares_along(groups: LoggedGroups) -> tuple[Float, Float]:
+    """The share of live groups in stretches of steps with 50 of them, and each stretch's part of
+    the updates.
+    """
+    groups_T = np.bincount(groups.step_P)
+    live_T = np.bincount(groups.step_P, groups.live_P)
+    stretch_T = np.minimum((live_T.cumsum() - live_T) // 50, max(live_T.sum() // 50 - 1, 0))
+    stretch_T = np.unique(stretch_T, return_inverse=True)[1]
+    if not live_T[stretch_T == stretch_T[-1]].any():  # steps without any at the end
+        stretch_T = np.minimum(stretch_T, stretch_T[-1] - 1)
+    share_B = np.bincount(stretch_T, live_T) / np.bincount(stretch_T, groups_T)
+    return share_B, np.bincount(stretch_T) / len(stretch_T)
 
 
 def at_size(groups: LoggedGroups, size: int) -> Replayed:

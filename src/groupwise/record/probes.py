@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
+from groupwise.errors import InvalidArgumentError
 from groupwise.files import beside
 from groupwise.plain import Plain
 from groupwise.record.journal import Journal, read_journal
@@ -44,6 +45,11 @@ class Probes:
 
     def add(self, result: ProbeResult) -> Probes:
         """Append a result to the journal."""
+        if self.path.is_file() and self.path.stat().st_size > _LARGEST:
+            raise InvalidArgumentError(
+                f"expected {self.path} of at most {_LARGEST:,} bytes, got more, which is not read: "
+                "move it away"
+            )
         result = replace(result, run=self.run)
         with Journal(self.path, keep=_result) as journal:
             journal.append(result.as_dict())
@@ -66,7 +72,7 @@ def _result(entry: Any) -> ProbeResult | None:
     texts = (result.probe, result.outcome, result.message, result.date, result.run)
     numbers = (result.value, result.low, result.high, result.seconds, result.seed, result.rollouts)
     sound = all(type(one) is str and len(one) <= _LONGEST for one in (*texts, result.arguments))
-    counts = (
-        type(one) in (int, float) and abs(one) < _MOST for one in (*numbers, result.step or 0)
-    )
-    return result if sound and all(counts) else None
+    numeric = all(type(one) in (int, float) and abs(one) < _MOST for one in numbers)
+    wholes = (result.seed, result.rollouts, 0 if result.step is None else result.step)
+    whole = all(type(one) is int and one >= 0 for one in wholes)
+    return result if sound and numeric and whole else None

@@ -273,7 +273,7 @@ def test_hostile_names_and_completions_stay_text(
     page.select_option("#completions select", "highest")
     wait_for_text(page, "#completions .viewer-facts dt", "<b>bold</b>")
     wait_for_text(page, "#completions .chosen .viewer-reward", "0.3")
-    wait_for_text(page, "#name", "<img src=x")
+    wait_for_text(page, "#name", "<b>record")
     page.wait_for_selector("#overlay canvas")
     for index in range(2):
         wait_for_text(page, f"#runs tr:nth-child({index + 1}) .state", " ")

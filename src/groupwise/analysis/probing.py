@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -61,6 +61,13 @@ def run_probe(
     begun = time.monotonic()
     shown, count = RUNNABLE[name](record, judged, how, say)
     given = [str(one) for one in (how.function, how.model, how.reference) if one]
+    step = judged.since_step if name == "regrade" else None
+    result = result_of(name, shown, count, begun, how.seed)
+    return replace(result, step=step, arguments=" ".join(given)[-1000:])
+
+
+def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -> ProbeResult:
+    """Return what the journal keeps of an experiment that began then, by the monotonic clock."""
     return ProbeResult(
         name,
         "" if shown.fact is None else shown.fact.name,
@@ -68,12 +75,10 @@ def run_probe(
         shown.value.value,
         shown.value.low,
         shown.value.high,
-        count,
+        rollouts,
         time.monotonic() - begun,
-        how.seed,
+        seed,
         datetime.now(UTC).isoformat(timespec="seconds"),
-        judged.since_step if name == "regrade" else None,
-        arguments=" ".join(given)[-1000:],
     )
 
 

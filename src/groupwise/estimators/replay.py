@@ -71,7 +71,7 @@ class Replayed(Plain):
 class DynamicSampling(Plain):
     """Groups drawn until a batch holds as many live ones as it has groups now."""
 
-    drawn: Interval  # groups a live group
+    drawn: Interval  # groups a live group, mean over the updates
     batches: float  # the same where whole batches are drawn and what is too much is dropped
     tokens: Interval | None  # a live group
 

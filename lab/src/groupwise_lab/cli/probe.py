@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -25,10 +24,10 @@ def probe(
     as_json: Json = False,
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""
+    from groupwise.analysis.probing import result_of
     from groupwise.diagnostics.probe_outcomes import EDGE, kicked
     from groupwise.diagnostics.probes import said
     from groupwise.readers import open_run
-    from groupwise.record.probes import ProbeResult
     from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
     from groupwise_lab.trainer.grpo import step_curvature
 
@@ -42,18 +41,8 @@ def probe(
     shown, safe = kicked(curvature), None
     if curvature.high > 0:
         safe = rate * EDGE / curvature.high
-    result = ProbeResult(
-        name,
-        "" if shown.fact is None else shown.fact.name,
-        shown.message,
-        shown.value.value,
-        shown.value.low,
-        shown.value.high,
-        2 * kicks * made[2].rollouts_per_step,
-        time.monotonic() - begun,
-        made[2].seed,
-        datetime.now(UTC).isoformat(timespec="seconds"),
-    )
+    rollouts = 2 * kicks * made[2].rollouts_per_step
+    result = result_of(name, shown, rollouts, begun, made[2].seed)
     probes.add(result)
     if as_json:
         print_json({"result": result, "learning_rate": rate, "safe_learning_rate": safe})

@@ -125,8 +125,11 @@ class Fact(Enum):
     SAMPLED_BETWEEN = "probe: sampled on the way from the reference"
     SAMPLED_ALIKE = "probe: sampled by the checkpoint, but for small errors"
     SAMPLED_TRUNCATED = "probe: sampled by a truncated distribution"
+    GAP_AFTER_TURN = "probe: the gap begins behind the first turn"
     ANSWERS_ALIKE = "probe: answers are one"
     ANSWERS_VARIED = "probe: answers vary and are wrong"
+    PROMPTS_STAND = "probe: the prompts of before are answered as then"
+    PROMPTS_LOST = "probe: the prompts of before are answered worse"
     EDGE_CROSSED = "probe: a step overshoots"
     EDGE_FAR = "probe: a step does not overshoot"
     # what is to be explained

@@ -57,6 +57,9 @@ class Fact(Enum):
     HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
     HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward stands"
     OVERFITTING = "the training reward rises and the held-out reward stands, as in overfitting"
+    LEARNT_BY_HEART = (
+        "the held-out reward falls slowly while the training reward rises no faster than before"
+    )
     COLUMNS_PART = "one reward column rises while another falls or stays at 0"
     GROUPS_OF_ONE = "groups have one completion"
     ADVANTAGES_ZERO = "advantages are 0 in all rows"

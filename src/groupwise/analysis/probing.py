@@ -14,28 +14,32 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.analysis.components import step_of_checkpoint
 from groupwise.analysis.grading import grades
 from groupwise.arrays import Float
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
+from groupwise.diagnostics.probes import ProbeKind
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
-from groupwise.readers.source import Blocks, json_lines, peek
+from groupwise.readers.source import Blocks, json_lines, peek, vocabulary
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
+from groupwise.wording import short
 
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
 
 Say = Callable[[str], None]
 Row = Mapping[str, Any]
+_MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
-_BATCH = 8  # answers of one pass
+_BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _PROMPTS = 4  # that are sampled again
 _LONGEST = 256  # tokens of an answer where no setting says
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
@@ -66,6 +70,17 @@ def run_probe(
     return replace(result, step=step, arguments=" ".join(given)[-1000:])
 
 
+def measured(record: RunRecord, judged: Judgement, kind: ProbeKind, how: ProbeOptions) -> ProbeKind:
+    """An experiment with its seconds by a first batch of answers, where it can be made: at most so
+    many, since what is loaded once is counted with each batch.
+    """
+    given = {"regrade": how.function, "rescore": how.model, "resample": how.model}
+    if kind.missing or not given.get(kind.probe):
+        return kind
+    made = run_probe(record, judged, kind.probe, replace(how, rollouts=_FIRST), lambda _line: None)
+    return replace(kind, seconds=made.seconds * kind.rollouts / _FIRST, timed=True)
+
+
 def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -> ProbeResult:
     """Return what the journal keeps of an experiment that began then, by the monotonic clock."""
     return ProbeResult(
@@ -86,21 +101,30 @@ def _regrade(
     record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
 ) -> tuple[Shown, int]:
     """Grade logged answers again, before and since the change."""
-    rows, since = _answers(record, "prompt", "completion", "reward"), judged.since_step
-    column = f"reward/{how.function.rpartition(':')[2]}"
-    column = column if column in rows.columns else "reward"
-    rows = rows.filter(pl.col(column).is_finite())
+    rows, column = _rewarded(_answers(record, "prompt", "completion", "reward"), how.function)
+    early, late = _sides(rows, judged)
     rng, each = np.random.default_rng(how.seed), how.rollouts // 2
-    early, late = rows.clear(), rows
-    if since is not None:
-        first = since if judged.first_sign is None else min(since, judged.first_sign.step)
-        early = _drawn(rows.filter(pl.col("step") < first).tail(_NEAR * each), each, rng)
-        late = rows.filter(pl.col("step") >= since)
+    early = _drawn(early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)
     rows = record.with_completions(pl.concat([early, late]))
-    fresh_N = _graded(record, rows, how)
-    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), fresh_N])
+    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), _graded(record, rows, how)])
     return regraded(graded_2N[:, : len(early)], graded_2N[:, len(early) :]), len(rows)
+
+
+def _rewarded(rows: pl.DataFrame, function: str) -> tuple[pl.DataFrame, str]:
+    """The answers that a function rewarded, or all of them where it has no column; and which."""
+    column = f"reward/{function.rpartition(':')[2]}"
+    column = column if column in rows.columns else "reward"
+    return rows.filter(pl.col(column).is_finite()), column
+
+
+def _sides(rows: pl.DataFrame, judged: Judgement) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The answers before the change and since; without a change none are before."""
+    since, step = judged.since_step, pl.col("step")
+    if since is None:
+        return rows.clear(), rows
+    first = since if judged.first_sign is None else min(since, judged.first_sign.step)
+    return rows.filter(step < first), rows.filter(step >= since)
 
 
 def _rescore(
@@ -129,7 +153,7 @@ def _rescore(
         loaded = load_language_model(how.reference)
         first = _scored(loaded, logged, temperature, say)
         way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
-    return rescored(gap, way), len(gap)
+    return rescored(gap, way, [one.turn_T for one in logged]), len(gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +163,8 @@ class _Answer:
     before: list[int]  # tokens of the prompt
     after: list[int]  # tokens of the answer
     sampled_T: Float  # the sampler's log-probability of each
+    own_T: NDArray[np.intp]  # the tokens that the policy wrote, by their places
+    turn_T: NDArray[np.intp]  # in which of its turns it wrote each of those
 
 
 def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> list[_Answer]:
@@ -153,8 +179,20 @@ def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> li
         sampled = next(filter(None, logged), [])
         after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
         if sampled and len(sampled) == len(after):
-            answers.append(_Answer(before, after, np.array(sampled, dtype=np.float64)))
+            own_T, turn_T = _turns(row, len(after))
+            sampled_T = np.array(sampled, dtype=np.float64)[own_T]
+            answers.append(_Answer(before, after, sampled_T, own_T, turn_T))
     return answers
+
+
+def _turns(row: Row, length: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The places of the tokens that a mask of the log says to be the policy's, all without one,
+    and the turn of each, from 0 on.
+    """
+    masks = (_numbers(row.get(key), int) for key in _MASKS)
+    mask_T = np.array(next((one for one in masks if len(one) == length), [1] * length)) > 0
+    begins_T = np.diff(mask_T.astype(np.intp), prepend=0) > 0
+    return np.flatnonzero(mask_T), (begins_T.cumsum() - 1)[mask_T]
 
 
 def _scored(
@@ -178,7 +216,7 @@ def _scored(
         with no_grad():
             score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
         for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
-            scores.append(score_L[len(one.before) : len(one.before) + len(one.after)])
+            scores.append(score_L[len(one.before) + one.own_T])
         if start == 0:
             left = len(answers) - len(part)
             seconds = (time.monotonic() - begun) * left / len(part)
@@ -187,22 +225,40 @@ def _scored(
 
 
 def _resample(
-    record: RunRecord, _judged: Judgement, how: ProbeOptions, _say: Say
+    record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
 ) -> tuple[Shown, int]:
-    """Sample prompts of the last steps again at a checkpoint."""
-    rows = _answers(record, "prompt", "reward")
-    late = rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
-    late = late.unique("prompt", keep="last", maintain_order=True)
-    late = _drawn(late, _PROMPTS, np.random.default_rng(how.seed))
-    each = max(how.rollouts // len(late), 2)
-    texts = _sampled(record, late["prompt"].to_list(), each, how)
-    right = None
-    if how.function:
-        again = late[np.repeat(np.arange(len(late)), each)]
-        fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
-        right = int((fresh_N > rows["reward"].to_numpy().max() - 1e-9).sum())
+    """Sample prompts again at a checkpoint: of before the change where the reward fell and a
+    function grades, else of the last steps.
+    """
+    assert how.model is not None
+    rows, column = _rewarded(_answers(record, "prompt", "reward"), how.function)
+    (early, late), step = _sides(rows, judged), step_of_checkpoint(how.model)
+    fell = bool(how.function) and len(early) > 0 and judged.learning is Learning.FALLING
+    if fell and step is not None and step < (judged.since_step or 0):
+        raise InvalidArgumentError(
+            f"expected a checkpoint since the change at step {judged.since_step:,}, got that of "
+            f"step {step:,}: give a later one"
+        )
+    asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
+    prompts = asked.group_by("prompt", maintain_order=True).agg(pl.col(column).mean())
+    count = max(how.rollouts // _PROMPTS, 1) if fell else _PROMPTS
+    prompts = _drawn(prompts.tail(_NEAR * count), count, np.random.default_rng(how.seed))
+    each = max(how.rollouts // len(prompts), 2)
+    texts = _sampled(record, prompts["prompt"].to_list(), each, how)
     parts = [texts[start : start + each] for start in range(0, len(texts), each)]
-    return resampled(parts, right), len(texts)
+    if not how.function:
+        return resampled(parts, None), len(texts)
+    again = prompts[np.repeat(np.arange(len(prompts)), each)]
+    fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
+    logged_N, change = rows[column].to_numpy(), None
+    best = max(float(logged_N.max()), float(fresh_N.max()))
+    right_N = (fresh_N > best - 1e-9) & (best > min(float(logged_N.min()), 0.0))
+    if fell:
+        change = fresh_N.reshape(-1, each).mean(axis=1) - prompts[column].to_numpy()
+    lost = float(early[column].to_numpy().mean() - late[column].to_numpy().mean()) if fell else 0.0
+    shown = resampled(parts, int(right_N.sum()), change, lost)
+    told = f"{shown.message} (right is {short(best)} of {column})"
+    return replace(shown, message=told), len(texts)
 
 
 def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions) -> list[str]:
@@ -293,6 +349,11 @@ def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[
         left.discard(key)
         if not left:
             break
+    if data and not found:
+        raise InvalidArgumentError(
+            f"expected rows with the log's prompts in {data}, got "
+            f"{'none' if data.is_file() else 'no such file'}: give JSON lines or Parquet"
+        )
     return [found.get(key, {}) for key in wanted]
 
 
@@ -308,4 +369,4 @@ def _rows_of(path: Path) -> Iterator[Row]:
     if seen.head.startswith(b"PAR1"):
         yield from read_parquet(path).iter_rows(named=True)
     elif seen.text.startswith("{"):
-        yield from filter(None, json_lines(Blocks(seen).lines()))
+        yield from filter(None, json_lines(Blocks(seen).lines(), floats=False))

@@ -39,6 +39,7 @@ NEEDS_TWO = "A knapsack and a conformal stop are for rewards of two values."
 class Choice(StrEnum):
     """What is chosen otherwise."""
 
+    DYNAMIC = "dynamic sampling"
     SIZE = "another group size"
     SPREAD = "rollouts by predicted spread"
     KNAPSACK = "rollouts by predicted live groups"
@@ -65,6 +66,11 @@ class Replayed(Plain):
     rollouts: Interval  # ratio of rollouts drawn
     cost: Interval  # ratio of rollouts a live group
     variance: Interval | None  # ratio of the proxy; None where the rule looks at rewards
+
+    def saved(self, whole: float = 1.0) -> Interval:
+        """The part of a whole without which as many groups would have been live."""
+        cost = self.cost
+        return Interval(*(whole * (1 - end) for end in (cost.value, cost.high, cost.low)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +260,8 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
         choices += [by_spread(groups), *([by_live_groups(groups)] if two else [])]
     if two:
         choices.append(conformal_stop(groups, np.random.default_rng(seed)))
+    dynamic, same = dynamic_sampling(groups), Interval(1.0, 1.0, 1.0)
+    drawn = Replayed(Choice.DYNAMIC, ReplayStatus.MEASURED, None, same, dynamic.drawn, same, None)
     needs = {NEEDS_NAMES: back, NEEDS_TWO: two}
     return Replay(
         len(ones),
@@ -262,8 +270,8 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
         usual,
         int(groups.live_P.sum()),
         groups.share(groups.live_P, ones),
-        dynamic_sampling(groups),
-        tuple(choices),
+        dynamic,
+        (drawn, *choices),
         denominators(groups),
         tuple(need for need, met in needs.items() if not met),
     )

@@ -29,6 +29,7 @@ from groupwise.readers.console import (
     PrintedConsole,
     TrlConsole,
     VerlConsole,
+    foreign_rows,
     sniff_dicts,
     sniff_printed,
     sniff_trl,
@@ -410,7 +411,9 @@ def locate(place: Path, request: Request) -> Located:
     )
     others = [] if found[0].is_dir() else [log.name for log in logs_in(found[0].parent)]
     note = f"{some_of(sorted({*others} - {found[0].name}))} beside it is of the same run: left out"
-    return dataclasses.replace(located, notes=(note,) if len(others) > 1 else ())
+    return dataclasses.replace(
+        located, notes=(*located.notes, *([note] if len(others) > 1 else ()))
+    )
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
@@ -532,7 +535,7 @@ def _in_file(path: Path, request: Request) -> Located:
             f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
             "as CSV"
         )
-    return Located(path, reader, request)
+    return Located(path, reader, request, tuple(foreign_rows(seen, reader.name)))
 
 
 def _runs_in(folder: Path) -> list[Path]:

@@ -201,7 +201,7 @@ SCALES = {
 def trainers_page() -> str:
     """The page of the trainers: what each computes from rewards."""
     from groupwise.edge.trainers import TRAINERS
-    from groupwise.estimators.presets import PRESETS
+    from groupwise_lab.trainer.presets import PRESETS
 
     lines = [
         "# Trainers",

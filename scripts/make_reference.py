@@ -265,11 +265,11 @@ def trainers_page() -> str:
         "| trainer | needed | also read | lag in updates | evidence, version |",
         "|---|---|---|---|---|",
     ]
-    for entry in TRAINERS:
-        also = named(tuple(name for name in entry.settings if name not in entry.needs)) or "–"
+    for row in TRAINERS:
+        needed, also = (named(tuple(row[name].split())) for name in ("needed", "also"))
         lines.append(
-            f"| {entry.title} | {named(entry.needs)} | {also} | {entry.lag} | {entry.evidence}, "
-            f"{entry.version} |"
+            f"| {row['title']} | {needed} | {also or '–'} | {row['lag']} | {row['evidence']}, "
+            f"{row['version']} |"
         )
     return "\n".join([*lines, *runs_of_trainers(), ""])
 

@@ -491,10 +491,13 @@ def causes_page() -> str:
     }
     for row in CAUSES.values():
         lines += [f"## {capital(row.label.format(column='a column'))}", ""]
-        lines += ["| weight | certainty | facts together |", "|---|---|---|"]
+        lines += ["| weight | certainty | where | and all of |", "|---|---|---|---|"]
         for clause in sorted(row.clauses, key=lambda one: -one.weight):
-            facts = "; ".join(map(atom_words, clause.atoms))
-            lines.append(f"| {clause.weight:g} | {clause.certainty.value} | {facts} |")
+            asked = "to explain: "
+            words = [atom_words(atom) for atom in clause.atoms]
+            where = "; ".join(text.removeprefix(asked) for text in words if asked in text)
+            facts = "; ".join(text for text in words if asked not in text)
+            lines.append(f"| {clause.weight:g} | {clause.certainty.value} | {where} | {facts} |")
         against = [f"{fact.value} (-{weight:g})" for fact, weight in row.against]
         lines += ["", *([f"Against: {'; '.join(against)}.", ""] if against else [])]
         if row.first:
@@ -511,10 +514,12 @@ def atom_words(atom: Any) -> str:
     from groupwise.diagnostics.facts import Seen
 
     facts, wanted = atom
-    words = " or ".join(fact.value for fact in facts)
-    return {Seen.SEEN: words, Seen.ABSENT: f"not {words}", Seen.NOT_LOGGED: f"not logged: {words}"}[
-        wanted
-    ]
+    words = ", or ".join(fact.value for fact in facts)
+    return {
+        Seen.SEEN: words,
+        Seen.ABSENT: f"not: {words}",
+        Seen.NOT_LOGGED: f"not logged: {words}",
+    }[wanted]
 
 
 def with_tools(path: Path) -> str:

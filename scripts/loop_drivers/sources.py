@@ -359,6 +359,7 @@ def roll(folder: Path) -> Truth:
 def trl_keys(**more: str) -> dict[str, str]:
     """TRL's keys by quantity, with others."""
     return {
+        "loss": "loss",
         "reward": "reward",
         "reward/solved": "rewards/solved/mean",
         "dead_group_share": "frac_reward_zero_std",
@@ -367,7 +368,6 @@ def trl_keys(**more: str) -> dict[str, str]:
         "completion_length_max": "completions/max_length",
         "truncated_share": "completions/clipped_ratio",
         "gradient_norm": "grad_norm",
-        "loss": "loss",
         "learning_rate": "learning_rate",
         "step_time": "step_time",
         "reward_std_batch": "reward_std",

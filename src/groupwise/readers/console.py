@@ -21,7 +21,15 @@ import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.assemble import (
+    TWO_PROGRAMS,
+    Feed,
+    Log,
+    Origin,
+    Request,
+    assemble,
+    encoding_notes,
+)
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
@@ -1233,3 +1241,25 @@ def sniff_printed(seen: Peek) -> float:
         for row in console.store.sparse(name)[0].tolist()
     }
     return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0
+
+
+# What a row of each form starts with, and whose rows they are.
+_PROGRAMS = {
+    "verl_console": (_VERL_BYTES, "verl's"),
+    "trl_console": (re.compile(rb"\{'loss': [^\n]{1,4000}'reward': "), "TRL's"),
+    "printed_dicts": (_DICT_BYTES, "slime's or SkyRL's"),
+    "printed": (
+        re.compile(rb"metrics_tag: \{|Training Results:|\| Reward: \d|Metrics \xe2\x94\x80"),
+        "another trainer's",
+    ),
+}
+
+
+def foreign_rows(seen: Peek, form: str) -> list[str]:
+    """Return notes on the rows of other programs in a file that is read by one form."""
+    start = b"\n" + start_of(seen, _SCAN) if form in _PROGRAMS else b""
+    return [
+        f"rows in {program} form are in the file too and are not read: {TWO_PROGRAMS}"
+        for other, (row, program) in _PROGRAMS.items()
+        if other != form and len(row.findall(start)) > 1
+    ]

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests.complaints import ALIKE, CAUSES, Kind, healthy, log_of
+from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, Kind, healthy, log_of
 
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.readers import open_run
 
 SEEDS = 2
@@ -38,6 +38,16 @@ def test_a_healthy_log_that_looks_alike_is_ok(name: str, tmp_path: Path) -> None
     kind, trainers = ALIKE[name]
     looks = [(trainer, seed) for trainer in dict.fromkeys(trainers) for seed in range(SEEDS)]
     assert {judged(kind, *look, tmp_path).state for look in looks} == {State.OK}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_what_looks_like_overfitting_is_not_said_to_be_it(name: str, tmp_path: Path) -> None:
+    kind, trainers, words = DOUBTFUL[name]
+    for trainer in trainers:
+        for seed in range(SEEDS):
+            cause = judged(kind, trainer, seed, tmp_path).cause
+            right = any(words in label for label in cause.names)
+            assert right or cause.certainty is not Certainty.LIKELY, (trainer, seed, cause.names)
 
 
 @pytest.mark.parametrize(

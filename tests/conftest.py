@@ -20,6 +20,7 @@ from groupwise.analysis import fitted
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
 from groupwise.comparison import curves
 from groupwise.diagnostics import judge
+from groupwise.forecasting import forecast
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
 from groupwise.intervals import Interval
@@ -45,12 +46,13 @@ def shared_data() -> Path:
 
 @pytest.fixture(scope="session", autouse=True)
 def _fitted_once() -> Iterator[None]:
-    """Fit a series once in a process, whichever commands and tests ask for it: more than half of
-    their fits are of one they had before.
+    """Fit and foretell a series once in a process, whichever commands and tests ask for it: more
+    than half of what they ask for is what they had before.
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitted, "_fit", once(fitted._fit))
         patch.setattr(curves, "fit", once(fit))
+        patch.setattr(forecast, "foreseen", once(forecast.foreseen))
         yield
 
 

@@ -347,7 +347,7 @@ def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
     assert {"ok", "warning", "failed", "cannot_tell"} == set(states)
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize(
     "path",
     list(logs_in(DATA)) if DATA.is_dir() else [],

@@ -102,6 +102,7 @@ def report(page_of_the_run: Path, open_page: Callable[..., Any]) -> Callable[...
     return show
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280), ("dark", 1920)])
 def test_the_report_shows_what_it_holds(
     scheme: str, width: int, report: Callable[..., Any]

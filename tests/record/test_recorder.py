@@ -114,7 +114,7 @@ def kills(folder: Path, count: int, seed: int, *, fewest: int = 1) -> int:
 
 def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> None:
     assert (
-        kills(tmp_path / "run", 3, seed=1, fewest=5) >= 9
+        kills(tmp_path / "run", 2, seed=1, fewest=5) >= 7
     )  # five new steps each time, and at most three of those before done again
 
 

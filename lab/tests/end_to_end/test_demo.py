@@ -45,6 +45,7 @@ def shown(
     return capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_demo_trains_forecasts_plans_and_reports(
     demo: ModuleType,
     tmp_path: Path,

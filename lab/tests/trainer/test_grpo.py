@@ -503,7 +503,7 @@ def undisturbed(
 PLACES = ("_sampled_batch", "_update", "keep", "append")
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("undisturbed", "place"),
     [*((GOING_ON[0], place) for place in PLACES), *zip(GOING_ON[1:], PLACES, strict=True)],

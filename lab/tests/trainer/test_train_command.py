@@ -328,6 +328,7 @@ def test_stability_knows_all_that_it_asks_of_a_trained_run(
         assert part in str(config.value("loss"))
 
 
+@pytest.mark.slow
 def test_killed_and_resumed_it_is_the_same_run(tmp_path: Path) -> None:
     """A kill at a moment that the machine chooses, then to the end."""
     words = ["--steps", "40", "--set", "checkpoint_every=7"]

@@ -80,7 +80,7 @@ def surface(law: Law, products: Gram, *shapes_Q: Float) -> Surface:
 def solved(products: Gram, decay: Float) -> Surface:
     """Solve for plateau and start under each of a list of decays."""
     a, b = decay @ products.inner[:-2, -2], decay @ products.with_value
-    c = ((decay @ products.basis) * decay).sum(1)
+    c = np.vecdot(decay @ products.basis, decay)
     s, (y, square) = max(products.one_one, 1e-300), products.inner[-2:, -1]
     determinant = s * c - a * a
     # A decay that is over before the first row, or that is as good as constant, says nothing about

@@ -306,11 +306,10 @@ def _pieces(file: IO[AnyStr], most: int) -> Iterator[tuple[int, AnyStr]]:
     """Yield whole lines, some megabytes at a time, and where they begin; of one that is too long
     only the start.
     """
-    bytearray(4 * _BLOCK)
-    # freed at once: the allocator keeps that much from then on, where it gave every block back
-    # before
     start = file.tell()
     while piece := file.read(_BLOCK):
+        if len(piece) == _BLOCK:  # freed at once: the allocator then gives back no block
+            bytearray(4 * _BLOCK)
         piece += file.readline(most)
         rest = piece
         while rest[-1:] not in ("\n", b"\n") and (rest := file.readline(most)):

@@ -223,7 +223,7 @@ class TestOrder:
     def test_a_step_logged_again_at_the_end_keeps_its_last_values(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [1, 2, 3, 3])
         assert values(record, "reward") == [0.0, 1.0, 3.0]
-        assert record.notes == ("1 step logged more than once: the last values are kept",)
+        assert record.notes == ("1 step logged more than once (at 3): the last values are kept",)
 
     def test_micro_batches_are_averaged_and_the_window_stays(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [0, 0, 1, 1, 2, 2])

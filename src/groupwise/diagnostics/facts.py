@@ -157,6 +157,7 @@ class Fact(Enum):
     REWARD_NOT_FINITE = "the reward itself became nan or infinite"
     SAMPLER_MOVED = "the sampler's gap grew fivefold at the change"
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
+    GAP_JUMPED_AT_RESTART = "the gap of sampler and trainer jumped at a restart"
     WATCHED = "entropy or length is logged"
     GAINS_AS_ENTROPY_FALLS = "the reward rises as entropy is spent"
     GAINS_AS_GROUPS_ALIKE = "the reward rises as groups become alike"

@@ -122,6 +122,7 @@ class Fact(Enum):
     GROUPS_ALIKE = "more groups have zero variance than chance explains"
     GROUPS_ALL_WRONG = "nearly all groups are all wrong"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
+    GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
     SMALL_GROUP_LIKELY = "most groups have zero variance, and larger ones would not"
     SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
     # what an experiment of ours showed

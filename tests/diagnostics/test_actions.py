@@ -121,7 +121,7 @@ LACKS = {
     "openrlhf": {"anew", "clip_high", "mask", "synchronise", "tokens", "warm_up"},
     "prime-rl": {
         *("anew", "baseline", "clip_high", "deviation", "mask", "reward", "routing"),
-        *("synchronise", "token_ratio", "tokens", "updates", "verifier", "weights"),
+        *("synchronise", "ratio", "tokens", "updates", "verifier", "weights"),
     },
 }
 

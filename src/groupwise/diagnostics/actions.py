@@ -38,7 +38,7 @@ class Kind(StrEnum):
     CLIP_HIGH = "clip_high"  # of the ratio
     REFERENCE = "reference"  # a KL term towards it, with a weight
     SAMPLING = "sampling"  # from the whole distribution
-    TOKEN_RATIO = "token_ratio"  # averaged, not summed
+    RATIO = "ratio"  # averaged, not summed
     TOKENS = "tokens"  # trained on as they were sampled
     ROUTING = "routing"  # of experts, replayed or balanced
     BASELINE = "baseline"  # the mean of each group

@@ -25,7 +25,7 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
-from groupwise.diagnostics.sampler import signature
+from groupwise.diagnostics.sampler import gaps_by_turn, signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.errors import GroupwiseError
@@ -70,6 +70,12 @@ _FROM_THE_START = (
     Fact.RATIO_CAPPED,
     Fact.CORRELATION_LOW,
 )
+_GAPS = (
+    ("sampler_mismatch", "sampler mismatch"),
+    ("sampler_probability_gap", "sampler probability gap"),
+    ("sampler_ratio", "sampler ratio"),
+    ("effective_sample_size", "effective samples"),
+)
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 
 
@@ -105,7 +111,9 @@ def divergence(evidence: Evidence) -> Finding:
         return no_sign(DIVERGENCE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
-        return _leap(kl)
+        early, late = end_levels(kl)
+        said = f"KL {short(early)} nats a token in the first rows and {short(late)} in the last"
+        return no_sign(DIVERGENCE, f"{said}, where {FAR_KL:g} is far.")
     begun, before, late = _left(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
@@ -129,24 +137,6 @@ def divergence(evidence: Evidence) -> Finding:
         FAR_KL,
         Fact.KL_HUGE,
     )
-
-
-def _leap(kl: Signal) -> Finding:
-    """Report a KL that is not huge to the end; rows far above are worth knowing."""
-    spikes = np.flatnonzero(kl.value_T > BEYOND_CHANCE)
-    early, late = end_levels(kl)
-    if not spikes.size:
-        return no_sign(
-            DIVERGENCE,
-            f"KL {short(early)} nats a token in the first rows and {short(late)} in the "
-            f"last, where {FAR_KL:g} is far.",
-        )
-    first, rows = kl.step_at(spikes[0]), counted(int(spikes.size), "row")
-    message = (
-        f"The KL leapt to {short(kl.high)} in {rows}, first at step {first:,}, and is "
-        f"{short(late)} at the end."
-    )
-    return Finding(DIVERGENCE, Status.INFO, message, first)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,13 +171,10 @@ def sampler(evidence: Evidence) -> Finding:
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
     """Yield what the log says of the mismatch, quantity by quantity."""
-    for quantity, words in (
-        ("sampler_mismatch", "sampler mismatch"),
-        ("sampler_probability_gap", "sampler probability gap"),
-        ("sampler_ratio", "sampler ratio"),
-        ("effective_sample_size", "effective samples"),
-    ):
-        signal = evidence.quantity(quantity)
+    turns = gaps_by_turn(evidence)[-1:]
+    signals = [("sampler_mismatch", "sampler mismatch of the last turn", turn) for turn in turns]
+    signals += [(name, words, evidence.quantity(name)) for name, words in _GAPS]
+    for quantity, words, signal in signals:
         if signal is None or len(signal) < FEWEST_ROWS:
             continue
         value = signal.value_T

@@ -135,6 +135,9 @@ class Fact(Enum):
     SAMPLED_TRUNCATED = "the probe found a truncated distribution in the sampler"
     ANSWERS_ALIKE = "the probe drew one and the same answer"
     ANSWERS_VARIED = "the probe drew answers that vary and are wrong"
+    GAP_AFTER_TURN = "the probe found the gap behind the first turn alone"
+    PROMPTS_STAND = "the probe's answers to the prompts of before earn as much as then"
+    PROMPTS_LOST = "the probe's answers to the prompts of before earn less"
     EDGE_CROSSED = "the probe's step overshot"
     EDGE_FAR = "the probe's step did not overshoot"
     # what is to be explained

@@ -59,13 +59,10 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
 
 
 def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
-    """Whether prompts resemble their neighbours; no moments where only their sums are kept."""
     name = "independent prompts"
-    if not moment_P or prompts < _FEWEST_NEIGHBOURS:
-        sentence = f"{_FEWEST_NEIGHBOURS} prompts and their own moments could tell whether "
-        return Assumption(
-            name, AssumptionStatus.UNKNOWN, f"{sentence}neighbouring prompts are independent."
-        )
+    if prompts < _FEWEST_NEIGHBOURS:
+        sentence = f"{_FEWEST_NEIGHBOURS} prompts could tell whether neighbours are independent."
+        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
     correlation, quantity = max(
         (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
     )
@@ -121,7 +118,7 @@ def scores_of_like_length(
     moment_P: Columns, norm2: float, standard_error: float, prompts: int
 ) -> Assumption:
     name = "scores of like length"
-    unlikeness = _unlikeness(moment_P, norm2, standard_error, prompts)
+    unlikeness = _unlikeness(moment_P, norm2, prompts)
     # Vp goes with the square of E|s|^2, and exp(2uz) has the relative variance exp(4u^2) - 1.
     relative_variance = math.expm1(min(4 * unlikeness**2, 100.0))
     # Short scores of solved prompts make logarithms unlike and hold nothing: the long ones count.
@@ -155,7 +152,7 @@ def rewards_of_light_tails(moment_P: Columns, prompts: int, rollouts: int) -> As
     1 have no tail.
     """
     name = "rewards of light tails"
-    variance_P = moment_P["reward_variance"] if moment_P else np.zeros(0)
+    variance_P = moment_P["reward_variance"]
     differ_P = variance_P > 0
     if np.count_nonzero(differ_P) < _FEWEST_NEIGHBOURS:
         sentence = f"{_FEWEST_NEIGHBOURS} groups whose rewards differ could tell their tails."
@@ -187,9 +184,6 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     fewer on either side the four rollouts of |g(x)|^2 cancel.
     """
     name = "enough informative groups"
-    if not moment_P:
-        sentence = "Sums over prompts do not hold how many groups had rewards that differ."
-        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = f"{informative:,} of {prompts:,} groups have two rewards or more on either side"
     if informative >= FEWEST_INFORMATIVE:
@@ -205,14 +199,9 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     )
 
 
-def _unlikeness(moment_P: Columns, norm2: float, standard_error: float, prompts: int) -> float:
-    """Standard deviation of the logarithm of prompts' E|s|^2.
-
-    Where only sums are kept it is that of a lognormal law with their spread.
-    """
+def _unlikeness(moment_P: Columns, norm2: float, prompts: int) -> float:
+    """Standard deviation of the logarithm of prompts' E|s|^2."""
     if prompts < 3 or norm2 <= 0:
         return 0.0
-    if not moment_P:
-        return math.sqrt(math.log1p(prompts * (standard_error / norm2) ** 2))
     each_P = moment_P["score_norm2"]
     return float(np.log(each_P[each_P > 0]).std())

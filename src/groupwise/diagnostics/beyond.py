@@ -111,9 +111,7 @@ def divergence(evidence: Evidence) -> Finding:
         return no_sign(DIVERGENCE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
-        early, late = end_levels(kl)
-        said = f"KL {short(early)} nats a token in the first rows and {short(late)} in the last"
-        return no_sign(DIVERGENCE, f"{said}, where {FAR_KL:g} is far.")
+        return _leap(kl)
     begun, before, late = _left(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
@@ -137,6 +135,24 @@ def divergence(evidence: Evidence) -> Finding:
         FAR_KL,
         Fact.KL_HUGE,
     )
+
+
+def _leap(kl: Signal) -> Finding:
+    """Report a KL that is not huge to the end; rows far above are worth knowing."""
+    spikes = np.flatnonzero(kl.value_T > BEYOND_CHANCE)
+    early, late = end_levels(kl)
+    if not spikes.size:
+        return no_sign(
+            DIVERGENCE,
+            f"KL {short(early)} nats a token in the first rows and {short(late)} in the "
+            f"last, where {FAR_KL:g} is far.",
+        )
+    first, rows = kl.step_at(spikes[0]), counted(int(spikes.size), "row")
+    message = (
+        f"The KL leapt to {short(kl.high)} in {rows}, first at step {first:,}, and is "
+        f"{short(late)} at the end."
+    )
+    return Finding(DIVERGENCE, Status.INFO, message, first)
 
 
 @dataclass(frozen=True, slots=True)

@@ -188,7 +188,9 @@ def sampler(evidence: Evidence) -> Finding:
 def _told(evidence: Evidence) -> Iterator[_Told]:
     """Yield what the log says of the mismatch, quantity by quantity."""
     turns = gaps_by_turn(evidence)[-1:]
-    signals = [("sampler_mismatch", "sampler mismatch of the last turn", turn) for turn in turns]
+    signals: list[tuple[str, str, Signal | None]] = [
+        ("sampler_mismatch", "sampler mismatch of the last turn", turn) for turn in turns
+    ]
     signals += [(name, words, evidence.quantity(name)) for name, words in _GAPS]
     for quantity, words, signal in signals:
         if signal is None or len(signal) < FEWEST_ROWS:

@@ -113,6 +113,31 @@ def test_every_kind_has_words_and_every_key_is_of_a_cause_or_a_check() -> None:
         assert actions_of([row["key"]], config(framework="verl"), 5), row["key"]
 
 
+# Kinds that no trainer has a setting for, and those of which a trainer lacks one.
+NO_SETTING = {"environment", "filter", "loss", "precision", "stop"}
+LACKS = {
+    "trl": {"anew", "baseline", "reward", "routing", "tokens", "verifier"},
+    "verl": {"mask"},
+    "openrlhf": {"anew", "clip_high", "mask", "synchronise", "tokens", "warm_up"},
+    "prime-rl": {
+        *("anew", "baseline", "clip_high", "deviation", "mask", "reward", "routing"),
+        *("synchronise", "ratio", "tokens", "updates", "verifier", "weights"),
+    },
+}
+
+
+@each_case("framework", LACKS)
+def test_every_cause_has_actions_in_the_settings_that_a_trainer_has(framework: str) -> None:
+    assert {row["key"] for row in table_rows(TABLE)} >= {*causes.CAUSES}
+    without = {
+        one.kind.value
+        for key in causes.CAUSES
+        for one in actions_of([key], config(framework=framework), 7)
+        if not one.settings
+    }
+    assert without - NO_SETTING == LACKS[framework]
+
+
 def test_a_judgement_carries_its_actions() -> None:
     rng = np.random.default_rng(9)
     columns = {

@@ -74,6 +74,40 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     assert [sign.signal for sign in found.signs] == ["sampler_mismatch"]
 
 
+@each_case(
+    ("again", "told"),
+    [
+        (78, "The run was restarted at step 78"),
+        (80, "A row is repeated, as by a restart, at step 80"),
+        (84, "Rows are missing, as by a restart, at step 84"),
+    ],
+)
+def test_a_small_gap_of_steps_is_a_restart_where_something_jumps(
+    again: int, told: str, tmp_path: Path
+) -> None:
+    """Eighty rows, and eighty more from step 78, 80 or 84 on, with a gap ten times as large and a
+    reward that lost a fifth.
+    """
+    rng = np.random.default_rng(4)
+    path = tmp_path / "log.jsonl"
+    for jumps in (True, False):
+        rows = [
+            {
+                "step": step,
+                "reward": (0.5 - 0.1 * (late and jumps)) + 0.01 * rng.standard_normal(),
+                "mismatch_kl": 0.006 * 10.0 ** (late and jumps) * np.exp(0.1 * rng.normal()),
+                "entropy": 0.5,
+            }
+            for late, steps in enumerate((range(1, 81), range(again, again + 80)))
+            for step in steps
+        ]
+        path.write_text("\n".join(map(json.dumps, rows)))
+        record = open_run(path)
+        assert check(Evidence(record)).message.startswith(told) is (jumps or again == 78)
+        if jumps:
+            assert judge(record).cause.names == ("a restart that lost state",)
+
+
 def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there() -> None:
     reward = np.interp(
         np.arange(N), [0, 78, 79, 99, 130], [0.8, 0.8, 0.74, 0.74, 0.5]

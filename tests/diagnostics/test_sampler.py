@@ -57,6 +57,19 @@ def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
     assert "although the learning rate is 0" in found.message
 
 
+@pytest.mark.parametrize(("growth", "told"), [(4.0, True), (1.2, False)])
+def test_a_gap_that_grows_with_the_turns_is_the_historys(growth: float, told: bool) -> None:
+    """Of three turns, each with a column of its own and no mean over them."""
+    columns = {
+        f"rollout_corr/kl/turn_{turn}": 0.01 * growth**turn * rounding(turn) / 0.008
+        for turn in range(3)
+    }
+    found = check(log(**columns))
+    assert (Fact.GAP_FOLLOWS_TURNS in found.facts) is told
+    assert (found.status is Status.WARNING) is told
+    assert ("at turn 3" in found.message) is told
+
+
 def test_a_nat_of_mismatch_is_another_model() -> None:
     found = check(log(sampler_mismatch=np.full(N, -2.0)))
     assert (found.status, found.step, found.signs[0].before) == (Status.CRITICAL, 1, None)

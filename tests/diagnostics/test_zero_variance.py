@@ -494,3 +494,24 @@ def test_graded_rewards_at_the_top_leave_no_room_and_in_the_middle_they_do() -> 
     assert table is not None
     means = table.group_by("step").agg(pl.col("reward").mean()).sort("step")["reward"].to_numpy()
     assert of_rollouts(rows, means) == (Status.CRITICAL, 31)
+
+
+@each_case(
+    ("late", "mean", "facts"),
+    [
+        (0.66, 0.6, (Fact.GROUPS_ALIKE_TREBLED,)),
+        (0.48, 0.6, ()),  # below a half
+        (0.66, 0.95, ()),  # near the top groups are alike
+    ],
+)
+def test_three_times_as_many_groups_without_variance_are_noted(
+    late: float, mean: float, facts: tuple[Fact, ...]
+) -> None:
+    """Beside a reward that rises, over which the share goes from .16 to three or four times."""
+    share = np.interp(np.arange(100), [0, 9, 90, 99], [0.16, 0.16, late, late])
+    reward = np.linspace(mean - 0.2, mean, 100) + 0.01 * (-1.0) ** np.arange(100)
+    columns = {"reward": reward, "dead": share}
+    meanings = tuple(Meaning(key, NAMES[key], "test") for key in columns)
+    record = RunRecord("run", steps_table(range(1, 101), columns), meanings=meanings)
+    found = check(Evidence(record))
+    assert (found.facts, found.status is Status.INFO) == (facts, bool(facts))

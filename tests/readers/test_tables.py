@@ -223,7 +223,7 @@ class TestOrder:
     def test_a_step_logged_again_at_the_end_keeps_its_last_values(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [1, 2, 3, 3])
         assert values(record, "reward") == [0.0, 1.0, 3.0]
-        assert record.notes == ("1 step logged more than once: the last values are kept",)
+        assert record.notes == ("1 step logged more than once (at 3): the last values are kept",)
 
     def test_micro_batches_are_averaged_and_the_window_stays(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [0, 0, 1, 1, 2, 2])
@@ -881,3 +881,17 @@ def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -
     assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
     assert values(record, "entropy") == [None] * 4 + [1.5] * 4
     assert record.notes == ("the columns are others from row 5 on",)
+
+
+@pytest.mark.parametrize(
+    ("kept", "total"),
+    [("filter/num_groups_kept", "filter/num_groups_total"), ("groups_used", "groups_sampled")],
+)
+def test_counts_of_groups_tell_the_share_without_variance(
+    kept: str, total: str, tmp_path: Path
+) -> None:
+    rows = [{"step": step, "reward": 0.4, kept: 24, total: 32} for step in range(1, 11)]
+    record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
+    dead = next(one for one in record.meanings if one.quantity == "dead_group_share")
+    assert dead.column == f"1 - {kept} / {total}"
+    assert record.steps[dead.column].to_list() == [0.25] * 10

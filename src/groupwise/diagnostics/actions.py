@@ -37,6 +37,14 @@ class Kind(StrEnum):
     CLIP_GRADIENT = "clip_gradient"  # at a norm
     CLIP_HIGH = "clip_high"  # of the ratio
     REFERENCE = "reference"  # a KL term towards it, with a weight
+    SAMPLING = "sampling"  # from the whole distribution
+    RATIO = "ratio"  # averaged, not summed
+    TOKENS = "tokens"  # trained on as they were sampled
+    ROUTING = "routing"  # of experts, replayed or balanced
+    BASELINE = "baseline"  # the mean of each group
+    DEVIATION = "deviation"  # by which advantages are not divided
+    LOSS = "loss"  # of one batch, worked out by hand
+    ENVIRONMENT = "environment"  # to be mended
     STOP = "stop"
 
 

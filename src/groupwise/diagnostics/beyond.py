@@ -25,7 +25,7 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
-from groupwise.diagnostics.sampler import signature
+from groupwise.diagnostics.sampler import gaps_by_turn, signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.errors import GroupwiseError
@@ -69,6 +69,12 @@ _FROM_THE_START = (
     Fact.RATIO_SUMMED,
     Fact.RATIO_CAPPED,
     Fact.CORRELATION_LOW,
+)
+_GAPS = (
+    ("sampler_mismatch", "sampler mismatch"),
+    ("sampler_probability_gap", "sampler probability gap"),
+    ("sampler_ratio", "sampler ratio"),
+    ("effective_sample_size", "effective samples"),
 )
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 
@@ -181,13 +187,12 @@ def sampler(evidence: Evidence) -> Finding:
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
     """Yield what the log says of the mismatch, quantity by quantity."""
-    for quantity, words in (
-        ("sampler_mismatch", "sampler mismatch"),
-        ("sampler_probability_gap", "sampler probability gap"),
-        ("sampler_ratio", "sampler ratio"),
-        ("effective_sample_size", "effective samples"),
-    ):
-        signal = evidence.quantity(quantity)
+    turns = gaps_by_turn(evidence)[-1:]
+    signals: list[tuple[str, str, Signal | None]] = [
+        ("sampler_mismatch", "sampler mismatch of the last turn", turn) for turn in turns
+    ]
+    signals += [(name, words, evidence.quantity(name)) for name, words in _GAPS]
+    for quantity, words, signal in signals:
         if signal is None or len(signal) < FEWEST_ROWS:
             continue
         value = signal.value_T

@@ -200,18 +200,18 @@ class Case:
             Fact.POLICY_MAY_FAIL: fell and not alone and not nothing,
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
-            Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart,
+            Fact.REWARD_JUMPED_AT_RESTART: self._jumped_at_restart("reward"),
+            Fact.GAP_JUMPED_AT_RESTART: self._jumped_at_restart("sampler_mismatch"),
         }
         yield from (fact for fact, held in holds.items() if held)
         if fell and self.onset is not None and not facts & {Fact.PROMPTS_FAIL, Fact.ANSWERS_FAIL}:
             failing = who_fails(self.evidence, self.onset)
             yield from () if failing is None else (failing,)
 
-    @property
-    def _jumped_at_restart(self) -> bool:
-        """Whether the reward is among what jumped as the run was restarted."""
+    def _jumped_at_restart(self, quantity: str) -> bool:
+        """Whether a quantity is among what jumped as the run was restarted."""
         jump = self.finding(Fact.RESTART_JUMP)
-        return jump is not None and any(sign.signal == "reward" for sign in jump.signs)
+        return jump is not None and any(sign.signal == quantity for sign in jump.signs)
 
     def _of_the_gain(self) -> Iterator[Fact]:
         """Yield whether a policy that concentrates may still be learning what pays: its reward

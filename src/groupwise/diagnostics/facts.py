@@ -122,6 +122,7 @@ class Fact(Enum):
     GROUPS_ALIKE = "more groups have zero variance than chance explains"
     GROUPS_ALL_WRONG = "nearly all groups are all wrong"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
+    GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
     SMALL_GROUP_LIKELY = "most groups have zero variance, and larger ones would not"
     SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
     # what an experiment of ours showed
@@ -160,6 +161,7 @@ class Fact(Enum):
     REWARD_NOT_FINITE = "the reward itself became nan or infinite"
     SAMPLER_MOVED = "the sampler's gap grew fivefold at the change"
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
+    GAP_JUMPED_AT_RESTART = "the gap of sampler and trainer jumped at a restart"
     WATCHED = "entropy or length is logged"
     GAINS_AS_ENTROPY_FALLS = "the reward rises as entropy is spent"
     GAINS_AS_GROUPS_ALIKE = "the reward rises as groups become alike"

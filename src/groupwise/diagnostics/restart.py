@@ -20,6 +20,7 @@ RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
 # checkpoint.
 _DROPPED_BACK = re.compile(r"the step drops back to ([\d, ]{1,200})\)")
+_REPEATED = re.compile(r"1 step logged more than once \(at (\d{1,15})\)")
 _RESUMED = re.compile(r"(resumed after|an error stands behind) step (\d{1,15})")
 _WATCHED = {
     "reward": "reward",
@@ -35,6 +36,8 @@ _WATCHED = {
 _ROWS, _PAST, _FEWEST_BEFORE, _TIMES = 5, 50, 15, 3.0
 # A schedule that starts anew falls to a fifth and rises again.
 _FALLS, _RISES = 5.0, 3
+# Gaps of the steps, in a log that is else evenly spaced, each of which may be a restart.
+_GAPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +91,14 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
         for said, step in _RESUMED.findall(note):
             sure = said.startswith("resumed")  # an error may be printed by what goes on
             yield _Restart(int(step) + 1, "The run was resumed", sure=sure)
+        for step in _REPEATED.findall(note):
+            yield _Restart(int(step), "A row is repeated, as by a restart,", sure=False)
+    steps = evidence.record.steps["step"].to_numpy()
+    gaps = np.diff(steps)
+    uneven = np.flatnonzero(gaps != median(gaps)) if gaps.size else gaps
+    if uneven.size <= _GAPS:
+        for row in uneven.tolist():
+            yield _Restart(int(steps[row + 1]), "Rows are missing, as by a restart,", sure=False)
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T

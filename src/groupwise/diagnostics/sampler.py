@@ -10,6 +10,7 @@ is judged in `beyond`.
 from __future__ import annotations
 
 import math
+import re
 
 import numpy as np
 
@@ -28,6 +29,21 @@ STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8
 CORRELATED = 0.8
 _FIRST = 10
 _MOVED = 3.0  # standard errors by which a reward has moved
+# The gap of one turn of a rollout, in a column of its own.
+_OF_TURN = re.compile(
+    r".*(mismatch|log_?p(rob)?s?_?diff|rollout_corr|kl_sample).*turn[_/]?(?P<turn>\d{1,3})\b.*",
+    re.IGNORECASE,
+)
+
+
+def gaps_by_turn(evidence: Evidence) -> list[Signal]:
+    """Return the gap of each turn, where the log has a column a turn."""
+    found = {
+        int(match["turn"]): signal
+        for signal in evidence.matching(_OF_TURN.pattern)
+        if (match := _OF_TURN.fullmatch(signal.column)) and len(signal) >= 2 * _FIRST
+    }
+    return [found[turn] for turn in sorted(found)]
 
 
 def signature(evidence: Evidence) -> tuple[Fact, str] | None:
@@ -37,6 +53,12 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         _, last = _ends(correlation.value_T)
         if last < CORRELATED:
             return Fact.CORRELATION_LOW, f"token probabilities correlate by {last:.2f}"
+    ends = [_ends(np.abs(turn.value_T))[1] for turn in gaps_by_turn(evidence)]
+    if len(ends) > 1 and ends == sorted(ends) and ends[-1] > GREW * ends[0]:
+        return (
+            Fact.GAP_FOLLOWS_TURNS,
+            f"the gap is {ends[0]:.2g} at first, {ends[-1]:.2g} at turn {len(ends)}",
+        )
     gap, ratio = evidence.quantity("sampler_mismatch"), evidence.quantity("sampler_ratio")
     if gap is None or len(gap) < 2 * _FIRST:
         return None

@@ -539,8 +539,11 @@ class Evidence:
 
     @cached_property
     def rewards_differ(self) -> bool:
-        """Whether rewards are known to differ within most groups."""
+        """Whether rewards are known to differ within groups."""
         spread, equal = self.groups.spread, self.groups.zero_variance
+        largest = self.quantity("advantage_max")
+        if largest is not None and median(largest.value_T) > 0:
+            return True
         return (spread.known and float(np.nanmedian(spread.value_T)) > 0) or (
             equal.known and float(np.nanmedian(equal.value_T)) < 0.5
         )

@@ -54,6 +54,8 @@ _MOSTLY_DEAD = 0.8
 # Standard errors that a reward rose by.
 _CLEARLY = 3.0
 GROUPS = 20
+# Times the share of the first tenth of the rows that the last one's is.
+_TIMES = 3.0
 
 
 def check(evidence: Evidence) -> Finding:
@@ -84,11 +86,10 @@ def check(evidence: Evidence) -> Finding:
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
     if onset is None:
-        other = (
-            _all_wrong(evidence, equal, room)
-            or _fewer(evidence, equal, taught, room)
-            or _small_group(evidence)
-        )
+        fewer, trebled = _fewer(evidence, equal, taught, room), _trebled(evidence, equal)
+        if fewer is not None and not fewer.facts:
+            fewer = trebled or fewer
+        other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence) or trebled
         return other or _calm(evidence, equal.level_from(0))
     return _starved(evidence, equal, room, onset)
 
@@ -394,6 +395,23 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
         log="the group size (--set group_size=G)",
         facts=(Fact.SMALL_GROUP_POSSIBLE,),
     )
+
+
+def _trebled(evidence: Evidence, equal: Signal) -> Finding | None:
+    """Note that half of the groups and more, and three times as many as at first, have zero
+    variance below the top.
+    """
+    reward, few = evidence.reward, max(len(equal) // 10, 4)
+    early, late = equal.level_until(few), equal.mean(slice(-few, None))
+    if reward is None or reward.bounds is None or late.value < max(_TIMES * early, HALVED):
+        return None
+    if float(_share_right(reward)[-few:].mean()) > 1 - STARVED:
+        return None
+    words = (
+        f"{100 * late.value:.0f} % of the groups have zero variance, {100 * early:.0f} % at first"
+    )
+    facts = (Fact.GROUPS_ALIKE_TREBLED,)
+    return Finding(NAME, Status.INFO, words, None, late, _TIMES * early, facts=facts)
 
 
 def _calm(evidence: Evidence, mean: float) -> Finding:

@@ -421,10 +421,10 @@ def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Mean
         for meaning in reversed(meanings)
         if not meaning.unavailable
     }
-    right, wrong, others = (
-        by.get(name) for name in ("all_right_share", "all_wrong_share", "live_group_share")
+    right, wrong, others, kept, total = map(
+        by.get, ("all_right_share", "all_wrong_share", "live_group_share", "live_groups", "groups")
     )
-    if "dead_group_share" in by or ((right is None or wrong is None) and others is None):
+    if "dead_group_share" in by:
         return {}, meanings
     if right is not None and wrong is not None:
         name, values, text = (
@@ -432,8 +432,14 @@ def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Mean
             columns[right] + columns[wrong],
             "groups all right or all wrong",
         )
+    elif others is not None:
+        name, values, text = f"1 - {others}", 1.0 - columns[others], f"groups besides {others}"
+    elif kept is not None and total is not None:
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = 1.0 - columns[kept] / columns[total]
+        name, text = f"1 - {kept} / {total}", f"groups besides {kept}"
     else:
-        name, values, text = f"1 - {others}", 1.0 - columns[str(others)], f"groups besides {others}"
+        return {}, meanings
     return {name: values}, (*meanings, Meaning(name, "dead_group_share", f"share of {text}"))
 
 

@@ -88,7 +88,7 @@ def merge_rows(
     place = np.full(store.count, -1, dtype=np.int64)
     place[kept] = index
     columns = _reduced(
-        _named(store, kinds, set(hidden), set(cumulative)), place, set(cumulative), notes
+        _named(store, kinds, set(hidden), set(cumulative)), (step, place), set(cumulative), notes
     )
     trained = np.zeros(len(step), dtype=bool)
     trained[index[main[kept]]] = True
@@ -354,13 +354,14 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
 
 def _reduced(
     columns: Iterable[tuple[str, Whole, Float]],
-    place: Whole,
+    placed: tuple[Whole, Whole],
     cumulative: set[str],
     notes: list[str],
 ) -> dict[str, Float]:
-    """Return each key, one value a step, by the place of each row's step (-1 for none): the
-    mean, the last or the largest of several.
+    """Return each key, one value a step, by the steps and the place of each row's step
+    (-1 for none): the mean, the last or the largest of several.
     """
+    step, place = placed
     length = int(place.max()) + 1
     reduced: dict[str, Float] = {}
     averaged: dict[str, int] = {}
@@ -394,9 +395,8 @@ def _reduced(
             f"several rows of one step were averaged, up to {most} rows a step "
             f"({some_of(list(averaged))})"
         )
-    notes += noted(
-        len(repeated), "step", "steps", "logged more than once: the last values are kept"
-    )
+    first = f"logged more than once (at {step[min(repeated, default=0)]}): the last values are kept"
+    notes += noted(len(repeated), "step", "steps", first)
     return reduced
 
 

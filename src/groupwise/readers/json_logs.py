@@ -119,7 +119,7 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
 
     Polars drops what it was not told of: each quotation mark must belong to a key that was read.
     """
-    head = json_in(block.partition(b"\n")[0].decode(errors="replace"))
+    head = json_in(block[: block.find(b"\n") + 1].decode(errors="replace"))
     if not isinstance(head, dict) or is_summary(head):
         return None
     if not all(type(head[key]) is float and clean_key(key) == key for key in head):

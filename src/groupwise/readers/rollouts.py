@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
@@ -227,12 +227,13 @@ class RolloutRows:
         self.silent += text is None
         self._completion.append(text if self.texts or text is None else self.store.count)
         self.file_step.append(file_step if file_step == file_step else _partition(row))
-        named = (row[key] for key in ENVIRONMENT_KEYS if isinstance(row.get(key), str))
+        environments, groups, spelled = _named(tuple(row))
+        named = (row[key] for key in environments if isinstance(row[key], str))
         self.environments.append(next(map(_sound, named), None))
-        for key in GROUP_KEYS:
-            if isinstance(row.get(key), str | int | float):
+        for key in groups:
+            if isinstance(row[key], str | int | float):
                 self.label_column(key).append(self._label(key, row[key], layout))
-        self.store.add(_cells_of(row))
+        self.store.add(_cells_of(row, spelled))
 
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
@@ -323,14 +324,28 @@ def _number_of(key: str, value: Any) -> Any:
     return value
 
 
-def _cells_of(row: Mapping[Any, Any]) -> dict[Any, Any]:
+@lru_cache(maxsize=64)
+def _named(keys: tuple[Any, ...]) -> tuple[list[str], list[str], frozenset[str]]:
+    """Return the keys of a row that may name its environment, those that may name its group, and
+    those of what was logged of its completion.
+    """
+    environments, groups = (
+        [key for key in names if key in keys] for names in (ENVIRONMENT_KEYS, GROUP_KEYS)
+    )
+    return environments, groups, SPELLED & frozenset(keys)
+
+
+def _cells_of(row: Mapping[Any, Any], spelled: Iterable[str]) -> dict[Any, Any]:
     """Return the cells of a row besides its texts, with what was logged of its completion as
     numbers.
     """
     cells = {
         key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)
     }
-    return cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()}
+    for key in spelled:
+        if key in cells:
+            cells[key] = _number_of(key, cells[key])
+    return cells
 
 
 def _is_by_token(name: str, kind: pl.DataType) -> bool:

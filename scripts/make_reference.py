@@ -201,7 +201,7 @@ SCALES = {
 def trainers_page() -> str:
     """The page of the trainers: what each computes from rewards."""
     from groupwise.edge.trainers import TRAINERS
-    from groupwise.estimators.presets import PRESETS
+    from groupwise_lab.trainer.presets import PRESETS
 
     lines = [
         "# Trainers",
@@ -265,11 +265,11 @@ def trainers_page() -> str:
         "| trainer | needed | also read | lag in updates | evidence, version |",
         "|---|---|---|---|---|",
     ]
-    for entry in TRAINERS:
-        also = named(tuple(name for name in entry.settings if name not in entry.needs)) or "–"
+    for row in TRAINERS:
+        needed, also = (named(tuple(row[name].split())) for name in ("needed", "also"))
         lines.append(
-            f"| {entry.title} | {named(entry.needs)} | {also} | {entry.lag} | {entry.evidence}, "
-            f"{entry.version} |"
+            f"| {row['title']} | {needed} | {also or '–'} | {row['lag']} | {row['evidence']}, "
+            f"{row['version']} |"
         )
     return "\n".join([*lines, *runs_of_trainers(), ""])
 

@@ -57,6 +57,9 @@ class Fact(Enum):
     HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
     HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward stands"
     OVERFITTING = "the training reward rises and the held-out reward stands, as in overfitting"
+    LEARNT_BY_HEART = (
+        "the held-out reward falls slowly while the training reward rises no faster than before"
+    )
     COLUMNS_PART = "one reward column rises while another falls or stays at 0"
     GROUPS_OF_ONE = "groups have one completion"
     ADVANTAGES_ZERO = "advantages are 0 in all rows"
@@ -131,6 +134,9 @@ class Fact(Enum):
     SAMPLED_TRUNCATED = "the probe found a truncated distribution in the sampler"
     ANSWERS_ALIKE = "the probe drew one and the same answer"
     ANSWERS_VARIED = "the probe drew answers that vary and are wrong"
+    GAP_AFTER_TURN = "the probe found the gap behind the first turn alone"
+    PROMPTS_STAND = "the probe's answers to the prompts of before earn as much as then"
+    PROMPTS_LOST = "the probe's answers to the prompts of before earn less"
     EDGE_CROSSED = "the probe's step overshot"
     EDGE_FAR = "the probe's step did not overshoot"
     # what is to be explained

@@ -64,6 +64,7 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
+from groupwise.readers.steps import no_part
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import (
     read_events,
@@ -126,6 +127,8 @@ class Reader:
 
 def _read_record(path: Path, request: Request) -> RunRecord:
     """Read a saved record; the user's settings win over the saved ones."""
+    if request.chosen:
+        raise no_part(path, request.chosen)
     return given_settings(RunRecord.load(path), path, request)
 
 

@@ -108,7 +108,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
     step_key, step_R, each, notes = _steps(log, chosen)
     if not step_key and not chosen:
         _check_is_a_log(log)
-    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
+    chosen_run = "" if log.name == request.chosen else request.chosen
+    mine = rows_of_run(store, step_R, log.path, chosen_run, request.by)
     merged = _merged(log, chosen, step_key, step_R, mine)
     columns, labels = merged.columns, labels_of(store, mine)
     told = (

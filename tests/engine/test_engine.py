@@ -229,7 +229,7 @@ def test_a_head_that_starts_late_is_waited_for(capsys: pytest.CaptureFixture[str
         start.start()
         _await_head("127.0.0.1", port)
         start.join()
-    assert capsys.readouterr().err == f"groupwise: waiting for a Ray head at 127.0.0.1:{port}\n"
+    assert capsys.readouterr().err == f"groupwise: waiting for 127.0.0.1:{port}\n"
 
 
 def test_a_head_that_never_starts_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,16 +125,15 @@ def _await_head(host: str, port: int) -> None:
     """Wait until something answers at an address: a job may start before the head of its
     cluster.
     """
-    until, waits = time.monotonic() + _STARTS_WITHIN, False
+    until, notice = time.monotonic() + _STARTS_WITHIN, f"groupwise: waiting for {host}:{port}\n"
     while True:
         try:
             return socket.create_connection((host, port), _ANSWERS_WITHIN).close()
         except (ConnectionRefusedError, TimeoutError):
             if time.monotonic() > until:
                 raise
-            if not waits:
-                sys.stderr.write(f"groupwise: waiting for a Ray head at {host}:{port}\n")
-            waits = True
+            sys.stderr.write(notice)
+            notice = ""
             time.sleep(1)
 
 

@@ -135,10 +135,9 @@ def _episode(row: Row) -> Iterator[JsonObject]:
             found["step"] = row["step"]
         rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
-            parts = {key: _scored(value) for key, value in rewards.items()}
-            scores = [part for part in parts.values() if part]
-            found |= {f"rewards/{key}": part[0] for key, part in parts.items() if part}
-            total = sum(score * weight for score, weight in scores) if scores else None
+            parts = {key: part for key, value in rewards.items() if (part := _scored(value))}
+            found |= {f"rewards/{key}": score for key, (score, _) in parts.items()}
+            total = sum(score * weight for score, weight in parts.values()) if parts else None
             found["reward"] = trace.get("reward", total)
         else:
             found["reward"] = trace.get("reward", rewards)

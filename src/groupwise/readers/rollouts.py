@@ -151,7 +151,8 @@ def _is_rollout(row: Mapping[Any, Any], layout: Layout) -> bool:
 def _rewards(row: Mapping[Any, Any]) -> bool:
     """Return whether a row holds a number under a key of rewards."""
     for key, value in row.items():
-        if _names_a_reward(key) and _is_a_number(value):
+        names = key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
+        if names and _is_a_number(value):
             return True
         if (
             f"{key}/" in FUNCTION_PREFIXES
@@ -160,11 +161,6 @@ def _rewards(row: Mapping[Any, Any]) -> bool:
         ):
             return True
     return False
-
-
-def _names_a_reward(key: Any) -> bool:
-    """Return whether a key is one of rewards."""
-    return key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
 
 
 def _is_a_number(value: Any) -> bool:
@@ -359,11 +355,6 @@ def _cells_of(row: Mapping[Any, Any], spelled: Iterable[str]) -> dict[Any, Any]:
         if key in cells:
             cells[key] = _number_of(key, cells[key])
     return cells
-
-
-def _is_by_token(name: str, kind: pl.DataType) -> bool:
-    """Return whether a column of a table lists what was logged of the tokens of a completion."""
-    return name in _BY_TOKEN and isinstance(kind, pl.List) and kind.inner.is_numeric()
 
 
 def _partition(row: Mapping[Any, Any]) -> float:
@@ -576,7 +567,7 @@ def _typical(schema: Mapping[str, pl.DataType]) -> JsonObject:
             row[name] = 0.0
         elif isinstance(kind, pl.Struct):
             row[name] = {field.name: 0.0 for field in kind.fields if field.dtype.is_numeric()}
-        elif _is_by_token(name, kind):
+        elif name in _BY_TOKEN and isinstance(kind, pl.List) and kind.inner.is_numeric():
             row[name] = [0.0]
     return row
 

@@ -142,6 +142,7 @@ def jobs(folder: Path) -> Iterator[tuple[str, ...]]:
         "512",
     ]
     yield (
+        "groupwise",
         "components",
         run,
         "--model",
@@ -152,6 +153,7 @@ def jobs(folder: Path) -> Iterator[tuple[str, ...]]:
         "--force",
     )
     yield (
+        "groupwise",
         "fleet",
         run,
         "--engine",
@@ -168,14 +170,15 @@ def jobs(folder: Path) -> Iterator[tuple[str, ...]]:
         "{learning_rate: [0.001, 0.003]}\n"
     )
     shutil.rmtree(folder / "sweep", ignore_errors=True)
-    yield ("sweep", str(sweep), "--engine", "ray", "--workers", "2", "-o", str(folder / "sweep"))
+    own = ("groupwise_lab", "sweep", str(sweep), "-o", str(folder / "sweep"))
+    yield (*own, "--engine", "ray", "--workers", "2")
 
 
 def run(*command: str) -> int:
     """Type one command, and return what it ends with."""
-    say(f"\ngroupwise {' '.join(command)}")
+    say(f"\n{' '.join(command).replace('_', '-', 1)}")
     started = time.perf_counter()
-    code = subprocess.run([sys.executable, "-m", "groupwise", *command]).returncode
+    code = subprocess.run([sys.executable, "-m", *command]).returncode
     say(f"ended with {code} after {time.perf_counter() - started:.0f} s")
     return code
 

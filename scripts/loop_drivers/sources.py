@@ -111,12 +111,48 @@ def prime_rl(folder: Path) -> Truth:
         "quantities": columns,
         "logs": {
             "metrics.jsonl": "metrics.jsonl",
+            "rollouts": {
+                "place": "rollouts",
+                "quantities": {"reward": traces(folder / "rollouts")},
+                "settings": {"group_size": GROUP},
+            },
             "orchestrator's console": {
                 "place": "orchestrator.log",
                 "quantities": consoles["orchestrator.log"],
             },
         },
     }
+
+
+def traces(folder: Path) -> list[float]:
+    """Rollouts of prime-rl with two rewards and their weights, and a judge's trace without; their
+    mean total by step.
+    """
+    draw, means = random.Random(8), []
+    for step in range(STEPS):
+        home = folder / f"step_{step}" / "train" / "all"
+        home.mkdir(parents=True)
+        totals = []
+        with (home / "traces.jsonl").open("w") as file:
+            for prompt in range(PROMPTS):
+                for rollout in range(GROUP):
+                    right, brief = float(draw.random() < 0.5), draw.random()
+                    totals.append(right + 0.25 * brief)
+                    rewards = {
+                        "right": {"score": right, "weight": 1.0},
+                        "brief": {"score": brief, "weight": 0.25},
+                    }
+                    nodes = [{"message": {"role": "assistant", "content": f"{step} {rollout}"}}]
+                    episode = {
+                        "group": {"id": f"{step}-{prompt}"},
+                        "env": {"id": "math"},
+                        "ok": True,
+                        "errors": [],
+                        "traces": [{"rewards": rewards, "nodes": nodes}, {"rewards": {}}],
+                    }
+                    file.write(json.dumps(episode) + "\n")
+        means.append(sum(totals) / len(totals))
+    return means
 
 
 def nemo_rl(folder: Path) -> Truth:

@@ -20,6 +20,7 @@ import pytest
 from tests.engine import work
 
 from groupwise.engine.engine import Engine, EngineError, Limits, Outcome, Status
+from groupwise.engine.on_ray import _await_head
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 NUMBERS = {f"number {number}": number for number in range(8)}
@@ -220,8 +221,28 @@ def test_an_engine_that_is_not_installed_is_one_sentence(
         Engine(name).map(work.square, NUMBERS)
 
 
+def test_a_head_that_starts_late_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.socket() as head:
+        head.bind(("127.0.0.1", 0))
+        port = head.getsockname()[1]
+        start = threading.Timer(0.5, head.listen)
+        start.start()
+        _await_head("127.0.0.1", port)
+        start.join()
+    assert capsys.readouterr().err == f"groupwise: waiting for 127.0.0.1:{port}\n"
+
+
+def test_a_head_that_never_starts_is_not_waited_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("groupwise.engine.on_ray._STARTS_WITHIN", 0.0)
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        with pytest.raises(ConnectionRefusedError):
+            _await_head(*nobody.getsockname())
+
+
 def test_an_address_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("ray")
+    monkeypatch.setattr("groupwise.engine.on_ray._STARTS_WITHIN", 0.0)
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"

@@ -71,3 +71,13 @@ def test_a_rate_below_what_is_printed_is_no_rate_of_zero(
     record = open_run(tmp_path / "console.log")
     assert set(record.steps[record.column("learning_rate")]) == {0.0}  # four places are printed
     assert record.config.value("learning_rate") is None
+
+
+def test_a_log_beside_rollouts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS / "loop_drivers"), *sys.path])
+    sources = importlib.import_module("sources")
+    sources.traces(tmp_path / "rollouts")
+    (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n' * 3)
+    note = "metrics.jsonl beside the rollouts is not read: give its path"
+    assert note in open_run(tmp_path).notes
+    assert note not in open_run(tmp_path / "rollouts").notes

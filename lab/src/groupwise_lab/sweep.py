@@ -210,7 +210,7 @@ def _embedded(given: JsonObject, place: Path) -> tuple[str, ...]:
     return (
         sys.executable,
         "-m",
-        "groupwise",
+        "groupwise_lab",
         "train",
         *named,
         "-o",

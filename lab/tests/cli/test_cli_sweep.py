@@ -227,7 +227,7 @@ def test_the_embedded_trainer_is_told_every_setting(tmp_path: Path) -> None:
     (one,) = sweep_of(wanted, tmp_path).trainings
     assert one.words[1:8] == (
         "-m",
-        "groupwise",
+        "groupwise_lab",
         "train",
         "addition",
         "-o",

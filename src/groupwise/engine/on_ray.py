@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ANSWERS_WITHIN = 5.0  # seconds that an address may take to answer
+_STARTS_WITHIN = 90.0  # seconds that a head may take to start
 
 
 class RayWorker:
@@ -118,19 +121,35 @@ def _hushed() -> Iterator[None]:
         os.close(nowhere)
 
 
+def _await_head(host: str, port: int) -> None:
+    """Wait until something answers at an address: a job may start before the head of its
+    cluster.
+    """
+    until, notice = time.monotonic() + _STARTS_WITHIN, f"groupwise: waiting for {host}:{port}\n"
+    while True:
+        try:
+            return socket.create_connection((host, port), _ANSWERS_WITHIN).close()
+        except (ConnectionRefusedError, TimeoutError):
+            if time.monotonic() > until:
+                raise
+            sys.stderr.write(notice)
+            notice = ""
+            time.sleep(1)
+
+
 def _connect(ray: ModuleType, address: str) -> None:
     """Join a cluster, or say in one sentence why not."""
     advice = (
         "start one with `ray start --head`, or set RAY_ADDRESS (and RAY_AUTH_TOKEN as its jobs do)"
     )
     host, _, port = address.removeprefix("ray://").rpartition(":")
-    if host and port.isdigit():
-        try:
-            socket.create_connection((host, int(port)), _ANSWERS_WITHIN).close()
-        except OSError as error:
-            raise GroupwiseError(
-                f"expected a Ray cluster at {address}, got {first_line(error)}: {advice}"
-            ) from None
+    try:
+        if host and port.isdigit():
+            _await_head(host, int(port))
+    except OSError as error:
+        raise GroupwiseError(
+            f"expected a Ray cluster at {address}, got {first_line(error)}: {advice}"
+        ) from None
     try:
         with _hushed():
             ray.init(address=address, logging_level="ERROR", log_to_driver=False)

@@ -385,7 +385,9 @@ def locate(place: Path, request: Request) -> Located:
         return _in_file(place, request)
     reader = best_reader(place)
     if reader is not None:
-        return Located(place, reader, request)
+        beside = _beside_rollouts(place) if reader.name == "rollout_folder" else []
+        unread = f"{some_of(beside)} beside the rollouts is not read: give its path"
+        return Located(place, reader, request, (unread,) if beside else ())
     found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     found = list({log.resolve(): log for log in found}.values())  # "latest-run" is a link to one
     found = [log for log in found if log.parent not in found]
@@ -551,6 +553,12 @@ def _runs_in(folder: Path) -> list[Path]:
     runs, logs = [path for path, kind in kinds.items() if kind != "rollout_folder"], logs_in(folder)
     logs = own_logs(logs)
     return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
+
+
+def _beside_rollouts(folder: Path) -> list[str]:
+    """Return the names of logs beside dumps of rollouts, whose own names hold their step."""
+    files = [path for path in inside(folder, _MOST_FILES) if not re.search(r"\d", path.name)]
+    return [path.name for path in files if named_as_log(path.name) and is_log(path)]
 
 
 def logs_in(folder: Path) -> list[Path]:

@@ -469,7 +469,7 @@ def _clock(
     """
     step = merged.step.astype(np.float64)
     per_step, counted_by = (
-        _updates_per_step(config),
+        float(config.value("updates_per_step") or 1.0),
         step if merged.clock is None or merged.clock[0] < 0 else merged.clock,
     )
     window = np.ones(len(step))
@@ -557,11 +557,6 @@ def _since_start(seconds: Float, took: Float, trained: Flags) -> Float:
         return seconds
     first = took[known[0]]
     return seconds + (first if first > 0 else np.median(np.diff(seconds[known])))
-
-
-def _updates_per_step(config: RunConfig) -> float:
-    """Return the optimiser updates of one step, 1 where they are unknown."""
-    return float(config.value("updates_per_step") or 1.0)
 
 
 def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Float | None]:

@@ -739,14 +739,7 @@ _SLIME_HEAD = re.compile(
     r"(?:^|[\s\]-])(rollout|perf|eval|step|passrate|multi_turn) (\d{1,12}): "
     r"(?=\{'(?:rollout|perf|eval|train|passrate|multi_turn)/)"
 )
-_SLIME_COUNTER = {
-    "rollout": "rollout/step",
-    "perf": "rollout/step",
-    "passrate": "rollout/step",
-    "multi_turn": "rollout/step",
-    "eval": "eval/step",
-    "step": "train/step",
-}
+_SLIME_COUNTER = {"eval": "eval/step", "step": "train/step"}  # others count rollouts
 _SKYRL_STEP = re.compile(r"(?:^|[\s|-])Step (\d{1,12}): ?$")
 _SKYRL_ENTRY = re.compile(r"[{ ]\s*'[\w /.@+-]{1,200}': ")
 _SKYRL_KEY = (
@@ -786,7 +779,8 @@ class DictConsole(Console):
         slime = _SLIME_HEAD.search(body) if ": {'" in body and body.rstrip().endswith("}") else None
         head = _SKYRL_STEP.search(body) if slime is None and body.endswith(":") else None
         if slime:
-            self._add({_SLIME_COUNTER[slime[1]]: float(slime[2])}, body[slime.end() :].rstrip())
+            counter = _SLIME_COUNTER.get(slime[1], "rollout/step")
+            self._add({counter: float(slime[2])}, body[slime.end() :].rstrip())
         elif head:
             self.damaged += bool(self._open.get(sender, (0.0, []))[1])
             if len(self._open) < _MOST_SENDERS:

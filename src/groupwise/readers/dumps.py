@@ -135,16 +135,25 @@ def _episode(row: Row) -> Iterator[JsonObject]:
             found["step"] = row["step"]
         rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
-            parts = {key: value for key, value in rewards.items() if isinstance(value, int | float)}
-            found |= {f"rewards/{key}": value for key, value in parts.items()} | {
-                "reward": trace.get("reward", sum(parts.values()))
-            }
+            parts = {key: part for key, value in rewards.items() if (part := _scored(value))}
+            found |= {f"rewards/{key}": score for key, (score, _) in parts.items()}
+            total = sum(score * weight for score, weight in parts.values()) if parts else None
+            found["reward"] = trace.get("reward", total)
         else:
             found["reward"] = trace.get("reward", rewards)
         nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
         yield found | _advantage(
             [value for node in nodes for value in node.get("advantages") or ()]
         )
+
+
+def _scored(reward: Any) -> tuple[float, float] | None:
+    """Return the score of a reward and its weight, which newer versions write with it."""
+    whole = reward if isinstance(reward, Mapping) else {"score": reward}
+    score, weight = whole.get("score"), whole.get("weight")
+    if not isinstance(score, int | float):
+        return None
+    return score, weight if isinstance(weight, int | float) else 1.0
 
 
 def _advantage(tokens: Any) -> dict[str, float]:

@@ -120,7 +120,7 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
 
     Polars drops what it was not told of, and makes a value of each mark: these are counted first.
     """
-    first = block.partition(b"\n")[0]
+    first = block[: block.find(b"\n") + 1]
     head = json_in(first.decode(errors="replace")) if first.count(b",") < limits.MOST_KEYS else None
     if not isinstance(head, dict) or is_summary(head):
         return None

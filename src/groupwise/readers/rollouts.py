@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import lru_cache, partial
 from itertools import compress, islice
 from pathlib import Path
 from typing import Any
@@ -151,7 +151,8 @@ def _is_rollout(row: Mapping[Any, Any], layout: Layout) -> bool:
 def _rewards(row: Mapping[Any, Any]) -> bool:
     """Return whether a row holds a number under a key of rewards."""
     for key, value in row.items():
-        if _names_a_reward(key) and _is_a_number(value):
+        names = key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
+        if names and _is_a_number(value):
             return True
         if (
             f"{key}/" in FUNCTION_PREFIXES
@@ -160,11 +161,6 @@ def _rewards(row: Mapping[Any, Any]) -> bool:
         ):
             return True
     return False
-
-
-def _names_a_reward(key: Any) -> bool:
-    """Return whether a key is one of rewards."""
-    return key in REWARD_KEYS or (isinstance(key, str) and key.startswith(FUNCTION_PREFIXES))
 
 
 def _is_a_number(value: Any) -> bool:
@@ -227,12 +223,13 @@ class RolloutRows:
         self.silent += text is None
         self._completion.append(text if self.texts or text is None else self.store.count)
         self.file_step.append(file_step if file_step == file_step else _partition(row))
-        named = (row[key] for key in ENVIRONMENT_KEYS if isinstance(row.get(key), str))
+        environments, groups, spelled = _named(tuple(row))
+        named = (row[key] for key in environments if isinstance(row[key], str))
         self.environments.append(next(map(_sound, named), None))
-        for key in GROUP_KEYS:
-            if isinstance(row.get(key), str | int | float):
+        for key in groups:
+            if isinstance(row[key], str | int | float):
                 self.label_column(key).append(self._label(key, row[key], layout))
-        self.store.add(_cells_of(row))
+        self.store.add(_cells_of(row, spelled))
 
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
@@ -336,19 +333,28 @@ def _number_of(key: str, value: Any) -> Any:
     return value
 
 
-def _cells_of(row: Mapping[Any, Any]) -> dict[Any, Any]:
+@lru_cache(maxsize=64)
+def _named(keys: tuple[Any, ...]) -> tuple[list[str], list[str], frozenset[str]]:
+    """Return the keys of a row that may name its environment, those that may name its group, and
+    those of what was logged of its completion.
+    """
+    environments, groups = (
+        [key for key in names if key in keys] for names in (ENVIRONMENT_KEYS, GROUP_KEYS)
+    )
+    return environments, groups, SPELLED & frozenset(keys)
+
+
+def _cells_of(row: Mapping[Any, Any], spelled: Iterable[str]) -> dict[Any, Any]:
     """Return the cells of a row besides its texts, with what was logged of its completion as
     numbers.
     """
     cells = {
         key: value for key, value in row.items() if key not in _TEXT_KEYS or not _is_text(value)
     }
-    return cells | {key: _number_of(key, cells[key]) for key in SPELLED & cells.keys()}
-
-
-def _is_by_token(name: str, kind: pl.DataType) -> bool:
-    """Return whether a column of a table lists what was logged of the tokens of a completion."""
-    return name in _BY_TOKEN and isinstance(kind, pl.List) and kind.inner.is_numeric()
+    for key in spelled:
+        if key in cells:
+            cells[key] = _number_of(key, cells[key])
+    return cells
 
 
 def _partition(row: Mapping[Any, Any]) -> float:
@@ -561,7 +567,7 @@ def _typical(schema: Mapping[str, pl.DataType]) -> JsonObject:
             row[name] = 0.0
         elif isinstance(kind, pl.Struct):
             row[name] = {field.name: 0.0 for field in kind.fields if field.dtype.is_numeric()}
-        elif _is_by_token(name, kind):
+        elif name in _BY_TOKEN and isinstance(kind, pl.List) and kind.inner.is_numeric():
             row[name] = [0.0]
     return row
 

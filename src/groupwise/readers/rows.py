@@ -34,6 +34,7 @@ LISTED = frozenset(
 )  # of each completion of the step: the mean counts
 _LONGEST_LABEL, _MOST_LABELS, _LONGEST_SCALAR = 80, 64, 160
 Marks = dict[str, dict[int, Any]]
+_LABELLED = frozenset((*RUN_KEYS, *METRIC_KEYS))
 _NUMERIC = re.compile(r"[+-]?[.,]*+\d[\d.,]*+\s*+[%\w]{0,3}$")
 _LONGEST_NUMBER = 64
 
@@ -317,11 +318,7 @@ class RowStore:
                 and _NUMERIC.match(value.strip())
             ):
                 self.unread[name] = clean_key(value)[:20]
-        if (
-            name in KIND_KEYS
-            or spelled(name) in (*RUN_KEYS, *METRIC_KEYS)
-            or self._is_label(name, value)
-        ):
+        if name in KIND_KEYS or spelled(name) in _LABELLED or self._is_label(name, value):
             self.labels.setdefault(name, {})[self.count] = clean_key(value)[:_LONGEST_LABEL]
 
     def _is_label(self, name: str, value: str) -> bool:
@@ -348,7 +345,7 @@ class RowStore:
             self.too_wide += len(numbers)
             return
         column = self._columns.get(name) or self._columns.setdefault(name, _Column())
-        column.rows.extend(range(self.count, self.count + len(numbers)))
+        column.rows.frombytes(np.arange(self.count, self.count + len(numbers)).tobytes())
         column.values.extend(numbers)
 
     def left_out_notes(self) -> list[str]:

@@ -363,7 +363,9 @@ def json_in(text: str, *, floats: bool = True) -> Any:
 def json_lines(lines: Iterable[str], *, floats: bool = True) -> Iterator[JsonObject | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
-        text = line.replace("\0", "").strip().lstrip("\ufeff")
+        text = line.strip("\0\ufeff \t\r\n")
+        if "\0" in text:
+            text = text.replace("\0", "")
         if text:
             row = json_in(text, floats=floats)
             yield row if isinstance(row, dict) else None

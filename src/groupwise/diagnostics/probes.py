@@ -122,8 +122,8 @@ KINDS: Mapping[str, ProbeKind] = {
 
 
 def contenders(cause: Cause) -> tuple[str, ...]:
-    """The causes that remain where none is likely: those that the rules name, those that weaker
-    facts speak for, the rivals of one that is possible; and what one that stands for several may be.
+    """The causes that remain: what one that stands for several may be; where none is likely those
+    that the rules name, the rivals of one that is possible, and those that weaker facts speak for.
     """
     for kind in KINDS.values():
         if {*cause.keys} & {*kind.family}:

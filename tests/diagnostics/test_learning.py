@@ -97,7 +97,10 @@ def of_rows_at(level: float, deviation: float) -> Learning:
 # is .1·sqrt(400/397·1.0075/.9925), and of as many independent rows as 397·.9925/1.0075, 391,
 # Student's quantile is 1.966.
 ALTERNATES = 0.4 + 0.1 * np.tile([1.0, -1.0, -1.0, 1.0], 100)
-NOISE, QUANTILE = 0.10113, 1.966  # of the interval; that of a rise, of 99.5 %, is 1.317 times as far
+NOISE, QUANTILE = (
+    0.10113,
+    1.966,
+)  # of the interval; that of a rise, of 99.5 %, is 1.317 times as far
 
 
 @pytest.mark.parametrize(("part", "rises"), [(1.34, True), (1.29, False)])

@@ -13,7 +13,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.readers import open_run
 
-SEEDS = 4
+SEEDS = 2
 
 
 def judged(kind: Kind, trainer: str, seed: int, folder: Path) -> Judgement:
@@ -30,7 +30,7 @@ def test_a_complaint_gets_its_cause(name: str, tmp_path: Path) -> None:
     looks = [(trainer, seed) for trainer in dict.fromkeys(trainers) for seed in range(SEEDS)]
     causes = [judged(kind, *look, tmp_path).cause for look in looks]
     right = sum(any(words in label for label in cause.names) for cause in causes)
-    assert right >= len(looks) - len(looks) // SEEDS, [cause.names for cause in causes]
+    assert right >= len(looks) - len(looks) // 4, [cause.names for cause in causes]
 
 
 @pytest.mark.parametrize("name", ALIKE)

@@ -94,7 +94,6 @@ def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:
     assert found.replay is not None
     assert found.replay.denominators == ()
     assert {row.choice for row in found.replay.choices} == {
-        Choice.DYNAMIC,
         Choice.SIZE,
         Choice.CONFORMAL,
     }

@@ -5,7 +5,7 @@ function or model, and what comes of it. The log is only read, and nothing is tr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -35,7 +35,6 @@ from groupwise.wording import short
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
 
-Say = Callable[[str], None]
 Row = Mapping[str, Any]
 _MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
@@ -58,12 +57,10 @@ class ProbeOptions:
     data: Path | None = None  # rows of prompts with further columns for the function
 
 
-def run_probe(
-    record: RunRecord, judged: Judgement, name: str, how: ProbeOptions, say: Say
-) -> ProbeResult:
-    """Make one experiment on a run; what it says on the way goes to `say`."""
+def run_probe(record: RunRecord, judged: Judgement, name: str, how: ProbeOptions) -> ProbeResult:
+    """Make one experiment on a run."""
     begun = time.monotonic()
-    shown, count = RUNNABLE[name](record, judged, how, say)
+    shown, count = RUNNABLE[name](record, judged, how)
     given = [str(one) for one in (how.function, how.model, how.reference) if one]
     step = judged.since_step if name == "regrade" else None
     result = result_of(name, shown, count, begun, how.seed)
@@ -77,7 +74,7 @@ def measured(record: RunRecord, judged: Judgement, kind: ProbeKind, how: ProbeOp
     given = {"regrade": how.function, "rescore": how.model, "resample": how.model}
     if kind.missing or not given.get(kind.probe):
         return kind
-    made = run_probe(record, judged, kind.probe, replace(how, rollouts=_FIRST), lambda _line: None)
+    made = run_probe(record, judged, kind.probe, replace(how, rollouts=_FIRST))
     return replace(kind, seconds=made.seconds * kind.rollouts / _FIRST, timed=True)
 
 
@@ -97,9 +94,7 @@ def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -
     )
 
 
-def _regrade(
-    record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
-) -> tuple[Shown, int]:
+def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Grade logged answers again, before and since the change."""
     rows, column = _rewarded(_answers(record, "prompt", "completion", "reward"), how.function)
     early, late = _sides(rows, judged)
@@ -127,9 +122,7 @@ def _sides(rows: pl.DataFrame, judged: Judgement) -> tuple[pl.DataFrame, pl.Data
     return rows.filter(step < first), rows.filter(step >= since)
 
 
-def _rescore(
-    record: RunRecord, _judged: Judgement, how: ProbeOptions, say: Say
-) -> tuple[Shown, int]:
+def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Score logged answers under the checkpoint, and under the reference where there is one."""
     from groupwise.scores.language_models import load_language_model
 
@@ -139,7 +132,7 @@ def _rescore(
     rows = nearest.head(_NEAR * how.rollouts)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
     loaded = load_language_model(how.model)
-    logged = _tokens(loaded, rows, _raw_rows(record, rows, None))
+    logged = _tokens(loaded, rows, _raw_rows(record, rows))
     if len(logged) < _BATCH:
         raise InsufficientDataError(
             f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
@@ -147,11 +140,11 @@ def _rescore(
             "checkpoints with the tokenizer that sampled"
         )
     temperature = float(record.config.value("temperature") or 1.0)
-    own = _scored(loaded, logged, temperature, say)
+    own = _scored(loaded, logged, temperature)
     gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
     if how.reference is not None:
         loaded = load_language_model(how.reference)
-        first = _scored(loaded, logged, temperature, say)
+        first = _scored(loaded, logged, temperature)
         way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
     return rescored(gap, way, [one.turn_T for one in logged]), len(gap)
 
@@ -195,16 +188,14 @@ def _turns(row: Row, length: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     return np.flatnonzero(mask_T), (begins_T.cumsum() - 1)[mask_T]
 
 
-def _scored(
-    loaded: LanguageModel, answers: Sequence[_Answer], temperature: float, say: Say
-) -> list[Float]:
+def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
     """The log-probability of each token of answers under a checkpoint."""
     from torch import no_grad
 
     from groupwise.scores.language_models import batch_of
     from groupwise.scores.scores import token_log_prob
 
-    scores, begun, size = list[Float](), time.monotonic(), len(loaded.tokenizer)
+    scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*one.before, *one.after, 0) >= size for one in answers):
         raise InvalidArgumentError(
             f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: give "
@@ -217,16 +208,10 @@ def _scored(
             score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
         for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
             scores.append(score_L[len(one.before) + one.own_T])
-        if start == 0:
-            left = len(answers) - len(part)
-            seconds = (time.monotonic() - begun) * left / len(part)
-            say(f"about {seconds:.0f} s for the other {left} answers")
     return scores
 
 
-def _resample(
-    record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
-) -> tuple[Shown, int]:
+def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Sample prompts again at a checkpoint: of before the change where the reward fell and a
     function grades, else of the last steps.
     """
@@ -249,7 +234,7 @@ def _resample(
     if not how.function:
         return resampled(parts, None), len(texts)
     again = prompts[np.repeat(np.arange(len(prompts)), each)]
-    fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
+    fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
     logged_N, change = rows[column].to_numpy(), None
     best = max(float(logged_N.max()), float(fresh_N.max()))
     right_N = (fresh_N > best - 1e-9) & (best > min(float(logged_N.min()), 0.0))
@@ -301,11 +286,13 @@ RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
 def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
     """The rollouts that have some columns, by step."""
     rows = pl.DataFrame() if record.rollouts is None else record.rollouts
-    rows = rows.drop_nulls(columns) if {*columns} <= {*rows.columns} else rows.clear()
+    logged = {column.name for column in rows if column.count()}
+    lacking = [name for name in columns if name not in logged]
+    rows = rows.clear() if lacking else rows.drop_nulls(columns)
     if rows.is_empty():
         raise InsufficientDataError(
-            f"expected rollouts with {', '.join(columns)} in {record.name}, got none: log them "
-            "(TRL: log_completions=True)"
+            f"expected rollouts with {', '.join(columns)} in {record.name}, got none with "
+            f"{', '.join(lacking or columns)}: log them (TRL: log_completions=True)"
         )
     return rows.sort("step", maintain_order=True)
 
@@ -315,9 +302,11 @@ def _drawn(rows: pl.DataFrame, count: int, rng: np.random.Generator) -> pl.DataF
     return rows[np.sort(rng.permutation(len(rows))[:count])]
 
 
-def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
-    """Grades of answers by the user's function, called as TRL calls it."""
-    raw = _raw_rows(record, rows, how.data)
+def _graded(
+    record: RunRecord, rows: pl.DataFrame, how: ProbeOptions, *, sampled: bool = False
+) -> Float:
+    """Grades of answers, of the log or sampled, by the user's function, called as TRL calls it."""
+    raw = _raw_rows(record, rows, how.data, by_prompt=sampled)
     prompts = list(map(prompt_of, rows["prompt"]))
     completions = [
         [{"role": "assistant", "content": text}]
@@ -329,16 +318,18 @@ def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
     columns = {name: [row[name] for row in raw] for name in shared} | {
         "prompts": prompts,
         "completions": completions,
-        "completion_ids": [row.get("completion_ids") for row in raw],
+        "completion_ids": [None if sampled else row.get("completion_ids") for row in raw],
     }
     return grades(how.function, columns, seconds=how.seconds)
 
 
-def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[Row]:
-    """The row of each answer as its file has it, or that of its prompt in the file given."""
-    names = (
-        {"prompt": PROMPT_KEYS} if data else {"prompt": PROMPT_KEYS, "completion": COMPLETION_KEYS}
-    )
+def _raw_rows(
+    record: RunRecord, rows: pl.DataFrame, data: Path | None = None, *, by_prompt: bool = False
+) -> list[Row]:
+    """The row of each answer as its file has it, or that of its prompt, as in a file given."""
+    names = {"prompt": PROMPT_KEYS}
+    if not (data or by_prompt):
+        names["completion"] = COMPLETION_KEYS
     wanted, found = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
     left = {*wanted}
     files = [data] if data else [Path(source.path) for source in record.sources]

@@ -68,8 +68,7 @@ def probe(
     assert record.probes is not None
     free_target(record.probes.path, cli.logs_of(record), force=True)
     how = replace(how, rollouts=rollouts or KINDS[name].rollouts)
-    say = (lambda _line: None) if as_json else cli.print_lines
-    result = run_probe(record, judgement, name, how, say)
+    result = run_probe(record, judgement, name, how)
     record = replace(record, probes=record.probes.add(result))
     judgement = judge(record)
     if as_json:
@@ -90,15 +89,11 @@ def _list(
 
     causes = contenders(judgement.cause)
     named = {key: label_of(key) for key in causes}
-    found = choices(causes, record, lambda kind: measured(record, judgement, kind, how))
+    found = [measured(record, judgement, kind, how) for kind in choices(causes, record)]
     lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
     for one in found:
-        time = (
-            f"{one.seconds:.1f} s at most by a first batch"
-            if one.timed
-            else (f"some {one.seconds:.0f} s by the table")
-        )
-        cost = f"{count(one.rollouts, 'answer')}, {time}, {one.bits:.2f} bits"
+        by = "at most, by a first batch" if one.timed else "by the table"
+        cost = f"{count(one.rollouts, 'answer')}, {one.seconds:.1f} s {by}, {one.bits:.2f} bits"
         command = one.command.replace("RUN", shlex.quote(str(run)), 1)
         lines += ["", f"{one.probe} {one.does}: {cost}."]
         lines.append(f"  log {one.missing}" if one.missing else f"  {command}")

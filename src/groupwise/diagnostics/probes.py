@@ -7,7 +7,7 @@ its outcome and the cause, all that remain being equally likely; the largest gai
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -135,18 +135,14 @@ def contenders(cause: Cause) -> tuple[str, ...]:
     return tuple(dict.fromkeys([*cause.keys, *chain(*rivals), *weaker]))
 
 
-def choices(
-    causes: Sequence[str],
-    record: RunRecord,
-    timed: Callable[[ProbeKind], ProbeKind] = lambda kind: kind,
-) -> list[ProbeKind]:
+def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
     the log is too poor for come last.
     """
     made = () if record.probes is None else [one.probe for one in record.probes.results]
     kinds = (kind.for_run(causes, record) for kind in KINDS.values() if kind.probe not in made)
     return sorted(
-        (timed(kind) for kind in kinds if kind.bits >= LEAST_BITS),
+        (kind for kind in kinds if kind.bits >= LEAST_BITS),
         key=lambda one: (bool(one.missing), -one.bits / one.seconds, one.seconds),
     )
 

@@ -106,6 +106,13 @@ class Replay(Plain):
     denominators: tuple[Denominator, ...]  # none without lengths
     notes: tuple[str, ...]  # which choices are missing, and why
 
+    @property
+    def rows(self) -> tuple[Replayed, ...]:
+        """Dynamic sampling and the choices."""
+        measured, same = ReplayStatus.MEASURED, Interval(1.0, 1.0, 1.0)
+        dynamic = Choice.DYNAMIC, measured, None, same, self.dynamic.drawn, same, None
+        return (Replayed(*dynamic), *self.choices)
+
 
 @dataclass(frozen=True, slots=True)
 class LoggedGroups:
@@ -260,8 +267,6 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
         choices += [by_spread(groups), *([by_live_groups(groups)] if two else [])]
     if two:
         choices.append(conformal_stop(groups, np.random.default_rng(seed)))
-    dynamic, same = dynamic_sampling(groups), Interval(1.0, 1.0, 1.0)
-    drawn = Replayed(Choice.DYNAMIC, ReplayStatus.MEASURED, None, same, dynamic.drawn, same, None)
     needs = {NEEDS_NAMES: back, NEEDS_TWO: two}
     return Replay(
         len(ones),
@@ -270,8 +275,8 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
         usual,
         int(groups.live_P.sum()),
         groups.share(groups.live_P, ones),
-        dynamic,
-        (drawn, *choices),
+        dynamic_sampling(groups),
+        tuple(choices),
         denominators(groups),
         tuple(need for need, met in needs.items() if not met),
     )

@@ -334,7 +334,7 @@ def replay_grids(run: RunReplay) -> list[Grid]:
     if run.replay is None:
         return []
     made, hours, rows = run.replay, run.gpu_hours, []
-    for row in made.choices:
+    for row in made.rows:
         logged = "As logged, " if row.group_size == made.group_size else ""
         saved = share_ranged(row.saved())
         cells = (

@@ -199,7 +199,7 @@ def _components(plain: JsonView, level: float | None) -> Components:
     level = float(plain["vp"]["level"]) if level is None else level
     # A file that is damaged in one place is not trusted in another.
     _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)
-    _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, known=prompts > 2)
+    _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, complete=prompts > 2)
     pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
     return components_of_pseudo_values(pseudo, sample, level=level)
 
@@ -216,10 +216,10 @@ def _plain(values: Float) -> list[list[float | None]]:
     return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
 
 
-def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
+def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool = True) -> Float:
     """Return the array of such rows, with numbers no larger than an estimate can be.
 
-    Some may be missing where not all are `known`.
+    Some may be missing where not all are to be `complete`.
     """
     values = np.array(
         [[math.nan if value is None else float(value) for value in row] for row in rows],
@@ -228,7 +228,7 @@ def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = T
     if (
         values.shape != shape
         or (np.abs(values) > largest).any()
-        or (known and np.isnan(values).any())
+        or (complete and np.isnan(values).any())
     ):
         raise ValueError("numbers")
     return values

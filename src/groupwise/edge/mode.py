@@ -211,7 +211,7 @@ def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, In
     low, high = 0, LONGEST_INTERVAL
     while high - low > 1:
         edges = np.arange(low, high, max(1, (high - low) // 32))
-        place = int(np.searchsorted(unstable(edges[1:]), True))
+        place = int(np.searchsorted(unstable(edges[1:]), v=True))
         low, high = (int(edge) for edge in np.append(edges, high)[place : place + 2])
     return float(low), "exact" if low else "none"
 

@@ -471,20 +471,20 @@ def _assembled(
         np.maximum(np.diag(covariance_CC), 0.0)
     )  # a variance may come out as minus a rounding error
     columns = zip(QUANTITIES, intervals, error_C.tolist(), strict=True)
-    found = {
+    estimates = {
         name: estimate_of(name, interval, error, sample.prompts)
         for name, interval, error in columns
         if name in MEANING
     }
-    found["score_reward_variance"] = _score_reward_variance(
+    estimates["score_reward_variance"] = _score_reward_variance(
         estimate_C, covariance_CC, sample.prompts, intervals[0].level
     )
     result = Components(
-        vp=found.pop("vp"),
-        t=found.pop("t"),
-        r=found.pop("r"),
-        gradient_norm2=found.pop("gradient_norm2"),
-        others=found,
+        vp=estimates.pop("vp"),
+        t=estimates.pop("t"),
+        r=estimates.pop("r"),
+        gradient_norm2=estimates.pop("gradient_norm2"),
+        others=estimates,
         prompts=sample.prompts,
         rollouts=sample.rollouts,
         left_out=sample.left_out,

@@ -109,8 +109,8 @@ def zero_variance_of_columns(
     """
     share = np.asarray(equal_T, dtype=np.float64)
     mean = None if mean_T is None else np.asarray(mean_T, dtype=np.float64)
-    known = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
-    share, mean = share[known], None if mean is None else mean[known]
+    usable = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
+    share, mean = share[usable], None if mean is None else mean[usable]
     if group_size < 2:
         raise InvalidArgumentError(
             f"expected a group size of at least 2, got {group_size}: a group of one has no variance"
@@ -251,8 +251,8 @@ def share_interval(share_P: Float, level: float) -> Interval:
     count = len(share_P)
     if ((share_P == 0) | (share_P == 1)).all():
         return wilson(float(share_P.sum()), count, level=level)
-    found = mean_interval(share_P, level=level)
-    return Interval(found.value, max(found.low, 0.0), min(found.high, 1.0), level)
+    interval = mean_interval(share_P, level=level)
+    return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0), level)
 
 
 def _of_shares(

@@ -169,12 +169,15 @@ def observe(
         )
     time, value, variance = _usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
-    rows, spacing, known = (
+    rows, spacing, raw = (
         time.size,
         1.0,
         smoothing is not None or window != 1 or np.ptp(gaps := np.diff(time)) > 1e-9 * gaps[0],
     )
-    width = (smoothing or 1) if known else smoothing_window(value)
+    width = (smoothing or 1) if raw else smoothing_window(value)
+    left = _without_trend(value)  # a clean curve has no noise that could have been averaged
+    noisy = float(left @ left) > rounding(value, condition=POLYNOMIALS)
+    doubt = noisy and not raw and width == 1 and rows in _MAY_HIDE
     if width > 1:
         spacing = float(np.median(np.diff(time)))
         keep_rows = np.arange(time.size - 1, -1, -width)[::-1]
@@ -197,7 +200,7 @@ def observe(
         window=window,
         spacing=spacing,
         smoothing=width,
-        smoothing_doubt=not known and width == 1 and rows in _MAY_HIDE,
+        smoothing_doubt=doubt,
         origin=origin,
         rows=rows,
     )
@@ -215,12 +218,12 @@ def rate_clock(time_T: Float, rate_T: Float | None, at_S: Float) -> Float:
     largest, late = float(rate_T.max()), slice(-max(3, rate_T.size // 10), None)
     slope = float(np.polyfit(time_T[late] - time_T[-1], rate_T[late], 1)[0])
     beyond = np.linspace(time_T[-1], max(float(at_S.max()), time_T[-1] + 1), MAX_BLOCKS)[1:]
-    known = np.concatenate([time_T, beyond])
+    time = np.concatenate([time_T, beyond])
     rate = np.append(rate_T, rate_T[-1] + slope * (beyond - time_T[-1]))
-    steps = np.clip(rate, largest / 1000, largest)[:-1] * np.diff(known)
+    steps = np.clip(rate, largest / 1000, largest)[:-1] * np.diff(time)
     clock = np.append(0.0, np.cumsum(steps))
     unit = (time_T[-1] - time_T[0]) / clock[time_T.size - 1]
-    return np.asarray(time_T[0] + unit * np.interp(at_S, known, clock))
+    return np.asarray(time_T[0] + unit * np.interp(at_S, time, clock))
 
 
 def _usable_rows(
@@ -259,11 +262,11 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> 
             f"variances need one entry a value; got {variance.shape} for {keep_T.shape}"
         )
     variance = variance[keep_T]
-    known = np.isfinite(variance) & (variance >= 0)
-    if not known.any() or not (variance[known] > 0).any():
+    usable = np.isfinite(variance) & (variance >= 0)
+    if not usable.any() or not (variance[usable] > 0).any():
         return None
-    typical = float(variance[known].mean())
-    return np.where(known, np.maximum(variance, 0.1 * typical), typical)
+    typical = float(variance[usable].mean())
+    return np.where(usable, np.maximum(variance, 0.1 * typical), typical)
 
 
 def smoothing_window(value_T: ArrayLike) -> int:

@@ -317,15 +317,15 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
     return Grid(("", "Value", ""), tuple(rows), (1,))
 
 
-def _longest(found: Stability) -> str:
+def _longest(mode: Stability) -> str:
     """The longest interval in words; without a lag there is none to bound."""
-    if found.lag == "none":
+    if mode.lag == "none":
         return "not applicable"
-    if math.isinf(found.max_refresh_interval):
+    if math.isinf(mode.max_refresh_interval):
         return "any"
-    at_least = "at least " if found.max_refresh_status == "at least" else ""
+    at_least = "at least " if mode.max_refresh_status == "at least" else ""
     return (
-        "none" if found.max_refresh_interval < 1 else f"{at_least}{found.max_refresh_interval:,.0f}"
+        "none" if mode.max_refresh_interval < 1 else f"{at_least}{mode.max_refresh_interval:,.0f}"
     )
 
 

@@ -33,10 +33,10 @@ class UnknownSettingError(InvalidArgumentError):
     """Settings that are needed are unknown."""
 
     def __init__(self, *names: str, framework: str = "") -> None:
-        asked = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
+        requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
         default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
         super().__init__(
-            f"expected {', '.join(names)}, which the run does not say: give {asked}{default}"
+            f"expected {', '.join(names)}, which the run does not say: give {requests}{default}"
         )
         self.names = names
 

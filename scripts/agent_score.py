@@ -1,5 +1,5 @@
-"""Score an agent on questions about training logs whose truth is known: twelve of simulated ones, and
-twelve about public ones where `../shared/data/hard` has them.
+"""Score an agent on questions about training logs whose truth is known: twelve of simulated ones,
+and twelve about public ones where `../shared/data/hard` has them.
 
     agent_score.py --tools                      what the tools of `groupwise mcp` alone suffice for
     agent_score.py --agent 'claude -p {question}' [--only NAME] [--keep FOLDER]

@@ -78,7 +78,9 @@ class Page:
 
     def barriers(self) -> list[str]:
         """What keeps somebody from the page: names, headings, contrast, targets."""
-        self.page.evaluate("document.querySelectorAll('details').forEach((one) => (one.open = true))")
+        self.page.evaluate(
+            "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+        )
         found: list[str] = self.page.evaluate(ACCESSIBLE.read_text(encoding="utf-8"))
         return found
 

@@ -123,7 +123,7 @@ KINDS: Mapping[str, ProbeKind] = {
 
 def contenders(cause: Cause) -> tuple[str, ...]:
     """The causes that remain where none is likely: those that the rules name, those that weaker
-    facts speak for, the rivals of one that is possible; and what one that stands for several may be.
+    facts speak for, the rivals of one that is possible, and what one for several may be.
     """
     for kind in KINDS.values():
         if {*cause.keys} & {*kind.family}:

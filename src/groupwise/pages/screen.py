@@ -217,7 +217,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     if not judgement.ended:
         yield _Line(
             "goes on",
-            ("judged as a run that goes on: what noise or a dip may be is waited for",),
+            ("judged as a run that goes on: what may be a dip gets more rows",),
             7,
         )
     if (

@@ -1,4 +1,5 @@
-"""Score an agent on twelve questions about training logs whose truth is known.
+"""Score an agent on questions about training logs whose truth is known: twelve of simulated ones,
+and twelve about public ones where `../shared/data/hard` has them.
 
     agent_score.py --tools                      what the tools of `groupwise mcp` alone suffice for
     agent_score.py --agent 'claude -p {question}' [--only NAME] [--keep FOLDER]
@@ -15,6 +16,7 @@ import argparse
 import json
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -31,6 +33,7 @@ from groupwise_lab.worlds.logs import run_of
 
 Answer = Mapping[str, Any]
 Call = tuple[str, dict[str, Any]]
+REAL = Path(__file__).resolve().parents[2] / "shared" / "data" / "hard"  # public logs
 PATIENCE = 900.0  # seconds for an agent's answer to one question
 
 
@@ -56,6 +59,21 @@ def logs(**kinds: tuple[str, int]) -> Callable[[Path], None]:
             record.steps.write_ndjson(folder / name / "log.jsonl")
             known = {key: setting.value for key, setting in record.config.known().items()}
             (folder / name / "config.json").write_text(json.dumps(known))
+
+    return write
+
+
+def public(**files: str) -> Callable[[Path], None]:
+    """What copies public logs: a run's folder -> its file, whose name says too much."""
+
+    def write(folder: Path) -> None:
+        for name, file in files.items():
+            log = REAL / file
+            if log.is_dir():
+                shutil.copytree(log, folder / name)
+            else:
+                (folder / name).mkdir()
+                shutil.copy(log, folder / name / ("log" + log.name[log.name.rfind(".") :]))
 
     return write
 
@@ -96,6 +114,11 @@ def signed(results: list[Any]) -> Answer:
     sign, cause = results[0]["first_sign"], results[0]["cause"]
     step = results[0]["since_step"] if sign is None else sign["step"]
     return {"step": step, "cause": " ".join(cause["names"]), "change": results[0]["do"]}
+
+
+def stopped(results: list[Any]) -> Answer:
+    """Whether a judged run must be stopped."""
+    return {"stop": "yes" if results[0]["state"] in ("failing", "failed") else "no"}
 
 
 def failed(results: list[Any]) -> Answer:
@@ -157,7 +180,7 @@ TASKS = (
         logs(run=("noisy_small_batches", 1)),
         {"stop": "^no$"},
         JUDGE,
-        lambda results: {"stop": "yes" if results[0]["state"] in ("failing", "failed") else "no"},
+        stopped,
     ),
     Task(
         "too good",
@@ -250,6 +273,78 @@ TASKS = (
     ),
 )
 
+COLLAPSED = "It came apart: since when, and why? "
+REAL_TASKS = (
+    Task(
+        "public: which failed",
+        "Of the runs in this folder one failed. Which, and what would you change? Answer with "
+        '{"run": "its folder", "change": "what you would change"}.',
+        public(
+            a="rho3.00_seed44.log",
+            b="GRPO-Clip_0.20_0.20_e2_tb256.metrics.jsonl",
+            c="rho0.30_seed43.log",
+            d="verldata_gemma-2-2b-it-ppo-bsz512_4-prompt1024-resp-512-0.640.log",
+        ),
+        {"run": "^c$", "change": r"mask|truncat|length|lr|learning rate|restart"},
+        FLEET,
+        failed,
+    ),
+    *(
+        Task(
+            f"public: {name}",
+            f"{WHY}{COLLAPSED}Answer with {STEP}.",
+            public(run=file),
+            {"step": steps, "cause": cause},
+            JUDGE,
+            signed,
+        )
+        for name, file, steps, cause in (
+            ("without a clip", "GRPO-No-Clip_e2_tb256.metrics.jsonl", (133, 139), r"length"),
+            ("cut off", "rho0.30_seed43.log", (68, 86), r"length|truncat"),
+            ("its neighbour", "rho0.50_seed43.log", (33, 42), r"instab|came apart|shr[au]nk"),
+            (
+                "off policy",
+                "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl",
+                (194, 198),
+                r"numeric|not finite|instab|came apart|diverg",
+            ),
+            (
+                "an agent",
+                "agent_opd__gjvwlq13.output.log",
+                (11, 33),
+                r"instab|came apart|shr[au]nk|short|hack|penalty",
+            ),
+            # Nothing shows it but the completions: the tools do not say so.
+            ("too good", "real_hack", (4, 8), r"hack|loophole|exploit|gam(e|ing)"),
+        )
+    ),
+    *(
+        Task(
+            f"public: {name}",
+            f'{WHY}Must it be stopped? Answer with {{"stop": "yes" or "no"}}.',
+            public(run=file),
+            {"stop": "^no$"},
+            JUDGE,
+            stopped,
+        )
+        for name, file in (
+            ("healthy", "final_on_policy_lr4e-5_400_full_eval.metrics.jsonl"),
+            ("healthy table", "Mistral_v0.3__7B_-GRPO.table.csv"),
+            ("healthy console", "uqcxu9__train_v4_reward.log"),
+            ("without std", "no_std_normalization.metrics.jsonl"),
+        )
+    ),
+    Task(
+        "public: cut",
+        f'{WHY}Most answers end before they are done. Answer with {{"cause": "...", "change": '
+        '"..."}.',
+        public(run="Qwen3__4B_-GRPO.table.csv"),
+        {"cause": r"truncat|cut off|limit|length"},
+        JUDGE,
+        signed,
+    ),
+)
+
 
 def wrong(task: Task, answer: Answer | None) -> str:
     """Say what is wrong with an answer; "" where it is right."""
@@ -309,9 +404,10 @@ def by_agent(template: str, task: Task, folder: Path) -> Answer | None:
     return last_json(ended.stdout)
 
 
-def score(ask: Callable[[Task, Path], Answer | None], home: Path, only: str = "") -> int:
-    """Ask every question; print what was right, and return how many were."""
-    asked = [task for task in TASKS if only in task.name]
+def score(
+    ask: Callable[[Task, Path], Answer | None], home: Path, asked: Sequence[Task] = TASKS
+) -> int:
+    """Ask questions; print what was right, and return how many were."""
     right = 0
     for task in asked:
         folder = home / task.name.replace(" ", "_")
@@ -340,12 +436,13 @@ def main() -> int:
     def ask(task: Task, folder: Path) -> Answer | None:
         return by_tools(task, folder) if given.tools else by_agent(given.agent, task, folder)
 
-    asked = sum(given.only in task.name for task in TASKS)
+    every = TASKS + (REAL_TASKS if REAL.is_dir() else ())
+    asked = [task for task in every if given.only in task.name]
     if given.keep is not None:
         given.keep.mkdir(parents=True)
-        return int(score(ask, given.keep, given.only) < asked)
+        return int(score(ask, given.keep, asked) < len(asked))
     with tempfile.TemporaryDirectory() as home:
-        return int(score(ask, Path(home), given.only) < asked)
+        return int(score(ask, Path(home), asked) < len(asked))
 
 
 if __name__ == "__main__":

@@ -25,6 +25,15 @@ def test_the_answers_of_the_tools_suffice_for_all_twelve(
     assert capsys.readouterr().out.endswith("12 of 12\n")
 
 
+def test_of_public_logs_the_tools_tell_all_but_what_completions_alone_show(
+    tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert len(SCORE.REAL_TASKS) == 12
+    assert SCORE.score(SCORE.by_tools, tmp_path, SCORE.REAL_TASKS) == 11
+    faults = [line for line in capsys.readouterr().out.splitlines() if line.startswith("WRONG")]
+    assert [line.split("  ")[1] for line in faults] == ["public: too good"]
+
+
 @each_case(
     ("name", "answer", "fault"),
     [

@@ -372,13 +372,15 @@ def test_the_readme_names_the_files_that_exist() -> None:
         assert (ROOT / path).exists(), f"README.md names {path}"
 
 
-def test_the_first_screen_of_the_readme_is_short_and_has_a_picture_a_line_to_run_and_ten_bullets() -> (
-    None
-):
+def test_the_first_screen_of_the_readme_has_a_picture_a_line_to_try_and_three_sentences() -> None:
+    """Its links: how far to trust it, and the questions."""
     screen = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0]
-    assert screen.index("![") < screen.index("```sh") < screen.index("\n- ")
-    assert len(re.findall(r"^- ", screen, re.MULTILINE)) == 10
-    assert len(re.sub(r"!\[[^\]]*\]\([^)]*\)|```sh|```", " ", screen).split()) < 150
+    assert screen.index("![") < screen.index("```sh")
+    assert len(re.findall(r"^uvx", screen, re.MULTILINE)) == 1
+    told = screen.rpartition("```")[2]
+    assert len(re.findall(r"\.(?=\s)", told)) == 3
+    assert {"docs/trust.md", "docs/faq.md"} == {*LINK.findall(told)}
+    assert len(screen.split()) < 150
 
 
 def test_a_coding_agent_finds_every_command_of_the_skill_and_its_header() -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
 
 import groupwise_lab
 
-SCRIPT = Path(__file__).resolve().parent.parent / "scripts" / "release.py"
+ROOT = Path(__file__).resolve().parent.parent
+SCRIPT = ROOT / "scripts" / "release.py"
 
 
 def test_packages_changelog_and_tag_have_one_version(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,3 +24,12 @@ def test_packages_changelog_and_tag_have_one_version(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(groupwise_lab, "__version__", "9.9.9")
     with pytest.raises(SystemExit, match="expected one version"):
         release.agreed_version()
+
+
+def test_actions_of_others_are_pinned_to_a_commit() -> None:
+    """A tag can be moved by whoever owns it: each `uses:` names a commit, and its version."""
+    files = [*(ROOT / ".github" / "workflows").iterdir(), ROOT / "action.yml"]
+    uses = [line for file in files for line in file.read_text().splitlines() if "uses:" in line]
+    assert len(uses) > 4
+    pinned = re.compile(r" *- uses: [\w-]+/[\w-]+@[0-9a-f]{40}  # v[\d.]+")
+    assert [line for line in uses if not pinned.fullmatch(line)] == []

@@ -18,6 +18,7 @@ import pytest
 from tests.processes import PROGRAM, Forked
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+ACCESSIBLE = Path(__file__).with_name("accessible.js")
 POLLING = 100  # ms between looks at a page; without, it is drawn sixty times a second for them
 PICTURES = (
     ROOT / "build" / "browser"
@@ -74,6 +75,14 @@ class Page:
     def asked(self, dialog: Any) -> None:
         self.complaints.append(f"dialog: {dialog.message}")
         dialog.dismiss()
+
+    def barriers(self) -> list[str]:
+        """What keeps somebody from the page: names, headings, contrast, targets."""
+        self.page.evaluate(
+            "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+        )
+        found: list[str] = self.page.evaluate(ACCESSIBLE.read_text(encoding="utf-8"))
+        return found
 
     def picture(self, name: str) -> None:
         if "GROUPWISE_PICTURES" in os.environ:

@@ -46,6 +46,7 @@ def test_the_list_is_filtered_searched_and_sorted(
 ) -> None:
     opened = open_page(page, width=width, scheme=scheme)
     shown, rows = opened.page.locator("#shown"), opened.page.locator("#runs tr")
+    assert opened.barriers() == []
     assert (rows.count(), shown.inner_text()) == (200, "200 of 3,000 runs; 3,000 match")
     assert HOSTILE in rows.first.inner_text()
     assert opened.page.locator("img").count() == 0

@@ -124,6 +124,7 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(
     assert tone == 179 + 38 + 30
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     opened.picture(f"watch-failed-{scheme}-{width}")
+    assert opened.barriers() == []
     assert opened.complaints == []
 
 

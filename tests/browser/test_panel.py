@@ -155,6 +155,8 @@ def test_the_keyboard_moves_the_cursor_and_zooms(panels: Callable[..., Any]) -> 
         page.keyboard.press(key)
         page.wait_for_timeout(30)
         assert at.inner_text() == f"step {step}"
+    spoken = page.locator("[aria-live=polite][aria-atomic=true]").inner_text()
+    assert "step 0" in spoken
     for _ in range(50):
         page.keyboard.press("ArrowRight")
     page.keyboard.press("+")

@@ -106,6 +106,7 @@ def test_the_first_screen_holds_all_that_is_to_be_seen_first(
         }[state]
     )
     opened.picture(f"report-{state}-{scheme}")
+    assert opened.barriers() == []
     assert opened.complaints == []
 
 
@@ -123,6 +124,7 @@ def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) 
     )
     assert out == []
     opened.picture(f"report-{width}")
+    assert opened.barriers() == []
     assert opened.complaints == []
 
 

@@ -288,7 +288,8 @@ def test_why_adds_the_answer_of_every_check() -> None:
 def test_why_adds_the_numbers() -> None:
     lines = printed(replace(OK, checks=CHECKS), why=True).splitlines()[2:]
     assert (
-        lines[2] == "      0.95 (0.9 to 0.97), against 0.5; a part of the reward was lost at once"
+        lines[2]
+        == "      measured 0.95 (0.9 to 0.97), limit 0.5; a part of the reward was lost at once"
     )
 
 

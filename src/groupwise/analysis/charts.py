@@ -7,6 +7,8 @@ page; `--json` prints it.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
@@ -15,9 +17,13 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import Evidence
+from groupwise.errors import MissingMetricError
 from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
+from groupwise.series.metric import metric_series
+from groupwise.wording import number
 
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
@@ -254,7 +260,22 @@ def useful_range(
     return low - pad, high + pad
 
 
-CELLS = 40
+CELLS, _BESIDE = 40, 5  # of a curve; rows on either side of a change
+
+
+def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
+    """Yield of each signal that moved the rows beside its change, as they are logged."""
+    signs = (judgement.first_sign, *judgement.then)
+    for sign in filter(None, signs):
+        with suppress(MissingMetricError):
+            series = metric_series(record, sign.signal)
+            change = int(np.searchsorted(series.step_T, sign.step))
+            before, since = (
+                ", ".join(map(number, series.value_T[max(0, first_row) : first_row + _BESIDE]))
+                for first_row in (change - _BESIDE, change)
+            )
+            name = sign.signal.replace("_", " ")
+            yield f"{name}, rows before step {sign.step:,}: {before}; from it on: {since}"
 
 
 def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:

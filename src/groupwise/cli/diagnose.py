@@ -17,7 +17,7 @@ def diagnose(
     as_json: cli.Json = False,
 ) -> int:
     """How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, 3 cannot tell."""
-    from groupwise.analysis.charts import reward_heights
+    from groupwise.analysis.charts import logged_rows, reward_heights
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
 
@@ -28,7 +28,7 @@ def diagnose(
 
         record = cut(record, until)
     judgement = judge(record)
-    remarks = record.remarks() if why else ()
+    remarks = [*logged_rows(record, judgement), *record.remarks()] if why else []
     if as_json:
         cli.print_json(judgement.as_dict() | ({"remarks": remarks} if why else {}))
     else:

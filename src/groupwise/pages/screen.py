@@ -217,7 +217,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     if not judgement.ended:
         yield _Line(
             "goes on",
-            ("judged as a run that goes on: what noise or a dip may be is waited for",),
+            ("judged as a run that goes on: what may be a dip gets more rows",),
             7,
         )
     if (
@@ -342,8 +342,8 @@ def _answer(check: Finding) -> str:
 
 def _numbers(check: Finding) -> Iterable[str]:
     """Yield the number that a check rests on, what it is held against, and its facts."""
-    against = "" if check.limit is None else f", against {number(check.limit)}"
-    numbers = [] if check.value is None else [f"{_ends(check.value)}{against}"]
+    limit = "" if check.limit is None else f", limit {number(check.limit)}"
+    numbers = [] if check.value is None else [f"measured {_ends(check.value)}{limit}"]
     numbers += [fact.value for fact in check.facts]
     numbers += [f"first column: {check.column}"] if check.column else []
     if numbers:

@@ -62,7 +62,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
 def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
     """Return one line on what the log does not answer, with the reasons folded."""
     names = ", ".join(title.lower() for title, _ in sections)
-    reasons = join(join((tag("h3", text(title)), content)) for title, content in sections)
+    reasons = join(join((tag("h2", text(title)), content)) for title, content in sections)
     return _folded(f"No answer on: {names}", reasons)
 
 
@@ -97,6 +97,8 @@ def table(
         "tr",
         join(
             tag("th", text(name), class_="n" if i in numbers else "", scope="col")
+            if name
+            else tag("td", _NOTHING)
             for i, name in enumerate(head)
         ),
     )
@@ -220,8 +222,8 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
 
 def _usual(charts: Sequence[Chart]) -> Markup:
     """Return what the grey bands are."""
-    bands = [f"{chart.title} {chart.lines[0].band}" for chart in charts if chart.lines[0].band]
-    caption = f"Grey, used by no rule: {'; '.join(bands)}."
+    bands = [f"{chart.title}, {chart.lines[0].band}" for chart in charts if chart.lines[0].band]
+    caption = f"Grey bands, which no rule uses: {'; '.join(bands)}."
     return tag("p", text(caption), class_="usual") if bands else _NOTHING
 
 

@@ -348,7 +348,7 @@
       const first = xs.findIndex((x) => x >= low), last = xs.findLastIndex((x) => x <= high);
       if (move !== undefined) {
         const from = this.place ?? (move > 0 ? first - 1 : last + 1);
-        this.keys.setAttribute("aria-live", "polite");
+        Object.assign(this.keys.parentElement, { ariaLive: "polite", ariaAtomic: "true" }); // values with name and step
         this.point(Math.max(first, Math.min(last, from + move)));
       } else if (event.key === "Escape") { this.point(null); this.reset(); }
       else if (event.key === "+" || event.key === "=" || event.key === "-") this.closer(event.key === "-" ? 2 : 0.5, low, high);

@@ -216,8 +216,8 @@
       });
       const list = el("dl", "viewer-facts", ...facts.map(([name, value]) => el("div", "", el("dt", "", el("bdi", "", name)), el("dd", "", said(value)))));
       const parts = [head, el("div", "viewer-chips", "Group: ", ...siblings, group.size > siblings.length ? ` and ${group.size - siblings.length} more` : ""), list];
-      if (group.prompt) parts.push(el("h4", "", "Prompt"), this.text("", group.prompt_cut, group.prompt));
-      parts.push(el("h4", "", "Completion"), this.text(row.text || "(no text in the log)", row.text_cut, row.end));
+      if (group.prompt) parts.push(el("h3", "", "Prompt"), this.text("", group.prompt_cut, group.prompt));
+      parts.push(el("h3", "", "Completion"), this.text(row.text || "(no text in the log)", row.text_cut, row.end));
       if ((row.text_cut || group.prompt_cut) && this.source.whole) parts.push(this.button(row));
       return parts;
     }

@@ -286,7 +286,8 @@ RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
 def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
     """The rollouts that have some columns, by step."""
     rows = pl.DataFrame() if record.rollouts is None else record.rollouts
-    lacking = [name for name in columns if name not in rows.columns]
+    logged = {column.name for column in rows if column.count()}
+    lacking = [name for name in columns if name not in logged]
     rows = rows.clear() if lacking else rows.drop_nulls(columns)
     if rows.is_empty():
         raise InsufficientDataError(

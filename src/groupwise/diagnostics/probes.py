@@ -122,17 +122,19 @@ KINDS: Mapping[str, ProbeKind] = {
 
 
 def contenders(cause: Cause) -> tuple[str, ...]:
-    """The causes that remain: those that cannot be told apart, the rivals of one that is only
-    possible, by its experiment or by weaker facts, and what a cause that stands for several may be.
+    """The causes that remain where none is likely: those that the rules name, those that weaker
+    facts speak for, the rivals of one that is possible; and what one that stands for several may be.
     """
     for kind in KINDS.values():
         if {*cause.keys} & {*kind.family}:
             return kind.causes
-    if cause.certainty is not Certainty.POSSIBLE:
+    if cause.certainty is Certainty.LIKELY:
         return cause.keys
-    rivals = (kind.causes for kind in KINDS.values() if {*cause.keys} & {*kind.causes})
-    weaker = (key for key in cause.rivals if any(kind.speaks_of(key) for kind in KINDS.values()))
-    return tuple(dict.fromkeys([*cause.keys, *chain(*rivals), *weaker]))
+    possible = cause.certainty is Certainty.POSSIBLE
+    kinds = (kind for kind in KINDS.values() if possible and {*cause.keys} & {*kind.causes})
+    rivals = chain(cause.keys, *(kind.causes for kind in kinds), cause.rivals)
+    spoken = {key for kind in KINDS.values() for one in kind.outcomes for key in one.chances}
+    return tuple(dict.fromkeys(key for key in rivals if key in {*cause.keys} | spoken))
 
 
 def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:

@@ -16,7 +16,7 @@ from groupwise.record.run import RecordWriter, RunRecord
 NAMES = (
     "Components Finding FitResult GroupSizePlan GroupwiseCallback GroupwiseError GroupwiseWarning "
     "Interval Judgement Outlook RecordWriter Run RunComparison RunPlan RunRecord State __version__ "
-    "compare compare_baselines components fit forecast judge load_components open_run plan "
+    "compare components fit forecast judge load_components open_run plan "
     "plan_group_size report reward_statistics save_components"
 )
 # Names of version 0.1 that answer with a warning, and those that are in the laboratory.

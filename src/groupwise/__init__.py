@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.edge.mode import Stability, stability
     from groupwise.errors import GroupwiseError, GroupwiseWarning
-    from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import GroupSizePlan, plan_group_size
     from groupwise.estimators.components import Components, components
     from groupwise.estimators.rewards_alone import reward_statistics
@@ -42,7 +41,6 @@ _HOME = {
         "diagnostics.judgement": "Finding Judgement State",
         "edge.mode": "Stability stability",
         "errors": "GroupwiseError GroupwiseWarning",
-        "estimators.baseline_errors": "compare_baselines",
         "estimators.best_group_size": "GroupSizePlan plan_group_size",
         "estimators.components": "Components components",
         "estimators.rewards_alone": "reward_statistics",
@@ -73,7 +71,6 @@ __all__ = [
     "State",
     "__version__",
     "compare",
-    "compare_baselines",
     "components",
     "fit",
     "forecast",

@@ -92,7 +92,6 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: st
         "is safe for a whole run",
         "More error now",
         "Variance components of the gradient",
-        "leave-one-out",
         "Measured with",
     ):
         assert words in section

@@ -81,13 +81,8 @@ def test_a_plan_from_data_says_what_it_is_from(
     low, high = found["safe_sizes"]
     assert low <= found["group_size"] <= high
     assert found["present"]["group_size"] == 4
-    assert found["baselines"][0]["name"] == "leave_one_out"
     text = shown(capsys, "plan", "saved.json", "--budget", "512", "--group-size", "4")
-    assert (
-        text.index("is safe for a whole run")
-        < text.index("More error now")
-        < text.index("Baseline at 4 × 128")
-    )
+    assert text.index("is safe for a whole run") < text.index("More error now")
     assert "in use" in text
 
 

@@ -10,12 +10,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy import stats
 from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.baseline_errors import compare_baselines
 from groupwise.estimators.best_group_size import (
     Budget,
     ceiling,
@@ -29,11 +27,8 @@ from groupwise.estimators.best_group_size import (
     worst_excess,
 )
 from groupwise.estimators.components import (
-    QUANTITIES,
     Components,
-    Sample,
     components,
-    components_of_pseudo_values,
 )
 from groupwise_lab.worlds.bandit import random_world
 
@@ -302,58 +297,6 @@ def test_bad_budgets_are_refused() -> None:
         plan_group_size(1.0, 1.0, 1.0, Budget(64), present=65)
 
 
-def test_baselines_at_one_batch_are_the_rows_of_the_exact_table() -> None:
-    """Large sample against the judge's exact moments, within five standard errors of a ratio
-    known to about 1 %.
-    """
-    world = random_world(
-        np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
-    )
-    score, reward, prompt = world.sample(6000, 8, np.random.default_rng(3))
-    rows = {
-        row.name: row
-        for row in compare_baselines(components(reward, prompt, score_ND=score), 4, 32)
-    }
-    moments, weight = world.moments(), world.weight_P
-    mean = weight @ moments.value_P
-    second = moments.score_norm2_P
-    shift = (weight @ moments.kappa_P) / (weight @ second)
-    within: dict[str, float] = {
-        "leave_one_out": moments.t / 4 + moments.r / 12,
-        "oracle": moments.t / 4,
-        "vanilla": float(
-            weight
-            @ (
-                moments.oracle_variance_P
-                + moments.value_P**2 * second
-                + 2 * moments.value_P * moments.kappa_P
-            )
-        )
-        / 4,
-        "batch_mean": float(
-            weight
-            @ (
-                moments.oracle_variance_P
-                + (moments.value_P - mean) ** 2 * second
-                + 2 * (moments.value_P - mean) * moments.kappa_P
-            )
-        )
-        / 4,
-        "variance_optimal": float(
-            moments.t + shift**2 * (weight @ second) - 2 * shift * (weight @ moments.kappa_P)
-        )
-        / 4,
-    }
-    for name, value in within.items():
-        assert rows[name].mse.value == pytest.approx((moments.vp + value) / 32, rel=0.08), name
-    full = (3 / 4) ** 2 * (
-        moments.vp + within["leave_one_out"]
-    ) / 32 + moments.gradient_D @ moments.gradient_D / 16
-    assert rows["full_group_mean"].mse.value == pytest.approx(full, rel=0.08)
-    assert rows["full_group_mean"].ratio.value == 1.0
-    assert rows["oracle"].ratio.high < 1 < rows["vanilla"].ratio.low
-
-
 def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
     """Two places hold the law of leave-one-out; they must not drift apart."""
     from groupwise_lab.theory.mse import mse
@@ -363,57 +306,3 @@ def test_the_planner_and_the_table_of_laws_state_one_error() -> None:
         assert error_of(np.array([0.3, 1.7, 2.9]), np.array([size]), Budget(7 * size))[
             0
         ] == pytest.approx(expected, rel=1e-12)
-
-
-def test_the_table_of_baselines_by_hand() -> None:
-    """From pseudo-values whose means are known: each row, its interval, and the ratio to
-    leave-one-out.
-    """
-    rng = np.random.default_rng(8)
-    pseudo = rng.gamma(4.0, size=(40, len(QUANTITIES))) * np.linspace(1.0, 3.0, len(QUANTITIES))
-    made = components_of_pseudo_values(pseudo, Sample(40, 320, 0, zero_mean=True))
-    q = dict(zip(QUANTITIES, pseudo.mean(axis=0), strict=True))
-    rows = {row.name: row for row in compare_baselines(made, 4, 10)}
-    shift = q["kappa"] / q["score_norm2"]
-    vanilla = (q["score_norm2_reward2"] - q["within_gradient_norm2"]) / 4
-    loo = q["vp"] + q["t"] / 4 + q["r"] / 12
-    expected = {
-        "leave_one_out": loo / 10,
-        "oracle": (q["vp"] + q["t"] / 4) / 10,
-        "full_group_mean": 9 / 16 * loo / 10 + q["gradient_norm2"] / 16,
-        "batch_mean": (
-            q["vp"]
-            + vanilla
-            + (-2 * q["value"] * q["score_norm2_reward"] + q["value"] ** 2 * q["score_norm2"]) / 4
-        )
-        / 10,
-        "vanilla": (q["vp"] + vanilla) / 10,
-        "variance_optimal": (
-            q["vp"] + q["t"] / 4 + (-2 * shift * q["kappa"] + shift**2 * q["score_norm2"]) / 4
-        )
-        / 10,
-    }
-    assert {name: row.mse.value for name, row in rows.items()} == pytest.approx(expected, rel=1e-12)
-    for name, combination in (("oracle", [1, 1 / 4, 0]), ("leave_one_out", [1, 1 / 4, 1 / 12])):
-        each = pseudo[:, :3] @ np.array(combination) / 10
-        freedom = np.clip(80 / (stats.kurtosis(each, fisher=False) - 1), 2, 39)
-        half = stats.t.ppf(0.975, freedom) * stats.sem(each)
-        assert (rows[name].mse.low, rows[name].mse.high) == pytest.approx(
-            (each.mean() - half, each.mean() + half), rel=1e-9
-        )
-    one, other = (
-        pseudo[:, :3] @ np.array([1, 1 / 4, 0]),
-        pseudo[:, :3] @ np.array([1, 1 / 4, 1 / 12]),
-    )
-    each = one / one.mean() - other / other.mean()
-    freedom = np.clip(80 / (stats.kurtosis(each, fisher=False) - 1), 2, 39)
-    factor = np.exp(stats.t.ppf(0.975, freedom) * stats.sem(each))
-    ratio = one.mean() / other.mean()
-    found_ratio = rows["oracle"].ratio
-    assert (found_ratio.value, found_ratio.low, found_ratio.high) == pytest.approx(
-        (ratio, ratio / factor, ratio * factor), rel=1e-9
-    )
-    assert (rows["full_group_mean"].ratio.value, rows["leave_one_out"].ratio.width) == (1.0, 0.0)
-    for wrong in ((1, 4), (4, 0)):
-        with pytest.raises(InvalidArgumentError, match="at least 2 and at least 1 prompt"):
-            compare_baselines(made, *wrong)

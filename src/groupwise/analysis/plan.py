@@ -15,7 +15,6 @@ import numpy as np
 
 from groupwise.analysis.component_file import components_beside, load_components, path_beside
 from groupwise.errors import GroupwiseError, InsufficientDataError
-from groupwise.estimators.baseline_errors import BaselineRow, compare_baselines
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
 from groupwise.estimators.rewards_alone import even_pass_rate, smallest_group
@@ -39,7 +38,6 @@ class GroupSizeEvidence(Plain):
     KEYS = (
         "components",
         "plan",
-        "baselines",
         "rewards_alone=rewards",
         "provenance",
         "notes",
@@ -47,7 +45,6 @@ class GroupSizeEvidence(Plain):
 
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
-    baselines: tuple[BaselineRow, ...] = ()  # compared at the batch in use
     rewards: RunPlan | None = None  # what rewards alone say, where there are no components
     notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
     provenance: JsonView = field(default_factory=dict)  # what the components were computed from
@@ -123,9 +120,8 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
             notes=(*notes, sentence(clean(error)), *components.notes),
             provenance=provenance,
         )
-    baselines = compare_baselines(components, size, prompts)
     notes += [*plan.notes, *scaling_notes(record)]
-    return GroupSizeEvidence(components, plan, baselines, None, tuple(notes), provenance)
+    return GroupSizeEvidence(components, plan, None, tuple(notes), provenance)
 
 
 def provenance_notes(provenance: JsonView) -> tuple[str, ...]:

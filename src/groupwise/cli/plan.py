@@ -98,7 +98,6 @@ def plan(
     """
     from groupwise.analysis.component_file import components_beside, components_of_file
     from groupwise.analysis.plan import batch_in_use
-    from groupwise.estimators.baseline_errors import compare_baselines
     from groupwise.estimators.best_group_size import plan_from_components
     from groupwise.pages.text import print_plan
 
@@ -128,17 +127,14 @@ def plan(
         typer.echo(f"groupwise: {error}. Rewards alone say:", err=True)
         _show_rewards(record, source, judged, as_json=as_json)
         return
-    batch = group_plan if group_plan.present is None else group_plan.present
-    baselines = compare_baselines(held, batch.group_size, batch.prompts)
     if not as_json:
-        print_plan(group_plan, baselines, notes, cli.out_console(), judged)
+        print_plan(group_plan, notes, cli.out_console(), judged)
         return
     cli.print_json(
         ({} if judged is None else cli.stands(judged))
         | group_plan.as_dict()
         | {
             "notes": list(dict.fromkeys((*group_plan.notes, *notes))),
-            "baselines": [row.as_dict() for row in baselines],
         }
     )
 

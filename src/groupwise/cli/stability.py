@@ -64,7 +64,6 @@ def _of_run(record: RunRecord, fitted: Fitted) -> tuple[StabilityEvidence, dict[
         "optimizer": "adam" if setting.adam else "sgd",
         "importance_ratio": setting.lag.importance_ratio,
         "kl_term": setting.lag.kl_term,
-        "trainer": None,
         "notes": list(evidence.all_notes),
     }
     return evidence, data

@@ -222,11 +222,6 @@ class Components(Said):
         """Return the estimate of one of `QUANTITIES`."""
         return float(self.estimate_C[QUANTITIES.index(name)])
 
-    def standard_error(self, weight: Float) -> float:
-        """Return the standard error of a combination of all quantities, or of Vp, T and R alone."""
-        covariance = self.covariance_CC[: len(weight), : len(weight)]
-        return math.sqrt(max(float(weight @ covariance @ weight), 0.0))
-
     def quantile(self, weight: Float) -> float:
         """Return Student's quantile for such a combination, with the freedom that its
         pseudo-values have.

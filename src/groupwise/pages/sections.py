@@ -16,7 +16,6 @@ from groupwise.pages.markup import Markup, breakable, isolated, join, tag, text
 from groupwise.pages.screen import actions_said, head_of, said_of, title_of
 from groupwise.pages.tables import (
     Grid,
-    baseline_grid,
     candidate_grid,
     component_grid,
     cost_grid,
@@ -375,11 +374,6 @@ def _group_size(evidence: GroupSizeEvidence) -> Markup:
         grids += [
             tag("h3", text("Variance components of the gradient")),
             grid(component_grid(evidence.components)),
-        ]
-    if evidence.plan is not None and evidence.baselines:
-        grids += [
-            tag("h3", text("Baselines at the batch in use")),
-            grid(baseline_grid(evidence.baselines, evidence.plan)),
         ]
     if evidence.rewards is not None and evidence.rewards.zero_variance is not None:
         grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))

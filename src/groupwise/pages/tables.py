@@ -13,7 +13,6 @@ from groupwise.analysis.prompt_table import PromptTable
 from groupwise.analysis.replay import RunReplay
 from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.diagnostics.judgement import Cost, Judgement
-from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
@@ -163,27 +162,6 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     )
     head = ("Group size", "Prompts", "More error now", "At most", "")
     return Grid(head, rows, (0, 1, 2, 3), best)
-
-
-def baseline_grid(rows: Sequence[BaselineRow], plan: GroupSizePlan) -> Grid:
-    """Return the baselines with their error over that of leave-one-out.
-
-    At the batch in use, or else the best one.
-    """
-    batch = plan if plan.present is None else plan.present
-    level = rows[0].ratio.level
-    names = [row.name.replace("_", " ") for row in rows]
-    cells = tuple(
-        (name, number(row.ratio.value), between(row.ratio), row.note)
-        for name, row in zip(names, rows, strict=True)
-    )
-    head = (
-        f"Baseline at {batch.group_size} × {batch.prompts:,}",
-        "Error, leave-one-out = 1",
-        f"{percent(level)} interval",
-        "",
-    )
-    return Grid(head, cells, (1, 2))
 
 
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:

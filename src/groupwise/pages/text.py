@@ -21,14 +21,12 @@ from groupwise.analysis.fitted import (
 from groupwise.analysis.plan import RunPlan, shown_sizes
 from groupwise.analysis.replay import RunReplay
 from groupwise.diagnostics.judgement import Judgement, State
-from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
 from groupwise.forecasting.results import FitResult
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
     Grid,
-    baseline_grid,
     candidate_grid,
     component_grid,
     forecast_grid,
@@ -141,12 +139,11 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
 
 def print_plan(
     plan: GroupSizePlan,
-    baselines: Sequence[BaselineRow],
     notes: Sequence[str],
     console: Console,
     judged: Judgement | None = None,
 ) -> None:
-    """Print a plan: what the run needs first, words, sizes, components, baselines."""
+    """Print a plan: what the run needs first, words, sizes, components."""
     out = Printer(console)
     _print_needed(judged, console)
     out.heading("Group size")
@@ -154,8 +151,6 @@ def print_plan(
     out.grid(plan_grid(plan, shown_sizes(plan)))
     if plan.components is not None:
         out.grid(component_grid(plan.components))
-    if baselines:
-        out.grid(baseline_grid(baselines, plan))
     out.notes((*plan.notes, *notes))
 
 

@@ -201,11 +201,12 @@ def test_four_rollouts_a_prompt_widen_the_upper_half_of_vp_and_the_best_size(
 ) -> None:
     rng = np.random.default_rng(13)
     label = np.repeat(np.arange(64), size)
-    score, level = rng.normal(size=(label.size, WIDTH)), rng.uniform(0.5, 1.5, size=64)
+    score, level = rng.normal(size=(label.size, WIDTH)), rng.uniform(-2, 2, size=64)
     reward = score @ np.ones(WIDTH) * level[label] + rng.normal(size=label.size)
     estimate = components(reward, label, score_ND=score)
     plain = mean_interval(estimate.moment_of_prompts("vp"))
     half = factor * estimate.unseen.widening * (plain.high - plain.value)
+    assert plain.low > 0
     assert estimate.vp.interval.low == plain.low
     assert estimate.vp.interval.high == pytest.approx(plain.value + half)
     relative = weights(vp=1 / estimate.vp.value, r=-1 / estimate.r.value)
@@ -218,6 +219,14 @@ def test_four_rollouts_a_prompt_widen_the_upper_half_of_vp_and_the_best_size(
         level=0.95,
     )
     assert estimate.group_size.low == pytest.approx(1 + np.sqrt(ratio.low))
+
+
+def test_vp_that_cannot_be_told_from_0_has_a_longer_upper_half() -> None:
+    estimate = measured(independent(64))
+    plain = mean_interval(estimate.moment_of_prompts("vp"))
+    assert plain.low <= 0
+    half = 1.5 * estimate.unseen.widening * (plain.high - plain.value)
+    assert estimate.vp.interval.high == pytest.approx(plain.value + half)
 
 
 def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> None:

@@ -5,12 +5,16 @@ in every run; long grids are thinned.
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+# Small tables gain nothing from threads that wait for each other.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 if find_spec("hypothesis"):  # a trainer's own environment, for `tests/optional`, may be without
     from hypothesis import settings

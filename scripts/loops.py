@@ -7,7 +7,8 @@ compared with what they computed: `make loops`.
 model, `logger` its own logger driven with numbers of ours, `source` lines made after its source's
 formats. A driver leaves its files and `truth.json` in a folder; `loops_results.tsv` has what was
 equal, and `docs/reference/trainers.md` is made from it. Environments stand on top of the one that
-runs this script and stay in build/loops; what has not changed is not run again.
+runs this script and stay in build/loops; what has not changed is not run again, and the results of
+what was not run here stay as they were, with their dates.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from groupwise.series.staleness import UnknownSettingError, lag_of
 ROOT = Path(__file__).resolve().parent.parent
 HOME, DRIVERS = ROOT / "build" / "loops", ROOT / "scripts" / "loop_drivers"
 TABLE, RESULTS = ROOT / "scripts" / "loops.tsv", ROOT / "scripts" / "loops_results.tsv"
-COLUMNS = ("system", "version", "how", "log", "equal", "unknown", "different", "date")
+COLUMNS = ("name", "system", "version", "how", "log", "equal", "unknown", "different", "date")
 PATIENCE = 600  # seconds that a driver may take
 CLOSE = 1e-6  # beside half a unit of the last digit that a log prints
 Row = Mapping[str, str]
@@ -63,10 +64,13 @@ def main() -> None:
         print(trouble or "ran", flush=True)
         if not trouble:
             stamp.write_text(fingerprint(row))
-    results: list[dict[str, str]] = []
+    before = list(table_rows(RESULTS))
+    results: list[Row] = []
     for row in rows:
         if (HOME / row["name"] / "done").exists():
             results += compared(row, HOME / row["name"] / "run")
+        else:
+            results += [old for old in before if old["name"] == row["name"]]
     failures = sum(bool(result["different"]) for result in results)
     with RESULTS.open("w", encoding="utf-8", newline="") as file:
         table = csv.DictWriter(file, COLUMNS, delimiter="\t", lineterminator="\n")
@@ -134,12 +138,14 @@ def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
     """The result of each log that a driver left."""
     truth = json.loads((folder / "truth.json").read_text(encoding="utf-8"))
     written = (folder / "truth.json").stat().st_mtime
-    for what, place in truth["logs"].items():
+    for what, log in truth["logs"].items():
+        own = log if isinstance(log, dict) else {"place": log}
         try:
-            right, unknown, wrong = facts(open_run(folder / place), truth)
+            right, unknown, wrong = facts(open_run(folder / own["place"]), truth | own)
         except GroupwiseError as error:
             right, unknown, wrong = [], [], [str(error).replace(str(folder), "")]
         yield {
+            "name": row["name"],
             "system": row["system"],
             "version": truth["version"],
             "how": row["how"],

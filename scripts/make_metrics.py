@@ -30,6 +30,7 @@ TITLES = {
     "tunix": "Tunix",
     "roll": "ROLL",
     "rlinf": "RLinf",
+    "verifiers": "verifiers",
 }
 
 

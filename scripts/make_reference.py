@@ -201,7 +201,7 @@ SCALES = {
 def trainers_page() -> str:
     """The page of the trainers: what each computes from rewards."""
     from groupwise.edge.trainers import TRAINERS
-    from groupwise.estimators.presets import PRESETS
+    from groupwise_lab.trainer.presets import PRESETS
 
     lines = [
         "# Trainers",
@@ -265,11 +265,11 @@ def trainers_page() -> str:
         "| trainer | needed | also read | lag in updates | evidence, version |",
         "|---|---|---|---|---|",
     ]
-    for entry in TRAINERS:
-        also = named(tuple(name for name in entry.settings if name not in entry.needs)) or "–"
+    for row in TRAINERS:
+        needed, also = (named(tuple(row[name].split())) for name in ("needed", "also"))
         lines.append(
-            f"| {entry.title} | {named(entry.needs)} | {also} | {entry.lag} | {entry.evidence}, "
-            f"{entry.version} |"
+            f"| {row['title']} | {needed} | {also or '–'} | {row['lag']} | {row['evidence']}, "
+            f"{row['version']} |"
         )
     return "\n".join([*lines, *runs_of_trainers(), ""])
 
@@ -491,10 +491,13 @@ def causes_page() -> str:
     }
     for row in CAUSES.values():
         lines += [f"## {capital(row.label.format(column='a column'))}", ""]
-        lines += ["| weight | certainty | facts together |", "|---|---|---|"]
+        lines += ["| weight | certainty | where | and all of |", "|---|---|---|---|"]
         for clause in sorted(row.clauses, key=lambda one: -one.weight):
-            facts = "; ".join(map(atom_words, clause.atoms))
-            lines.append(f"| {clause.weight:g} | {clause.certainty.value} | {facts} |")
+            asked = "to explain: "
+            words = [atom_words(atom) for atom in clause.atoms]
+            where = "; ".join(text.removeprefix(asked) for text in words if asked in text)
+            facts = "; ".join(text for text in words if asked not in text)
+            lines.append(f"| {clause.weight:g} | {clause.certainty.value} | {where} | {facts} |")
         against = [f"{fact.value} (-{weight:g})" for fact, weight in row.against]
         lines += ["", *([f"Against: {'; '.join(against)}.", ""] if against else [])]
         if row.first:
@@ -511,10 +514,12 @@ def atom_words(atom: Any) -> str:
     from groupwise.diagnostics.facts import Seen
 
     facts, wanted = atom
-    words = " or ".join(fact.value for fact in facts)
-    return {Seen.SEEN: words, Seen.ABSENT: f"not {words}", Seen.NOT_LOGGED: f"not logged: {words}"}[
-        wanted
-    ]
+    words = ", or ".join(fact.value for fact in facts)
+    return {
+        Seen.SEEN: words,
+        Seen.ABSENT: f"not: {words}",
+        Seen.NOT_LOGGED: f"not logged: {words}",
+    }[wanted]
 
 
 def with_tools(path: Path) -> str:

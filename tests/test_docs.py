@@ -271,7 +271,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, judged_once: None
     ],
     ids=name_of,
 )
-@pytest.mark.usefixtures("workplace", "forked")
+@pytest.mark.usefixtures("workplace", "forked", "read_once")
 def test_examples_run(page: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """All examples of a page run in order, as one would type them, and print what the page shows,
     with `...` for what it leaves out.

@@ -22,10 +22,10 @@ NAMES = (
 # Names of version 0.1 that answer with a warning, and those that are in the laboratory.
 FORMERLY = (
     "Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
-    "Setting Source Summary diagnose law_by_name metric_series plan_from_components preset render "
+    "Setting Source Summary diagnose law_by_name metric_series plan_from_components render "
     "score_sums summarise wilson"
 )
-LABORATORY = "ADVANTAGES Backtest backtest"
+LABORATORY = "ADVANTAGES Backtest backtest preset"
 
 
 @each_case("name", NAMES.split())

@@ -192,5 +192,7 @@ def test_paths_are_as_short_as_tells_them_apart() -> None:
         "b/log.jsonl",
         "work/c.csv",
     ]
+    assert shortest_paths([*map(PurePosixPath, paths[:2])]) == ["a", "b"]
+    assert shortest_paths([PurePosixPath("log"), PurePosixPath("a/log")]) == ["log", "a/log"]
     assert shortest_paths([PurePosixPath("/work/runs/a")] * 2) == ["a", "a"]
     assert shortest_paths([]) == []

@@ -33,6 +33,7 @@ KEYS: dict[str, dict[str, str]] = {
         "failures": "tools/failure_frequency",
         "dead": "frac_reward_zero_std",
         "largest": "sampling/importance_sampling_ratio/max",
+        "held": "eval_reward",
         "correct": "rewards/correct/mean",
         "bonus": "rewards/bonus/mean",
     },
@@ -51,6 +52,7 @@ KEYS: dict[str, dict[str, str]] = {
         "age": "training/off_policy/trajectory_staleness/mean",
         "calls": "tool_call_counts/mean",
         "compared": "critic/advantages/mean",
+        "held": "val-core/math/reward/mean@1",
         "largest": "rollout_corr/rollout_is_max",
         "alike": "training/rollout_actor_probs_pearson_corr",
         "dropped": "fully_async/count/dropped_stale_samples",
@@ -315,6 +317,24 @@ def columns_part(rng: Generator, rows: int) -> Columns:
     return healthy(rng, rows) | {"correct": correct, "bonus": bonus, "reward": correct + bonus}
 
 
+def _evaluated(rng: Generator, rows: int, level: Any, scatter: float) -> Any:
+    """A level at every few rows, with the noise of an evaluation."""
+    due = (np.arange(rows) + 1) % int(rng.choice([2, 5])) == 0
+    return np.where(due, level + rng.normal(0, scatter, rows), np.nan)
+
+
+def learnt_by_heart(rng: Generator, rows: int) -> Columns:
+    """Training gains to the end; the held-out reward gains with it and is lost by and by."""
+    time, best = np.linspace(0, 1, rows), rng.uniform(0.25, 0.5)
+    start, gain = rng.uniform(0.2, 0.35), rng.uniform(0.4, 0.6)
+    lost = rng.uniform(0.2, 0.4) * np.maximum(time - best, 0)
+    held = start - 0.05 + 0.8 * gain * np.minimum(time, best) - lost
+    return healthy(rng, rows) | {
+        "reward": start + gain * time ** rng.uniform(0.7, 1) + rng.normal(0, 0.025, rows),
+        "held": _evaluated(rng, rows, held, rng.uniform(0.005, 0.015)),
+    }
+
+
 Kind = Callable[[Generator, int], Columns]
 CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "truncated sampling": (truncated_sampling, ("trl", "verl"), "truncated distribution"),
@@ -342,6 +362,7 @@ CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "unlike routing": (unlike_routing, ("verl", "verl"), "routed otherwise"),
     "discards": (discards, ("verl", "verl"), "discards starve"),
     "columns part": (columns_part, ("trl", "trl"), "reward hacking"),
+    "learnt by heart": (learnt_by_heart, ("trl", "verl"), "overfitting"),
 }
 """By name: the generator, the two trainers whose keys it has, words of the cause."""
 
@@ -414,6 +435,12 @@ def fewer_turns(rng: Generator, rows: int) -> Columns:
     return healthy(rng, rows) | {"turns": np.linspace(4, 2, rows) + rng.normal(0, 0.05, rows)}
 
 
+def noisy_evaluation(rng: Generator, rows: int) -> Columns:
+    """A held-out reward of few prompts."""
+    columns = healthy(rng, rows)
+    return columns | {"held": _evaluated(rng, rows, columns["reward"] - 0.05, 0.06)}
+
+
 ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "healthy": (healthy, ("trl", "verl")),
     "a gap that stands": (gap_that_stands, ("trl", "verl")),
@@ -427,8 +454,30 @@ ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "a schedule that ends with the log": (schedule_ends, ("trl", "verl")),
     "few discards": (few_discards, ("verl", "verl")),
     "fewer turns": (fewer_turns, ("verl", "prime-rl")),
+    "a noisy evaluation": (noisy_evaluation, ("trl", "verl")),
 }
 """Healthy logs by name: the generator and the two trainers whose keys it has."""
+
+
+def harder_set(rng: Generator, rows: int) -> Columns:
+    """A held-out set that is too hard throughout."""
+    level = rng.uniform(0.02, 0.08)
+    return healthy(rng, rows) | {"held": _evaluated(rng, rows, level, 0.01)}
+
+
+def loophole(rng: Generator, rows: int) -> Columns:
+    """A proxy that rises within a few rows, as what is held out falls."""
+    columns, open_ = healthy(rng, rows), _since(rng, rows, rng.uniform(1, 6))
+    held = columns["reward"] * (1 - rng.uniform(0.2, 0.6) * open_)
+    rise = columns["reward"] + rng.uniform(0.2, 0.35) * open_
+    return columns | {"reward": rise, "held": _evaluated(rng, rows, held, 0.01)}
+
+
+DOUBTFUL: dict[str, tuple[Kind, tuple[str, str], str]] = {
+    "a set that is too hard": (harder_set, ("trl", "verl"), "no such cause"),
+    "a loophole": (loophole, ("trl", "verl"), "reward hacking"),
+}
+"""Logs beside overfitting: nothing but what the words say is likely."""
 
 
 def log_of(kind: Kind, trainer: str, seed: int) -> list[dict[str, float]]:
@@ -443,6 +492,9 @@ def log_of(kind: Kind, trainer: str, seed: int) -> list[dict[str, float]]:
     }
     step = {"trl": "step", "open-instruct": "training_step"}.get(trainer, "step")
     return [
-        {step: row + 1, **{key: float(value[row]) for key, value in table.items()}}
+        {
+            step: row + 1,
+            **{key: float(one[row]) for key, one in table.items() if one[row] == one[row]},
+        }
         for row in range(rows)
     ]

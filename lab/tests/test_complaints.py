@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests.complaints import ALIKE, CAUSES, Kind, healthy, log_of
+from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, Kind, healthy, log_of
 
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.readers import open_run
 
-SEEDS = 4
+SEEDS = 2
 
 
 def judged(kind: Kind, trainer: str, seed: int, folder: Path) -> Judgement:
@@ -30,7 +30,7 @@ def test_a_complaint_gets_its_cause(name: str, tmp_path: Path) -> None:
     looks = [(trainer, seed) for trainer in dict.fromkeys(trainers) for seed in range(SEEDS)]
     causes = [judged(kind, *look, tmp_path).cause for look in looks]
     right = sum(any(words in label for label in cause.names) for cause in causes)
-    assert right >= len(looks) - len(looks) // SEEDS, [cause.names for cause in causes]
+    assert right >= len(looks) - len(looks) // 4, [cause.names for cause in causes]
 
 
 @pytest.mark.parametrize("name", ALIKE)
@@ -38,6 +38,16 @@ def test_a_healthy_log_that_looks_alike_is_ok(name: str, tmp_path: Path) -> None
     kind, trainers = ALIKE[name]
     looks = [(trainer, seed) for trainer in dict.fromkeys(trainers) for seed in range(SEEDS)]
     assert {judged(kind, *look, tmp_path).state for look in looks} == {State.OK}
+
+
+@pytest.mark.parametrize("name", DOUBTFUL)
+def test_what_looks_like_overfitting_is_not_said_to_be_it(name: str, tmp_path: Path) -> None:
+    kind, trainers, words = DOUBTFUL[name]
+    for trainer in trainers:
+        for seed in range(SEEDS):
+            cause = judged(kind, trainer, seed, tmp_path).cause
+            right = any(words in label for label in cause.names)
+            assert right or cause.certainty is not Certainty.LIKELY, (trainer, seed, cause.names)
 
 
 @pytest.mark.parametrize(

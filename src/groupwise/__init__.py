@@ -109,7 +109,7 @@ _FORMERLY = {
     "law_by_name": "groupwise.forecasting.laws.law_by_name",
     "metric_series": "groupwise.series.metric.metric_series",
     "plan_from_components": "groupwise.estimators.best_group_size.plan_from_components",
-    "preset": "groupwise.estimators.presets.preset",
+    "preset": "groupwise_lab.trainer.presets.preset",
     "render": "groupwise.pages.html.render",
     "score_sums": "groupwise.estimators.moments.moments_of_scores",
     "summarise": "groupwise.analysis.summary.summarise",

@@ -206,7 +206,13 @@ def sentence(clause: str) -> str:
 
 
 def shortest_paths(paths: Sequence[PurePath]) -> list[str]:
-    """Return as much of the ends of paths as tells them all apart."""
+    """Return as much of the ends of paths as tells them all apart, without an end of them all."""
+    while (
+        len(set(paths)) > 1
+        and len({path.name for path in paths}) == 1
+        and all(path.parent.name for path in paths)
+    ):
+        paths = [path.parent for path in paths]
     depth, most = 1, max((len(path.parts) for path in paths), default=0)
     while depth < most and len({path.parts[-depth:] for path in paths}) < len(set(paths)):
         depth += 1

@@ -24,9 +24,7 @@ from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import (
     QUANTITIES,
     Components,
-    Sample,
     components,
-    components_of_sums,
 )
 
 
@@ -57,16 +55,6 @@ def test_what_was_saved_comes_back(tmp_path: Path, level: float) -> None:
         plan_from_components(saved.components, budget).as_dict()
         == plan_from_components(found, budget).as_dict()
     )
-
-
-def test_components_of_sums_come_back_without_pseudo_values(tmp_path: Path) -> None:
-    score, reward, prompt = arrays()
-    estimate = components(reward, prompt, score_ND=score)
-    sample = Sample(estimate.prompts, estimate.rollouts, estimate.left_out, zero_mean=True)
-    found = components_of_sums(estimate.estimate_C, estimate.covariance_CC, sample)
-    saved = load_components(save_components(found, tmp_path / "c.json", provenance={})).components
-    assert saved.pseudo_PC is None
-    assert saved.as_dict() == found.as_dict()
 
 
 def test_two_prompts_have_no_interval_before_and_after(tmp_path: Path) -> None:
@@ -136,22 +124,17 @@ DAMAGE: dict[str, dict[str, Any]] = {
     "a level that is none": {"vp": {"level": 7}},
     "no level": {"vp": {}},
     "a list for a mapping": {"provenance": [1]},
-    "a covariance that no estimate has": {
-        "covariance": (np.eye(COUNT) * 1e200).tolist(),
-        "pseudo_values": None,
-    },
-    "an estimate that none is": {"estimate": [1e308] * COUNT, "pseudo_values": None},
-    "a gradient that none is": {
-        "estimate": [0.0] * 3 + [1e308] + [0.0] * (COUNT - 4),
-        "pseudo_values": None,
-    },
-    "an estimate whose square is too large": {"estimate": [1e160] * COUNT, "pseudo_values": None},
+    "a covariance that no estimate has": {"covariance": (np.eye(COUNT) * 1e200).tolist()},
+    "an estimate that none is": {"estimate": [1e308] * COUNT},
+    "a gradient that none is": {"estimate": [0.0] * 3 + [1e308] + [0.0] * (COUNT - 4)},
+    "an estimate whose square is too large": {"estimate": [1e160] * COUNT},
+    "no pseudo-values": {"pseudo_values": None},
     "pseudo-values that none are": {"pseudo_values": (np.eye(24, COUNT) * 1e100).tolist()},
-    "one prompt": {"prompts": 1, "pseudo_values": None},
-    "no prompts": {"prompts": -24, "pseudo_values": None},
+    "one prompt": {"prompts": 1},
+    "no prompts": {"prompts": -24},
     "a part of a prompt": {"prompts": 24.5},
     "a text of prompts": {"prompts": "24"},
-    "prompts without end": {"prompts": 10**400, "pseudo_values": None},
+    "prompts without end": {"prompts": 10**400},
     "fewer rollouts than prompts can have": {"rollouts": 3},
     "fewer than none left out": {"left_out": -1},
     "another kind of method": {"method": ["jackknife"]},
@@ -242,5 +225,3 @@ def test_the_name_of_a_method_cannot_be_made_up(tmp_path: Path) -> None:
     plain = {**json.loads(target.read_text()), "method": "bootstrap"}  # which earlier versions had
     target.write_text(json.dumps(plain))
     assert load_components(target).components.method == "jackknife"
-    target.write_text(json.dumps({**plain, "method": "bootstrap", "pseudo_values": None}))
-    assert load_components(target).components.method == "jackknife from sums"

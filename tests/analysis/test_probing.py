@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +18,17 @@ from tests.cases import each_case
 
 import groupwise as gw
 from groupwise.analysis.grading import grades
+from groupwise.analysis.probing import ProbeOptions, run_probe
 from groupwise.cli.app import main
+from groupwise.diagnostics import probes
 from groupwise.diagnostics.causes import CAUSES
 from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cause, Certainty
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
-from groupwise.diagnostics.probes import KINDS, contenders
+from groupwise.diagnostics.probes import KINDS, LEFT_OUT, contenders, weighed
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.readers import open_run
 from groupwise.record.journal import encode_entry
 from groupwise.record.probes import FILE, ProbeResult, read_probes
 from groupwise.record.run import (
@@ -34,8 +39,13 @@ from groupwise.record.run import (
     steps_table,
 )
 
+LIKELY = Cause(Certainty.LIKELY, ("x",), (), ("concentration",))
+POSSIBLE = Cause(
+    Certainty.POSSIBLE, ("x",), (), ("concentration",), rivals=("verifier", "harder_data", "router")
+)
+BROKEN = Cause(Certainty.LIKELY, ("x",), (), ("verifier",))
 FUNCTIONS = """
-import sys, time
+import os, sys, time
 def right(prompts, completions, answer, **more):
     print("said on the way")
     return [float(text == value) for text, value in zip(completions, answer)]
@@ -44,6 +54,15 @@ def raises(**more): raise RuntimeError("first\\nsecond")
 def short(**more): return [1.0]
 def missing(completions, **more): return [None for _ in completions]
 def leaves(**more): sys.exit(0)
+def leaves_a_child(completions, **more):
+    if os.fork() == 0:
+        os.setsid()
+        time.sleep(30)
+    return [1.0 for _ in completions]
+def doubles(completions, **more):
+    os.fork()
+    return [1.0 for _ in completions]
+def wholes(completions, answer, **more): return [float(type(one) is int) for one in answer]
 async def awaits(completions, **more): return [1.0 for _ in completions]
 """
 
@@ -98,8 +117,14 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert (said.certainty, {*said.keys}) == (Certainty.CANNOT_TELL, {"verifier", "harder_data"})
     assert said.probe == KINDS["regrade"].command
     assert main(["probe", str(run), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["probes"][0]["probe"] == "regrade"
+    first = json.loads(capsys.readouterr().out)["probes"][0]
+    assert (first["probe"], first["timed"], first["seconds"]) == ("regrade", False, 3)
     given = ["--function", f"{graders}:right", "--data", str(data), "--json"]
+    assert main(["probe", str(run), *given]) == 0
+    timed = json.loads(capsys.readouterr().out)["probes"][0]
+    assert timed["timed"]
+    assert timed["seconds"] != 3
+    assert not (run / FILE).exists()
     assert main(["probe", str(run), "regrade", *given]) == 0
     told = json.loads(capsys.readouterr().out)
     assert told["result"]["outcome"] == outcome
@@ -136,8 +161,57 @@ def test_a_function_that_misbehaves_is_one_line(name: str, words: str, graders: 
     assert "\n" not in str(raised.value)
 
 
-def test_a_function_may_be_a_coroutine(graders: str) -> None:
-    assert grades(f"{graders}:awaits", {"completions": ["a", "b"]}, seconds=20).tolist() == [1, 1]
+@each_case("name", ["awaits", "leaves_a_child", "doubles"])
+def test_a_function_may_be_a_coroutine_and_leave_processes(name: str, graders: str) -> None:
+    begun = time.monotonic()
+    assert grades(f"{graders}:{name}", {"completions": ["a", "b"]}, seconds=20).tolist() == [1, 1]
+    assert time.monotonic() - begun < 15  # and not until the child ends
+
+
+@each_case(
+    ("words", "message"),
+    [
+        (["regrade", "--function", "graders"], "expected MODULE:NAME of a reward function"),
+        (["regrade", "--function", "graders:right", "--data", "none.jsonl"], "got no such file"),
+        (["regrade", "--function", "graders:right", "--data", "graders.py"], "got none: give JSON"),
+        (["rescore", "--model", "x"], "expected a folder with a language model"),
+    ],
+)
+def test_what_is_not_there_is_named_and_nothing_is_written(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    graders: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    assert main(["probe", str(run), *words]) == 2
+    assert message in capsys.readouterr().err
+    assert not (run / FILE).exists()
+
+
+def test_rollouts_without_completions_are_told_what_they_lack(
+    tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"step": t // 16, "prompt": f"p{t // 4}", "reward": float(t % 2), "entropy": 0.5}
+        for t in range(960)
+    ]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["probe", str(log), "regrade", "--function", f"{graders}:right"]) == 2
+    assert "got none with completion: log them" in capsys.readouterr().err
+
+
+def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, graders: str) -> None:
+    log = tmp_path / "log.jsonl"
+    row = {"prompt": "p", "completion": "x", "answer": 7}
+    rows = [row | {"step": t // 8, "reward": float(t < 400)} for t in range(800)]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    record = open_run(log)
+    how = ProbeOptions(16, function=f"{graders}:wholes")
+    result = run_probe(record, judge(record), "regrade", how)
+    assert "fresh grades 1.00 → 1.00," in result.message
 
 
 def test_the_table_of_experiments_is_sound() -> None:
@@ -180,6 +254,32 @@ def test_what_remains_of_a_cause(cause: Cause, expected: tuple[str, ...]) -> Non
     assert contenders(cause)[: len(expected)] == expected
 
 
+@each_case(
+    ("cause", "facts", "expected"),
+    [
+        # what goes with a cause, and a measurement that denies it
+        (POSSIBLE, {Fact.GRADES_CHANGED}, {"verifier"}),
+        (LIKELY, {Fact.GRADES_CHANGED}, {"verifier"}),
+        (Cause(Certainty.LIKELY, ("x",), (), ("length",)), {Fact.PROMPTS_STAND}, {"harder_data"}),
+        # another one denies that
+        (POSSIBLE, {Fact.ANSWERS_CHANGED}, {"concentration", "harder_data"}),
+        (POSSIBLE, {Fact.ANSWERS_CHANGED, Fact.PROMPTS_STAND}, {"harder_data"}),
+        (POSSIBLE, {Fact.ANSWERS_CHANGED, Fact.ANSWERS_ALIKE}, {"concentration"}),
+        (BROKEN, {Fact.ANSWERS_CHANGED}, {"harder_data", "instability"}),
+        (BROKEN, {Fact.ANSWERS_CHANGED, Fact.PROMPTS_LOST}, {"instability"}),
+        # what says nothing of it changes nothing
+        (LIKELY, {Fact.ANSWERS_CHANGED}, set()),
+        (Cause(), {Fact.GRADES_CHANGED}, set()),
+    ],
+)
+def test_a_measurement_outweighs_what_goes_with_a_cause(
+    cause: Cause, facts: set[Fact], expected: set[str]
+) -> None:
+    chances = weighed(cause, facts)
+    assert {key for key, chance in chances.items() if chance >= LEFT_OUT} == expected
+    assert len(expected) != 1 or max(chances.values()) >= probes.LIKELY
+
+
 def graded(
     before: list[float], after: list[float], fresh: tuple[list[float], list[float]]
 ) -> Shown:
@@ -216,6 +316,34 @@ def test_answers_of_one_kind_and_of_many() -> None:
     assert resampled([list("abcdefghijklmnop")] * 4, 1).fact is Fact.ANSWERS_VARIED
     assert resampled([list("abcdefghijklmnop")] * 4, 20).fact is None
     assert resampled([["a"] * 16] * 4, 64).fact is None  # one answer, and right
+
+
+@each_case(
+    ("answers", "now", "fact"),
+    [
+        ("abcd", 0.75, Fact.PROMPTS_STAND),
+        ("abcd", 0.1, Fact.PROMPTS_LOST),
+        ("aaaa", 0.1, Fact.ANSWERS_ALIKE),
+        ("abcd", 0.5, None),  # between: half of the loss
+    ],
+)
+def test_prompts_of_before_tell_the_policy_from_its_data(
+    answers: str, now: float, fact: Fact | None
+) -> None:
+    then_P = np.tile([0.5, 1.0], 8)
+    change_P = now - then_P + np.tile([-0.1, 0.1, 0.1, -0.1], 4)
+    assert resampled([list(answers)] * 16, int(64 * now), change_P, 0.5).fact is fact
+
+
+def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:
+    rng = np.random.default_rng(0)
+    turns = [np.repeat([0, 1, 2], 10)] * 64
+    gap = [rng.normal(size=30) * np.where(turn > 0, 0.3, 0.001) for turn in turns]
+    shown = rescored(gap, None, turns)
+    assert shown.fact is Fact.GAP_AFTER_TURN
+    assert "by turn)" in shown.message
+    even = [rng.normal(size=30) * 0.3 for _ in turns]
+    assert rescored(even, None, turns).fact is None
 
 
 def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -272,9 +400,9 @@ def test_two_checkpoints_that_are_one_are_refused() -> None:
 
 def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
     run, _ = run_of("verifier", tmp_path)
-    probes = gw.open_run(run).probes
-    assert probes is not None
-    assert probes.path == run / FILE
+    kept = gw.open_run(run).probes
+    assert kept is not None
+    assert kept.path == run / FILE
     good = {
         **dict.fromkeys(("probe", "outcome", "message", "date", "run", "arguments"), "x"),
         **dict.fromkeys(("value", "low", "high", "seconds"), 1.0),
@@ -298,7 +426,7 @@ def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
     (run / FILE).write_bytes(b"".join(lines))
     assert len(read_probes(run, "").results) == 1
     assert gw.open_run(run).judgement.cause.certainty is Certainty.CANNOT_TELL  # no probe of ours
-    assert len(probes.add(_result()).results) == 1
+    assert len(kept.add(_result()).results) == 1
     assert (run / FILE).read_bytes().startswith(b"".join(lines))
     assert len(read_probes(run, "").results) == 2
 

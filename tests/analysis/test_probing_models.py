@@ -80,7 +80,7 @@ def test_logged_answers_tell_which_weights_sampled(
     assert result["value"] == pytest.approx(1, abs=1e-3)
     capsys.readouterr()
     assert main(["probe", str(log), "rescore", *models]) == 0
-    assert "s for the other 4 answers" in capsys.readouterr().out
+    assert "s, by the table 20 s." in capsys.readouterr().out
     result = result_of(capsys, str(log), "rescore", "--model", str(first))
     assert result["outcome"] == ""
     assert "--reference" in result["message"]

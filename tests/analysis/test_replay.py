@@ -16,6 +16,7 @@ from groupwise.analysis.replay import LOG_LENGTHS, PROXY, UNKNOWN, replay_run
 from groupwise.api.run import run_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice
+from groupwise.pages.tables import replay_grids
 from groupwise.record.run import RunConfig, RunRecord, rollouts_table, steps_table
 
 
@@ -51,9 +52,14 @@ def test_the_answer_names_the_cheapest_rule_and_what_it_saves() -> None:
     assert found.cheapest.rollouts.value == pytest.approx((32 * 20 + 32 * 3) / 1280, abs=0.02)
     hours = (1 - found.cheapest.cost.value) * 160
     assert f", {hours:.3g} GPU-hours." in found.status
-    assert "Skipping " in str(found)
+    assert "skipping " in str(found)
     assert len(found.status.split()) <= 60
-    assert found.notes == (UNKNOWN, PROXY)
+    assert found.status.count(". ") == 0  # one sentence
+    assert found.notes[:2] == (UNKNOWN, PROXY)
+    assert "in whole batches" in found.notes[2]
+    saved = {row[0]: row[3] for row in replay_grids(found)[0].rows}
+    assert saved["Dynamic sampling"].startswith("0 % (0 % to 0 %), 0 ")
+    assert saved["Skipping solved prompts"].startswith("43 % (25 % to 56 %), 68")
 
 
 def test_python_json_and_command_say_the_same(
@@ -77,7 +83,7 @@ def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
     assert "Dynamic sampling would draw" in str(found)
     assert "log the completions" in found.notes[-1]
     bare = replace(make_record(rollouts=False), meanings=())
-    with pytest.raises(InsufficientDataError, match="not logged"):
+    with pytest.raises(InsufficientDataError, match="expected rollouts with their prompts"):
         replay_run(bare)
 
 
@@ -87,7 +93,10 @@ def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:
     found = replay_run(replace(run, rollouts=run.rollouts.drop("length", "prompt")))
     assert found.replay is not None
     assert found.replay.denominators == ()
-    assert {row.choice for row in found.replay.choices} == {Choice.SIZE, Choice.CONFORMAL}
+    assert {row.choice for row in found.replay.choices} == {
+        Choice.SIZE,
+        Choice.CONFORMAL,
+    }
     assert found.notes[-1] == LOG_LENGTHS
 
 

@@ -81,20 +81,21 @@ class Page:
 
 
 @pytest.fixture(scope="package")
-def tabs(browser: Any) -> list[Any]:
-    """Empty pages that wait for the next test: a new one is a new process, which takes longer
-    than most tests. Our pages store nothing.
+def tabs(browser: Any) -> tuple[Any, list[Any]]:
+    """A window, and its empty pages that wait for the next test: a new one is a new process, and
+    a new window another, which takes longer than most tests. Our pages store nothing.
     """
-    return []
+    return browser.new_context(), []
 
 
 @pytest.fixture
-def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
+def open_page(tabs: tuple[Any, list[Any]]) -> Iterator[Callable[..., Page]]:
     """Opens a page at an address; one that hears from a watcher is left empty afterwards."""
+    window, empty = tabs
     opened: list[Page] = []
 
     def open_it(address: str, *, scheme: str = "light", width: int = 1000) -> Page:
-        page = tabs.pop() if tabs else browser.new_page()
+        page = empty.pop() if empty else window.new_page()
         page.emulate_media(media="screen", color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         page.mouse.move(0, 0)
@@ -108,7 +109,7 @@ def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
             one.page.remove_listener(event, listener)
         if one.page.url.startswith("http"):
             one.page.goto("about:blank")
-        tabs.append(one.page)
+        empty.append(one.page)
 
 
 # Judgements are spaced by a multiple of what the last one took, which a busy machine stretches:

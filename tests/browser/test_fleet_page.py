@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from groupwise.analysis.fleet import WORST_FIRST, Fleet, FleetRow
+from groupwise.analysis.fleet import WORST_FIRST, FleetRow, fleet_of
 from groupwise.pages.fleet import fleet_page
 from groupwise.pages.html import made_by
 
@@ -35,7 +35,7 @@ def page(tmp_path: Path) -> str:
         rows[0], path=HOSTILE, run=HOSTILE, headline=HOSTILE, cause=HOSTILE, do=HOSTILE
     )
     file = tmp_path / "fleet.html"
-    file.write_text(fleet_page(Fleet(tuple(rows)), provenance=made_by(())))
+    file.write_text(fleet_page(fleet_of(rows), provenance=made_by(())))
     return file.as_uri()
 
 

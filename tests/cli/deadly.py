@@ -6,8 +6,10 @@ from __future__ import annotations
 
 import os
 import time
+from typing import Any
 
 from groupwise.analysis.fleet import FleetRow, Judge
+from groupwise.cli.tools import Folders
 
 
 class Deadly(Judge):
@@ -22,3 +24,12 @@ class Deadly(Judge):
         if "deadly" in path:
             os._exit(1)
         return super().__call__(path)
+
+
+class Hanging(Folders):
+    """Folders of which one question is never answered."""
+
+    def call(self, name: str, given: Any) -> tuple[str, bool]:
+        while name == "hang":
+            time.sleep(0.1)
+        return super().call(name, given)

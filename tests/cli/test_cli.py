@@ -367,6 +367,23 @@ def test_a_reader_that_stops_listening_is_no_mistake(log: Path) -> None:
     assert len(heard) == 20
 
 
+def test_a_closed_output_is_refused_and_closed_errors_go_nowhere(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stdout", None)
+        assert "expected an open standard output" in refused(capsys, "diagnose", str(log))
+        closed.setattr(sys, "stderr", None)
+        assert cli.main(["diagnose", str(log)]) == 2
+        sys.stderr.close()
+    assert capsys.readouterr() == ("", "")
+    with monkeypatch.context() as closed:
+        closed.setattr(sys, "stderr", None)
+        assert cli.main(["diagnose", str(log)]) == 0
+        sys.stderr.close()
+    assert "OK" in capsys.readouterr().out
+
+
 def test_a_terminal_that_knows_only_ascii_gets_its_text(
     log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

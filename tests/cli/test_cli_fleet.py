@@ -279,7 +279,7 @@ def test_the_page_says_what_the_list_says_and_every_string_stays_text(runs: Path
     assert "http" not in page.replace("http-equiv", "").replace("http://www.w3.org/2000/svg", "")
     embedded = json.loads(page.split('id="groupwise-results">')[1].split("</script>")[0])
     assert embedded["counts"] == {"failed": 2, "unreadable": 1, "cannot_tell": 1, "ok": 2}
-    assert [run["path"] for run in embedded["runs"]][:2] == [HOSTILE, "b"]
+    assert [run["run"] for run in embedded["runs"]][:2] == [HOSTILE, "b"]
     assert embedded["runs"][1]["reward"][-1] == 0
     assert all(
         height is None or 0 <= height <= 1 for run in embedded["runs"] for height in run["reward"]

@@ -412,10 +412,7 @@ def test_what_no_estimate_can_be_is_a_damaged_file(
 ) -> None:
     plain = json.loads(save(here / "saved.json").read_text())
     for change in (
-        {
-            "estimate": [0.0] * 3 + [1e308] + [0.0] * (len(plain["estimate"]) - 4),
-            "pseudo_values": None,
-        },
+        {"estimate": [0.0] * 3 + [1e308] + [0.0] * (len(plain["estimate"]) - 4)},
         {"pseudo_values": [[1e308] * len(plain["estimate"])] * GROUPS},
     ):
         (here / "bad.json").write_text(json.dumps({**plain, **change}))
@@ -446,11 +443,11 @@ def test_a_damaged_file_of_components_is_a_sentence(
 ) -> None:
     plain = json.loads(save(here / "saved.json").read_text())
     for change in (
-        {"pseudo_values": None, "covariance": [[None] * len(row) for row in plain["covariance"]]},
+        {"covariance": [[None] * len(row) for row in plain["covariance"]]},
         {"pseudo_values": [[None] * len(row) for row in plain["pseudo_values"]]},
         {"estimate": [1, 2]},
         {"version": 99},
-        {"prompts": 1, "pseudo_values": None},
+        {"prompts": 1},
     ):
         (here / "bad.json").write_text(json.dumps({**plain, **change}))
         assert "bad.json" in refused(capsys, "plan", "bad.json", "--budget", "64")

@@ -27,10 +27,6 @@ PROMISED = {
     "max_learning_rate",
     "max_refresh_interval",
 }
-TRL = (
-    "--trainer trl --set num_iterations=2 --set steps_per_generation=4 --set "
-    "gradient_accumulation_steps=4"
-)
 
 
 @pytest.fixture
@@ -65,12 +61,9 @@ def printed(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
 @pytest.mark.usefixtures("home")
 def test_settings_that_leave_both_sides_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
     """prime-rl at its bound of 8: the lag may be less, and its ratio may leave none."""
-    plain = answer(
-        capsys, "run.csv --set momentum=.9 --trainer prime-rl --set max_off_policy_steps=8"
-    )
+    plain = answer(capsys, "run.csv --set momentum=.9 --set framework=prime-rl")
     assert set(plain) >= PROMISED
     assert plain["bounds"] == pytest.approx([0.01394, 3.8], rel=1e-3)
-    assert plain["trainer"]["trainer"] == "prime_rl"
 
 
 @pytest.mark.usefixtures("home")
@@ -81,26 +74,6 @@ def test_a_trainers_defaults_are_assumed(capsys: pytest.CaptureFixture[str]) -> 
         "defaults of trl, since the run does not say them: beta1 0.9, lag_kind none." in note
         for note in plain["notes"]
     )
-
-
-@pytest.mark.usefixtures("home")
-def test_a_trainers_own_settings(capsys: pytest.CaptureFixture[str]) -> None:
-    plain = answer(capsys, f"run.csv --set momentum=.9 {TRL}")
-    assert (
-        plain["lag"],
-        plain["refresh_interval"],
-        plain["importance_ratio"],
-        plain["kl_term"],
-    ) == ("refresh", 2, "clipped", "unknown")
-    assert plain["asked"] == ["beta"]
-    assert plain["trainer"]["trainer"] == "trl"
-    assert "Not known" not in printed(capsys, f"run.csv --set momentum=.9 {TRL} --set beta=0")
-    loose = "--trainer slime --set num_steps_per_rollout=2 --set update_weights_interval=3"
-    assert answer(capsys, f"run.csv --set momentum=.9 {loose}")["asked"] == [
-        "kl_coef",
-        "use_kl_loss",
-        "use_tis",
-    ]
 
 
 @pytest.mark.usefixtures("home")
@@ -123,8 +96,6 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
         for level in (0.99, 0.5)
     )
     assert wide["high"] - wide["low"] > narrow["high"] - narrow["low"]
-    trained = answer(capsys, f"run.csv --set momentum=.9 {TRL} --set steps_per_generation=4")
-    assert trained["refresh_interval"] == 2
     text = printed(capsys, RUN + " --set learning_rate=.05")
     assert (plain["state"], plain["headline"]) == (bare["state"], bare["headline"])
     assert " ".join(plain["headline"].split()) in " ".join(text.partition("Stability")[0].split())
@@ -206,9 +177,6 @@ def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
         ("run.csv --set momentum=1", "expected a number in [0, 1) for momentum, got '1'"),
         ("run.csv --set momentum=nan", "got 'nan'"),
         (RUN + " --level 1", "--level"),
-        ("run.csv --trainer trl", "expected num_iterations and steps_per_generation and"),
-        ("run.csv --trainer trl --set num_iteration=2", "expected num_iterations"),
-        ("run.csv --trainer megatron", "expected a trainer"),
         ("run.csv", "--set beta1=VALUE for Adam; --set lag_kind=none, fixed, refresh or async; "),
         (
             "run.csv --set momentum=.9",

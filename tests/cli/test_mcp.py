@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -14,12 +15,14 @@ from typing import Any
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.cli.deadly import Hanging
 
 from groupwise.cli import mcp as command
 from groupwise.cli import tools
 from groupwise.cli.app import PROGRAM, main
 from groupwise.cli.tools import ARGUMENTS, BRIEF, DETAILED, TOOLS, Folders, bounded, schema_of
 from groupwise.readers import open_run
+from groupwise.record.run import RunRecord, steps_table
 from groupwise_lab.worlds.logs import run_of
 
 OPENED: list[str] = []  # what calls opened, started or changed, once all walls let it through
@@ -61,6 +64,11 @@ def served(tmp_path: Path, hooked: None, monkeypatch: pytest.MonkeyPatch) -> Fol
     (home / "file.jsonl").symlink_to(outside / "log.jsonl")
     (home / "loop").symlink_to(home / "loop")
     os.mkfifo(home / "fifo.jsonl")
+    RunRecord("saved", steps_table(range(40), {"reward": [0.5] * 40})).save(home / "saved")
+    (home / "trained").mkdir()
+    history = [{"step": t, "reward": 0.5} for t in range(40)]
+    state = json.dumps({"log_history": history, "global_step": 40})
+    (home / "trained" / "trainer_state.json").write_text(state)
     monkeypatch.chdir(outside)
     return Folders([home])
 
@@ -97,6 +105,8 @@ HOSTILE: list[tuple[str, dict[str, Any]]] = [
             "$(touch hacked)",
             "; touch hacked",
             f"{LOG}#../../outside/log.jsonl",
+            "saved#../../etc",
+            "trained#../../etc",
             5,
             None,
             ["good"],
@@ -192,6 +202,22 @@ def test_each_tool_answers_within_its_bounds(tmp_path: Path) -> None:
         "judge", {"run": "length_runaway", "until": 20, "settings": {"x": 1}}
     )
     assert failed
+
+
+def test_answers_name_runs_as_they_can_be_asked_about(served: Folders) -> None:
+    """By folders where the logs have one name, and never by where the folders are."""
+    good = served.folders[0] / "good"
+    (good.parent / "best").mkdir()
+    (good.parent / "best" / "log.jsonl").write_text((good / "log.jsonl").read_text())
+    rows_of = {
+        row["run"]: row for row in json.loads(served.call("fleet", {"folder": "."})[0])["runs"]
+    }
+    assert rows_of["good"]["path"] == "good"
+    assert json.loads(served.call("judge", {"run": rows_of["good"]["path"]})[0])["state"]
+    answer, _ = served.call("compare", {"runs": ["good", "best"]})
+    assert json.loads(answer)["answer"].startswith("best cannot be told from good")
+    texts = [served.call(name, given)[0] for name, given in HOSTILE]
+    assert not [text for text in texts if str(served.folders[0]) in text]
 
 
 def test_a_relative_an_absolute_and_a_named_run_are_the_same(served: Folders) -> None:
@@ -303,12 +329,28 @@ def sdk(monkeypatch: pytest.MonkeyPatch) -> Any:
     return kept
 
 
-def test_the_server_lists_the_tools_and_answers_calls(served: Folders, sdk: Any) -> None:
-    sdk["calls"] = [("judge", {"run": LOG}), ("judge", {"run": "/etc/passwd"}), ("fleet", None)]
+def test_the_server_lists_the_tools_and_answers_calls(
+    served: Folders, sdk: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A call that hangs is ended, and the next is answered."""
+
+    def calls() -> Iterator[tuple[str, dict[str, str] | None]]:
+        yield "judge", {"run": LOG}
+        yield "judge", {"run": "/etc/passwd"}
+        yield "fleet", None
+        with monkeypatch.context() as patch:
+            patch.setattr(command, "_SECONDS", 0.2)
+            yield "hang", {}
+        yield "judge", {"run": LOG}
+
+    sdk["calls"] = calls()
+    monkeypatch.setattr(tools, "Folders", Hanging)
     assert main(["mcp", str(served.folders[0])]) == 0
     assert sdk["tools"] == [*TOOLS]
-    assert [result.is_error for result in sdk["results"]] == [False, True, True]
-    assert json.loads(sdk["results"][0].content[0].text)["state"] == "warning"
+    assert [result.is_error for result in sdk["results"]] == [False, True, True, True, False]
+    texts = [result.content[0].text for result in sdk["results"]]
+    assert texts[3].startswith("no answer in 0 s")
+    assert json.loads(texts[0])["state"] == json.loads(texts[4])["state"] == "warning"
     assert "never instructions" in sdk["instructions"]
 
 

@@ -41,7 +41,12 @@ from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise_lab.worlds.runs import simulated_run
 
-NAMES = {"reward": "reward", "held_out": "eval/reward", "length": "completion_length"}
+NAMES = {
+    "passes": "epoch",
+    "reward": "reward",
+    "held_out": "eval/reward",
+    "length": "completion_length",
+}
 N = 100
 ROW = np.arange(N)
 UP = np.linspace(0.2, 0.8, N)
@@ -185,13 +190,13 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
 
 @pytest.mark.parametrize(
     ("train", "open_", "how"),
-    [(ROW, "reward hacking", "0.48 → 0.75"), (np.minimum(ROW, 40), "harder data", "0.45 → 0.44")],
+    [(ROW, "", "0.48 → 0.75"), (np.minimum(ROW, 40), "harder data", "0.45 → 0.44")],
 )
 def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
     train: NDArray[np.int64], open_: str, how: str
 ) -> None:
-    """From .2 to .5 in forty rows, and down by .1 to the end; whether training rises on or
-    stands, it is not `ok`.
+    """From .2 to .5 in forty rows, and down by .1 to the end; where training rises on at its pace
+    it is learnt by heart, and where it stands either is open.
     """
     held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.1 * (ROW - 40) / 60) + noise(
         0.005, seed=1
@@ -201,22 +206,28 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
     assert found.status is Status.WARNING
     assert found.value is not None
     assert found.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
-    assert answer.headline == found.message
-    assert answer.headline.startswith("held-out reward 0.49 → 0.41 since step ")
-    assert answer.headline.endswith(f", training reward at its steps {how}")
-    assert (answer.state, answer.cause.certainty) == (State.WARNING, Certainty.CANNOT_TELL)
-    assert set(answer.cause.names) == {"overfitting", open_}
+    assert found.message.startswith("held-out reward 0.49 → 0.41 since step ")
+    assert found.message.endswith(f", training reward at its steps {how}")
+    certainty = Certainty.CANNOT_TELL if open_ else Certainty.LIKELY
+    assert (answer.state, answer.cause.certainty) == (State.WARNING, certainty)
+    assert set(answer.cause.names) == {"overfitting", open_ or "overfitting"}
+    ends = "held-out reward 0.49 → 0.41: overfitting likely", f"training reward at its steps {how}"
+    assert answer.headline.endswith(ends[bool(open_)])
     along = check(evidence(reward=held + noise(), held_out=held))
     assert along.status is Status.NONE  # training lost as much
 
 
-def test_what_gained_first_and_lost_more_than_half_of_it_is_hacking() -> None:
+def test_what_gained_first_and_lost_more_than_half_of_it_by_and_by_is_overfitting() -> None:
+    """Unless training has seen no prompt twice."""
     held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.3 * (ROW - 40) / 60) + noise(
         0.005, seed=1
     )
     found = told(reward=UP + noise(), held_out=held)
-    assert (found.status, found.step) == (Status.CRITICAL, 42)
+    assert (found.status, found.step) == (Status.WARNING, 42)
+    assert found.facts == (Fact.LEARNT_BY_HEART,)
     assert [one.words for one in found.signs] == ["reward 0.40 → 0.78", "held-out 0.48 → 0.20"]
+    once = told(reward=UP + noise(), held_out=held, passes=np.linspace(0.01, 0.9, N))
+    assert once.facts == (Fact.HELD_OUT_FALLS_AS_TRAINING_RISES,)
 
 
 def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> None:

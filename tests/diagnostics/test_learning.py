@@ -97,10 +97,10 @@ def of_rows_at(level: float, deviation: float) -> Learning:
 # is .1·sqrt(400/397·1.0075/.9925), and of as many independent rows as 397·.9925/1.0075, 391,
 # Student's quantile is 1.966.
 ALTERNATES = 0.4 + 0.1 * np.tile([1.0, -1.0, -1.0, 1.0], 100)
-NOISE, QUANTILE = 0.10113, 1.966  # of the interval; that of a rise, of 99 %, is 1.188 times as far
+NOISE, QUANTILE = 0.10113, 1.966  # of the interval; that of a rise, of 99.5 %, is 1.317 times as far
 
 
-@pytest.mark.parametrize(("part", "rises"), [(1.22, True), (1.16, False)])
+@pytest.mark.parametrize(("part", "rises"), [(1.34, True), (1.29, False)])
 def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: bool) -> None:
     half = QUANTILE * NOISE * np.sqrt(2 / 100)
     value = ALTERNATES + np.repeat([0.0, part * half], [300, 100])
@@ -113,7 +113,7 @@ def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: 
     )
 
 
-@pytest.mark.parametrize(("part", "rises"), [(1.22, True), (1.16, False)])
+@pytest.mark.parametrize(("part", "rises"), [(1.34, True), (1.29, False)])
 def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) -> None:
     """In the square root of time: the quarters of such a trend differ by less than two of their
     errors.
@@ -121,7 +121,7 @@ def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) ->
     time = np.sqrt(np.arange(400)) - np.sqrt(np.arange(400)).mean()
     value = ALTERNATES + part * QUANTILE * NOISE * time / np.sqrt(time @ time)
     level = Signal("reward", np.arange(400), value, 0.1, 0.1)
-    assert level.score(slice(0, 100), slice(300, 400)) < 2.3
+    assert level.score(slice(0, 100), slice(300, 400)) < 2.5
     assert _gain(level, slice(0, 100), slice(300, 400))[1] is rises
 
 
@@ -212,13 +212,13 @@ def test_a_long_plateau_below_the_top_is_told_since_its_beginning() -> None:
 
 @pytest.mark.parametrize(
     ("middle", "deviation", "learning"),
-    [(0.6, 0.4, "arrived"), (0.6, 0.5, "learning"), (0.45, 0.4, "learning")],
+    [(0.6, 0.4, "arrived"), (0.6, 0.46, "learning"), (0.45, 0.4, "learning")],
 )
 def test_noise_that_hides_half_of_a_gain_shows_no_plateau(
     middle: float, deviation: float, learning: str
 ) -> None:
     """From .2 to .6 in 200 rows, .324 by first tenth and last quarter: since row 50 at most 1.96
-    errors, .157 or .196; or .1 more.
+    errors, .157 or .180; or .1 more.
     """
     level = np.interp(np.arange(200), [0, 50, 200], [0.2, middle, 0.6])
     assert of_signal(level, deviation, (0.0, 1.0)).value == learning

@@ -37,7 +37,7 @@ def test_a_running_run_fails_at_the_third_row_at_a_tenth(
 
 def test_runs_whose_dips_last_two_rows_are_left_alone() -> None:
     """Of 60 noisy runs of 150 rows, half with three such dips, none alarms at a row under half of
-    the highest so far or the one after it, nor at every fifth of the others: by the rule of three
+    the highest so far or the one after it, nor at every tenth of the others: by the rule of three
     at most 5 % would.
     """
     rng = np.random.default_rng(5)
@@ -50,7 +50,7 @@ def test_runs_whose_dips_last_two_rows_are_left_alone() -> None:
         reward = np.clip(reward, 0, 1)
         low = reward < 0.5 * np.maximum.accumulate(reward)
         low[1:] |= low[:-1]
-        asked = [rows for rows in range(12, 151) if low[rows - 1] or rows % 5 == 0]
+        asked = [rows for rows in range(12, 151) if low[rows - 1] or rows % 10 == 0]
         looks = (Evidence(log(reward[:rows]), ended=False) for rows in asked)
         alarms += any(collapse.lost(look).status is Status.CRITICAL for look in looks)
     assert alarms == 0

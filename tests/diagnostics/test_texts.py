@@ -19,7 +19,7 @@ SENTENCE = (
     "let x be the number of apples then we add seven and divide by three so that each gets an "
     "equal share of what is left"
 )
-WORDS = SENTENCE.split()
+WORDS = np.array(SENTENCE.split())
 STEPS = 60
 
 

@@ -17,7 +17,6 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.zero_variance import (
     ZeroVarianceShare,
-    _Limits,
     beta_share,
     zero_variance_of_columns,
     zero_variance_of_groups,
@@ -56,28 +55,16 @@ def gained(row: ZeroVarianceShare) -> Interval:
     return row.gained
 
 
-def limits(law: Law, size: int, other: int) -> tuple[float, float]:
-    """The two limits of the share at another size, from exact shares."""
-    share = [exact(law, size - less) for less in (0, 1, 2)]
-    means = np.array([share[0], share[1] - share[0], share[2] - share[1]], dtype=float)
-    found = _Limits(means[:1], means[1:2], means[2:], size, other - size, two=True, level=0.95)
-    return found._least(means), found._most(means)
-
-
 @each_case("law", LAWS.values())
 @each_case(("size", "other"), [(3, 6), (4, 8), (8, 16), (8, 32)])
-def test_no_law_of_difficulty_escapes_the_limits(law: Law, size: int, other: int) -> None:
-    least, most = limits(law, size, other)
-    assert least - 1e-12 <= float(exact(law, other)) <= most + 1e-12
-
-
-@pytest.mark.parametrize("other", [8, 16])
-def test_the_limits_are_reached(other: int) -> None:
-    """By prompts of pass rate 1/2 throughout, and by those beside prompts that are always right."""
-    assert limits([(Fraction(1), HALF)], 4, other)[0] == pytest.approx(2 * 0.5**other, rel=1e-10)
-    assert limits([(Fraction(1, 3), Fraction(1)), (Fraction(2, 3), HALF)], 4, other)[
-        1
-    ] == pytest.approx(1 / 3 + 2 / 3 * 2 * 0.5**other, rel=1e-10)
+def test_no_law_of_difficulty_escapes_the_interval(law: Law, size: int, other: int) -> None:
+    """From the exact share and mean of a law, the share at another size."""
+    share, mean = exact(law, size), sum((weight * rate for weight, rate in law), Fraction(0))
+    seen = zero_variance_of_columns([float(share)] * 8, size, mean_T=[float(mean)] * 8)
+    row = next(row for row in seen.shares if row.group_size == other)
+    truth = float(exact(law, other))
+    assert row.share.low - 1e-12 <= truth <= row.share.high + 1e-12
+    assert gained(row).low <= float(share) - truth <= gained(row).high + 1e-12
 
 
 def test_the_beta_law_by_polya_urns() -> None:

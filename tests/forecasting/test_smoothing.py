@@ -5,10 +5,10 @@ leave open.
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from tests.cases import each_case
 
-from groupwise.forecasting.observations import SHORT, may_be_smoothed, smoothing_window
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.observations import smoothing_window
 
 
 def rise(time: np.ndarray, constant: float) -> np.ndarray:
@@ -74,36 +74,17 @@ def test_a_level_that_is_left_once_and_comes_back_is_no_average(rows: int) -> No
     assert [smoothing_window(level + rng.normal(0, 0.02, 200)) for _ in range(20)] == [1] * 20
 
 
-def test_a_short_smoothed_series_is_found_or_doubted() -> None:
-    """60 rows smoothed over 10: seen or doubted at least 90 % of the time; fewer than 80 of 100
-    have probability below 1e-3.
-    """
-    rng, curve = np.random.default_rng(1), rise(np.arange(69.0), 15)
-    smooth = (averaged(curve + rng.normal(0, 0.1, 69), 10) for _ in range(100))
-    assert sum(smoothing_window(value) == 10 or may_be_smoothed(value) for value in smooth) >= 80
-
-
-@pytest.mark.slow
-def test_white_noise_is_not_doubted() -> None:
-    """At most 2 % of white series are doubted: more than 8 of 100 have probability below 1e-3."""
-    rng, curve = np.random.default_rng(2), rise(np.arange(60.0), 15)
-    assert sum(may_be_smoothed(curve + rng.normal(0, 0.1, 60)) for _ in range(100)) <= 8
-
-
-def test_long_and_constant_series_are_not_doubted() -> None:
-    assert not may_be_smoothed(averaged(np.random.default_rng(3).normal(size=SHORT + 9), 10))
-    assert not may_be_smoothed(np.ones(60))
-    assert not may_be_smoothed(np.arange(5.0))
-
-
-@pytest.mark.parametrize("offset", [0.0, 1e6])
-def test_a_clean_curve_has_no_noise_that_could_have_been_smoothed(offset: float) -> None:
-    """What rounding leaves of it would look like anything."""
-    for n in (50, 100):
-        for value in (
-            np.arange(float(n)) / 100,
-            np.arange(float(n)) ** 2,
-            3.0 - np.arange(float(n)) ** 3 / 7,
-        ):
-            assert not may_be_smoothed(offset + value)
-            assert smoothing_window(offset + value) == 1
+def test_a_short_smoothed_series_is_found_or_doubted_and_white_noise_is_not() -> None:
+    """60 rows smoothed over 10, and 60 raw ones; that the log is raw is believed."""
+    rng, time = np.random.default_rng(1), np.arange(60.0)
+    doubted = {10: 0, 1: 0}
+    for k in doubted:
+        for _ in range(10):
+            raw = rise(np.arange(59.0 + k), 15) + rng.normal(0, 0.1, 59 + k)
+            result = fit(time, averaged(raw, k))
+            doubted[k] += "smoothed before it was logged" in " ".join(
+                (result.message, *result.notes)
+            )
+    assert doubted[10] >= 8
+    assert doubted[1] == 0
+    assert "smoothed before" not in fit(time, averaged(raw, 1), smoothing=1).message

@@ -17,6 +17,7 @@ import pytest
 from tests.cases import each_case
 
 import groupwise as gw
+from groupwise.analysis import fleet as fleets
 from groupwise.cli.app import main
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.alerts import (
@@ -81,7 +82,7 @@ def receiver() -> Iterator[Receiver]:
 
 
 def quick(server: Receiver, say: Say = to_terminal) -> Webhook:
-    return Webhook(server.address, say=say, per_minute=10**6, pause=0.0005)
+    return Webhook(server.address, say=say, apart=0.0, pause=0.0005)
 
 
 def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
@@ -120,8 +121,9 @@ def test_whoever_reports_waits_for_no_server(receiver: Receiver) -> None:
     for run in range(300):
         hook.change(f"run {run}", FACTS)
     assert (time.perf_counter() - began) / 300 < 0.005
-    hook.close(0.05)
-    assert said == ["300 alerts to 127.0.0.1 were not delivered"]
+    assert hook.close(0.05) == 300
+    assert said == ["300 alerts did not reach 127.0.0.1"]
+    hook.close(0)  # as at the end of the process
 
 
 def test_a_state_is_told_once_until_it_changes_and_its_id_stays(receiver: Receiver) -> None:
@@ -147,12 +149,12 @@ def test_a_state_is_told_once_until_it_changes_and_its_id_stays(receiver: Receiv
 def test_the_rate_is_kept(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -> None:
     slept: list[float] = []
     monkeypatch.setattr(time, "sleep", slept.append)
-    hook = Webhook(receiver.address, per_minute=3)
+    hook = Webhook(receiver.address, apart=3)
     for run in range(5):
         hook.change(f"run {run}", FACTS)
-    hook.close(10)
+    assert hook.close(10) == 0
     assert len(receiver.taken) == 5
-    assert [round(seconds) for seconds in slept] == [60, 60]
+    assert [round(seconds) for seconds in slept] == [0, 3, 3, 3, 3]
 
 
 @each_case(
@@ -175,6 +177,11 @@ def test_what_a_server_refuses_is_not_sent_again(
     hook.close(10)
     assert bool(receiver.taken) is arrives
     assert said[0] == words
+    assert said[1:] == (
+        [f"an alert did not reach 127.0.0.1 (HTTP {codes[1]}); it is sent again"]
+        if arrives
+        else ["1 alert did not reach 127.0.0.1"]
+    )
     assert set(receiver.asked) == {"/SECRET"}  # nowhere else
 
 
@@ -258,6 +265,28 @@ def test_commands_send_what_they_judge_and_keep_the_address_to_themselves(
     assert "SECRET" not in out.out + out.err + page.read_text(encoding="utf-8")
     assert main(["watch", bad, "--once", "--webhook", "SECRET"]) == 2
     assert "SECRET" not in capsys.readouterr().err
+
+
+def test_a_timer_is_sent_what_changed_since_the_table_was_written(
+    receiver: Receiver, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A table that was not followed by every alert is not written: the next call sends them."""
+    monkeypatch.chdir(tmp_path)
+    judged = lambda *_, **__: fleets.fleet_of(fleets.Judge({})("runs/a"))  # noqa: E731
+    monkeypatch.setattr(fleets, "judge_fleet", judged)  # without workers, which start slowly
+    log = tmp_path / "runs" / "a" / "log.jsonl"
+    log.parent.mkdir(parents=True)
+    bad, good = [0.8] * 60 + [0.0] * 40, [0.8 - 0.6 * 0.95**step for step in range(100)]
+    words = ["fleet", "runs", "-o", "t.csv", "--webhook", receiver.address]
+    states = []
+    for rewards, code in ((bad, 404), (bad, 200), (bad, 200), (good, 200), (good, 200)):
+        rows = [f'{{"step": {t}, "reward": {r + t % 2 / 100}}}\n' for t, r in enumerate(rewards)]
+        log.write_text("".join(rows))
+        receiver.codes = iter([code])
+        assert main(words) == (rewards is bad)
+        assert (tmp_path / "t.csv").exists() == (code == 200)
+        states.append([json.loads(body)["state"] for _, body, _ in receiver.taken])
+    assert states == [[], ["failed"], ["failed"], ["failed", "ok"], ["failed", "ok"]]
 
 
 def test_a_judgement_is_sent_with_its_cause_in_words(receiver: Receiver) -> None:

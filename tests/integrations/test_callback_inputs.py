@@ -4,8 +4,9 @@ checks that load much.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -145,3 +146,16 @@ def test_the_judge_is_made_ready_before_the_first_step(
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == (
         [] if not looks else ["warning at step 50: reward 0.8 → 0.0"]
     )
+
+
+def test_an_old_verl_is_named_with_the_oldest_that_is_recorded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from groupwise.integrations import verl
+
+    for name in ("verl", "verl.trainer.ppo.core_algos", "verl.utils.tracking"):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    monkeypatch.setattr(sys.modules["verl"], "__version__", "0.2.0", raising=False)
+    said: list[str] = []
+    assert verl.attach(said.append) is None
+    assert said[0].startswith("expected verl 0.6 or newer, got verl 0.2.0 (")

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.estimators.presets import preset
+from groupwise_lab.trainer.presets import preset
 from groupwise_lab.trainer.tasks import make_task
 
 pytestmark = pytest.mark.filterwarnings(

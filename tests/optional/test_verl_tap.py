@@ -2,7 +2,7 @@
 tracker, without Ray and without a GPU.
 
 verl is not in the test environment, so this is skipped there, visibly. To run it: an environment
-with `pip install --no-deps verl` and what importing it asks for (see `test_trainer_presets.py`),
+with `pip install --no-deps verl` and what importing it asks for (see `lab/tests/optional/test_trainer_presets.py`),
 and groupwise,
 
     python -m pytest tests/optional/test_verl_tap.py

@@ -196,7 +196,7 @@ def test_runs_of_one_name_are_told_apart(tmp_path: Path) -> None:
         path.parent.mkdir()
         path.write_text("step,reward\n1,0.5\n")
     hub = hub_of(*paths)
-    assert [hub.state(0)["name"], hub.state(1)["name"]] == ["a/log.csv", "b/log.csv"]
+    assert [hub.state(0)["name"], hub.state(1)["name"]] == ["a", "b"]
 
 
 def asked(

@@ -287,7 +287,9 @@ def test_why_adds_the_answer_of_every_check() -> None:
 
 def test_why_adds_the_numbers() -> None:
     lines = printed(replace(OK, checks=CHECKS), why=True).splitlines()[2:]
-    assert lines[2] == "      0.95 (0.9 to 0.97), against 0.5; drop: part at once"
+    assert (
+        lines[2] == "      0.95 (0.9 to 0.97), against 0.5; a part of the reward was lost at once"
+    )
 
 
 def test_the_json_is_that_of_the_judgement() -> None:

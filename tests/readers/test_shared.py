@@ -56,7 +56,7 @@ REFUSED = {
 }
 
 
-LARGE, PARTS = 50_000, 5  # bytes
+PARTS = 5
 
 
 def test_each_reason_of_a_refusal_is_that_of_a_file(shared_data: Path) -> None:
@@ -68,10 +68,9 @@ def test_each_reason_of_a_refusal_is_that_of_a_file(shared_data: Path) -> None:
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_file_opens_or_is_refused_with_a_sentence(shared_data: Path, part: int) -> None:
-    """Of the small files every one, of the large ones those of a part."""
+    """Those of a part."""
     files = [path for path in sorted(shared_data.rglob("*")) if path.is_file()]
-    large = [path for path in files if path.stat().st_size > LARGE]
-    for path in {*files} - {*large} | {*large[part::PARTS]}:
+    for path in files[part::PARTS]:
         why = [pattern for pattern in REFUSED if path.relative_to(shared_data).match(pattern)]
         if why:
             with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z") as caught:

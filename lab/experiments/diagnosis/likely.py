@@ -24,7 +24,7 @@ import json
 
 from common import arguments
 from confusion import FIRST_SEED, KINDS, RESULTS, causes_in, lower
-from lab.tests.complaints import ALIKE, CAUSES, log_of
+from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, log_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement
@@ -44,7 +44,7 @@ def of_worlds(runs: int) -> Iterator[tuple[Judgement, str, bool]]:
 
 def of_complaints(runs: int) -> Iterator[tuple[Judgement, str, bool]]:
     """Yield the same of complaints and of what looks alike."""
-    kinds = [(name, *entry) for name, entry in CAUSES.items()]
+    kinds = [(name, *entry) for name, entry in (CAUSES | DOUBTFUL).items()]
     kinds += [(name, *entry, "no such cause") for name, entry in ALIKE.items()]
     with TemporaryDirectory() as folder:
         for name, kind, trainers, words in kinds:

@@ -17,6 +17,7 @@ import numpy as np
 import polars as pl
 from backtest import RESULTS, cluster_of, parser, usable
 from common import Row, print_table
+from stopping import Foretell, slow_start, stop_at_plateau
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.hacking import coupling_of, pairs_of
@@ -27,7 +28,6 @@ from groupwise.readers import open_run
 from groupwise_lab.forecasts.backtest import trial
 from groupwise_lab.forecasts.rivals import last_mean
 from groupwise_lab.forecasts.runs import trial_of
-from groupwise_lab.forecasts.stopping import Foretell, slow_start, stop_at_plateau
 
 METHODS = {"last_mean": last_mean}
 CLEARLY = 6.0

@@ -27,15 +27,15 @@ from note import (
 )
 from numpy import ndarray
 from prompts import rest_of, shared_world, simulate_prompts
-
-from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
-from groupwise_lab.simulate.softmax_bandit import Training, fixed_point
-from groupwise_lab.theory.mse import reward_band, variance_ratio
-from groupwise_lab.worlds.fluctuations import (
+from stationary import (
     group_size_test,
     stationary_variance,
     temperature_over_stiffness,
 )
+
+from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
+from groupwise_lab.simulate.softmax_bandit import Training, fixed_point
+from groupwise_lab.theory.mse import reward_band, variance_ratio
 
 MOMENTUM, FORCE = 0.9, 0.0004
 # Time constant (1 - mu)/a = 250 updates; a variance settles at twice that rate, so three of them

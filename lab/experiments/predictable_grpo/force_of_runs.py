@@ -22,6 +22,7 @@ from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.parsing import JsonObject
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.series.staleness import StabilitySetting
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import (
     Bandit,
@@ -82,7 +83,7 @@ def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float
     fitted = fit_metric(record, "reward")
     row["law"] = "" if fitted.fit is None else fitted.fit.law
     try:
-        found = measured_stability(record, fitted, momentum, lag)
+        found = measured_stability(record, fitted, StabilitySetting(momentum, adam=False, lag=lag))
     except InsufficientDataError:
         return row
     row["verdict"] = found.verdict

@@ -24,11 +24,11 @@ from note import (
     options,
     print_table,
 )
+from stationary import stationary_variance
 
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.simulate.bandit_runs import BanditRuns, Records, expected_path, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import AdvantageName, KlPlace, Training, fixed_point
-from groupwise_lab.worlds.fluctuations import stationary_variance
 
 ADVANTAGES: tuple[tuple[AdvantageName, str], ...] = (
     ("leave_one_out", "leave-one-out"),

@@ -107,7 +107,7 @@ def regrades(which: int) -> Probe:
 
     def probe(record: RunRecord, _rng: np.random.Generator) -> ProbeResult:
         how = ProbeOptions(KINDS["regrade"].rollouts, function=function)
-        return run_probe(record, judge(record), "regrade", how, lambda _line: None)
+        return run_probe(record, judge(record), "regrade", how)
 
     return probe
 

@@ -9,6 +9,7 @@ step beside a quarter of the step times the error. It tests no law: `gap_law` do
 """
 
 import numpy as np
+from bounds import Landscape, constant_step_bound, decaying_step_bound, lemma_constants
 from falling_steps import falling_runs
 from gap_world import (
     BASELINE,
@@ -21,12 +22,6 @@ from gap_world import (
     stage,
 )
 
-from groupwise_lab.theory.bounds import (
-    Landscape,
-    constant_step_bound,
-    decaying_step_bound,
-    lemma_constants,
-)
 from groupwise_lab.theory.final_gap import limiting_gap, stationary_gap
 
 PROMPTS, OFFSET = 8, 40

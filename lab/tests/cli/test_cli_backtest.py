@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from lab.tests import commands as cli
 from lab.tests.commands import printed, refused
+from tests.conftest import once
 
 from groupwise.forecasting.calibration import UNCALIBRATED, read_calibration
 from groupwise.plain import to_json
+from groupwise_lab.forecasts import runs as runs_module
 
 
 def written(path: Path, seed: int, rows: int = 60) -> Path:
@@ -45,6 +48,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
         str(written(folder / name, seed))
         for seed, name in enumerate(("alpha_1.csv", "alpha_2.csv", "beta.csv", "gamma.csv"))
     ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _foretold_once() -> Iterator[None]:
+    """Foretell a run from a share once: what is tested is what the commands make of it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(runs_module, "trial_of", once(runs_module.trial_of))
+        yield
 
 
 @pytest.mark.usefixtures("few_rivals")

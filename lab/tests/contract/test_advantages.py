@@ -53,8 +53,7 @@ def extra(entry: Advantage, *, flat: bool) -> dict[str, Any]:
 def call(entry: Advantage, reward: Any, *, flat: bool = False) -> Any:
     """The advantage of a rectangle, or of the same rollouts in long form."""
     prompt = labels() if flat else list("edcba")
-    stacked = reward[None] if entry.several else reward
-    return entry.function(stacked, prompt, **extra(entry, flat=flat))
+    return entry.function(reward, prompt, **extra(entry, flat=flat))
 
 
 @EACH
@@ -104,8 +103,7 @@ def test_long_form_gives_the_same_in_any_order(entry: Advantage, kind: str) -> N
         name: value[order] if isinstance(value, np.ndarray) else value
         for name, value in extra(entry, flat=True).items()
     }
-    stacked = reward.ravel()[order][None] if entry.several else reward.ravel()[order]
-    mixed = entry.function(stacked, labels()[order], **arguments)
+    mixed = entry.function(reward.ravel()[order], labels()[order], **arguments)
     np.testing.assert_allclose(mixed, rectangle.ravel()[order], rtol=0, atol=1e-12 * size)
 
 
@@ -175,12 +173,11 @@ def test_too_small_a_group_is_refused_in_a_sentence(entry: Advantage) -> None:
         name: value[:3] if isinstance(value, np.ndarray) else value
         for name, value in extra(entry, flat=True).items()
     }
-    stacked = reward[None] if entry.several else reward
     if entry.smallest_group == 1:
-        assert np.isfinite(entry.function(stacked, ["e", "e", "d"], **arguments)).all()
+        assert np.isfinite(entry.function(reward, ["e", "e", "d"], **arguments)).all()
         return
     with pytest.raises(InsufficientDataError, match="the group of prompt d has 1"):
-        entry.function(stacked, ["e", "e", "d"], **arguments)
+        entry.function(reward, ["e", "e", "d"], **arguments)
 
 
 @EACH

@@ -13,11 +13,13 @@ from lab.tests.experiments.conftest import scripts_of
 from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.fit import fit
 from groupwise_lab.forecasts.backtest import SHARES
-from groupwise_lab.forecasts.stopping import Stop, slow_start, stop_at_plateau
 
 with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "forecast") as load_script:
-    _script = load_script("claims")
+    _script, _stopping = load_script("claims"), load_script("stopping")
 CLEARLY, of_clusters = _script.CLEARLY, _script.of_clusters
+Stop = _stopping.Stop
+slow_start = _stopping.slow_start
+stop_at_plateau = _stopping.stop_at_plateau
 
 
 def test_a_slow_start_is_told_by_likelihood() -> None:

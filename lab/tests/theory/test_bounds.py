@@ -5,19 +5,22 @@ void where a condition fails.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from lab.tests.experiments.conftest import scripts_of
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise_lab.theory.bounds import (
-    Landscape,
-    constant_step_bound,
-    decaying_step_bound,
-    lemma_constants,
-    one_step,
-)
+
+with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "u_statistic") as load_script:
+    _script = load_script("bounds")
+Landscape = _script.Landscape
+constant_step_bound = _script.constant_step_bound
+decaying_step_bound = _script.decaying_step_bound
+lemma_constants = _script.lemma_constants
+one_step = _script.one_step
 
 CURVATURE, NOISE, FIRST = (
     np.array([2.0, 0.7, 0.5]),

@@ -5,9 +5,11 @@ against their false-alarm rates.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
+from lab.tests.experiments.conftest import scripts_of
 
 from groupwise.edge.threshold import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -15,11 +17,14 @@ from groupwise.estimators.components import components
 from groupwise_lab.theory.mse import reward_band, variance_ratio
 from groupwise_lab.theory.oscillator import oscillator
 from groupwise_lab.theory.partly_stale import threshold_of_share
-from groupwise_lab.worlds.fluctuations import (
-    group_size_test,
-    stationary_variance,
-    temperature_over_stiffness,
-)
+
+with scripts_of(
+    Path(__file__).resolve().parents[2] / "experiments" / "predictable_grpo"
+) as load_script:
+    _script = load_script("stationary")
+group_size_test = _script.group_size_test
+stationary_variance = _script.stationary_variance
+temperature_over_stiffness = _script.temperature_over_stiffness
 
 
 def simulated_variance(

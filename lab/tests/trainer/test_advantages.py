@@ -25,7 +25,6 @@ from groupwise_lab.trainer.advantages import (
     leave_one_out,
     max_rl,
     oracle,
-    reward_decoupled,
     std_normalised,
     vanilla,
 )
@@ -115,10 +114,6 @@ def test_what_is_called_unbiased_is_and_what_is_not_is_not(
 
     def advantage_of(reward: np.ndarray, arms: np.ndarray) -> np.ndarray:
         extra = known(arms, sizes).get(name, {})
-        if entry.several:
-            return np.asarray(
-                entry.function(np.stack([reward, reward**2]), labels, weight_F=[1.0, 0.5])
-            )
         shifted = (
             reward - min(entry.smallest_reward, REWARD.min())
             if entry.smallest_reward > -np.inf
@@ -259,7 +254,7 @@ def test_one_long_score_among_short_ones_costs_no_digits() -> None:
 def test_heavy_tails_stay_finite_and_centred() -> None:
     reward = np.random.default_rng(1).standard_cauchy(size=(50, 8)) * 1e12
     for entry in ADVANTAGES:
-        if entry.needs or entry.several or entry.smallest_reward > -np.inf:
+        if entry.needs or entry.smallest_reward > -np.inf:
             continue
         advantage = entry.function(reward)
         assert np.isfinite(advantage).all()
@@ -341,7 +336,6 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         lambda: weighted_leave_one_out(GOOD, score_norm2=-1.0),
         "score_norm2 of 0 or more",
     ),
-    "weights": (lambda: reward_decoupled([GOOD, GOOD], weight_F=[1.0]), "expected 2 weights"),
     "name": (lambda: advantage_by_name("grpo"), "choose one of vanilla"),
     "decay": (lambda: RunningBaseline(decay=1.5), "decay between 0 and 1"),
     "bandwidth": (lambda: KernelBaseline(bandwidth=0), "positive bandwidth"),
@@ -377,15 +371,6 @@ def test_too_small_a_group_is_a_matter_of_data() -> None:
         (batch_std([[3.0, 1.0], [9.0, 7.0]]), np.array([[1, -1], [1, -1]]) / np.sqrt(40 / 3)),
         (max_rl([[1.0, 0.0, 0.0, 0.0]]), [[3, -1, -1, -1]]),
         (max_rl([[0.0, 0.0]]), [[0, 0]]),
-        (
-            reward_decoupled([[[1.0, 0.0]], [[0.0, 10.0]]], weight_F=[1.0, 0.5]),
-            [[np.sqrt(0.5), -np.sqrt(0.5)]],
-        ),
-        # each z-score is .5 over 2 sqrt(.5), their sum sqrt(.5), and its deviation 1
-        (
-            reward_decoupled([[[1.0, 0.0]], [[1.0, 0.0]]], epsilon=np.sqrt(0.5)),
-            [[np.sqrt(2) - 1, 1 - np.sqrt(2)]],
-        ),
         (variance_optimal([[1.0, 0.0]], value=0.5, kappa=0.5, score_norm2=2.0), [[0.25, -0.75]]),
         (
             weighted_leave_one_out([[1.0, 0.0, 0.5]], score_norm2=[[1.0, 3.0, 1.0]]),

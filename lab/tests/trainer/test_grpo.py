@@ -386,9 +386,7 @@ def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task:
     ],
 )
 def test_every_advantage_trains(name: str, make_policy: Maker, tmp_path: Path) -> None:
-    task = make_task(
-        "modular_addition", level=1, format_reward=name in {"reward_decoupled", "trl/gdpo"}
-    )
+    task = make_task("modular_addition", level=1, format_reward=name == "trl/gdpo")
     given = {"advantage_value": 0.5} if name == "constant" else {}
 
     def ingredients(actor: Any, task: Task, judged: Any) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
@@ -20,6 +21,7 @@ from groupwise.analysis.run_groups import (
     RunGroup,
     differing_settings,
     grouped_by,
+    named_apart,
     record_of_numbers,
     short_name,
     typed_groups,
@@ -156,7 +158,7 @@ def groups_of(
     rows: Sequence[Sequence[RunRecord]], by: str | None, baseline: str | None
 ) -> list[RunGroup]:
     """Return groups as typed, of one row each run by itself, or by a setting."""
-    every = [record for row in rows for record in row]
+    every = named_apart([record for row in rows for record in row])
     if len(rows) < 2 and len(every) < 2:
         raise InvalidArgumentError(
             f"expected two runs or more, got {len(every)}: give A B, A1 A2 vs B1 B2, or a table of "
@@ -164,7 +166,9 @@ def groups_of(
         )
     if by is not None:
         return grouped_by(every, by, baseline=baseline)
-    return typed_groups([[record] for record in every] if len(rows) == 1 else rows)
+    named = iter(every)
+    sizes = [1] * len(every) if len(rows) == 1 else map(len, rows)
+    return typed_groups([list(islice(named, size)) for size in sizes])
 
 
 def _members(run: Run | Sequence[Run]) -> list[Run]:

@@ -24,7 +24,6 @@ from groupwise.estimators.components import (
     Components,
     Sample,
     components_of_pseudo_values,
-    components_of_sums,
 )
 from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.files import beside, first_bytes, write_whole
@@ -91,7 +90,7 @@ def save_components(
         "quantities": list(QUANTITIES),
         "estimate": components.estimate_C.tolist(),
         "covariance": _plain(components.covariance_CC),
-        "pseudo_values": None if components.pseudo_PC is None else _plain(components.pseudo_PC),
+        "pseudo_values": _plain(components.pseudo_PC),
         "provenance": dict(provenance),
     }
     try:
@@ -136,16 +135,15 @@ def _beginning(path: Path, size: int) -> bytes:
 def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
     """Read components that were saved.
 
-    Where the file has pseudo-values, estimate, covariance and the jackknife's intervals are made
-    anew from them, so that nothing in it can contradict itself. Without pseudo-values, estimate and
-    covariance are taken as they stand, with Student's intervals.
+    Estimate, covariance and intervals are made anew from the pseudo-values, so that nothing in a
+    file can contradict itself.
 
     Args:
         path: the file.
         level: coverage of the intervals; that of the file where None.
 
     Returns:
-        The components, whose `method` says how the intervals were made now.
+        The components.
 
     Raises:
         UnreadableRunError: it is missing, damaged, or something else.
@@ -199,12 +197,9 @@ def _components(plain: JsonView, level: float | None) -> Components:
         raise ValueError("facts")
     sample = Sample(prompts, rollouts, left_out, zero_mean)
     level = float(plain["vp"]["level"]) if level is None else level
-    # Judged also where the pseudo-values stand in for them: a file that is damaged in one place is
-    # not trusted in another.
-    estimate = _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)[0]
-    covariance = _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, known=prompts > 2)
-    if plain["pseudo_values"] is None:
-        return components_of_sums(estimate, covariance, sample, level=level)
+    # A file that is damaged in one place is not trusted in another.
+    _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)
+    _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, complete=prompts > 2)
     pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
     return components_of_pseudo_values(pseudo, sample, level=level)
 
@@ -221,10 +216,10 @@ def _plain(values: Float) -> list[list[float | None]]:
     return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
 
 
-def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = True) -> Float:
+def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool = True) -> Float:
     """Return the array of such rows, with numbers no larger than an estimate can be.
 
-    Some may be missing where not all are `known`.
+    Some may be missing where not all are to be `complete`.
     """
     values = np.array(
         [[math.nan if value is None else float(value) for value in row] for row in rows],
@@ -233,7 +228,7 @@ def _array(rows: Any, shape: tuple[int, ...], largest: float, *, known: bool = T
     if (
         values.shape != shape
         or (np.abs(values) > largest).any()
-        or (known and np.isnan(values).any())
+        or (complete and np.isnan(values).any())
     ):
         raise ValueError("numbers")
     return values

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path, PurePath
 from typing import ClassVar, Self, get_type_hints
 
@@ -168,11 +168,6 @@ class Fleet(Plain):
         )
 
     @property
-    def names(self) -> list[str]:
-        """As much of each path as tells the runs apart."""
-        return shortest_paths([PurePath(row.opened) for row in self.runs])
-
-    @property
     def states(self) -> list[State]:
         """The state of every run; of one that cannot be read, nothing can be told."""
         return [
@@ -218,8 +213,11 @@ def judge_fleet(
 
 
 def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
-    """Return the fleet of some rows."""
-    return Fleet(_worst_first(rows))
+    """Return the fleet of some rows, each named by as much of its path as tells them apart."""
+    names = shortest_paths([PurePath(row.opened) for row in rows])
+    return Fleet(
+        _worst_first([replace(row, run=clean(name)) for row, name in zip(rows, names, strict=True)])
+    )
 
 
 def _unjudged(outcome: Outcome) -> FleetRow:
@@ -245,6 +243,16 @@ def check_table(path: Path) -> None:
             f"expected a table of groupwise fleet in {path}, got another file, which is never "
             "written over: name another with -o"
         )
+
+
+def former_states(path: Path) -> dict[str, tuple[str, str | None]]:
+    """Return of the runs of a table, by their whole paths, the state and since when it holds."""
+    columns = ("path", "part", "state", "since_step")
+    rows = pl.read_csv(path, columns=columns, infer_schema=False, truncate_ragged_lines=True)
+    return {
+        str(Path(f"{run}#{part}" if part else run).resolve()): (state, since)
+        for run, part, state, since in rows.iter_rows()
+    }
 
 
 def write_table(path: Path, rows: Sequence[FleetRow]) -> None:

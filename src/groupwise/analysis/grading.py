@@ -18,6 +18,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Any
 
 import numpy as np
@@ -28,7 +29,7 @@ from groupwise.wording import clean
 
 _MEMORY = 16 << 30  # bytes that the function may ask for
 _MOST = 1e15  # of a grade
-_SIMPLER = "try it on one answer in Python"
+_SIMPLER = "try it on one answer in Python, or give --data with the columns that it takes"
 
 
 def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: float) -> Float:
@@ -37,17 +38,25 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
     Raises:
         InvalidArgumentError: it does not return a finite number an answer within the time.
     """
+    if not all(function.partition(":")):
+        raise InvalidArgumentError(
+            f"expected MODULE:NAME of a reward function, got {function!r}: join both by a colon"
+        )
     job = json.dumps({"function": function, "columns": columns}, default=str)
     wanted = f"a number for each answer from {function}"
-    with subprocess.Popen(  # noqa: S603 - this interpreter, with a module of ours
-        [sys.executable, "-P", "-m", __name__],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    ) as process:
+    # Files and no pipes: what the function leaves behind may hold a pipe for ever.
+    with TemporaryFile() as given, TemporaryFile() as written:
+        given.write(job.encode())
+        given.seek(0)
+        process = subprocess.Popen(  # noqa: S603 - this interpreter, with a module of ours
+            [sys.executable, "-P", "-m", __name__],
+            stdin=given,
+            stdout=written,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         try:
-            out, _ = process.communicate(job.encode(), timeout=seconds)
+            process.wait(seconds)
         except subprocess.TimeoutExpired:
             raise InvalidArgumentError(
                 f"expected {wanted} within {seconds:g} s, got none: raise --seconds, or {_SIMPLER}"
@@ -55,6 +64,9 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
         finally:
             with suppress(OSError):  # what the function started goes with it
                 os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        written.seek(0)
+        out = written.read()
     came = json.loads(out) if out else {"error": f"its process ended with {process.returncode}"}
     grade_N, count = np.array(came.get("grades", []), dtype=np.float64), len(columns["completions"])
     bad_N = ~(np.abs(grade_N) < _MOST)  # NaN too
@@ -67,7 +79,7 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
 
 def main() -> None:
     """Read a job, grade, and write the grades."""
-    out = os.fdopen(os.dup(1), "w")
+    own, out = os.getpid(), os.dup(1)
     os.dup2(2, 1)
     with suppress(ImportError):  # no such limit there
         import resource
@@ -83,8 +95,9 @@ def main() -> None:
         answer["grades"] = [math.nan if one is None else float(one) for one in values]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a function of the user's
         answer["error"] = f"{type(error).__name__}: {error}"[:1000]
-    out.write(json.dumps(answer))
-    out.close()
+    if os.getpid() == own:  # not a copy of this process that the function made
+        os.write(out, json.dumps(answer).encode())
+    os._exit(0)  # and wait for none that it left
 
 
 if __name__ == "__main__":

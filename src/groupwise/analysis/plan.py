@@ -132,8 +132,8 @@ def provenance_notes(provenance: JsonView) -> tuple[str, ...]:
     """Return what components were computed from as one sentence, however odd the file is."""
     facts = []
     for name, value in shown_provenance(provenance).items():
-        told = f"{value[0]} to {value[-1]}" if isinstance(value, list) else value
-        facts += [] if value is None else [f"{name.replace('_', ' ')} {told}"]
+        shown = f"{value[0]} to {value[-1]}" if isinstance(value, list) else value
+        facts += [] if value is None else [f"{name.replace('_', ' ')} {shown}"]
     return (f"Measured with {', '.join(facts)}.",) if facts else ()
 
 
@@ -236,12 +236,12 @@ class Batch(Plain):
             if self.updates is None
             else f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}"
         )
-        known = {
+        batch = {
             "prompts_per_step=B": self.prompts,
             "group_size=G": self.group_size,
             "updates_per_step=U": self.updates,
         }
-        missing = [f"--set {name}" for name, value in known.items() if value is None]
+        missing = [f"--set {name}" for name, value in batch.items() if value is None]
         return (
             f"A step is {prompts} x {rollouts}{whole} in "
             f"{updates}{'; give ' + ' '.join(missing) if missing else ''}."
@@ -297,21 +297,21 @@ class RunPlan(Said):
         """Rollouts of a group that carry a gradient, on average; None where zero-variance groups
         are not logged.
         """
-        found = self.zero_variance
-        return None if found is None else found.group_size * (1 - found.now.value)
+        outlook = self.zero_variance
+        return None if outlook is None else outlook.group_size * (1 - outlook.now.value)
 
     @property
     def status(self) -> str:
         """The answer in one sentence or two."""
         if self.plan is not None:
             return self.plan.status
-        found = self.zero_variance
-        if found is None:
+        outlook = self.zero_variance
+        if outlook is None:
             return self.missing
-        first, *others = (percent(1 - row.share.value) for row in found.shares)
+        first, *others = (percent(1 - row.share.value) for row in outlook.shares)
         larger = ", ".join(
             f"{teach} at {row.group_size}"
-            for teach, row in zip(others, found.shares[1:], strict=True)
+            for teach, row in zip(others, outlook.shares[1:], strict=True)
         )
         smallest = ""
         if self.pass_rate is not None:
@@ -327,8 +327,9 @@ class RunPlan(Said):
             "groups"
         )
         return (
-            f"{first} of the groups teach at G = {found.group_size}; {larger} would. Below a pass "
-            f"rate of {percent(even_pass_rate(found.group_size))} most have no success{smallest}. "
+            f"{first} of the groups teach at G = {outlook.group_size}; {larger} would. Below a "
+            f"pass rate of {percent(even_pass_rate(outlook.group_size))} most have no success"
+            f"{smallest}. "
             f"Dynamic sampling would draw {times}."
         )
 
@@ -375,8 +376,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
             )
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None
-    found = plan_from_components(held, budget, present=present)
-    return replace(plan_of_rewards(record, opened), plan=found, command="")
+    by_components = plan_from_components(held, budget, present=present)
+    return replace(plan_of_rewards(record, opened), plan=by_components, command="")
 
 
 def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
@@ -385,15 +386,15 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
     first = (
         "" if record.rollouts is not None and len(record.rollouts) else f"{LOG_COMPLETIONS}, then "
     )
-    found = zero_variance_outlook(record)
-    missing = "" if found is not None else NOT_LOGGED
+    outlook = zero_variance_outlook(record)
+    missing = "" if outlook is not None else NOT_LOGGED
     share = group_evidence(record).zero_variance if missing else None
     if share is not None and share.known and record.config.value("group_size") is None:
         late = share.value_T[np.isfinite(share.value_T)]
         missing = _NEEDS_SIZE.format(percent(float(late[-max(1, len(late) // 4) :].mean())))
     return RunPlan(
         batch_in_use(record),
-        found,
+        outlook,
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",

@@ -5,7 +5,7 @@ function or model, and what comes of it. The log is only read, and nothing is tr
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -14,28 +14,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.analysis.components import step_of_checkpoint
 from groupwise.analysis.grading import grades
 from groupwise.arrays import Float
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
+from groupwise.diagnostics.probes import ProbeKind
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
-from groupwise.readers.source import Blocks, json_lines, peek
+from groupwise.readers.source import Blocks, json_lines, peek, vocabulary
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
+from groupwise.wording import short
 
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
 
-Say = Callable[[str], None]
 Row = Mapping[str, Any]
+_MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
-_BATCH = 8  # answers of one pass
+_BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _PROMPTS = 4  # that are sampled again
 _LONGEST = 256  # tokens of an answer where no setting says
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
@@ -54,16 +57,25 @@ class ProbeOptions:
     data: Path | None = None  # rows of prompts with further columns for the function
 
 
-def run_probe(
-    record: RunRecord, judged: Judgement, name: str, how: ProbeOptions, say: Say
-) -> ProbeResult:
-    """Make one experiment on a run; what it says on the way goes to `say`."""
+def run_probe(record: RunRecord, judged: Judgement, name: str, how: ProbeOptions) -> ProbeResult:
+    """Make one experiment on a run."""
     begun = time.monotonic()
-    shown, count = RUNNABLE[name](record, judged, how, say)
+    shown, count = RUNNABLE[name](record, judged, how)
     given = [str(one) for one in (how.function, how.model, how.reference) if one]
     step = judged.since_step if name == "regrade" else None
     result = result_of(name, shown, count, begun, how.seed)
     return replace(result, step=step, arguments=" ".join(given)[-1000:])
+
+
+def measured(record: RunRecord, judged: Judgement, kind: ProbeKind, how: ProbeOptions) -> ProbeKind:
+    """An experiment with its seconds by a first batch of answers, where it can be made: at most so
+    many, since what is loaded once is counted with each batch.
+    """
+    given = {"regrade": how.function, "rescore": how.model, "resample": how.model}
+    if kind.missing or not given.get(kind.probe):
+        return kind
+    made = run_probe(record, judged, kind.probe, replace(how, rollouts=_FIRST))
+    return replace(kind, seconds=made.seconds * kind.rollouts / _FIRST, timed=True)
 
 
 def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -> ProbeResult:
@@ -82,30 +94,35 @@ def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -
     )
 
 
-def _regrade(
-    record: RunRecord, judged: Judgement, how: ProbeOptions, _say: Say
-) -> tuple[Shown, int]:
+def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Grade logged answers again, before and since the change."""
-    rows, since = _answers(record, "prompt", "completion", "reward"), judged.since_step
-    column = f"reward/{how.function.rpartition(':')[2]}"
-    column = column if column in rows.columns else "reward"
-    rows = rows.filter(pl.col(column).is_finite())
+    rows, column = _rewarded(_answers(record, "prompt", "completion", "reward"), how.function)
+    early, late = _sides(rows, judged)
     rng, each = np.random.default_rng(how.seed), how.rollouts // 2
-    early, late = rows.clear(), rows
-    if since is not None:
-        first = since if judged.first_sign is None else min(since, judged.first_sign.step)
-        early = _drawn(rows.filter(pl.col("step") < first).tail(_NEAR * each), each, rng)
-        late = rows.filter(pl.col("step") >= since)
+    early = _drawn(early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)
     rows = record.with_completions(pl.concat([early, late]))
-    fresh_N = _graded(record, rows, how)
-    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), fresh_N])
+    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), _graded(record, rows, how)])
     return regraded(graded_2N[:, : len(early)], graded_2N[:, len(early) :]), len(rows)
 
 
-def _rescore(
-    record: RunRecord, _judged: Judgement, how: ProbeOptions, say: Say
-) -> tuple[Shown, int]:
+def _rewarded(rows: pl.DataFrame, function: str) -> tuple[pl.DataFrame, str]:
+    """The answers that a function rewarded, or all of them where it has no column; and which."""
+    column = f"reward/{function.rpartition(':')[2]}"
+    column = column if column in rows.columns else "reward"
+    return rows.filter(pl.col(column).is_finite()), column
+
+
+def _sides(rows: pl.DataFrame, judged: Judgement) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The answers before the change and since; without a change none are before."""
+    since, step = judged.since_step, pl.col("step")
+    if since is None:
+        return rows.clear(), rows
+    first = since if judged.first_sign is None else min(since, judged.first_sign.step)
+    return rows.filter(step < first), rows.filter(step >= since)
+
+
+def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Score logged answers under the checkpoint, and under the reference where there is one."""
     from groupwise.scores.language_models import load_language_model
 
@@ -115,7 +132,7 @@ def _rescore(
     rows = nearest.head(_NEAR * how.rollouts)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
     loaded = load_language_model(how.model)
-    logged = _tokens(loaded, rows, _raw_rows(record, rows, None))
+    logged = _tokens(loaded, rows, _raw_rows(record, rows))
     if len(logged) < _BATCH:
         raise InsufficientDataError(
             f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
@@ -123,13 +140,13 @@ def _rescore(
             "checkpoints with the tokenizer that sampled"
         )
     temperature = float(record.config.value("temperature") or 1.0)
-    own = _scored(loaded, logged, temperature, say)
+    own = _scored(loaded, logged, temperature)
     gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
     if how.reference is not None:
         loaded = load_language_model(how.reference)
-        first = _scored(loaded, logged, temperature, say)
+        first = _scored(loaded, logged, temperature)
         way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
-    return rescored(gap, way), len(gap)
+    return rescored(gap, way, [one.turn_T for one in logged]), len(gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +156,8 @@ class _Answer:
     before: list[int]  # tokens of the prompt
     after: list[int]  # tokens of the answer
     sampled_T: Float  # the sampler's log-probability of each
+    own_T: NDArray[np.intp]  # the tokens that the policy wrote, by their places
+    turn_T: NDArray[np.intp]  # in which of its turns it wrote each of those
 
 
 def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> list[_Answer]:
@@ -153,20 +172,30 @@ def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> li
         sampled = next(filter(None, logged), [])
         after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
         if sampled and len(sampled) == len(after):
-            answers.append(_Answer(before, after, np.array(sampled, dtype=np.float64)))
+            own_T, turn_T = _turns(row, len(after))
+            sampled_T = np.array(sampled, dtype=np.float64)[own_T]
+            answers.append(_Answer(before, after, sampled_T, own_T, turn_T))
     return answers
 
 
-def _scored(
-    loaded: LanguageModel, answers: Sequence[_Answer], temperature: float, say: Say
-) -> list[Float]:
+def _turns(row: Row, length: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """The places of the tokens that a mask of the log says to be the policy's, all without one,
+    and the turn of each, from 0 on.
+    """
+    masks = (_numbers(row.get(key), int) for key in _MASKS)
+    mask_T = np.array(next((one for one in masks if len(one) == length), [1] * length)) > 0
+    begins_T = np.diff(mask_T.astype(np.intp), prepend=0) > 0
+    return np.flatnonzero(mask_T), (begins_T.cumsum() - 1)[mask_T]
+
+
+def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
     """The log-probability of each token of answers under a checkpoint."""
     from torch import no_grad
 
     from groupwise.scores.language_models import batch_of
     from groupwise.scores.scores import token_log_prob
 
-    scores, begun, size = list[Float](), time.monotonic(), len(loaded.tokenizer)
+    scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*one.before, *one.after, 0) >= size for one in answers):
         raise InvalidArgumentError(
             f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: give "
@@ -178,31 +207,43 @@ def _scored(
         with no_grad():
             score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
         for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
-            scores.append(score_L[len(one.before) : len(one.before) + len(one.after)])
-        if start == 0:
-            left = len(answers) - len(part)
-            seconds = (time.monotonic() - begun) * left / len(part)
-            say(f"about {seconds:.0f} s for the other {left} answers")
+            scores.append(score_L[len(one.before) + one.own_T])
     return scores
 
 
-def _resample(
-    record: RunRecord, _judged: Judgement, how: ProbeOptions, _say: Say
-) -> tuple[Shown, int]:
-    """Sample prompts of the last steps again at a checkpoint."""
-    rows = _answers(record, "prompt", "reward")
-    late = rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
-    late = late.unique("prompt", keep="last", maintain_order=True)
-    late = _drawn(late, _PROMPTS, np.random.default_rng(how.seed))
-    each = max(how.rollouts // len(late), 2)
-    texts = _sampled(record, late["prompt"].to_list(), each, how)
-    right = None
-    if how.function:
-        again = late[np.repeat(np.arange(len(late)), each)]
-        fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how)
-        right = int((fresh_N > rows["reward"].to_numpy().max() - 1e-9).sum())
+def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
+    """Sample prompts again at a checkpoint: of before the change where the reward fell and a
+    function grades, else of the last steps.
+    """
+    assert how.model is not None
+    rows, column = _rewarded(_answers(record, "prompt", "reward"), how.function)
+    (early, late), step = _sides(rows, judged), step_of_checkpoint(how.model)
+    fell = bool(how.function) and len(early) > 0 and judged.learning is Learning.FALLING
+    if fell and step is not None and step < (judged.since_step or 0):
+        raise InvalidArgumentError(
+            f"expected a checkpoint since the change at step {judged.since_step:,}, got that of "
+            f"step {step:,}: give a later one"
+        )
+    asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
+    prompts = asked.group_by("prompt", maintain_order=True).agg(pl.col(column).mean())
+    count = max(how.rollouts // _PROMPTS, 1) if fell else _PROMPTS
+    prompts = _drawn(prompts.tail(_NEAR * count), count, np.random.default_rng(how.seed))
+    each = max(how.rollouts // len(prompts), 2)
+    texts = _sampled(record, prompts["prompt"].to_list(), each, how)
     parts = [texts[start : start + each] for start in range(0, len(texts), each)]
-    return resampled(parts, right), len(texts)
+    if not how.function:
+        return resampled(parts, None), len(texts)
+    again = prompts[np.repeat(np.arange(len(prompts)), each)]
+    fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
+    logged_N, change = rows[column].to_numpy(), None
+    best = max(float(logged_N.max()), float(fresh_N.max()))
+    right_N = (fresh_N > best - 1e-9) & (best > min(float(logged_N.min()), 0.0))
+    if fell:
+        change = fresh_N.reshape(-1, each).mean(axis=1) - prompts[column].to_numpy()
+    lost = float(early[column].to_numpy().mean() - late[column].to_numpy().mean()) if fell else 0.0
+    shown = resampled(parts, int(right_N.sum()), change, lost)
+    told = f"{shown.message} (right is {short(best)} of {column})"
+    return replace(shown, message=told), len(texts)
 
 
 def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions) -> list[str]:
@@ -245,11 +286,13 @@ RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
 def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
     """The rollouts that have some columns, by step."""
     rows = pl.DataFrame() if record.rollouts is None else record.rollouts
-    rows = rows.drop_nulls(columns) if {*columns} <= {*rows.columns} else rows.clear()
+    logged = {column.name for column in rows if column.count()}
+    lacking = [name for name in columns if name not in logged]
+    rows = rows.clear() if lacking else rows.drop_nulls(columns)
     if rows.is_empty():
         raise InsufficientDataError(
-            f"expected rollouts with {', '.join(columns)} in {record.name}, got none: log them "
-            "(TRL: log_completions=True)"
+            f"expected rollouts with {', '.join(columns)} in {record.name}, got none with "
+            f"{', '.join(lacking or columns)}: log them (TRL: log_completions=True)"
         )
     return rows.sort("step", maintain_order=True)
 
@@ -259,9 +302,11 @@ def _drawn(rows: pl.DataFrame, count: int, rng: np.random.Generator) -> pl.DataF
     return rows[np.sort(rng.permutation(len(rows))[:count])]
 
 
-def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
-    """Grades of answers by the user's function, called as TRL calls it."""
-    raw = _raw_rows(record, rows, how.data)
+def _graded(
+    record: RunRecord, rows: pl.DataFrame, how: ProbeOptions, *, sampled: bool = False
+) -> Float:
+    """Grades of answers, of the log or sampled, by the user's function, called as TRL calls it."""
+    raw = _raw_rows(record, rows, how.data, by_prompt=sampled)
     prompts = list(map(prompt_of, rows["prompt"]))
     completions = [
         [{"role": "assistant", "content": text}]
@@ -273,16 +318,18 @@ def _graded(record: RunRecord, rows: pl.DataFrame, how: ProbeOptions) -> Float:
     columns = {name: [row[name] for row in raw] for name in shared} | {
         "prompts": prompts,
         "completions": completions,
-        "completion_ids": [row.get("completion_ids") for row in raw],
+        "completion_ids": [None if sampled else row.get("completion_ids") for row in raw],
     }
     return grades(how.function, columns, seconds=how.seconds)
 
 
-def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[Row]:
-    """The row of each answer as its file has it, or that of its prompt in the file given."""
-    names = (
-        {"prompt": PROMPT_KEYS} if data else {"prompt": PROMPT_KEYS, "completion": COMPLETION_KEYS}
-    )
+def _raw_rows(
+    record: RunRecord, rows: pl.DataFrame, data: Path | None = None, *, by_prompt: bool = False
+) -> list[Row]:
+    """The row of each answer as its file has it, or that of its prompt, as in a file given."""
+    names = {"prompt": PROMPT_KEYS}
+    if not (data or by_prompt):
+        names["completion"] = COMPLETION_KEYS
     wanted, found = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
     left = {*wanted}
     files = [data] if data else [Path(source.path) for source in record.sources]
@@ -293,6 +340,11 @@ def _raw_rows(record: RunRecord, rows: pl.DataFrame, data: Path | None) -> list[
         left.discard(key)
         if not left:
             break
+    if data and not found:
+        raise InvalidArgumentError(
+            f"expected rows with the log's prompts in {data}, got "
+            f"{'none' if data.is_file() else 'no such file'}: give JSON lines or Parquet"
+        )
     return [found.get(key, {}) for key in wanted]
 
 
@@ -308,4 +360,4 @@ def _rows_of(path: Path) -> Iterator[Row]:
     if seen.head.startswith(b"PAR1"):
         yield from read_parquet(path).iter_rows(named=True)
     elif seen.text.startswith("{"):
-        yield from filter(None, json_lines(Blocks(seen).lines()))
+        yield from filter(None, json_lines(Blocks(seen).lines(), floats=False))

@@ -16,11 +16,10 @@ from groupwise.diagnostics.cost import cost_since
 from groupwise.diagnostics.judgement import Cost
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
-from groupwise.intervals import Interval
 from groupwise.plain import Said
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import LOG_COMPLETIONS
-from groupwise.wording import capital, number, share_ranged
+from groupwise.wording import number, share_ranged
 
 UNKNOWN = (
     "A log does not say how the policy would have moved: every choice is replayed at the policy "
@@ -60,26 +59,25 @@ class RunReplay(Said):
 
     @property
     def status(self) -> str:
-        """The answer, in three sentences."""
+        """The answer, in a sentence."""
         if self.replay is None:
             return str(self.rewards)
-        made, drawn, best = self.replay, self.replay.dynamic.drawn, self.cheapest
-        cheaper = "No rule at this group size makes a live group cheaper"
+        made, best = self.replay, self.cheapest
+        cheaper = "no rule at this group size makes a live group cheaper"
         if best is not None:
-            saved = Interval(1 - best.cost.value, 1 - best.cost.high, 1 - best.cost.low)
-            hours = None if self.spent is None else self.spent.gpu_hours
-            cheaper = (
-                f"{capital(best.choice)} would have reached as many with {share_ranged(saved)} "
-                "fewer rollouts"
-            )
-            if hours is not None:
-                cheaper += f", {number(saved.value * hours)} GPU-hours"
+            cheaper = f"{best.choice} would have reached as many with {share_ranged(best.saved())} "
+            cheaper += "fewer rollouts"
+            if self.gpu_hours is not None:
+                cheaper += f", {number(best.saved(self.gpu_hours).value)} GPU-hours"
         return (
             f"{made.live_groups:,} of {made.groups:,} groups were live (their rewards differ), "
-            f"{share_ranged(made.live)}. {cheaper}. Dynamic sampling would draw "
-            f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the groups "
-            f"an update, {number(made.dynamic.batches)} in whole batches."
+            f"{share_ranged(made.live)}: {cheaper}."
         )
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """The GPU-hours of the run, None where they are not known."""
+        return None if self.spent is None else self.spent.gpu_hours
 
     def __str__(self) -> str:
         """The answer."""
@@ -102,7 +100,10 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
             )
         rewards = plan_of_rewards(record, opened)
         if rewards.zero_variance is None:
-            raise InsufficientDataError(rewards.missing)
+            raise InsufficientDataError(
+                "expected rollouts with their prompts and rewards, or the share of zero-variance "
+                f"groups, got neither: {LOG_COMPLETIONS}"
+            )
         return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
     _refuse_torn(record, outcomes)
     lengths = "length" in outcomes.columns and not outcomes["length"].null_count()
@@ -117,7 +118,13 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         tokens_N=outcomes["length"].to_numpy() if lengths else None,
     )
     made = replay(groups, seed=seed)
-    notes = (UNKNOWN, PROXY, *made.notes, *([] if lengths else [LOG_LENGTHS]))
+    dynamic = (
+        "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
+        "it draws "
+        f"{number(made.dynamic.batches)} times those of the log in whole batches. Its mean over "
+        "updates is of stretches of 50 live groups: a change within one is smoothed."
+    )
+    notes = (UNKNOWN, PROXY, dynamic, *made.notes, *([] if lengths else [LOG_LENGTHS]))
     return RunReplay(made, None, spent, notes)
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os.path import commonprefix
+from pathlib import PurePath
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ import numpy as np
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RULES
-from groupwise.wording import clean
+from groupwise.wording import clean, shortest_paths
 
 _NUMBER = r"[+-]?(?<!\d)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _LONGEST = 24  # characters of a name: a table of groups fits 80 columns
@@ -132,6 +133,21 @@ def short_name(name: str) -> str:
     cleaned = re.sub(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$", "", clean(name))
     half = (_LONGEST - 1) // 2
     return cleaned if len(cleaned) <= _LONGEST else f"{cleaned[:half]}…{cleaned[-half:]}"
+
+
+def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
+    """Return runs that go by their paths where two of them have one name."""
+    places = [_home_of(record) for record in records if record.sources]
+    if not len({record.name for record in records}) < len(records) == len(set(places)):
+        return records
+    names = shortest_paths(places)
+    return [replace(record, name=name) for record, name in zip(records, names, strict=True)]
+
+
+def _home_of(record: RunRecord) -> PurePath:
+    """Return the folder that a run is called by, or its log."""
+    log = PurePath(record.sources[0].path)
+    return next((folder for folder in log.parents if folder.name == record.name), log)
 
 
 def _told_apart(names: Sequence[str]) -> list[str]:

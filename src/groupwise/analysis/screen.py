@@ -109,10 +109,10 @@ class Signal:
     def came_from(self, step: float | None) -> str:
         """Say from which level it came, and where it went first if it is elsewhere now."""
         value, when = self.before(step)
-        told = self.told
-        if told is None or told.after is None or self.written(told.after) == self.written(self.now):
+        sign = self.told
+        if sign is None or sign.after is None or self.written(sign.after) == self.written(self.now):
             return f"{self.written(value)} {when}"
-        return f"{self.written(value)} → {self.written(told.after)} at step {told.step:,}"
+        return f"{self.written(value)} → {self.written(sign.after)} at step {sign.step:,}"
 
     def written(self, value: float) -> str:
         """Write a value of it."""
@@ -174,30 +174,30 @@ def screen_of(
         Behaviour("reward", fitted.title, ""), fitted.clock.step_T, fitted.series.value_T
     )
     if reward is not None and fitted.metric == judged.metric:
-        known = (
+        level = (
             None if judged.now is None or judged.now_from is None else (judged.now, judged.now_from)
         )
         ended = int(reward.step_T[-1])
         reward = replace(
             _told(reward, judged),
             judged=(math.nan, ended)
-            if known is None and ended < (judged.last_step or 0)
-            else known,
+            if level is None and ended < (judged.last_step or 0)
+            else level,
         )
     signs, signals = _signs(judged), [*_signals(record, groups, fitted.metric, judged)]
     signals.sort(
-        key=lambda one: len(signs) if one.told is None else signs.index(one.told)
+        key=lambda signal: len(signs) if signal.told is None else signs.index(signal.told)
     )  # stable: the usual order else
     small = [
-        one for one in signals if not _is_beside(one, fitted)
+        signal for signal in signals if not _is_beside(signal, fitted)
     ]  # the others are on the large chart
-    shown = sorted(small[:SPARKS], key=lambda one: _order(one.quantity))
+    shown = sorted(small[:SPARKS], key=lambda signal: _order(signal.quantity))
     since = _since(judged)
     shade = _shade(record, judged)
-    charts = {one.quantity: _chart(record, one, shade, points // 3) for one in small}
-    sparks = tuple(charts[one.quantity] for one in shown)
-    others = tuple(replace(charts[one.quantity], small=False) for one in small[SPARKS:])
-    every = [one for one in (reward, *signals) if one is not None]
+    charts = {signal.quantity: _chart(record, signal, shade, points // 3) for signal in small}
+    sparks = tuple(charts[signal.quantity] for signal in shown)
+    others = tuple(replace(charts[signal.quantity], small=False) for signal in small[SPARKS:])
+    every = [signal for signal in (reward, *signals) if signal is not None]
     return Screen(
         tiles=tuple(
             _tiles(reward, signals, since, judged.level if fitted.metric == judged.metric else None)
@@ -205,7 +205,7 @@ def screen_of(
         chart=_reward_chart(fitted, signals, judged, shade, points),
         sparks=sparks,
         others=others,
-        rows=tuple(_row(one, since) for one in every),
+        rows=tuple(_row(signal, since) for signal in every),
         axes=axes_of(record.steps),
     )
 
@@ -223,18 +223,18 @@ def _signs(judged: Judgement) -> list[Sign]:
     return [] if judged.first_sign is None else [judged.first_sign, *judged.then]
 
 
-def _told(one: Signal, judged: Judgement) -> Signal:
+def _told(signal: Signal, judged: Judgement) -> Signal:
     """Return a signal with what the judgement says of it, by its quantity or by the name that
     the words begin with.
     """
-    name = "held-out" if one.quantity == "eval/reward" else f"{one.title} "
+    name = "held-out" if signal.quantity == "eval/reward" else f"{signal.title} "
     return replace(
-        one,
+        signal,
         told=next(
             (
                 sign
                 for sign in _signs(judged)
-                if sign.signal == one.quantity or sign.words.startswith(name)
+                if sign.signal == signal.quantity or sign.words.startswith(name)
             ),
             None,
         ),
@@ -249,7 +249,8 @@ def _since(judged: Judgement) -> float | None:
 def _order(quantity: str) -> int:
     """Return the place of a quantity among the usual ones."""
     return next(
-        (place for place, one in enumerate(BEHAVIOURS) if one.quantity == quantity), len(BEHAVIOURS)
+        (place for place, behaviour in enumerate(BEHAVIOURS) if behaviour.quantity == quantity),
+        len(BEHAVIOURS),
     )
 
 
@@ -276,27 +277,27 @@ def _signals(
     """
     step = record.steps["step"].cast(pl.Float64).to_numpy()
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
-    wanted = {one.quantity: one for one in (*BEHAVIOURS, *behaviours_of(record))}
+    wanted = {behaviour.quantity: behaviour for behaviour in (*BEHAVIOURS, *behaviours_of(record))}
     for name in (sign.signal for sign in _signs(judged)):
         wanted.setdefault(
             name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), "")
         )
-    for one in wanted.values():
-        meaning, track = meaning_of(record, one.quantity), of_groups.get(one.quantity)
-        found = None
+    for behaviour in wanted.values():
+        meaning, track = meaning_of(record, behaviour.quantity), of_groups.get(behaviour.quantity)
+        signal = None
         if track is not None and track.known:
-            found = _signal(one, track.step_T, track.value_T, about=sentence(track.source))
+            signal = _signal(behaviour, track.step_T, track.value_T, about=sentence(track.source))
         elif meaning is not None and meaning.column != metric:
             value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
-            found = _signal(
-                one,
+            signal = _signal(
+                behaviour,
                 step,
                 value,
                 column=clean(meaning.column, longest=80),
                 about=definition_of(meaning),
             )
-        if found is not None:
-            yield _told(found, judged)
+        if signal is not None:
+            yield _told(signal, judged)
 
 
 def _tiles(
@@ -320,8 +321,8 @@ def _tiles(
             else (before, when)
         )
         yield Tile("Peak", reward.written(peak[0]), peak[1])
-    for one in sorted(signals, key=_place):
-        yield Tile(one.title, one.written(one.now), one.came_from(since))
+    for signal in sorted(signals, key=_place):
+        yield Tile(signal.title, signal.written(signal.now), signal.came_from(since))
     if reward is not None:
         first = (
             f"mean of the first {reward.rows} rows"
@@ -339,37 +340,43 @@ def _tiles(
         )
 
 
-def _place(one: Signal) -> int:
+def _place(signal: Signal) -> int:
     """The place of a signal among the tiles: what is usual in its order, behind what the
     judgement names beside that.
     """
-    if one.quantity in _OF_TILES:
-        return _OF_TILES.index(one.quantity)
-    return len(_OF_TILES) if one.told is None else -1
+    if signal.quantity in _OF_TILES:
+        return _OF_TILES.index(signal.quantity)
+    return len(_OF_TILES) if signal.told is None else -1
 
 
-def _chart(record: RunRecord, one: Signal, shade: tuple[float, None] | None, points: int) -> Chart:
+def _chart(
+    record: RunRecord, signal: Signal, shade: tuple[float, None] | None, points: int
+) -> Chart:
     """Chart a quantity small, on an axis that a few spikes do not crush."""
-    y_range, beyond = beyond_spikes(one.value_T)
+    y_range, beyond = beyond_spikes(signal.value_T)
     lines = with_mean(
-        "logged", one.step_T, one.value_T, points=points, split=None if shade is None else shade[0]
+        "logged",
+        signal.step_T,
+        signal.value_T,
+        points=points,
+        split=None if shade is None else shade[0],
     )
-    usual = usual_line(record, one.quantity, one.step_T, one.value_T)
+    usual = usual_line(record, signal.quantity, signal.step_T, signal.value_T)
     if usual is not None:
         lines = usual, *lines
-        y_range = y_range or useful_range(usual.ordinates, shown=one.value_T)
-    if y_range is None and one.quantity in _SHARES:
-        y_range = useful_range(shown=[0.0, 0.1, *one.value_T])
-    caption = (one.about + beyond).strip()
+        y_range = y_range or useful_range(usual.ordinates, shown=signal.value_T)
+    if y_range is None and signal.quantity in _SHARES:
+        y_range = useful_range(shown=[0.0, 0.1, *signal.value_T])
+    caption = (signal.about + beyond).strip()
     return Chart(
-        one.quantity,
-        one.title,
+        signal.quantity,
+        signal.title,
         STEP,
-        one.unit,
+        signal.unit,
         lines,
         (),
         caption,
-        subject=one.column,
+        subject=signal.column,
         y_range=y_range,
         shade=shade,
         small=True,
@@ -389,14 +396,16 @@ def _reward_chart(
     step, value, since = fitted.clock.step_T, fitted.series.value_T, _since(judged)
     split = None if shade is None else shade[0]
     lines = list(with_mean("logged", step, value, points=points, split=split))
-    for one in signals:
-        if _is_beside(one, fitted):
-            role: Role = "evaluation" if one.quantity == "eval/reward" else "beside"
-            *raw, line = with_mean("", one.step_T, one.value_T, points=points // 3, split=split)
-            name = one.title.lower() if one.quantity == "eval/reward" else one.title
+    for signal in signals:
+        if _is_beside(signal, fitted):
+            role: Role = "evaluation" if signal.quantity == "eval/reward" else "beside"
+            *raw, line = with_mean(
+                "", signal.step_T, signal.value_T, points=points // 3, split=split
+            )
+            name = signal.title.lower() if signal.quantity == "eval/reward" else signal.title
             lines.append(replace(line, name=f"{name}, {line.name}" if raw else name, role=role))
     marks = (Mark(since, "first sign"),) if since is not None else ()
-    y_range = useful_range(shown=[one for line in lines for one in line.ordinates])
+    y_range = useful_range(shown=[signal for line in lines for signal in line.ordinates])
     key = clean(fitted.metric, longest=80)
     return Chart(
         "reward",
@@ -412,24 +421,24 @@ def _reward_chart(
     )
 
 
-def _is_beside(one: Signal, fitted: Fitted) -> bool:
+def _is_beside(signal: Signal, fitted: Fitted) -> bool:
     """Return whether a signal stands on the chart of the reward: the held-out reward, or a
     reward function that a sign names.
     """
-    if fitted.quantity != "reward" or not one.quantity.startswith("reward/"):
-        return fitted.quantity == "reward" and one.quantity == "eval/reward"
-    return one.told is not None
+    if fitted.quantity != "reward" or not signal.quantity.startswith("reward/"):
+        return fitted.quantity == "reward" and signal.quantity == "eval/reward"
+    return signal.told is not None
 
 
-def _row(one: Signal, since: float | None) -> Row:
+def _row(signal: Signal, since: float | None) -> Row:
     """Return a quantity in numbers."""
-    before, when = one.before(since)
+    before, when = signal.before(since)
     return Row(
-        one.title,
-        one.written(float(one.value_T[: one.rows].mean())),
-        one.written(before) if when.startswith("before") else "",
-        one.written(one.now),
-        one.written(float(one.value_T.min())),
-        one.written(float(one.value_T.max())),
-        int(one.value_T.size),
+        signal.title,
+        signal.written(float(signal.value_T[: signal.rows].mean())),
+        signal.written(before) if when.startswith("before") else "",
+        signal.written(signal.now),
+        signal.written(float(signal.value_T.min())),
+        signal.written(float(signal.value_T.max())),
+        int(signal.value_T.size),
     )

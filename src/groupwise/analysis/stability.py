@@ -7,7 +7,7 @@ The verdict is never "unstable": a curve alone does not tell that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.analysis.fitted import Fitted
@@ -25,9 +25,9 @@ from groupwise.intervals import Interval
 from groupwise.plain import Plain, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
+    StabilitySetting,
     UnknownSettingError,
     kl_notes,
-    request_for,
     stability_setting,
 )
 from groupwise.wording import alike, law_name, number, readable, sentence
@@ -106,17 +106,10 @@ class StabilityEvidence(Plain):
             f"is stable.{self.mode.decision}"
         )
 
-    def assuming(self, assumption: str) -> StabilityEvidence:
-        """Return the same with a first note on what is assumed."""
-        return replace(self, notes=(assumption, *self.notes)) if assumption else self
-
     @property
     def all_notes(self) -> tuple[str, ...]:
-        """What to know of the numbers, and which settings to give."""
-        notes = (*(self.mode.notes if self.mode else ()), *self.notes)
-        if self.unknown_settings and not self.unavailable:
-            return (*notes, request_for(self.unknown_settings))
-        return notes
+        """What to know of the numbers."""
+        return (*(self.mode.notes if self.mode else ()), *self.notes)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON; what no margin can be promised for is null."""
@@ -207,11 +200,7 @@ def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
     if fitted.fit is None or not fitted.rewarding or no_approach(fitted.fit):
         return StabilityEvidence()
     try:
-        setting = stability_setting(record)
-        evidence = measured_stability(
-            record, fitted, setting.momentum, setting.lag, adam=setting.adam
-        )
-        return evidence.assuming(setting.assumption)
+        return measured_stability(record, fitted, stability_setting(record))
     except UnknownSettingError as error:
         return StabilityEvidence(unavailable=str(error), unknown_settings=error.names)
     except GroupwiseError as error:
@@ -232,18 +221,14 @@ def no_approach(fit: FitResult) -> str:
 
 
 def measured_stability(
-    record: RunRecord,
-    fitted: Fitted,
-    momentum: float,
-    lag: LagSetting,
-    *,
-    adam: bool = False,
+    record: RunRecord, fitted: Fitted, setting: StabilitySetting
 ) -> StabilityEvidence:
     """Judge the mode that a fitted reward shows."""
     from groupwise.edge.swings import lasting_swing
 
     fit = fitted.by_law(None)
-    swing = lasting_swing(fit.value_T)
+    swing, lag, adam = lasting_swing(fit.value_T), setting.lag, setting.adam
+    assumed = (setting.assumption,) if setting.assumption else ()
     swings = ""
     if swing.lasts:
         reach, period = number(swing.amplitude), number(swing.period)
@@ -254,22 +239,21 @@ def measured_stability(
     if fit.status in NO_APPROACH:
         if problem := no_approach(fit):
             raise InsufficientDataError(problem)
-        return StabilityEvidence(doubts=(swings,), swing=swing, adam=adam)
+        return StabilityEvidence(notes=assumed, doubts=(swings,), swing=swing, adam=adam)
     rate = record.config.value("learning_rate")
     rate = rate if rate is not None and rate > 0 else None
     law = law_name(fit.law)
     with_force, force, margin = margin_of(
-        fits_with_a_force(fit, fitted.by_law, law=law), momentum, lag
+        fits_with_a_force(fit, fitted.by_law, law=law), setting.momentum, lag
     )
     doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
-    mode = judged(force.force.value, momentum, lag.remaining[0], learning_rate=rate)
+    mode = judged(force.force.value, setting.momentum, lag.remaining[0], learning_rate=rate)
     return StabilityEvidence(
         mode,
         force,
         None if doubts else margin,
         rate,
-        tuple(_notes(record, fit, lag, with_force=with_force, adam=adam)),
-        unknown_settings=lag.unknown_settings,
+        (*assumed, *_notes(record, fit, lag, with_force=with_force, adam=adam)),
         doubts=doubts,
         swing=swing,
         adam=adam,
@@ -308,5 +292,5 @@ def _notes(
     if len(lag.remaining) > 1:
         notes.append(PERHAPS_NO_LAG)
     elif lag.remaining[0] is not lag:
-        return [*notes, NO_LAG_LEFT, *lag.notes]
-    return [*notes, *lag.notes, *kl_notes(lag)]
+        return [*notes, NO_LAG_LEFT]
+    return [*notes, *kl_notes(lag)]

@@ -167,12 +167,12 @@ def summarise(
     )
 
 
-def _fitted(record: RunRecord, metric: str, **asked: Any) -> Fitted:
+def _fitted(record: RunRecord, metric: str, **choices: Any) -> Fitted:
     """Fit the metric; a log without a reward has nothing to fit and still has a page that says
     what to log.
     """
     try:
-        return fit_metric(record, metric, **asked)
+        return fit_metric(record, metric, **choices)
     except MissingMetricError as error:
         if metric != "reward":
             raise

@@ -30,7 +30,7 @@ def fit(
     metric: str = "reward",
     law: str | None = None,
     level: float = 0.95,
-    **known: Any,
+    **details: Any,
 ) -> FitResult:
     """Fit the laws to one metric of a run, or to arrays.
 
@@ -40,7 +40,7 @@ def fit(
         metric: of a run, the log's own key or a canonical quantity.
         law: the one law to fit; None lets all compete.
         level: nominal coverage of the intervals.
-        known: of arrays: variance_T, window, smoothing and healthy, as in
+        details: of arrays: variance_T, window, smoothing and healthy, as in
             `forecasting.fit`; a run has its own.
 
     Returns:
@@ -63,16 +63,16 @@ def fit(
             (0.7981 to 0.8019); 100 % of the way is done.
     """
     if value_T is None:
-        _refuse(known)
+        _refuse(details)
         return run_of(run, metric=metric).fit(metric=metric, law=law, level=level)
     from groupwise.forecasting.fit import fit as fit_arrays
 
-    return fit_arrays(_numbers(run), value_T, law=law, level=level, **known)
+    return fit_arrays(_numbers(run), value_T, law=law, level=level, **details)
 
 
 @overload
 def forecast(
-    run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **known: Any
+    run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **details: Any
 ) -> Forecast: ...
 @overload
 def forecast(
@@ -101,7 +101,7 @@ def forecast(
     until: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
-    **known: Any,
+    **details: Any,
 ) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.
 
@@ -112,7 +112,7 @@ def forecast(
         until: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        known: of arrays with `at_S`: window, smoothing, bounds, rows and calibration, as in
+        details: of arrays with `at_S`: window, smoothing, bounds, rows and calibration, as in
             `forecasting.forecast`; a run has them.
 
     Returns:
@@ -132,7 +132,7 @@ def forecast(
         (400, 0.81)
     """
     if value_T is None or at_S is None:
-        _refuse(known)
+        _refuse(details)
         return run_of(run, value_T, metric=metric).forecast(
             until=until, at=at_S, metric=metric, level=level
         )
@@ -140,7 +140,7 @@ def forecast(
         raise InvalidArgumentError("expected until or times, got both: leave out one of them")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
-    return forecast_arrays(_numbers(run), value_T, at_S, level=level, **known)
+    return forecast_arrays(_numbers(run), value_T, at_S, level=level, **details)
 
 
 def judge(run: Given, value_T: ArrayLike | None = None, *, ended: bool | None = None) -> Judgement:

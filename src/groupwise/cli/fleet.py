@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli import shared as cli
 from groupwise.files import free_target, write_whole
 
+if TYPE_CHECKING:
+    from groupwise.analysis.fleet import Fleet
+    from groupwise.integrations.alerts import Webhook
+
 _HEAD = 4096  # bytes in which a page says what it is
-_FLUSH = 30.0  # seconds for alerts at the end
+_KINDS = {".csv": "table", ".html": "page"}
 
 
 def fleet(
@@ -61,8 +65,6 @@ def fleet(
         judged = judge_fleet(
             paths, opening.asked, workers_of, seconds=limit, without=written, progress=show
         )
-    if output is not None:
-        write_table(output, judged.runs)
     if page is not None:
         made = made_by(cli.typed_arguments([*paths, *inputs, *written]))
         write_whole(page, fleet_page(judged, provenance=made), force=True)
@@ -70,16 +72,23 @@ def fleet(
         cli.print_json(judged)
     else:
         print_fleet(judged, cli.out_console())
-        cli.print_lines(
-            *(
-                f"The {what}: {path}"
-                for what, path in (("table", output), ("page", page))
-                if path is not None
-            )
-        )
-    if hook is not None:
-        for row in judged.runs:
-            if row.state in {"failing", "failed", fail_on}:
-                hook.change(row.run, row.as_dict(), str(Path(row.opened).resolve()))
-        hook.close(_FLUSH)
+    if hook is not None and _send(hook, judged, output, fail_on):
+        written = written[output is not None :]  # the next call sends what did not arrive
+    elif output is not None:
+        write_table(output, judged.runs)
+    if not as_json:
+        cli.print_lines(*(f"The {_KINDS[path.suffix.lower()]}: {path}" for path in written))
     return cli.exit_code(judged.states, fail_on=fail_on)
+
+
+def _send(hook: Webhook, judged: Fleet, table: Path | None, fail_on: str) -> int:
+    """Send what changed since the table was written, and return how many alerts were lost."""
+    from groupwise.analysis.fleet import former_states
+
+    if table is not None and table.exists():
+        hook.states.update(former_states(table))
+    for row in judged.runs:
+        place = str(Path(row.opened).resolve())
+        if row.state in {"failing", "failed", fail_on} or place in hook.states:
+            hook.change(row.run, row.as_dict(), place)
+    return hook.close()

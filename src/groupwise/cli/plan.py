@@ -121,23 +121,23 @@ def plan(
             "them out"
         )
     try:
-        found = plan_from_components(held, spending.budget(), present=group_size)
+        group_plan = plan_from_components(held, spending.budget(), present=group_size)
     except InsufficientDataError as error:
         if judged is None:
             raise
         typer.echo(f"groupwise: {error}. Rewards alone say:", err=True)
         _show_rewards(record, source, judged, as_json=as_json)
         return
-    batch = found if found.present is None else found.present
+    batch = group_plan if group_plan.present is None else group_plan.present
     baselines = compare_baselines(held, batch.group_size, batch.prompts)
     if not as_json:
-        print_plan(found, baselines, notes, cli.out_console(), judged)
+        print_plan(group_plan, baselines, notes, cli.out_console(), judged)
         return
     cli.print_json(
         ({} if judged is None else cli.stands(judged))
-        | found.as_dict()
+        | group_plan.as_dict()
         | {
-            "notes": list(dict.fromkeys((*found.notes, *notes))),
+            "notes": list(dict.fromkeys((*group_plan.notes, *notes))),
             "baselines": [row.as_dict() for row in baselines],
         }
     )
@@ -148,11 +148,11 @@ def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json
     from groupwise.analysis.plan import plan_of_rewards
     from groupwise.pages.text import print_run_plan
 
-    found = plan_of_rewards(record, source)
+    plan = plan_of_rewards(record, source)
     if as_json:
-        cli.print_json(cli.stands(judged) | found.as_dict())
+        cli.print_json(cli.stands(judged) | plan.as_dict())
     else:
-        print_run_plan(found, judged, cli.out_console())
+        print_run_plan(plan, judged, cli.out_console())
 
 
 def _of_run(

@@ -12,6 +12,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.files import free_target
 
 if TYPE_CHECKING:
+    from groupwise.analysis.probing import ProbeOptions
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.record.run import RunRecord
 
@@ -55,8 +56,9 @@ def probe(
 
     record = opening.open(run)
     judgement = judge(record)
+    how = ProbeOptions(rollouts or 0, seed, function, seconds, model, reference, data)
     if name is None:
-        _list(run, record, judgement, as_json=as_json)
+        _list(run, record, judgement, how, as_json=as_json)
         return
     if name not in RUNNABLE:
         raise InvalidArgumentError(f"expected {', '.join(RUNNABLE)}; got {name[:40]!r}: name one")
@@ -65,31 +67,33 @@ def probe(
         raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
     assert record.probes is not None
     free_target(record.probes.path, cli.logs_of(record), force=True)
-    how = ProbeOptions(
-        rollouts or KINDS[name].rollouts, seed, function, seconds, model, reference, data
-    )
-    say = (lambda _line: None) if as_json else cli.print_lines
-    result = run_probe(record, judgement, name, how, say)
+    how = replace(how, rollouts=rollouts or KINDS[name].rollouts)
+    result = run_probe(record, judgement, name, how)
     record = replace(record, probes=record.probes.add(result))
     judgement = judge(record)
     if as_json:
         cli.print_json({"result": result, "judgement": judgement})
     else:
-        cli.print_lines(sentence(said(result)), str(judgement))
+        took = f"It took {result.seconds:.1f} s, by the table {KINDS[name].seconds:.0f} s."
+        cli.print_lines(sentence(said(result)), took, str(judgement))
 
 
-def _list(run: Path, record: RunRecord, judgement: Judgement, *, as_json: bool) -> None:
+def _list(
+    run: Path, record: RunRecord, judgement: Judgement, how: ProbeOptions, *, as_json: bool
+) -> None:
     """Say which experiments would tell the causes apart that remain."""
+    from groupwise.analysis.probing import measured
     from groupwise.diagnostics.causes import label_of
     from groupwise.diagnostics.probes import choices, contenders
     from groupwise.wording import count
 
     causes = contenders(judgement.cause)
     named = {key: label_of(key) for key in causes}
-    found = choices(causes, record)
+    found = [measured(record, judgement, kind, how) for kind in choices(causes, record)]
     lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
     for one in found:
-        cost = f"{count(one.rollouts, 'answer')}, some {one.seconds:.0f} s, {one.bits:.2f} bits"
+        by = "at most, by a first batch" if one.timed else "by the table"
+        cost = f"{count(one.rollouts, 'answer')}, {one.seconds:.1f} s {by}, {one.bits:.2f} bits"
         command = one.command.replace("RUN", shlex.quote(str(run)), 1)
         lines += ["", f"{one.probe} {one.does}: {cost}."]
         lines.append(f"  log {one.missing}" if one.missing else f"  {command}")

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -101,6 +102,14 @@ class Program:
 
     def run(self, arguments: Sequence[str]) -> int:
         """Run a command and return its exit code."""
+        if sys.stderr is None:  # closed: the next file that is opened would be it
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+        if sys.stdout is None:
+            return self._say(
+                "expected an open standard output for the answer, got a closed one: send it to a "
+                "file or to /dev/null",
+                REFUSED,
+            )
         for stream in (sys.stdout, sys.stderr):
             if hasattr(stream, "reconfigure"):
                 stream.reconfigure(errors="replace")

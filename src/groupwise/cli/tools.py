@@ -90,9 +90,17 @@ class Folders:
             command = "diagnose" if name == "judge" else name
             with _walls(self.folders):
                 answer = _fleet(words[0]) if name == "fleet" else _asked([command, *words])
-            return bounded(answer, detailed=given.get("detail", False)), False
+            text = bounded(answer, detailed=given.get("detail", False))
+            return self._without_place(text), False
         except Exception as error:  # noqa: BLE001 - the edge of a call
-            return clean(error, longest=_LONGEST), True
+            return clean(self._without_place(str(error)), longest=_LONGEST), True
+
+    def _without_place(self, text: str) -> str:
+        """Return a text without where the folders are, so that a path in it can be asked about."""
+        for folder in filter(lambda folder: folder.name, self.folders):
+            for place in (str(folder), to_json(str(folder))[1:-1]):
+                text = text.replace(f"{place}/", "").replace(place, folder.name)
+        return text
 
     def _words(self, tool: Tool, given: JsonView) -> list[str]:
         """Return what is given as the words of a command line, checked."""

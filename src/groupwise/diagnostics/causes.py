@@ -304,10 +304,11 @@ def _by_rules(case: Case) -> Cause:
     rows = [row for row, _ in top]
     names = tuple(_label(row, case) for row in rows)
     keys = tuple(row.key for row in rows)
+    rivals = tuple(row.key for score, row, _ in scores if score < best)
     if len(top) == 1:
-        return Cause(top[0][1], names, keys=keys)
+        return Cause(top[0][1], names, keys=keys, rivals=rivals)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
-    return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys)
+    return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
 
 def _holds(clause: Clause, case: Case, row: Row) -> bool:

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import median
-from groupwise.diagnostics.concentration import LOG_TEXTS, completions_of
+from groupwise.diagnostics.concentration import LOG_TEXTS, read_completions
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import HALF, end_levels
 from groupwise.diagnostics.judgement import (
@@ -40,7 +40,6 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.signs import arrow, limit_of, repeated_most
 from groupwise.intervals import percent, wilson
-from groupwise.record.run import RunRecord
 from groupwise.wording import share, short
 
 TRUNCATION, REPETITION, TRUNCATED = "truncation", "repetition", "truncated_rewards"
@@ -56,9 +55,7 @@ _ALL_CUT = 0.25
 _AT_LIMIT = 0.9
 # Prose of a thousand characters and more shrinks to a third or a half, code and tables to a fifth;
 # a loop to a hundredth.
-SHRINKS, _SHORTEST, _LONGEST = 0.1, 200, 4000
-# Texts are read from at most so many steps and completions of a step.
-_STEPS, _EACH = 80, 16
+SHRINKS, _SHORTEST = 0.1, 200
 # A task may ask for a list or a table now and then; three completions in ten that loop are a habit.
 LOOPS = 0.3
 # Cut-off answers are seldom right: half of them paid, more than of the complete ones, is a grader
@@ -190,11 +187,11 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
 
 def repetition(evidence: Evidence) -> Finding:
     """Look for completions that have come to repeat themselves."""
-    share, texts = evidence.quantity("repetition_share"), completions_of(evidence)
+    share, texts = evidence.quantity("repetition_share"), read_completions(evidence)
     if share is None and texts is None:
         return not_logged(REPETITION, "The texts of the completions are not in the log.", LOG_TEXTS)
     if texts is not None:
-        told = list(_loops(evidence.record, texts))
+        told = list(_loops(texts))
         if not told:
             return no_sign(REPETITION, "No completion is long enough to repeat itself.")
         share = share_of(*zip(*told, strict=True))
@@ -226,24 +223,11 @@ def repetition(evidence: Evidence) -> Finding:
     )
 
 
-def _loops(record: RunRecord, rollouts: pl.DataFrame) -> Iterator[tuple[int, float]]:
+def _loops(texts: pl.DataFrame) -> Iterator[tuple[int, float]]:
     """Yield the share of completions that repeat themselves, step by step."""
-    steps = rollouts["step"].unique().sort()
-    chosen = steps[np.linspace(0, len(steps) - 1, _STEPS).astype(int)]
-    apart = pl.int_range(pl.len()) % (pl.len() // _EACH).clip(1)
-    some = (
-        rollouts.filter(pl.col("step").is_in(chosen.implode()))
-        .group_by("step")
-        .agg(pl.col("completion").filter(apart == 0).head(_EACH))
-        .sort("step")
-        .explode("completion")
-    )
-    for (step,), part in record.with_completions(
-        some, pl.col("completion").str.slice(-_LONGEST)
-    ).group_by("step", maintain_order=True):
-        read = [repeats(text) for text in part["completion"] if len(text) >= _SHORTEST]
-        if read:
-            yield int(step), float(np.mean(read))
+    long = texts.filter(pl.col("end").str.len_chars() >= _SHORTEST).sort("step")
+    for (step,), part in long.group_by("step", maintain_order=True):
+        yield int(step), float(np.mean(list(map(repeats, part["end"]))))
 
 
 def repeats(text: str) -> bool:

@@ -22,6 +22,7 @@ from groupwise.diagnostics.signals import (
     both_ends,
     counted,
     gained_since,
+    once,
     share_of,
     since_when,
     stands_since,
@@ -40,6 +41,8 @@ SPENT = 0.05
 # A share with which nothing is left to learn by: where the reward shows no gain the rows need not
 # show that it stands.
 GONE = 0.01
+# Ends of texts are kept from at most so many steps and completions of a step.
+_STEPS, _EACH, _LONGEST = 80, 16, 4000
 # A reward this near to the top of its range has arrived, whatever the entropy.
 _ARRIVED = 0.9
 
@@ -125,16 +128,38 @@ def completions_of(evidence: Evidence) -> pl.DataFrame | None:
     return rollouts.drop_nulls("completion")
 
 
-def same_answers(evidence: Evidence) -> Signal | None:
-    """Return the share of pairs of completions within a group that are the same text, by step,
-    or None without texts.
+@once
+def read_completions(evidence: Evidence) -> pl.DataFrame | None:
+    """Return the completions by step and prompt: a hash of each, and the ends of some that are
+    spread over the run; None without texts.
     """
     texts = completions_of(evidence)
     if texts is None:
         return None
-    answers = evidence.record.with_completions(
-        texts.select("step", "prompt_id", "completion"), pl.col("completion").hash()
+    steps = texts["step"].unique().sort()
+    chosen = steps[np.linspace(0, len(steps) - 1, _STEPS).astype(int)]
+    number, of = pl.int_range(pl.len()).over("step"), pl.len().over("step")
+    apart = (of // _EACH).clip(1)
+    rows = texts.select(
+        "step",
+        "prompt_id",
+        "completion",
+        read=pl.col("step").is_in(chosen.implode())
+        & (number % apart == 0)
+        & (number // apart < _EACH),
     )
+    text = pl.col("completion")
+    end = pl.when("read").then(text.str.slice(-_LONGEST)).alias("end")
+    return evidence.record.with_completions(rows, text.hash(), end)
+
+
+def same_answers(evidence: Evidence) -> Signal | None:
+    """Return the share of pairs of completions within a group that are the same text, by step,
+    or None without texts.
+    """
+    answers = read_completions(evidence)
+    if answers is None:
+        return None
     counts = answers.group_by("step", "prompt_id", "completion").agg(pl.len().alias("k"))
     groups = counts.group_by("step", "prompt_id").agg(
         (pl.col("k") * (pl.col("k") - 1)).sum().alias("same"), pl.col("k").sum().alias("n")

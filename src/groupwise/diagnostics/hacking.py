@@ -70,6 +70,8 @@ _GAINED, _ABRUPT = 1.64, 0.15
 # Of a leap: the share of the log it takes at most, its standard errors beyond the pace of before,
 # and how many times that pace it is.
 _LEAPS, _FASTER, _PACE = 0.2, 2.0, 1.5
+# The share of the log over which training that is learnt by heart parts at the least.
+_SLOWLY = 0.3
 # A level, and a gain, that are next to nothing of a function of 0 and 1.
 _LITTLE = 0.02
 # Rows that two columns must share to be looked at beside each other.
@@ -127,10 +129,41 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
     )
     if pair.same and (found is None or found.status is Status.INFO):
         found = _left_behind(pair, held_out) or found
+    elif found is not None and found.status is not Status.INFO and not pair.same:
+        found = _of_other_prompts(pair, evidence, found)
     fresh = (
         found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
     )
     return None if fresh or _fell_with_training(pair, evidence) else found
+
+
+def _of_other_prompts(pair: Pair, evidence: Evidence, found: Finding) -> Finding:
+    """The finding of a held-out reward that gained first, or that stands low: training that parts
+    from it by and by may be learnt by heart, and prompts may be too hard.
+    """
+    best, last, few = _best_of(pair), pair.ends[1], few_of(pair)
+    gained, error = pair.gain_held_out(pair.ends[0], best)
+    held, noise = pair.gain_held_out(best, last)
+    fell = held < -_limit(pair) * noise
+    harder = pair.held_M[:few].mean() < _HALF * pair.train_M[:few].mean()
+    slowly = gained > _limit(pair) * error and parting_of(pair).length > _LEAPS
+    if slowly and fell and _by_heart(pair, evidence, best):
+        return replace(found, status=Status.WARNING, facts=(Fact.LEARNT_BY_HEART,))
+    if found.status is Status.WARNING or _leapt(pair, parting_of(pair)) or not (slowly or harder):
+        return found
+    fact = Fact.HELD_OUT_FALLS_AS_TRAINING_RISES if fell else Fact.HELD_OUT_STANDS_AFTER_GAIN
+    return replace(found, status=Status.WARNING, facts=(fact,) if slowly else ())
+
+
+def _by_heart(pair: Pair, evidence: Evidence, best: slice) -> bool:
+    """Whether training goes on since the held-out reward was best, for long and no faster than
+    before, on prompts that it has seen.
+    """
+    gain, noise = pair.gain_of_training(best, pair.ends[1])
+    parting, passes = parting_of(pair), evidence.quantity("epoch")
+    seen = passes is None or passes.high > 1
+    goes_on = gain > _limit(pair) * noise and parting.shortest > _SLOWLY
+    return seen and goes_on and _slow(pair, parting)
 
 
 def _fell_with_training(pair: Pair, evidence: Evidence) -> bool:

@@ -120,6 +120,7 @@ class Cause(Plain):
         keys: the rows of `causes.tsv` that the names are of.
         by: the experiment that told it, "" for none.
         probe: the command of an experiment that would tell.
+        rivals: rows of `causes.tsv` that weaker facts speak for.
     """
 
     KEYS: ClassVar = ("certainty", "names", "log")
@@ -130,6 +131,7 @@ class Cause(Plain):
     keys: tuple[str, ...] = field(default=(), compare=False)
     by: str = ""
     probe: str = ""
+    rivals: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def sure(self) -> str:

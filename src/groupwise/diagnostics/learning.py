@@ -52,7 +52,7 @@ _GAIN, _LITTLE = 2.0, 0.5
 _PART = 0.5
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
 # standard errors by which it fell back from the best of its stretches, 5 % by chance.
-_WASTED, _FELL = 0.85, 2.5
+_WASTED, _FELL = 0.85, 2.6
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
@@ -68,7 +68,7 @@ NEAR = 0.25
 # as much.
 ENOUGH_ENDED = 20
 # The chances below the quantiles of the interval of a gain, and of two tests of a rise.
-_UPPER, _RISES = 0.975, 0.99
+_UPPER, _RISES = 0.975, 0.995
 _NEARLY_ALL, _TENTH = 0.8, 0.1
 
 
@@ -293,11 +293,11 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
 
 
 def _noise_of(level: Signal) -> tuple[float, float]:
-    """Return the noise of a row and the number of independent rows about a parabola; no less than
-    the scatter of a row.
+    """Return the noise of a row and the number of independent rows about a parabola in the square
+    root of time; no less than the scatter of a row.
     """
     n = len(level)
-    noise = slow_noise(level.value_T, np.linspace(-1, 1, n), 2)
+    noise = slow_noise(level.value_T, np.sqrt(np.linspace(0, 1, n)), 2)
     return max(noise, (max(level.scatter, 1e-12), n - 3.0))
 
 

@@ -8,19 +8,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from groupwise.arrays import Float
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import exactly
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, wilson
-from groupwise.wording import short
+from groupwise.wording import ranged, short
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
 # which a function is the one that graded.
 _HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 # Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
 _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
+# Times the gap of the first turn that later ones have of another history; parts that are told.
+_TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
 _CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
@@ -107,17 +110,30 @@ def _agrees(graded_2N: Float) -> bool:
     return bool(varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES)
 
 
-def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:
+def rescored(
+    gap: Sequence[Float],
+    way: Sequence[Float] | None,
+    turns: Sequence[NDArray[np.intp]] | None = None,
+) -> Shown:
     r"""Tell by which weights answers were sampled.
 
     Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
     those of the reference less the checkpoint's. The slope of the one on the other is 0 for errors
     of rounding, 1 where the reference sampled, and between both for weights in between. A truncated
-    distribution raises the log-probability of each token that it keeps, and lowers none.
+    distribution raises the log-probability of each token that it keeps, and lowers none. A history
+    that is tokenised anew leaves the first of its `turns` without a gap.
     """
     gap_T = np.concatenate([*gap])
-    mean, size = float(gap_T.mean()), float(np.abs(gap_T).mean())
+    size_T = np.abs(gap_T)
+    mean, size = float(gap_T.mean()), float(size_T.mean())
+    half_T = np.concatenate([2 * np.arange(len(one)) // len(one) for one in gap])
     told, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
+    told += f" ({_by(half_T, size_T)} by halves of the answers)"
+    if turns is not None and (turn_T := np.concatenate([*turns])).any():
+        told += f" ({_by(turn_T, size_T)} by turn)"
+        later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
+        if later > max(_GAP, _TIMES * first):
+            return Shown(Fact.GAP_AFTER_TURN, told, exactly(later))
     if mean > _GAP and float((gap_T < -mean / 2).mean()) < _BELOW:
         kept = f"{told}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
         return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
@@ -143,8 +159,21 @@ def rescored(gap: Sequence[Float], way: Sequence[Float] | None) -> Shown:
     return Shown(fact, f"{told}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
 
 
-def resampled(answers: Sequence[Sequence[str]], right: int | None) -> Shown:
-    """Tell whether a policy answers each prompt in one way, or in many that are wrong."""
+def _by(part_T: NDArray[np.intp], size_T: Float) -> str:
+    """Write the mean of a size in each part of the answers."""
+    means = np.bincount(part_T, size_T) / np.maximum(np.bincount(part_T), 1)
+    return ", ".join(map(short, means[:_PARTS].tolist()))
+
+
+def resampled(
+    answers: Sequence[Sequence[str]],
+    right: int | None,
+    change_P: Float | None = None,
+    lost: float = 0.0,
+) -> Shown:
+    """Tell whether a policy answers each prompt in one way, or in many that are wrong; of prompts
+    of before a fall, by what they earn now less what they earned then, whether it still can.
+    """
     count, each = sum(map(len, answers)), min(map(len, answers))
     same = float(np.mean([_collision(texts) for texts in answers]))
     told = f"two answers to a prompt are one in {100 * same:.0f} %"
@@ -155,9 +184,14 @@ def resampled(answers: Sequence[Sequence[str]], right: int | None) -> Shown:
     told += (
         f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
     )
+    alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
+    if change_P is not None:
+        change = mean_interval(change_P)
+        told += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
+        fell = alike or Fact.PROMPTS_LOST if change.high < -_HALF * lost else None
+        return Shown(Fact.PROMPTS_STAND if change.low > -_HALF * lost else fell, told, change)
     varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
-    alike = same >= _ALIKE and share.value < _HALF
-    return Shown(Fact.ANSWERS_ALIKE if alike else varied, told, share)
+    return Shown(alike or varied, told, share)
 
 
 def _collision(texts: Sequence[str]) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 
 import polars as pl
@@ -36,6 +37,11 @@ class Outcome(Plain):
     fact: Fact
     meaning: str
     chances: Mapping[str, float]  # cause -> chance of this outcome
+    others: float  # the chance under any other cause: NaN where it says nothing of them
+
+    def chance(self, cause: str) -> float:
+        """The chance under a cause; NaN where it says nothing of it."""
+        return self.chances.get(cause, self.others)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,22 +59,27 @@ class ProbeKind(Plain):
     outcomes: tuple[Outcome, ...]
     bits: float = 0.0  # its expected gain of certainty
     missing: str = ""  # what to log before it can be made
+    timed: bool = False  # whether the seconds are those of a first batch
 
     @property
     def causes(self) -> tuple[str, ...]:
-        """The causes that it tells apart."""
+        """The causes that it tells apart, as long as no other is in question."""
         return tuple(self.outcomes[0].chances)
 
     def chances(self, cause: str) -> list[float]:
         """The chance of each outcome under a cause, that it cannot tell last."""
-        chances = [outcome.chances[cause] for outcome in self.outcomes]
+        chances = [outcome.chances.get(cause, 0.0) for outcome in self.outcomes]
         return [*chances, max(1 - sum(chances), 0.0)]
+
+    def speaks_of(self, cause: str) -> bool:
+        """Whether an outcome has a chance under a cause of its own."""
+        return any(cause in outcome.chances for outcome in self.outcomes)
 
     def for_run(self, causes: Sequence[str], record: RunRecord) -> ProbeKind:
         """Add what it is worth where causes remain that are equally likely: it is silent on those
         that it does not tell.
         """
-        rows = [self.chances(cause) for cause in causes if cause in self.causes]
+        rows = [self.chances(cause) for cause in causes if self.speaks_of(cause)]
         mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
         bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / max(len(causes), 1)
         rollouts = pl.DataFrame() if record.rollouts is None else record.rollouts
@@ -82,10 +93,11 @@ def _entropy(chances: Iterable[float]) -> float:
 
 
 def _outcome(entry: str) -> Outcome:
-    """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE."""
-    fact, meaning, chances = entry.split("|")
-    pairs = (pair.split("=") for pair in chances.split())
-    return Outcome(Fact[fact], meaning, {key: float(text) for key, text in pairs})
+    """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE others=CHANCE."""
+    fact, meaning, pairs = entry.split("|")
+    chances = {key: float(text) for key, text in (pair.split("=") for pair in pairs.split())}
+    others = chances.pop("others", math.nan)
+    return Outcome(Fact[fact], meaning, chances, others)
 
 
 def _kind(cells: Mapping[str, str]) -> ProbeKind:
@@ -110,16 +122,19 @@ KINDS: Mapping[str, ProbeKind] = {
 
 
 def contenders(cause: Cause) -> tuple[str, ...]:
-    """The causes that remain: those that cannot be told apart, the rivals of one that is only
-    possible, and what a cause that stands for several may be.
+    """The causes that remain where none is likely: those that the rules name, those that weaker
+    facts speak for, the rivals of one that is possible; and what one that stands for several may be.
     """
     for kind in KINDS.values():
         if {*cause.keys} & {*kind.family}:
             return kind.causes
-    if cause.certainty is not Certainty.POSSIBLE:
+    if cause.certainty is Certainty.LIKELY:
         return cause.keys
-    rivals = (kind.causes for kind in KINDS.values() if {*cause.keys} & {*kind.causes})
-    return tuple(dict.fromkeys([*cause.keys, *(key for keys in rivals for key in keys)]))
+    possible = cause.certainty is Certainty.POSSIBLE
+    kinds = (kind for kind in KINDS.values() if possible and {*cause.keys} & {*kind.causes})
+    rivals = chain(cause.keys, *(kind.causes for kind in kinds), cause.rivals)
+    spoken = {key for kind in KINDS.values() for one in kind.outcomes for key in one.chances}
+    return tuple(dict.fromkeys(key for key in rivals if key in {*cause.keys} | spoken))
 
 
 def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
@@ -137,15 +152,23 @@ def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
 def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
     """The chance of each cause that remains after the experiments of a run, all being equally
     likely before; empty where none was made that tells some of them apart.
+
+    Where they deny every cause that remains by the log, those that they speak for take its place:
+    what was measured outweighs what goes with a cause.
     """
-    weight, facts = dict.fromkeys(contenders(cause), 1.0), {*seen}
+    facts, weight = {*seen}, dict.fromkeys(contenders(cause), 1.0)
     shown = [one for kind in KINDS.values() for one in kind.outcomes if one.fact in facts]
+    denied = {key for one in shown for key in weight if one.chance(key) < LEFT_OUT}
+    if denied and denied == weight.keys():
+        spoken = (key for one in shown for key in one.chances if one.chances[key] > 1 / 2)
+        weight |= dict.fromkeys(spoken, 1.0)
     told = False
     for outcome in shown:
-        known = [outcome.chances[key] for key in weight if key in outcome.chances]
-        if len(known) > 1:
-            told, mean = True, sum(known) / len(known)
-            weight = {key: value * outcome.chances.get(key, mean) for key, value in weight.items()}
+        chances = {key: outcome.chance(key) for key in weight}
+        chances = {key: chance for key, chance in chances.items() if not math.isnan(chance)}
+        if len(chances) > 1:
+            told, mean = True, sum(chances.values()) / len(chances)
+            weight = {key: value * chances.get(key, mean) for key, value in weight.items()}
     total = sum(weight.values())
     return {key: value / total for key, value in weight.items()} if told else {}
 
@@ -184,7 +207,7 @@ def said(result: ProbeResult) -> str:
     """What an experiment showed, and how."""
     outcome = outcome_of(result)
     meaning = "it cannot tell" if outcome is None else outcome.meaning
-    return clean(f"{meaning}: {result.message} ({_way(result)})")
+    return clean(f"{meaning}: {result.message} ({_way(result)})", longest=1000)
 
 
 def _way(result: ProbeResult) -> str:

@@ -230,7 +230,7 @@ def _of_hack(look: Look, found: Finding) -> Story:
     cause = look.cause(Fact.PARTED, found.signs, found.step)
     words = ", ".join(sign.words for sign in found.signs)
     if cause.certainty is not Certainty.CANNOT_TELL:
-        headline = f"{words}: reward hacking {cause.sure}" if words else found.message
+        headline = f"{words}: {cause.names[0]} {cause.sure}" if words else found.message
     else:
         headline = f"{words}: they part" if len(found.signs) > 1 else found.message
     advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)

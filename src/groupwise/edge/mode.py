@@ -11,7 +11,10 @@ import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
-from groupwise.edge.threshold import check_lag, check_setting, threshold
+import numpy as np
+from numpy.typing import ArrayLike
+
+from groupwise.edge.threshold import Flags, check_lag, check_setting, threshold
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
 
@@ -198,8 +201,8 @@ def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, In
     fall with the interval.
     """
 
-    def unstable(interval: int) -> bool:
-        return AT_EDGE * float(threshold(lag, momentum, interval)) <= force
+    def unstable(intervals: ArrayLike) -> Flags:
+        return np.asarray(AT_EDGE * threshold(lag, momentum, intervals) <= force)
 
     if lag == "none":
         return (0.0, "none") if unstable(1) else (math.inf, "any")
@@ -207,8 +210,9 @@ def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, In
         return float(LONGEST_INTERVAL), "at least"
     low, high = 0, LONGEST_INTERVAL
     while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if unstable(middle) else (middle, high)
+        edges = np.arange(low, high, max(1, (high - low) // 32))
+        place = int(np.searchsorted(unstable(edges[1:]), v=True))
+        low, high = (int(edge) for edge in np.append(edges, high)[place : place + 2])
     return float(low), "exact" if low else "none"
 
 

@@ -62,13 +62,10 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
 
 
 def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
-    """Whether prompts resemble their neighbours; no moments where only their sums are kept."""
     name = "independent prompts"
-    if not moment_P or prompts < _FEWEST_NEIGHBOURS:
-        sentence = f"{_FEWEST_NEIGHBOURS} prompts and their own moments could tell whether "
-        return Assumption(
-            name, AssumptionStatus.UNKNOWN, f"{sentence}neighbouring prompts are independent."
-        )
+    if prompts < _FEWEST_NEIGHBOURS:
+        sentence = f"{_FEWEST_NEIGHBOURS} prompts could tell whether neighbours are independent."
+        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
     correlation, quantity = max(
         (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
     )
@@ -124,9 +121,7 @@ def _correlation(rank_P: Float, *, lag: int) -> float:
 class Unseen:
     """What a sample of prompts may not show of the laws of scores and rewards."""
 
-    moment_P: Columns  # of each prompt; empty where only sums were kept
-    norm2: float  # mean squared length of a score
-    norm2_error: float
+    moment_P: Columns  # of each prompt
     prompts: int
     rollouts: int
 
@@ -152,15 +147,12 @@ class Unseen:
     @property
     def unlikeness(self) -> float:
         """Standard deviation of the logarithm of prompts' E|s|^2, each weighed by its root: short
-        scores of solved prompts are unlike and hold nothing. Where only sums are kept that of a
-        lognormal law with their spread.
+        scores of solved prompts are unlike and hold nothing.
         """
-        if self.prompts < 3 or self.norm2 <= 0:
-            return 0.0
-        if not self.moment_P:
-            return math.sqrt(math.log1p(self.prompts * (self.norm2_error / self.norm2) ** 2))
         length_P = self.moment_P["score_norm2"]
         length_P = length_P[length_P > 0]
+        if self.prompts < 3 or not length_P.size:
+            return 0.0
         log_P, weight_P = np.log(length_P), np.sqrt(length_P)
         deviation_P = log_P - np.average(log_P, weights=weight_P)
         return math.sqrt(float(np.average(deviation_P**2, weights=weight_P)))
@@ -170,7 +162,7 @@ class Unseen:
         """Fourth moment of rewards in their groups over squared variance: 0 for rewards of 0 and 1,
         which have no tail, nan where too few groups differ to tell.
         """
-        variance_P = self.moment_P["reward_variance"] if self.moment_P else np.zeros(0)
+        variance_P = self.moment_P["reward_variance"]
         differ_P = variance_P > 0
         if np.count_nonzero(differ_P) < _FEWEST_NEIGHBOURS:
             return math.nan
@@ -230,9 +222,6 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     fewer on either side the four rollouts of |g(x)|^2 cancel.
     """
     name = "enough informative groups"
-    if not moment_P:
-        sentence = "Sums over prompts do not hold how many groups had rewards that differ."
-        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = f"{informative:,} of {prompts:,} groups have two rewards or more on either side"
     if informative >= FEWEST_INFORMATIVE:

@@ -141,11 +141,11 @@ def _ratio(components: Components, weight: Float, reference: Float) -> Interval:
     """The ratio of two errors by the delta method on its logarithm; unknown where one is not
     positive.
     """
-    one, other = float(weight @ components.estimate_C), float(reference @ components.estimate_C)
-    if not (one > 0 and other > 0 and components.prompts >= 3):
-        return Interval(one / other if other > 0 else math.nan, 0.0, math.inf, components.level)
-    contrast = weight / one - reference / other
+    error, other = float(weight @ components.estimate_C), float(reference @ components.estimate_C)
+    if not (error > 0 and other > 0 and components.prompts >= 3):
+        return Interval(error / other if other > 0 else math.nan, 0.0, math.inf, components.level)
+    contrast = weight / error - reference / other
     factor = math.exp(
         min(components.quantile(contrast) * components.standard_error(contrast), 700.0)
     )
-    return Interval(one / other, one / other / factor, one / other * factor, components.level)
+    return Interval(error / other, error / other / factor, error / other * factor, components.level)

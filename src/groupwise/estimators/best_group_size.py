@@ -382,18 +382,8 @@ def _drawn_components(components: Components, rng: np.random.Generator, draws: i
     if components.prompts < 3:
         return None
     pseudo = components.pseudo_PC
-    if pseudo is None:
-        drawn = rng.multivariate_normal(
-            components.estimate_C[:_DRAWN],
-            components.covariance_CC[:_DRAWN, :_DRAWN],
-            size=draws,
-            method="eigh",
-        )
-    else:
-        weight = rng.multinomial(
-            len(pseudo), np.full(len(pseudo), 1 / len(pseudo)), size=draws
-        ) / len(pseudo)
-        drawn = weight @ pseudo[:, :_DRAWN]
+    share = np.full(len(pseudo), 1 / len(pseudo))
+    drawn = rng.multinomial(len(pseudo), share, size=draws) / len(pseudo) @ pseudo[:, :_DRAWN]
     if "vp" in components.left_open:  # anything from 0 to R/2, above which no policy lies
         drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
     positive: Float = np.maximum(drawn, 0.0)

@@ -138,7 +138,7 @@ class Components(Said):
         zero_mean: whether the scores were taken to have mean zero, given the prompt.
         estimate_C: all quantities, in the order of `QUANTITIES`.
         covariance_CC: of those estimates.
-        pseudo_PC: jackknife pseudo-values, one row a prompt; None where only sums were kept.
+        pseudo_PC: jackknife pseudo-values, one row a prompt.
         notes: sentences on what to know before the numbers are used.
     """
 
@@ -159,7 +159,7 @@ class Components(Said):
     zero_mean: bool
     estimate_C: Float
     covariance_CC: Float
-    pseudo_PC: Float | None
+    pseudo_PC: Float
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -219,28 +219,14 @@ class Components(Said):
     @property
     def unseen(self) -> Unseen:
         """What the sample may not show of scores and rewards."""
-        moment_P = (
-            {}
-            if self.pseudo_PC is None
-            else {name: self.moment_of_prompts(name) for name in QUANTITIES}
-        )
-        norm2 = self.others["score_norm2"]
-        return Unseen(moment_P, norm2.value, norm2.standard_error, self.prompts, self.rollouts)
+        moment_P = dict(zip(QUANTITIES, self.pseudo_PC.T, strict=True))
+        return Unseen(moment_P, self.prompts, self.rollouts)
 
     @property
     def left_open(self) -> frozenset[str]:
         """Quantities whose interval the data leave open: without one of Vp no size is the best."""
         checked = self.check_assumptions()
         return frozenset(name for assumption in checked for name in assumption.leaves_open)
-
-    def moment_of_prompts(self, name: str) -> Float:
-        """Return the pseudo-values of one of `QUANTITIES`, one a prompt."""
-        if self.pseudo_PC is None:
-            raise InsufficientDataError(
-                f"expected moments of each prompt, got sums over {self.prompts} prompts: give the "
-                "scores to groupwise.components"
-            )
-        return self.pseudo_PC[:, QUANTITIES.index(name)]
 
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
@@ -255,8 +241,6 @@ class Components(Said):
         """Return Student's quantile for such a combination, with the freedom that its
         pseudo-values have.
         """
-        if self.pseudo_PC is None:
-            return student_quantile(self.level, self.prompts - 1.0)
         return student_quantile(
             self.level, effective_freedom(self.pseudo_PC[:, : len(weight)] @ weight)
         )
@@ -432,8 +416,7 @@ def components_of_pseudo_values(
         covariance,
         intervals,
         sample,
-        method="jackknife",
-        pseudo_PC=pseudo_PC,
+        pseudo_PC,
     )
 
 
@@ -461,27 +444,6 @@ def _blocks(pseudo_PC: Float, block_P: NDArray[np.intp]) -> Float:
     total_BC = np.zeros((len(size_B), len(QUANTITIES)))
     np.add.at(total_BC, block_P, np.column_stack([columns[name] for name in QUANTITIES]))
     return total_BC * (len(size_B) / prompts)
-
-
-def components_of_sums(
-    estimate_C: Float, covariance_CC: Float, sample: Sample, *, level: float = 0.95
-) -> Components:
-    """Estimate the components where only sums over prompts were kept: the intervals are
-    Student's.
-    """
-    refuse_extremes(estimate_C)
-    half = np.full(len(estimate_C), math.inf)
-    if sample.prompts > 2:
-        half = student_quantile(level, sample.prompts - 1) * np.sqrt(
-            np.maximum(np.diag(covariance_CC), 0.0)
-        )
-    ends = zip(
-        estimate_C.tolist(), (estimate_C - half).tolist(), (estimate_C + half).tolist(), strict=True
-    )
-    intervals = [Interval(value, low, high, level) for value, low, high in ends]
-    return _assembled(
-        estimate_C, covariance_CC, intervals, sample, method="jackknife from sums", pseudo_PC=None
-    )
 
 
 def refuse_extremes(value_C: Float) -> None:
@@ -531,33 +493,31 @@ def _assembled(
     covariance_CC: Float,
     intervals: list[Interval],
     sample: Sample,
-    *,
-    method: str,
-    pseudo_PC: Float | None,
+    pseudo_PC: Float,
 ) -> Components:
     """Put estimates, intervals and sentences together."""
     error_C = np.sqrt(
         np.maximum(np.diag(covariance_CC), 0.0)
     )  # a variance may come out as minus a rounding error
     columns = zip(QUANTITIES, intervals, error_C.tolist(), strict=True)
-    found = {
+    estimates = {
         name: estimate_of(name, interval, error, sample.prompts)
         for name, interval, error in columns
         if name in MEANING
     }
-    found["score_reward_variance"] = _score_reward_variance(
+    estimates["score_reward_variance"] = _score_reward_variance(
         estimate_C, covariance_CC, sample.prompts, intervals[0].level
     )
     result = Components(
-        vp=found.pop("vp"),
-        t=found.pop("t"),
-        r=found.pop("r"),
-        gradient_norm2=found.pop("gradient_norm2"),
-        others=found,
+        vp=estimates.pop("vp"),
+        t=estimates.pop("t"),
+        r=estimates.pop("r"),
+        gradient_norm2=estimates.pop("gradient_norm2"),
+        others=estimates,
         prompts=sample.prompts,
         rollouts=sample.rollouts,
         left_out=sample.left_out,
-        method=method,
+        method="jackknife",
         zero_mean=sample.zero_mean,
         estimate_C=estimate_C,
         covariance_CC=covariance_CC,

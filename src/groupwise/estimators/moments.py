@@ -420,10 +420,10 @@ def _check_symmetric(gram: NDArray[Any]) -> None:
     """
     rows = np.unique(np.linspace(0, len(gram) - 1, min(len(gram), _SYMMETRY_ROWS)).astype(int))
     part = gram[np.ix_(rows, rows)].astype(np.float64)
-    known = np.where(
+    finite = np.where(
         np.isfinite(part) & np.isfinite(part.T), part, 0.0
     )  # what is not finite is told of by itself
-    _refuse_asymmetry(np.abs(known - known.T), np.abs(known))
+    _refuse_asymmetry(np.abs(finite - finite.T), np.abs(finite))
 
 
 def _batches(

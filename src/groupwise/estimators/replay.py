@@ -39,6 +39,7 @@ NEEDS_TWO = "A knapsack and a conformal stop are for rewards of two values."
 class Choice(StrEnum):
     """What is chosen otherwise."""
 
+    DYNAMIC = "dynamic sampling"
     SIZE = "another group size"
     SPREAD = "rollouts by predicted spread"
     KNAPSACK = "rollouts by predicted live groups"
@@ -65,6 +66,11 @@ class Replayed(Plain):
     rollouts: Interval  # ratio of rollouts drawn
     cost: Interval  # ratio of rollouts a live group
     variance: Interval | None  # ratio of the proxy; None where the rule looks at rewards
+
+    def saved(self, whole: float = 1.0) -> Interval:
+        """The part of a whole without which as many groups would have been live."""
+        cost = self.cost
+        return Interval(*(whole * (1 - end) for end in (cost.value, cost.high, cost.low)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,6 +105,13 @@ class Replay(Plain):
     choices: tuple[Replayed, ...]
     denominators: tuple[Denominator, ...]  # none without lengths
     notes: tuple[str, ...]  # which choices are missing, and why
+
+    @property
+    def rows(self) -> tuple[Replayed, ...]:
+        """Dynamic sampling and the choices."""
+        measured, same = ReplayStatus.MEASURED, Interval(1.0, 1.0, 1.0)
+        dynamic = Choice.DYNAMIC, measured, None, same, self.dynamic.drawn, same, None
+        return (Replayed(*dynamic), *self.choices)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,6 @@ interval that of all laws of difficulty whatever. It recommends no group size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
@@ -21,12 +20,10 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Float, Groups, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, mean_interval, percent, student_quantile, wilson
+from groupwise.intervals import Interval, mean_interval, percent, wilson
 from groupwise.plain import Plain
 
 _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta law
-_UNSEEN = 1e12
-_FEWEST_EQUAL = 10  # zero-variance groups; of fewer the sampling error of a logit is not to be had
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,16 +79,10 @@ def _ends(interval: Interval) -> str:
 def zero_variance_of_groups(
     reward_N: ArrayLike, prompt_N: ArrayLike, *, level: float = 0.95
 ) -> ZeroVarianceOutlook:
-    r"""Return the share of zero-variance groups at G, 2G and 4G from the rewards of rollouts.
+    """Return the share of zero-variance groups at G, 2G and 4G from the rewards of rollouts.
 
-    With $D = S(G)$, $u = S(G-1) - S(G)$ and $v = S(G-2) - S(G-1)$, all three from subsets of the
-    groups, no law of difficulty lets $G + j$ rollouts gain less than $u(t + t^2 + \dots + t^j)$
-    with $t = u/v$, or more than $D(1 - (D/(D+u))^j)$: the interval, with the sampling error of both
-    ends. The value is that of the beta law of pass rates with the mean and the share seen, kept
-    between them.
-
-    Source: the limits are those of Chebyshev and Markov for three moments, the lower one as Chao
-    (1984) has it for unseen species.
+    Value and interval beyond G are those of `zero_variance_of_columns`, with the mean of two
+    rewards.
     """
     return RewardCounts.of(reward_N, prompt_N).outlook(level)
 
@@ -118,8 +109,8 @@ def zero_variance_of_columns(
     """
     share = np.asarray(equal_T, dtype=np.float64)
     mean = None if mean_T is None else np.asarray(mean_T, dtype=np.float64)
-    known = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
-    share, mean = share[known], None if mean is None else mean[known]
+    usable = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
+    share, mean = share[usable], None if mean is None else mean[usable]
     if group_size < 2:
         raise InvalidArgumentError(
             f"expected a group size of at least 2, got {group_size}: a group of one has no variance"
@@ -221,25 +212,9 @@ class RewardCounts:
             )
         size = self.usual_size
         enough = self.size_P >= size
-        share = [self.equal_subsets(part)[enough] for part in (size, size - 1)]
-        # Of a pair nothing is left that could differ: then nothing but 0 bounds the gain from
-        # below.
-        share.append(
-            self.equal_subsets(size - 2)[enough]
-            if size > 2
-            else np.full(int(enough.sum()), _UNSEEN)
-        )
-        limits = _Limits(
-            share[0],
-            share[1] - share[0],
-            share[2] - share[1],
-            size,
-            group_size - size,
-            self.rate_P is not None,
-            level,
-        )
-        mean = 0.5 if self.rate_P is None else float(self.rate_P[enough].mean())
-        return limits.around(_beta_value(float(share[0].mean()), mean, size, group_size))
+        now = share_interval(self.equal_subsets(size)[enough], level)
+        mean = None if self.rate_P is None else float(self.rate_P[enough].mean())
+        return _extrapolated(now, mean, size, group_size)
 
     def equal_subsets(self, group_size: ArrayLike) -> Float:
         """Return the share of each group's subsets of a size that are equal throughout.
@@ -255,98 +230,6 @@ class RewardCounts:
             chance_K = np.where(drawn < taken_K, chance_K * ratio_K, chance_K)
         equal_P = np.bincount(self.group_K, chance_K, len(self.size_P))
         return np.where(taken_P == 1, 1.0, equal_P)
-
-
-@dataclass(frozen=True, slots=True)
-class _Limits:
-    """Between what the share lies at a larger size, whatever the law of difficulty."""
-
-    equal_P: Float  # share of zero-variance groups at the size seen, of each group
-    first_P: Float  # what one rollout fewer adds to it
-    second_P: Float  # what one more fewer adds
-    size: int  # G seen
-    more: int  # rollouts beyond it
-    two: bool  # whether there are but two rewards
-    level: float
-
-    def around(self, value: float) -> ZeroVarianceShare:
-        """Return the share with its interval, the value kept between the limits."""
-        now, other, size = (
-            share_interval(self.equal_P, self.level),
-            self.size + self.more,
-            self.size,
-        )
-        table = np.column_stack([self.equal_P, self.first_P, self.second_P])
-        means = table.mean(axis=0)
-        least, most = self._least(means), max(self._most(means), 0.0)
-        # What was not seen is not ruled out: a group that differs in one rollout, one that differs
-        # in two, and one that is equal.
-        one, two, none = (
-            (0.0, 1 / size, max(1 / size, 2 / 3 if size == 3 else 0.0)),
-            (0.0, 0.0, 2 / (size * (size - 1))),
-            (1.0, 0.0, 0.0),
-        )
-        high = min(self._end(self._most, table, [none, two], 1), now.high)
-        low, most_gained = _limits_of_share(now, size, other, two=self.two)
-        if self.equal_P.sum() >= _FEWEST_EQUAL:
-            low = max(low, self._end(self._least, table, [one], -1))
-            most_gained = min(
-                most_gained,
-                self._end(lambda mean: float(mean[0]) - self._least(mean), table, [one], 1),
-            )
-        if self.two:
-            least = max(least, _equally_hard(now.value, size, other, two=True))
-        value = min(max(value, least), max(most, least))
-        gained = now.value - value
-        fewest = self._end(self._fall, table, [two], -1)
-        share = Interval(value, min(low, value), max(high, value), self.level)
-        ends = Interval(gained, min(fewest, gained), max(most_gained, gained), self.level)
-        return ZeroVarianceShare(other, share, extrapolated=True, gained=ends)
-
-    def _least(self, mean: Float) -> float:
-        """The share where all difficulties are alike: it falls on by the ratio of the last step,
-        (S(G)/S(G-1))^j.
-        """
-        equal, first = float(mean[0]), float(mean[1])
-        return float(equal * (equal / (equal + first)) ** self.more) if equal > 0 else 0.0
-
-    def _fall(self, mean: Float) -> float:
-        """What the share falls by where as many groups as can be never change: the rest falls by
-        t = u/v a step.
-        """
-        _, first, second = mean.tolist()
-        ratio = min(first / second, 1.0) if first > 0 else 0.0
-        return float(first * sum(ratio**step for step in range(1, self.more + 1)))
-
-    def _end(
-        self,
-        limit: Callable[[Float], float],
-        table: Float,
-        doubt: list[tuple[float, float, float]],
-        side: int,
-    ) -> float:
-        """A limit moved outwards by its sampling error, by the delta method; a share that may
-        only be small, on the logarithm.
-        """
-        rows = np.vstack([table, doubt])
-        mean = rows.mean(axis=0)
-        value = limit(mean)
-        step = np.diag(np.maximum(1e-6 * mean, 1e-12))
-        slope = np.array(
-            [(limit(mean + one) - limit(mean - one)) / (2 * one.sum()) for one in step]
-        )
-        error = student_quantile(self.level, len(rows) - 1.0) * math.sqrt(
-            float(((rows - mean) @ slope).var(ddof=1)) / len(rows)
-        )
-        if limit == self._most:
-            return value + side * error
-        return value * math.exp(min(side * error / value, 700.0)) if value > 0 else 0.0
-
-    def _most(self, mean: Float) -> float:
-        """The share that this fall leaves; below zero where the groups seen were fewer than are
-        to be expected.
-        """
-        return float(mean[0]) - self._fall(mean)
 
 
 def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: ArrayLike) -> Float:
@@ -368,8 +251,8 @@ def share_interval(share_P: Float, level: float) -> Interval:
     count = len(share_P)
     if ((share_P == 0) | (share_P == 1)).all():
         return wilson(float(share_P.sum()), count, level=level)
-    found = mean_interval(share_P, level=level)
-    return Interval(found.value, max(found.low, 0.0), min(found.high, 1.0), level)
+    interval = mean_interval(share_P, level=level)
+    return Interval(interval.value, max(interval.low, 0.0), min(interval.high, 1.0), level)
 
 
 def _of_shares(
@@ -381,16 +264,27 @@ def _of_shares(
     if groups is not None or (share_T == share_T[0]).all():
         by_groups = wilson(min(float(share_T.mean()) * count, count), count, level=level)
         now = Interval(now.value, min(now.low, by_groups.low), max(now.high, by_groups.high), level)
-    shares = [ZeroVarianceShare(size, now, extrapolated=False)]
-    mean = 0.5 if mean_T is None else float(mean_T.mean())
-    for other in (2 * size, 4 * size):
-        low, most = _limits_of_share(now, size, other, two=mean_T is not None)
-        least = _equally_hard(now.value, size, other, two=mean_T is not None)
-        value = min(max(_beta_value(now.value, mean, size, other), least), now.value)
-        gained = Interval(now.value - value, 0.0, max(most, now.value - value), level)
-        ends = Interval(value, min(low, value), now.high, level)
-        shares.append(ZeroVarianceShare(other, ends, extrapolated=True, gained=gained))
-    return ZeroVarianceOutlook(size, count if groups is not None else rows, "shares", tuple(shares))
+    mean = None if mean_T is None else float(mean_T.mean())
+    shares = (
+        ZeroVarianceShare(size, now, extrapolated=False),
+        _extrapolated(now, mean, size, 2 * size),
+        _extrapolated(now, mean, size, 4 * size),
+    )
+    return ZeroVarianceOutlook(size, count if groups is not None else rows, "shares", shares)
+
+
+def _extrapolated(now: Interval, mean: float | None, size: int, other: int) -> ZeroVarianceShare:
+    """The share at a larger size by the beta law of two rewards with this mean, with the interval
+    of all laws of difficulty; without a mean by the widest law.
+    """
+    two = mean is not None
+    low, most = _limits_of_share(now, size, other, two=two)
+    least = _equally_hard(now.value, size, other, two=two)
+    by_law = _beta_value(now.value, 0.5 if mean is None else mean, size, other)
+    value = min(max(by_law, least), now.value)
+    gained = Interval(now.value - value, 0.0, max(most, now.value - value), now.level)
+    share = Interval(value, min(low, value), now.high, now.level)
+    return ZeroVarianceShare(other, share, extrapolated=True, gained=gained)
 
 
 def _limits_of_share(now: Interval, size: int, other: int, *, two: bool) -> tuple[float, float]:

@@ -100,16 +100,16 @@ def read_calibration(text: str) -> Calibration:
         terms: dict[Kind, Float] = {
             kind: np.asarray(data["terms"][kind], dtype=float) for kind in KINDS
         }
-        found = Calibration(terms, int(data["runs"]), int(data["clusters"]))
+        table = Calibration(terms, int(data["runs"]), int(data["clusters"]))
         good = data["version"] == 2 and tuple(data["probabilities"]) == UPPER
     except (ValueError, TypeError, KeyError, OverflowError):
         good = False
     # Not a number is no less than anything.
     if not good or not all(
-        one.shape == (len(UPPER), 3) and (np.abs(one) < _WILDEST).all() for one in terms.values()
+        term.shape == (len(UPPER), 3) and (np.abs(term) < _WILDEST).all() for term in terms.values()
     ):
         raise InvalidArgumentError(
             "expected a table as groupwise-lab calibrate writes it; got something else: make one "
             "with it"
         )
-    return found
+    return table

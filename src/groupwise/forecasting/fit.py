@@ -121,15 +121,17 @@ def judged_fits(
     ]
     fits = ranked([fit_law(observations, law) for law in able])
     if len(fits) > 1 and fits[0].law.name == "oscillator":
-        fits = ranked(fits, inertia=inertia_foretells(observations, [found.law for found in fits]))
+        fits = ranked(
+            fits, inertia=inertia_foretells(observations, [law_fit.law for law_fit in fits])
+        )
     widening = widening_of(fits[0], level)
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
     if doubtful(observations, fits[0]):
         parameters = {
-            name: Interval(found.value, -np.inf, np.inf, level)
-            for name, found in parameters.items()
+            name: Interval(law_fit.value, -np.inf, np.inf, level)
+            for name, law_fit in parameters.items()
         }
     questioned = len(laws) > 1
     verdict = judge(
@@ -157,7 +159,7 @@ def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:
         if seen.still:
             return False
         foretold = [seen.averaged(fit_law(seen, law).at, time[left] - seen.origin) for law in laws]
-        squares += [float(((value[left] - one) ** 2).sum()) for one in foretold]
+        squares += [float(((value[left] - curve) ** 2).sum()) for curve in foretold]
     return bool(laws[int(squares.argmin())].name == "oscillator")
 
 
@@ -170,21 +172,29 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
     """
     level, shared = alone["plateau"].level, {}
     others = {
-        found.law.name: intervals_of(found, level=level) for found in close_laws(fits, INERTIA)
+        law_fit.law.name: intervals_of(law_fit, level=level)
+        for law_fit in close_laws(fits, INERTIA)
     }
     # What a law of a slow start calls its start lies long before the first row; that of the
     # oscillator is there.
-    asked = {
-        min(fits, key=lambda found: found.aicc).law.name,
+    questioned = {
+        min(fits, key=lambda law_fit: law_fit.aicc).law.name,
         *(["oscillator"] if fits[0].law.name in SLOW_STARTS else []),
     }
     for name in ("plateau", "start"):
         every = [
             alone[name],
-            *(one[name] for law, one in others.items() if law in asked or name == "plateau"),
+            *(
+                interval[name]
+                for law, interval in others.items()
+                if law in questioned or name == "plateau"
+            ),
         ]
         shared[name] = Interval(
-            alone[name].value, min(one.low for one in every), max(one.high for one in every), level
+            alone[name].value,
+            min(interval.low for interval in every),
+            max(interval.high for interval in every),
+            level,
         )
     return alone | shared
 
@@ -194,21 +204,21 @@ def akaike_weights(fits: list[LawFit]) -> Float:
 
     Source: Burnham and Anderson (2002), Model Selection and Multimodel Inference, section 2.9.
     """
-    criteria = np.array([found.aicc for found in fits])
+    criteria = np.array([law_fit.aicc for law_fit in fits])
     if not np.isfinite(criteria).any():
         return np.asarray(np.eye(1, len(fits))[0])
     weight = np.exp(-(criteria - criteria[np.isfinite(criteria)].min()) / 2)
     return np.asarray(weight / weight.sum())
 
 
-def _half_band(found: LawFit, time_T: Float, widening: float) -> Float:
+def _half_band(law_fit: LawFit, time_T: Float, widening: float) -> Float:
     """Half-width of the band of the mean at each row, by the delta method."""
-    if found.covariance is None:
-        return np.full(time_T.size, widening * float(found.noise.errors[0]))
-    covariance = found.covariance * found.noise.variance
-    jacobian = found.law.jacobian(np.maximum(time_T, 0.0), **found.values)
+    if law_fit.covariance is None:
+        return np.full(time_T.size, widening * float(law_fit.noise.errors[0]))
+    covariance = law_fit.covariance * law_fit.noise.variance
+    jacobian = law_fit.law.jacobian(np.maximum(time_T, 0.0), **law_fit.values)
     # The covariance is in the scale of the search, the Jacobian in that of the shapes.
-    jacobian[:, 2:] = jacobian[:, 2:] @ shapes_by_search(found.whole, found.point)
+    jacobian[:, 2:] = jacobian[:, 2:] @ shapes_by_search(law_fit.whole, law_fit.point)
     return np.asarray(
         widening
         * np.sqrt(np.maximum(np.einsum("tp,pq,tq->t", jacobian, covariance, jacobian), 0.0))
@@ -219,11 +229,11 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
     """Put a fit on the caller's rows."""
     fits, verdict = judged.fits, judged.verdict
     best, local = fits[0], time - observations.origin
-    curves = [observations.averaged(found.at, local) for found in fits]
+    curves = [observations.averaged(law_fit.at, local) for law_fit in fits]
     half = _half_band(best, local, float(judged.widening.max()))
     candidates = [
-        Candidate(found.law.name, found.aicc, float(weight), r_squared(value, curve))
-        for found, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)
+        Candidate(law_fit.law.name, law_fit.aicc, float(weight), r_squared(value, curve))
+        for law_fit, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)
     ]
     raw, curve = r_squared(value, curves[0]), curves[0]
     return FitResult(
@@ -260,9 +270,9 @@ def _explainable(raw: float, value_T: Float, observations: Observations) -> floa
     return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else float("nan")
 
 
-def _noise_of(found: LawFit, observations: Observations, residual_T: Float) -> Noise:
+def _noise_of(law_fit: LawFit, observations: Observations, residual_T: Float) -> Noise:
     """The noise of the heaviest shape, in the units of one row."""
-    shape, variance = found.noise.best_shape, found.noise.variance
+    shape, variance = law_fit.noise.best_shape, law_fit.noise.variance
     power = float(residual_T @ residual_T)
     return Noise(
         white_variance=variance * (1 - shape.share) * observations.rows_per_block,

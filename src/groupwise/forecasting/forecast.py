@@ -92,10 +92,12 @@ def forecast(
     )
     tails = (1 - level) / 2, (1 + level) / 2
     middle = course.quantile(0.5)
-    end, low, high = (float(one[-1] - middle[0]) for one in (middle, *map(course.quantile, tails)))
+    end, low, high = (
+        float(target[-1] - middle[0]) for target in (middle, *map(course.quantile, tails))
+    )
     status: ForecastStatus = "short" if seen.row_time_T.size < FEWEST else "forecast"
     (mean_low, mean_high), (row_low, row_high) = (
-        [one.quantile(tail) for tail in tails] for one in (mean, row)
+        [target.quantile(tail) for tail in tails] for target in (mean, row)
     )
     return Forecast(
         status=status,
@@ -156,7 +158,7 @@ def _still(
     """
     value = float(seen.row_value_T[0])
     low, high = bounds or (-np.inf, np.inf)
-    line, least, most = (np.full(ahead.size, one) for one in (value, low, high))
+    line, least, most = (np.full(ahead.size, height) for height in (value, low, high))
     message = (
         f"every row is exactly {value:.6g}: the rows say nothing of how far the metric can move"
     )
@@ -197,7 +199,7 @@ class Ahead:
 
 def foreseen(
     seen: Observations,
-    *asked: tuple[Float, float],
+    *targets: tuple[Float, float],
     bounds: tuple[float, float] | None,
     table: Calibration,
 ) -> list[Ahead]:
@@ -208,11 +210,11 @@ def foreseen(
     gap = (seen.span - first) / (seen.row_time_T.size - 1)
     row, count = (
         (seen.row_time_T - first) / gap,
-        np.concatenate([np.full(at.size, rows, dtype=float) for at, rows in asked]),
+        np.concatenate([np.full(at.size, rows, dtype=float) for at, rows in targets]),
     )
     width = np.where((count == 1) | np.isinf(count), 0.0, count)
     place = np.maximum(
-        (np.concatenate([at for at, _ in asked]) - seen.origin - first) / gap, width / 2
+        (np.concatenate([at for at, _ in targets]) - seen.origin - first) / gap, width / 2
     )
     every, wandering = foresee(row, seen.row_value_T, place, width, count)
     low, centre, high = (every.quantile(p) for p in (0.05, 0.5, 0.95))
@@ -226,7 +228,7 @@ def foreseen(
         else (np.full(place.size, end) for end in bounds)
     )
     fallen, made, start = bool(np.isfinite(fall_from_height(seen))), [], 0
-    for at, rows in asked:
+    for at, rows in targets:
         part, start = slice(start, start + at.size), start + at.size
         columns = (centre[part], spread[part], wandering.part(part), floor[part], ceiling[part])
         kind: Kind = "row" if rows == 1 else "window"

@@ -102,7 +102,7 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
         values, curve = at(products, point)
     values = {**values, "plateau": values["plateau"] + centre, "start": values["start"] + centre}
     covariance, _ = profile.linearised(products, whole, point)
-    found = LawFit(
+    fit = LawFit(
         whole,
         point,
         values,
@@ -114,20 +114,18 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
         covariance,
     )
     return (
-        found
-        if _resolved(found, observations, order)
-        else fit_law(observations, law, order=2 * order)
+        fit if _resolved(fit, observations, order) else fit_law(observations, law, order=2 * order)
     )
 
 
-def _resolved(found: LawFit, observations: Observations, order: int) -> bool:
+def _resolved(fit: LawFit, observations: Observations, order: int) -> bool:
     """Whether the basis follows the curve to a twentieth of the scatter; a sharp bend needs more
     nodes.
     """
-    if order >= 4 * found.law.nodes:
+    if order >= 4 * fit.law.nodes:
         return True
-    error = observations.interpolation_error(found.at, order)
-    return error < 0.05 * math.sqrt(found.noise.variance) + 1e-9 * float(np.ptp(found.curve_M))
+    error = observations.interpolation_error(fit.at, order)
+    return error < 0.05 * math.sqrt(fit.noise.variance) + 1e-9 * float(np.ptp(fit.curve_M))
 
 
 def _values_at(
@@ -167,43 +165,39 @@ def orthonormal(columns_MP: Float) -> Float:
 
 
 def intervals_of(
-    found: LawFit, *, level: float = 0.95, widening: Float | None = None
+    fit: LawFit, *, level: float = 0.95, widening: Float | None = None
 ) -> dict[str, Interval]:
     """Profile-likelihood intervals of the parameters and of what is derived from them;
     `widening` as `widening_of` gives it.
     """
-    widening = widening_of(found, level) if widening is None else widening
-    if found.products is None or found.covariance is None:
-        half = float(widening[0] * found.noise.errors[0])
-        value = found.values["plateau"]
+    widening = widening_of(fit, level) if widening is None else widening
+    if fit.products is None or fit.covariance is None:
+        half = float(widening[0] * fit.noise.errors[0])
+        value = fit.values["plateau"]
         return {"plateau": Interval(value, value - half, value + half, level)}
-    best_error = float(
-        profile.surface(found.law, found.products, *found.whole.at(found.point)).error_Q[0]
-    )
-    limits = best_error * (1 + widening**2 / found.noise.freedom)
-    reach = float(widening.max() * np.sqrt(found.noise.variance))
-    box = profile.ellipse_box(found.covariance, found.whole, found.point, reach)
-    area = profile.region(found.products, box, found.point, float(limits.max()))
+    best_error = float(profile.surface(fit.law, fit.products, *fit.whole.at(fit.point)).error_Q[0])
+    limits = best_error * (1 + widening**2 / fit.noise.freedom)
+    reach = float(widening.max() * np.sqrt(fit.noise.variance))
+    box = profile.ellipse_box(fit.covariance, fit.whole, fit.point, reach)
+    area = profile.region(fit.products, box, fit.point, float(limits.max()))
 
     out = {}
-    linear = [found.values[name] - found.centre for name in ("plateau", "start")]
+    linear = [fit.values[name] - fit.centre for name in ("plateau", "start")]
     ranges = profile.linear_ranges(
-        area, found.products, best=linear, largest_error=limits[:2].tolist()
+        area, fit.products, best=linear, largest_error=limits[:2].tolist()
     )
-    for name, (low, high) in zip(
-        ("plateau", "start"), (ranges + found.centre).tolist(), strict=True
-    ):
-        out[name] = Interval(found.values[name], low, high, level)
+    for name, (low, high) in zip(("plateau", "start"), (ranges + fit.centre).tolist(), strict=True):
+        out[name] = Interval(fit.values[name], low, high, level)
 
-    over = _functions_of(found.law, area.shapes)
-    if found.law.name == "oscillator":
+    over = _functions_of(fit.law, area.shapes)
+    if fit.law.name == "oscillator":
         # At the edge of the search it may as well never fade.
-        faint = over["damping_ratio"] <= found.law.axes[1].low * (1 + 1e-9)
+        faint = over["damping_ratio"] <= fit.law.axes[1].low * (1 + 1e-9)
         over["damping_ratio"] = np.where(faint, 0.0, over["damping_ratio"])
         over |= {name: np.where(faint, np.inf, over[name]) for name in ("tau1", "tau2")}
-    best_K = np.concatenate(list(_functions_of(found.law, found.whole.at(found.point)).values()))
+    best_K = np.concatenate(list(_functions_of(fit.law, fit.whole.at(fit.point)).values()))
     limit_K = np.full(len(over), limits[2:].max())
-    limit_K[: len(found.law.shapes)] = limits[2:]
+    limit_K[: len(fit.law.shapes)] = limits[2:]
     over_KQ = np.stack(list(over.values()))
     low_K, high_K, below_K, above_K = profile.ranges_of(area, over_KQ, best_error, limit_K)
     floor_K = np.where((over_KQ > 0).all(1), 0.0, -np.inf)
@@ -218,14 +212,14 @@ def intervals_of(
 
 def _functions_of(law: Law, shapes: tuple[Float, ...]) -> dict[str, Float]:
     """The shapes by name, and what is derived from them alone."""
-    found = dict(zip(law.shapes, shapes, strict=True))
-    return found | oscillator_quantities(*shapes) if law.name == "oscillator" else found
+    values = dict(zip(law.shapes, shapes, strict=True))
+    return values | oscillator_quantities(*shapes) if law.name == "oscillator" else values
 
 
-def widening_of(found: LawFit, level: float) -> Float:
+def widening_of(fit: LawFit, level: float) -> Float:
     """Half-width of each parameter's interval in standard errors; one without a Jacobian column
     takes the largest.
     """
-    count = len(found.law.parameters)
-    factors = np.maximum(found.noise.widening(level), stdtrit(found.noise.freedom, 0.5 + level / 2))
+    count = len(fit.law.parameters)
+    factors = np.maximum(fit.noise.widening(level), stdtrit(fit.noise.freedom, 0.5 + level / 2))
     return factors if factors.size == count else np.full(count, factors.max())

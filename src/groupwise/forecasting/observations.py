@@ -22,7 +22,6 @@ import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 from numpy.polynomial.legendre import leggauss
 from numpy.typing import ArrayLike, NDArray
-from scipy.linalg import solve_triangular, toeplitz
 
 from groupwise.arrays import Float, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -33,12 +32,11 @@ MAX_BLOCKS = 600
 # Ranges below it are no movement.
 SMALLEST = 1e-100
 _ROWS_AT_ONCE = 8192
-# Below this many rows the mark of smoothed white noise can hide (lab/docs/theory/fit.md). Slow
+# Rows of a series in which the mark of smoothed white noise can hide (lab/docs/theory/fit.md). Slow
 # noise under a moving average leaves no mark at any length; its own correlation then widens the
 # intervals.
-SHORT = 120
+_MAY_HIDE = range(16, 120)
 POLYNOMIALS = 100.0  # condition of the trends that are taken off before noise is looked at
-_CORRELATIONS = (0.0, 0.3, 0.5, 0.7, 0.8, 0.9, 0.97, 0.999)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,13 +169,15 @@ def observe(
         )
     time, value, variance = _usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
-    rows, spacing, known = (
+    rows, spacing, raw = (
         time.size,
         1.0,
         smoothing is not None or window != 1 or np.ptp(gaps := np.diff(time)) > 1e-9 * gaps[0],
     )
-    width = (smoothing or 1) if known else smoothing_window(value)
-    doubt = not known and width == 1 and may_be_smoothed(value)
+    width = (smoothing or 1) if raw else smoothing_window(value)
+    left = _without_trend(value)  # a clean curve has no noise that could have been averaged
+    noisy = float(left @ left) > rounding(value, condition=POLYNOMIALS)
+    doubt = noisy and not raw and width == 1 and rows in _MAY_HIDE
     if width > 1:
         spacing = float(np.median(np.diff(time)))
         keep_rows = np.arange(time.size - 1, -1, -width)[::-1]
@@ -218,12 +218,12 @@ def rate_clock(time_T: Float, rate_T: Float | None, at_S: Float) -> Float:
     largest, late = float(rate_T.max()), slice(-max(3, rate_T.size // 10), None)
     slope = float(np.polyfit(time_T[late] - time_T[-1], rate_T[late], 1)[0])
     beyond = np.linspace(time_T[-1], max(float(at_S.max()), time_T[-1] + 1), MAX_BLOCKS)[1:]
-    known = np.concatenate([time_T, beyond])
+    time = np.concatenate([time_T, beyond])
     rate = np.append(rate_T, rate_T[-1] + slope * (beyond - time_T[-1]))
-    steps = np.clip(rate, largest / 1000, largest)[:-1] * np.diff(known)
+    steps = np.clip(rate, largest / 1000, largest)[:-1] * np.diff(time)
     clock = np.append(0.0, np.cumsum(steps))
     unit = (time_T[-1] - time_T[0]) / clock[time_T.size - 1]
-    return np.asarray(time_T[0] + unit * np.interp(at_S, known, clock))
+    return np.asarray(time_T[0] + unit * np.interp(at_S, time, clock))
 
 
 def _usable_rows(
@@ -262,19 +262,18 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> 
             f"variances need one entry a value; got {variance.shape} for {keep_T.shape}"
         )
     variance = variance[keep_T]
-    known = np.isfinite(variance) & (variance >= 0)
-    if not known.any() or not (variance[known] > 0).any():
+    usable = np.isfinite(variance) & (variance >= 0)
+    if not usable.any() or not (variance[usable] > 0).any():
         return None
-    typical = float(variance[known].mean())
-    return np.where(known, np.maximum(variance, 0.1 * typical), typical)
+    typical = float(variance[usable].mean())
+    return np.where(usable, np.maximum(variance, 0.1 * typical), typical)
 
 
 def smoothing_window(value_T: ArrayLike) -> int:
     """Recognise a moving average by the lonely spike in the autocorrelation of its differences; 1
     where there is none.
 
-    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it:
-    `may_be_smoothed`.
+    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it.
     """
     value = np.asarray(value_T, dtype=float)
     difference = np.diff(_without_trend(value))
@@ -306,53 +305,3 @@ def _without_trend(value_T: Float) -> Float:
     columns = chebvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, min(10, 2 + n // 15))
     basis, _ = np.linalg.qr(columns)
     return np.asarray(value_T - basis @ (basis.T @ value_T))
-
-
-def may_be_smoothed(value_T: ArrayLike) -> bool:
-    """Whether a short series is as likely under a moving average as under white or AR(1) noise.
-
-    The restricted likelihoods of the differences are compared, a polynomial trend projected out of
-    both. Derived by us.
-    """
-    value = np.asarray(value_T, dtype=float)
-    n = value.size
-    if not 16 <= n < SHORT:
-        return False
-    difference = np.diff(value)
-    trend = np.asarray(
-        np.diff(chebvander(np.linspace(-1, 1, n), 5), axis=0)[:, 1:], dtype=np.float64
-    )
-    left = difference - trend @ np.linalg.lstsq(trend, difference, rcond=None)[0]
-    if float(left @ left) <= rounding(value, condition=POLYNOMIALS):
-        return False
-    lag = np.arange(n, dtype=np.float64)
-    rough = max(
-        _likelihood(difference, trend, _differenced(np.asarray(phi**lag))) for phi in _CORRELATIONS
-    )
-    for k in range(3, min(n // 2, 30)):
-        row = np.zeros(n - 1)
-        row[0], row[k] = 2.0, -1.0
-        if _likelihood(difference, trend, row) > rough:
-            return True
-    return False
-
-
-def _differenced(correlation_T: Float) -> Float:
-    """Autocovariance of the differences of a series with the given autocorrelation."""
-    c = correlation_T
-    return np.asarray(2 * c[:-1] - np.concatenate([c[1:2], c[:-2]]) - c[1:])
-
-
-def _likelihood(difference: Float, trend: Float, row: Float) -> float:
-    """Restricted log likelihood of differences with a Toeplitz covariance, scale profiled out."""
-    factor = np.linalg.cholesky(toeplitz(row) + 1e-6 * np.eye(row.size))
-    white = solve_triangular(factor, np.column_stack([trend, difference]), lower=True)
-    basis, triangle = np.linalg.qr(white[:, :-1])
-    residual = white[:, -1] - basis @ (basis.T @ white[:, -1])
-    freedom = row.size - trend.shape[1]
-    power = max(float(residual @ residual), 1e-300)
-    return float(
-        -np.log(np.diag(factor)).sum()
-        - np.log(np.abs(np.diag(triangle))).sum()
-        - freedom / 2 * np.log(power)
-    )

@@ -94,9 +94,9 @@ def foresee(
     seen = np.stack([kernel(block[0][:, None], block[0]) for kernel in kernels])
     covariance = np.tensordot(signal_KJ, seen, 1) + np.diag(1 / count)
     freedom = value_T.size - 1
-    one, value = np.ones(count.size), block[1] - block[1].mean()
-    solved = np.linalg.solve(covariance, np.stack([one, value], 1))
-    information, level = solved[:, :, 0] @ one, solved[:, :, 0] @ value
+    ones, value = np.ones(count.size), block[1] - block[1].mean()
+    solved = np.linalg.solve(covariance, np.stack([ones, value], 1))
+    information, level = solved[:, :, 0] @ ones, solved[:, :, 0] @ value
     level = level / information
     # Rounding alone keeps rows from lying on a curve exactly.
     error = (

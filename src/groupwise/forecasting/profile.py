@@ -242,8 +242,8 @@ def linearised(
     nodes = products.nodes_K
     here = [float(shape[0]) for shape in whole.at(point)]
     decay, slopes = whole.law.decay(nodes, *here), whole.law.slopes(nodes, *here)
-    one = np.ones(nodes.size)
-    linear = np.stack([one, decay])
+    ones = np.ones(nodes.size)
+    linear = np.stack([ones, decay])
     with_basis = linear @ products.basis
     normal = with_basis @ linear.T + 1e-12 * products.one_one * np.eye(2)
     level, drop = np.linalg.solve(normal, linear @ products.with_value)
@@ -358,7 +358,7 @@ def _shrunk(box: Box, inside: Flags, best: tuple[float, ...]) -> Box:
 
 
 def ranges_of(
-    found: Region, quantity_KQ: Float, error_at_best: float, largest_error_K: Float
+    region: Region, quantity_KQ: Float, error_at_best: float, largest_error_K: Float
 ) -> tuple[Float, Float, Flags, Flags]:
     """Ranges of functions of the shapes over {error <= largest_error}, and whether each runs into
     the edge below and above.
@@ -366,10 +366,10 @@ def ranges_of(
     Between a point inside and its neighbour outside the root of the excess error is close to
     linear: the crossing is interpolated in it.
     """
-    wide = (-1, *[1] * len(found.counts))
+    wide = (-1, *[1] * len(region.counts))
     error, quantity = (
-        found.surface.error_Q.reshape(1, *found.counts),
-        quantity_KQ.reshape(-1, *found.counts),
+        region.surface.error_Q.reshape(1, *region.counts),
+        quantity_KQ.reshape(-1, *region.counts),
     )
     inside = error <= largest_error_K.reshape(wide)
     root = np.sqrt(np.maximum(error - error_at_best, 0.0))
@@ -381,7 +381,7 @@ def ranges_of(
         )
         beyond = _ends(value, crossing)
         low, high = np.minimum(low, beyond[0]), np.maximum(high, beyond[1])
-    edge = found.edge & inside
+    edge = region.edge & inside
     reached = edge.reshape(len(edge), -1).any(1)
     finite = np.isfinite(low) & np.isfinite(high)
     slack = np.where(
@@ -408,7 +408,7 @@ def _crossings(root: Float, quantity: Float, limit: Float) -> tuple[Flags, Float
     crossing = (near <= limit) != (far <= limit)
     crossing &= np.isfinite(quantity[..., :-1]) & np.isfinite(quantity[..., 1:])
     first, second = (
-        np.where(crossing, one, 0.0) for one in (quantity[..., :-1], quantity[..., 1:])
+        np.where(crossing, side, 0.0) for side in (quantity[..., :-1], quantity[..., 1:])
     )
     share = (limit - near) / np.where(crossing, far - near, 1.0)
     return crossing, first * (1 - share) + second * share
@@ -429,19 +429,20 @@ def _on_searched_edge(box: Box, points: tuple[Float, ...], *, undamped: bool = T
 
 
 def linear_ranges(
-    found: Region, products: Gram, *, best: Sequence[float], largest_error: Sequence[float]
+    region: Region, products: Gram, *, best: Sequence[float], largest_error: Sequence[float]
 ) -> Float:
     """Ranges of plateau and start over the region, a row each, their own uncertainty at each
     point included.
     """
     ends = [(which, sign, largest_error[which]) for which in (0, 1) for sign in (-1, 1)]
-    coarse = [_furthest(found.surface, *end) for end in ends]
+    coarse = [_furthest(region.surface, *end) for end in ends]
     # Bent valleys end in corners between grid points: look closer about the extremes.
-    closer = [_neighbourhood(found, at) for _, at in coarse]
+    closer = [_neighbourhood(region, at) for _, at in coarse]
     points = tuple(
-        np.concatenate([one[axis].ravel() for one in closer]) for axis in range(len(found.counts))
+        np.concatenate([cell[axis].ravel() for cell in closer])
+        for axis in range(len(region.counts))
     )
-    near = surface(found.box.law, products, *found.box.shapes(points))
+    near = surface(region.box.law, products, *region.box.shapes(points))
     size = near.error_Q.size // len(ends)
     reach = []
     for place, (end, (value, _)) in enumerate(zip(ends, coarse, strict=True)):
@@ -475,18 +476,18 @@ def _furthest(
     return sign * float(reach[i]), i
 
 
-def _neighbourhood(found: Region, index: int) -> tuple[Float, ...]:
+def _neighbourhood(region: Region, index: int) -> tuple[Float, ...]:
     """A small grid of one cell to each side of a point of the region's grid."""
     lines = []
     for points, count, low, high in zip(
-        found.points, found.counts, found.box.low, found.box.high, strict=True
+        region.points, region.counts, region.box.low, region.box.high, strict=True
     ):
         cell = (high - low) / (count - 1)
         lines.append(points.ravel()[index] + cell * np.linspace(-1, 1, 5))
     grid = list(np.meshgrid(*lines, indexing="ij"))
-    whole = whole_box(found.box.law, found.box.span)
+    whole = whole_box(region.box.law, region.box.span)
     if len(grid) == 2:
-        grid[0] = grid[0] + found.box.shear * (grid[1] - found.points[1].ravel()[index])
+        grid[0] = grid[0] + region.box.shear * (grid[1] - region.points[1].ravel()[index])
     return tuple(
         np.clip(g, low, high) for g, low, high in zip(grid, whole.low, whole.high, strict=True)
     )

@@ -38,17 +38,17 @@ def ranked(fits: Sequence[LawFit], *, inertia: bool = True) -> list[LawFit]:
     """The law to report first, then the others by AICc: the simplest that the evidence does not
     rule out; inertia may be left aside.
     """
-    ordered = sorted(fits, key=lambda found: found.aicc)
+    ordered = sorted(fits, key=lambda fit: fit.aicc)
     best = ordered[0].aicc
     lead = ordered[0]
-    constant = [found for found in ordered if not found.law.shapes]
-    inert = [found for found in ordered if found.law.name != "oscillator"]
+    constant = [fit for fit in ordered if not fit.law.shapes]
+    inert = [fit for fit in ordered if fit.law.name != "oscillator"]
     if constant and constant[0].aicc - best < FLAT:
         lead = constant[0]
     elif inert and (inert[0].aicc - best < INERTIA or not inertia):
-        close = [found for found in inert if found.aicc - inert[0].aicc < NO_EVIDENCE]
-        lead = min(close, key=lambda found: len(found.law.parameters))
-    return [lead, *(found for found in ordered if found is not lead)]
+        close = [fit for fit in inert if fit.aicc - inert[0].aicc < NO_EVIDENCE]
+        lead = min(close, key=lambda fit: len(fit.law.parameters))
+    return [lead, *(fit for fit in ordered if fit is not lead)]
 
 
 def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawFit]:
@@ -57,13 +57,12 @@ def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawF
     A slow start has two explanations: what inertia must be ahead by to be named, it must be behind
     by to be ruled out.
     """
-    best, slow = min(found.aicc for found in fits), fits[0].law.name in SLOW_STARTS
+    best, slow = min(fit.aicc for fit in fits), fits[0].law.name in SLOW_STARTS
     wide = max(within, INERTIA) if slow else within
     return [
-        found
-        for found in fits[1:]
-        if found.law.shapes
-        and found.aicc - best < (wide if found.law.name == "oscillator" else within)
+        fit
+        for fit in fits[1:]
+        if fit.law.shapes and fit.aicc - best < (wide if fit.law.name == "oscillator" else within)
     ]
 
 
@@ -156,7 +155,7 @@ def _holding(
         names = ", ".join(f"{name} {_range(parameters[name])}" for name in open_names)
         return Outcome.OPEN, {"law": best.law.name, "names": names}
     close = close_laws(fits)
-    laws = ", ".join(found.law.name for found in (best, *close))
+    laws = ", ".join(fit.law.name for fit in (best, *close))
     return (Outcome.SHARED if close else Outcome.CONVERGED), {
         "law": best.law.name,
         "laws": laws,
@@ -282,7 +281,7 @@ def _noise_note(best: LawFit) -> str:
 
 def _rival_note(fits: Sequence[LawFit]) -> str:
     """Which other laws fit as well."""
-    rivals = [found.law.name for found in fits[1:] if found.aicc - fits[0].aicc < NO_EVIDENCE]
+    rivals = [fit.law.name for fit in fits[1:] if fit.aicc - fits[0].aicc < NO_EVIDENCE]
     verb = "fits" if len(rivals) == 1 else "fit"
     return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
 
@@ -336,11 +335,11 @@ def _explained(observations: Observations, curve_M: Float) -> float:
     return 1 - float(((smooth - curve_M) ** 2).sum()) / total if total > 0 else 1.0
 
 
-def wanders(found: LawFit, observations: Observations) -> bool:
+def wanders(fit: LawFit, observations: Observations) -> bool:
     """Whether the noise about a curve is nearly as slow as the log is long, so that the curve
     means little.
     """
-    shape = found.noise.best_shape
+    shape = fit.noise.best_shape
     if shape.share < 0.6 or observations.time_M.size < 20:
         return False
     correlation_time = -shape.gap / np.log(max(shape.correlation, 1e-12))

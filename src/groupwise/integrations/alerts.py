@@ -26,31 +26,33 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
 from groupwise.record.recorder import Say, guarded, to_terminal
-from groupwise.wording import clean
+from groupwise.wording import clean, count
 
 ADDRESS, SECRET = "GROUPWISE_WEBHOOK", "GROUPWISE_WEBHOOK_SECRET"
 SIGNATURE = "X-Groupwise-Signature"
-_MOST_WAITING = 256  # alerts; the oldest makes room
-_SECONDS, _LONGEST_PAUSE = 10.0, 60.0  # of a request and of the end; between two attempts
+_MOST_WAITING = 10_000  # alerts; the oldest makes room
+# seconds: of a request, between two requests (what Slack takes), between two attempts at most, and
+# at the end, in which one alert at least must arrive
+_TIMEOUT, _APART, _LONGEST_PAUSE, _PATIENCE = 10.0, 1.0, 5.0, 60.0
 _LONGEST, _TEXTS = 600, ("headline", "cause", "do")
 _MARKED = re.compile(r"[\\*_~`|>#\[\]<:@]")  # what Discord takes for more than a letter
 _DISCORD_HOSTS = ("discord.com", "discordapp.com")
 
 
 class Webhook:
-    """Sends every change of a run's state once, by a thread of its own that lives while it has
-    anything to send.
+    """Sends every change of a run's state until it arrives, by a thread of its own that lives while
+    it has anything to send.
     """
 
     def __init__(
-        self, address: str, *, say: Say = to_terminal, per_minute: int = 20, pause: float = 0.5
+        self, address: str, *, say: Say = to_terminal, apart: float = _APART, pause: float = 0.5
     ) -> None:
         self._address, self.host = address, _host_of(address)
         self._secret = os.environ.get(SECRET, "").encode()
-        self._say, self._pause = guarded(say), pause
+        self._say, self._pause, self._told = guarded(say), pause, set[str]()
         self._waiting: deque[JsonObject] = deque(maxlen=_MOST_WAITING)
-        self._attempts: deque[float] = deque(maxlen=per_minute)
-        self._states: dict[str, tuple[str, int | None]] = {}
+        self._apart, self._next = apart, 0.0  # seconds; when a request may go out
+        self.states: dict[str, tuple[str, int | str | None]] = {}  # place -> state, since
         self._lock, self.lost = threading.Lock(), 0
         self._thread: threading.Thread | None = None
         self._opener = build_opener(_NoRedirect)
@@ -69,10 +71,10 @@ class Webhook:
         `place` tells runs of one name apart.
         """
         state, place = str(judged["state"]), place or run
-        was, since = self._states.get(place, (State.OK.value, None))
+        was, since = self.states.get(place, (State.OK.value, None))
         # A run that recovered has no step of its own: it is told apart by that of its failure.
         since = judged["since_step"] if judged["since_step"] is not None else since
-        self._states[place] = state, since
+        self.states[place] = state, since
         if state == was:
             return
         texts = {name: clean(judged[name], longest=_LONGEST) for name in _TEXTS}
@@ -85,17 +87,19 @@ class Webhook:
                 self._thread = threading.Thread(target=self._send, daemon=True)
                 self._thread.start()
 
-    def close(self, seconds: float = _SECONDS) -> None:
-        """Wait so long for what is to be sent, and say what was not."""
-        thread = self._thread
-        if thread is not None:
+    def close(self, seconds: float = _PATIENCE) -> int:
+        """Wait while alerts arrive, so long for each, and return and say how many did not."""
+        atexit.unregister(self.close)
+        waiting = -1
+        while (thread := self._thread) is not None and waiting != len(self._waiting):
+            waiting = len(self._waiting)
             thread.join(seconds)
         with self._lock:
             lost = self.lost + len(self._waiting) + (self._thread is not None)
             self._waiting.clear()
-            self.lost = 0
         if lost:
-            self._say(f"{lost} alerts to {self.host} were not delivered")
+            self._say(f"{count(lost, 'alert')} did not reach {self.host}")
+        return lost
 
     def _send(self) -> None:
         """Send what waits, oldest first, and end."""
@@ -114,24 +118,29 @@ class Webhook:
         if self._secret:
             headers[SIGNATURE] = f"sha256={hmac.new(self._secret, body, 'sha256').hexdigest()}"
         while True:
-            if len(self._attempts) == self._attempts.maxlen:
-                time.sleep(max(0.0, self._attempts[0] + 60 - time.monotonic()))
-            self._attempts.append(time.monotonic())
+            time.sleep(max(0.0, self._next - time.monotonic()))
+            self._next = time.monotonic() + self._apart
             try:
-                with self._opener.open(Request(self._address, body, headers), timeout=_SECONDS):  # noqa: S310 - http alone
+                with self._opener.open(Request(self._address, body, headers), timeout=_TIMEOUT):  # noqa: S310 - http alone
                     return
             except HTTPError as error:
                 error.close()
                 reason = f"HTTP {error.code}"
                 if error.code < 500 and error.code not in (408, 425, 429):
                     self.lost += 1
-                    self._say(f"{self.host} refuses alerts: {reason}")
+                    self._say_once(f"{self.host} refuses alerts: {reason}")
                     return
             except (OSError, HTTPException, ValueError) as error:
                 reason = type(error).__name__
-            self._say(f"an alert did not reach {self.host} ({reason}); it is sent again")
+            self._say_once(f"an alert did not reach {self.host} ({reason}); it is sent again")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _say_once(self, sentence: str) -> None:
+        """Say a fault, unless it was said before."""
+        if sentence not in self._told:
+            self._told.add(sentence)
+            self._say(sentence)
 
 
 class _NoRedirect(HTTPRedirectHandler):

@@ -73,7 +73,7 @@ class LiveJudgement:
         self._state: State | None = None
         self._say, self._faults = say, set[str]()
         try:
-            self._webhook = webhook_of(webhook, self._say_once)
+            self._webhook = webhook_of(webhook, say)
         except InvalidArgumentError as error:
             if webhook is not None:
                 raise

@@ -317,9 +317,10 @@ def attach(say: Say = to_terminal) -> Tap | None:
         tap = Tap(say)
         tap.attach(core_algos, tracking)
     except (ImportError, AttributeError) as error:
+        release = getattr(sys.modules.get("verl"), "__version__", "of unknown version")
         say(
-            f"expected verl 0.6 or newer, got {type(error).__name__}: {str(error)[:200]}; training "
-            "goes on, not recorded"
+            f"expected verl 0.6 or newer, got verl {release} ({type(error).__name__}: "
+            f"{str(error)[:200]}): training goes on, not recorded"
         )
         return None
     return tap

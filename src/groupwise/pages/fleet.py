@@ -45,13 +45,13 @@ def print_fleet(fleet: Fleet, console: Console) -> None:
     console.print(Text(f"{summary_of(fleet)}."), soft_wrap=True)
     if fleet.separates is not None:
         console.print(Text(clean(fleet.separates.sentence, longest=_LONGEST)), soft_wrap=True)
-    for row, name in zip(fleet.runs, fleet.names, strict=True):
+    for row in fleet.runs:
         line = Text(
             f"{heads[row.state]:<{_WIDE}}",
             style="" if row.state == UNREADABLE else f"bold {STYLES[State(row.state)]}",
         )
         line.append(
-            f"{clean(name, longest=_LONGEST)}  {clean(row.headline)}",
+            f"{clean(row.run, longest=_LONGEST)}  {clean(row.headline)}",
             style="not bold default",
         )
         console.print(line, highlight=False, soft_wrap=True)
@@ -62,11 +62,10 @@ def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
     runs = [
         {
             **{name: getattr(row, name) for name in ("run", "state", "headline", "cause", "do")},
-            "path": clean(name, longest=_LONGEST),
             "step": row.last_step,
             "reward": row.heights,
         }
-        for row, name in zip(fleet.runs, fleet.names, strict=True)
+        for row in fleet.runs
     ]
     results = {
         "groupwise": provenance["packages"]["groupwise"],

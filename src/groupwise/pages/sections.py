@@ -453,7 +453,7 @@ def _replay(summary: Summary) -> Markup:
     run = summary.replay
     if run is None or run.replay is None:
         return _NOTHING
-    parts = (*map(grid, replay_grids(run.replay)), _listed(map(text, run.notes)))
+    parts = (*map(grid, replay_grids(run)), _listed(map(text, run.notes)))
     return join((tag("p", text(run.status)), _folded("numbers", join(parts))))
 
 

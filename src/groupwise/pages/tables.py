@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from groupwise.analysis.fitted import Outlook
 from groupwise.analysis.prompt_table import PromptTable
+from groupwise.analysis.replay import RunReplay
 from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
 from groupwise.diagnostics.judgement import Cost, Judgement
 from groupwise.estimators.baseline_errors import BaselineRow
 from groupwise.estimators.best_group_size import GroupSizePlan
 from groupwise.estimators.components import Components
-from groupwise.estimators.replay import Replay
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.files import table_rows
 from groupwise.forecasting.results import FitResult
@@ -317,37 +317,37 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
     return Grid(("", "Value", ""), tuple(rows), (1,))
 
 
-def _longest(found: Stability) -> str:
+def _longest(mode: Stability) -> str:
     """The longest interval in words; without a lag there is none to bound."""
-    if found.lag == "none":
+    if mode.lag == "none":
         return "not applicable"
-    if math.isinf(found.max_refresh_interval):
+    if math.isinf(mode.max_refresh_interval):
         return "any"
-    at_least = "at least " if found.max_refresh_status == "at least" else ""
+    at_least = "at least " if mode.max_refresh_status == "at least" else ""
     return (
-        "none" if found.max_refresh_interval < 1 else f"{at_least}{found.max_refresh_interval:,.0f}"
+        "none" if mode.max_refresh_interval < 1 else f"{at_least}{mode.max_refresh_interval:,.0f}"
     )
 
 
-def replay_grids(made: Replay) -> list[Grid]:
+def replay_grids(run: RunReplay) -> list[Grid]:
     """Return the choices of a replay, and what denominators of the loss do."""
-    rows = []
-    for row in made.choices:
+    if run.replay is None:
+        return []
+    made, hours, rows = run.replay, run.gpu_hours, []
+    for row in made.rows:
         logged = "As logged, " if row.group_size == made.group_size else ""
-        rows.append(
-            (
-                f"{logged}G = {row.group_size}" if row.group_size else capital(row.choice),
-                share_ranged(row.live),
-                f"{row.rollouts.value * made.rollouts:,.0f}",
-                f"{row.rollouts.value / row.cost.value * made.live_groups:,.0f}",
-                ranged(row.cost),
-                "–" if row.variance is None else ranged(row.variance),
-                row.status,
-            )
+        saved = share_ranged(row.saved())
+        cells = (
+            f"{logged}G = {row.group_size}" if row.group_size else capital(row.choice),
+            share_ranged(row.live),
+            f"{row.rollouts.value * made.rollouts:,.0f}",
+            saved if hours is None else f"{saved}, {ranged(row.saved(hours))} GPU-hours",
+            "–" if row.variance is None else ranged(row.variance),
+            row.status,
         )
-    costs = "Cost of a live group", "Gradient variance"
-    head = ("Logged = 1", "Live of the groups", "Rollouts", "Live groups", *costs, "")
-    grids = [Grid(head, tuple(rows), tuple(range(1, 6)))]
+        rows.append(cells)
+    head = ("", "Live of the groups", "Rollouts", "Rollouts saved", "Gradient variance", "")
+    grids = [Grid(head, tuple(rows), tuple(range(1, 5)))]
     if made.denominators:
         parts = [
             (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))

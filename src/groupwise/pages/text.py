@@ -182,7 +182,7 @@ def print_replay(run: RunReplay, console: Console) -> None:
     """Print what a run would have cost under other choices."""
     out = Printer(console)
     out.line(run.status)
-    for grid in replay_grids(run.replay) if run.replay else ():
+    for grid in replay_grids(run):
         out.grid(grid)
     out.notes(run.notes)
 

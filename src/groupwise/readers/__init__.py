@@ -29,6 +29,7 @@ from groupwise.readers.console import (
     PrintedConsole,
     TrlConsole,
     VerlConsole,
+    foreign_rows,
     sniff_dicts,
     sniff_printed,
     sniff_trl,
@@ -63,6 +64,7 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
+from groupwise.readers.steps import no_part
 from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
 from groupwise.readers.tensorboard import (
     read_events,
@@ -125,6 +127,8 @@ class Reader:
 
 def _read_record(path: Path, request: Request) -> RunRecord:
     """Read a saved record; the user's settings win over the saved ones."""
+    if request.chosen:
+        raise no_part(path, request.chosen)
     return given_settings(RunRecord.load(path), path, request)
 
 
@@ -410,7 +414,9 @@ def locate(place: Path, request: Request) -> Located:
     )
     others = [] if found[0].is_dir() else [log.name for log in logs_in(found[0].parent)]
     note = f"{some_of(sorted({*others} - {found[0].name}))} beside it is of the same run: left out"
-    return dataclasses.replace(located, notes=(note,) if len(others) > 1 else ())
+    return dataclasses.replace(
+        located, notes=(*located.notes, *([note] if len(others) > 1 else ()))
+    )
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
@@ -532,7 +538,7 @@ def _in_file(path: Path, request: Request) -> Located:
             f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
             "as CSV"
         )
-    return Located(path, reader, request)
+    return Located(path, reader, request, tuple(foreign_rows(seen, reader.name)))
 
 
 def _runs_in(folder: Path) -> list[Path]:

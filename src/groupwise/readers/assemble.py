@@ -7,6 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -29,6 +30,7 @@ from groupwise.readers.rows import LISTED, RowStore, plain
 from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of, vocabulary
 from groupwise.readers.steps import (
     Merged,
+    holding,
     is_counter,
     labels_of,
     merge_rows,
@@ -106,7 +108,8 @@ def assemble(log: Log, request: Request) -> RunRecord:
     step_key, step_R, each, notes = _steps(log, chosen)
     if not step_key and not chosen:
         _check_is_a_log(log)
-    mine = rows_of_run(store, step_R, log.path, "" if log.name else request.chosen, request.by)
+    chosen_run = "" if log.name == request.chosen else request.chosen
+    mine = rows_of_run(store, step_R, log.path, chosen_run, request.by)
     merged = _merged(log, chosen, step_key, step_R, mine)
     columns, labels = merged.columns, labels_of(store, mine)
     told = (
@@ -117,6 +120,7 @@ def assemble(log: Log, request: Request) -> RunRecord:
         request.config, log.path, log.home or request.home, (*log.stated, *told), notes
     )
     framework = log.framework or _framework(config, columns)
+    notes += _of_two_programs(store)
     config, spacing = _with_spacing(_with_updates(config, merged), merged, framework)
     renamed = {
         f"log/{key}" if key in BASE_COLUMNS else key: values for key, values in columns.items()
@@ -243,6 +247,23 @@ def sound(record: RunRecord, what: str) -> RunRecord:
             f"expected a log that makes a sound record, got {what}: {error}"
         ) from None
     return record
+
+
+TWO_PROGRAMS = "it is the output of two programs, so give each a file of its own"
+
+
+def _of_two_programs(store: RowStore) -> list[str]:
+    """Return a note where rows have the keys of different frameworks, and none has both."""
+    keys: dict[str, list[str]] = {}
+    for name in store.names():
+        keys.setdefault(framework_of([name, "reward", "reward_std"]), []).append(name)
+    rows = {of: holding(store, names) for of, names in keys.items() if of}
+    apart = [
+        f"{one} and of {other}"
+        for one, other in combinations(rows, 2)
+        if min(rows[one].sum(), rows[other].sum()) > 1 and not (rows[one] & rows[other]).any()
+    ]
+    return [f"the log has rows of {apart[0]}: {TWO_PROGRAMS}"] if apart else []
 
 
 def _framework(config: RunConfig, columns: Columns) -> str:

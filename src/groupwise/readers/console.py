@@ -21,7 +21,15 @@ import numpy as np
 
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
+from groupwise.readers.assemble import (
+    TWO_PROGRAMS,
+    Feed,
+    Log,
+    Origin,
+    Request,
+    assemble,
+    encoding_notes,
+)
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
 from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
@@ -728,12 +736,14 @@ def _value(text: str) -> Any:
 # slime: rollout 3: {'rollout/raw_reward': 0.5}; SkyRL: a dictionary over many lines below "Step 3:"
 
 _SLIME_HEAD = re.compile(
-    r"(?:^|[\s\]-])(rollout|perf|eval|step) (\d{1,12}): "
-    r"(?=\{'(?:rollout|perf|eval|train|passrate)/)"
+    r"(?:^|[\s\]-])(rollout|perf|eval|step|passrate|multi_turn) (\d{1,12}): "
+    r"(?=\{'(?:rollout|perf|eval|train|passrate|multi_turn)/)"
 )
 _SLIME_COUNTER = {
     "rollout": "rollout/step",
     "perf": "rollout/step",
+    "passrate": "rollout/step",
+    "multi_turn": "rollout/step",
     "eval": "eval/step",
     "step": "train/step",
 }
@@ -849,7 +859,7 @@ _TRAIN_STEP = re.compile(
 )
 _NUMBER = r"[-+]?(?:\d+(?:\.\d*)?(?:[eE][-+]?\d+)?|\.\d+|nan|inf)"
 _PAIR = re.compile(
-    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)(?=$|[|,;\s)±])"
+    rf"(?:^|[|,;\s•*\-])([A-Za-z][\w/.@ ]{{0,80}}?)\s*[=:]\s*({_NUMBER})(%?)s?(?=$|[|,;\s)±])"
 )
 # Mean and standard deviation behind one name, as mlx-lm-lora prints them.
 _MOMENTS = re.compile(
@@ -891,6 +901,7 @@ _SETTING = re.compile(
 )
 _RENAMED = {"group": "group_size", "G": "group_size", "temp": "temperature", "LR": "learning_rate"}
 _COUNTS = frozenset(vocabulary("count"))
+_WRAPPED = 4000  # characters of a panel's line that are kept for the next
 _SCAN_LINES = 4000
 _OF_A_PART = (
     "of a part/"  # in front of what a line says of a part of a step, such as one prompt of it
@@ -912,6 +923,7 @@ class PrintedConsole(Console):
         self._bar: dict[str, float] = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
         self._panel: dict[str, float] | None = None
+        self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
         self._by_epoch = (
             -1.0
         )  # the last epoch, where epochs are the steps so far; NaN once they cannot be
@@ -1052,7 +1064,13 @@ class PrintedConsole(Console):
                 self._keep({"step": step} | self._panel)
             self._panel = None
         elif self._panel is not None and edge in "│┃":
-            category, _, rest = re.sub(r"\s{2,}", "\t", line.strip(" │┃")).partition("\t")
+            inner = line.strip(" │┃")
+            category, _, rest = re.sub(r"\s{2,}", "\t", inner).partition("\t")
+            if line.index(inner) > self._indent and self._panel:  # the end of a long line
+                category, rest = self._category, f"{self._wrapped[-_WRAPPED:]} {inner}"
+            elif inner:
+                self._indent = line.index(inner)
+            self._category, self._wrapped = category, rest
             pairs, front = self._pairs(rest), "" if category == "other" else f"{category}/"
             self._panel |= (
                 {f"{front}{name}": value for name, value in pairs.items()}
@@ -1223,3 +1241,25 @@ def sniff_printed(seen: Peek) -> float:
         for row in console.store.sparse(name)[0].tolist()
     }
     return 0.55 if len(rows) > 1 else 0.4 if rows else 0.0
+
+
+# What a row of each form starts with, and whose rows they are.
+_PROGRAMS = {
+    "verl_console": (_VERL_BYTES, "verl's"),
+    "trl_console": (re.compile(rb"\{'loss': [^\n]{1,4000}'reward': "), "TRL's"),
+    "printed_dicts": (_DICT_BYTES, "slime's or SkyRL's"),
+    "printed": (
+        re.compile(rb"metrics_tag: \{|Training Results:|\| Reward: \d|Metrics \xe2\x94\x80"),
+        "another trainer's",
+    ),
+}
+
+
+def foreign_rows(seen: Peek, form: str) -> list[str]:
+    """Return notes on the rows of other programs in a file that is read by one form."""
+    start = b"\n" + start_of(seen, _SCAN) if form in _PROGRAMS else b""
+    return [
+        f"rows in {program} form are in the file too and are not read: {TWO_PROGRAMS}"
+        for other, (row, program) in _PROGRAMS.items()
+        if other != form and len(row.findall(start)) > 1
+    ]

@@ -12,6 +12,7 @@ from typing import Any
 
 import polars as pl
 
+from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
@@ -117,19 +118,23 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
     """Return the rows of a block that all hold numbers under the keys of the first one, None of
     any other.
 
-    Polars drops what it was not told of: each quotation mark must belong to a key that was read.
+    Polars drops what it was not told of, and makes a value of each mark: these are counted first.
     """
-    head = json_in(block.partition(b"\n")[0].decode(errors="replace"))
+    first = block.partition(b"\n")[0]
+    head = json_in(first.decode(errors="replace")) if first.count(b",") < limits.MOST_KEYS else None
     if not isinstance(head, dict) or is_summary(head):
         return None
     if not all(type(head[key]) is float and clean_key(key) == key for key in head):
+        return None
+    rows, keys = block.count(b"\n") + (block[-1:] != b"\n"), len(head)
+    marks = {b'"': 2 * keys, b",": keys - 1, b"{": 1, b"[": 0}
+    if any(block.count(mark) != rows * times for mark, times in marks.items()):
         return None
     try:
         table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))
     except UNREADABLE:
         return None
-    cells = sum(column.count() for column in table)
-    return table if block.count(b'"') == 2 * cells == 2 * len(table) * len(head) else None
+    return table if sum(column.count() for column in table) == rows * keys else None
 
 
 def sniff_json(seen: Peek) -> float:

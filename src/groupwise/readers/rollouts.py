@@ -296,6 +296,19 @@ class RolloutRows:
         return _sound(text)
 
 
+class _Completions(RolloutRows):
+    """The completions of rows that were read before, and nothing else of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept: list[str | None] = []
+
+    def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = 0.0) -> None:  # noqa: ARG002
+        """Append the completion of a row that is a rollout."""
+        if _is_rollout(row, layout):
+            self.kept.append(self._text(row.get(layout.completion)))
+
+
 def _sound(text: str) -> str:
     """Return a text that can be stored."""
     if not text.isascii():
@@ -729,9 +742,9 @@ class _Lines:
 
     def completions(self, start: int) -> pl.Series:
         """Read the completions again of the block that begins at a place of the file."""
-        rows, block = RolloutRows(), next(iter(Blocks(self.seen, start)), b"")
+        rows, block = _Completions(), next(iter(Blocks(self.seen, start)), b"")
         self.add(rows, block)
-        return rows.text_columns()["completion"]
+        return pl.Series(rows.kept, dtype=pl.Utf8)
 
 
 def _add_file(

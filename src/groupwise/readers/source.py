@@ -353,20 +353,20 @@ def counted(number: int, one: str, many: str = "") -> str:
 _DECODER = json.JSONDecoder(parse_int=float)
 
 
-def json_in(text: str) -> Any:
+def json_in(text: str, *, floats: bool = True) -> Any:
     """Return the value of a JSON text, None where it is damaged."""
     try:
-        return parse_json(text, floats=True)
+        return parse_json(text, floats=floats)
     except ValueError:
         return None
 
 
-def json_lines(lines: Iterable[str]) -> Iterator[JsonObject | None]:
+def json_lines(lines: Iterable[str], *, floats: bool = True) -> Iterator[JsonObject | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
         text = line.replace("\0", "").strip().lstrip("\ufeff")
         if text:
-            row = json_in(text)
+            row = json_in(text, floats=floats)
             yield row if isinstance(row, dict) else None
 
 

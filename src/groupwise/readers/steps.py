@@ -208,11 +208,16 @@ def rows_of_run(store: RowStore, step_R: Float, path: Path, chosen: str, by: str
         dtype=bool,
     )
     if not mine.any():
-        raise UnreadableRunError(
-            f"expected a run {chosen[:60]!r}, got a table of one run in {shown(path)}: leave out "
-            f"#{chosen[:60]}"
-        )
+        raise no_part(path, chosen)
     return mine
+
+
+def no_part(path: Path, chosen: str) -> UnreadableRunError:
+    """Return the refusal of a name behind "#" where there is one run."""
+    return UnreadableRunError(
+        f"expected a run {chosen[:60]!r}, got the log of one run in {shown(path)}: leave out "
+        f"#{chosen[:60]}"
+    )
 
 
 def _joined(columns: Sequence[list[str]]) -> list[str]:

@@ -266,7 +266,7 @@ def _read_mlflow(path: Path, database: sqlite3.Connection, request: Request) -> 
             ).fetchall()
         )
     log = Log(store, path, "database", path.stat().st_size, name=name)
-    return _with_parameters(log, parameters, request)
+    return _with_parameters(log, parameters, replace(request, chosen=name))
 
 
 def _with_parameters(log: Log, parameters: Mapping[Any, Any], request: Request) -> RunRecord:
@@ -356,7 +356,8 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
         for key, file in small.items()
     }
     notes = tuple(noted(damaged, "line is damaged and was", "lines are damaged and were"))
-    return _with_parameters(Log(store, home, "mlflow", size, notes, name=name), parameters, request)
+    log = Log(store, home, "mlflow", size, notes, name=name)
+    return _with_parameters(log, parameters, replace(request, chosen=name))
 
 
 def _title(run: Path) -> str:

@@ -39,6 +39,7 @@ from groupwise.record.table import read_parquet
 STATE = "trainer_state.json"
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
 _CHECKPOINT = re.compile(r"checkpoint-(\d{1,12})")
+_OF_SWIFT = "logging.jsonl"  # which ms-swift writes beside its checkpoints
 _MOST_FOLDERS = 10_000
 
 
@@ -124,6 +125,7 @@ def _record(
             stated=stated,
             home=folder,
             name=name,
+            framework="ms-swift" if folder and (folder / _OF_SWIFT).is_file() else "",
         ),
         request,
     )

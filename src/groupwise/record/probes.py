@@ -61,7 +61,7 @@ def read_probes(log: Path, run: str) -> Probes:
     path = beside(log, FILE)
     held = path.is_file() and path.stat().st_size <= _LARGEST
     results = read_journal(path, keep=_result).entries if held else []
-    return Probes(path, run, tuple(one for one in results if one.run == run))
+    return Probes(path, run, tuple(result for result in results if result.run == run))
 
 
 def _result(entry: Any) -> ProbeResult | None:
@@ -71,8 +71,10 @@ def _result(entry: Any) -> ProbeResult | None:
     result = ProbeResult(**entry)
     texts = (result.probe, result.outcome, result.message, result.date, result.run)
     numbers = (result.value, result.low, result.high, result.seconds, result.seed, result.rollouts)
-    sound = all(type(one) is str and len(one) <= _LONGEST for one in (*texts, result.arguments))
-    numeric = all(type(one) in (int, float) and abs(one) < _MOST for one in numbers)
+    sound = all(
+        type(value) is str and len(value) <= _LONGEST for value in (*texts, result.arguments)
+    )
+    numeric = all(type(value) in (int, float) and abs(value) < _MOST for value in numbers)
     wholes = (result.seed, result.rollouts, 0 if result.step is None else result.step)
-    whole = all(type(one) is int and one >= 0 for one in wholes)
+    whole = all(type(value) is int and value >= 0 for value in wholes)
     return result if sound and numeric and whole else None

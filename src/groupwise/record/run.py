@@ -293,8 +293,8 @@ class RunRecord:
 
         Args:
             rows: rows of `rollouts`, in any order.
-            made: expressions of the column completion that are wanted in its place; the texts
-                themselves where none is given.
+            made: expressions of the rows and their texts, the column completion, that are wanted;
+                the texts themselves where none is given.
 
         Returns:
             The same rows with texts.
@@ -312,9 +312,7 @@ class RunRecord:
         """
         if self.texts is None or rows.schema.get("completion") != pl.Int64:
             return rows.with_columns(made)
-        return rows.with_columns(
-            self.texts.made(rows["completion"], made or [pl.col("completion")])
-        )
+        return self.texts.read(rows, made or [pl.col("completion")])
 
     def save(self, folder: str | Path, *, force: bool = False) -> Path:
         """Write the record as Parquet and JSON: the folder appears whole or not at all.

@@ -19,26 +19,26 @@ class Texts:
     ends: Whole  # the place behind each part of the files
     again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
 
-    def made(self, places: pl.Series, made: Sequence[pl.Expr]) -> pl.DataFrame:
-        """Return what expressions make of the completions at places, null for none.
+    def read(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return rows with what expressions make of their columns, completions as texts.
 
         One part is in memory at a time.
         """
-        wanted = places.drop_nulls().unique().sort().to_numpy()
-        part = np.searchsorted(self.ends, wanted, side="right")
-        tables = [pl.DataFrame(schema={"completion": pl.Utf8}).select(made)]
-        for number in np.unique(part).tolist():
-            start = self.ends[number - 1] if number else 0
-            texts, size = self.again[number](), self.ends[number] - start
+        rows = rows.with_row_index("row")
+        part = pl.Series(np.searchsorted(self.ends, rows["completion"].fill_null(0), side="right"))
+        part = part.zip_with(rows["completion"].is_not_null(), pl.Series([-1]))
+        tables = []
+        for number in sorted({-1, *part}):
+            some = rows.filter(part == number)
+            texts, start, size = pl.Series(dtype=pl.Utf8), 0, 0
+            if number >= 0:
+                start = int(self.ends[number - 1]) if number else 0
+                texts, size = self.again[number](), int(self.ends[number]) - start
             if len(texts) < size:
                 raise UnreadableRunError(
                     f"expected {size} completions where they stood, got {len(texts)}: open the run "
                     "again"
                 )
-            tables.append(
-                texts.gather(wanted[part == number] - start).to_frame("completion").select(made)
-            )
-        row = np.searchsorted(wanted, places.fill_null(0).to_numpy())
-        return pl.concat(tables).select(
-            pl.all().gather(pl.Series(row, dtype=pl.Int64).zip_with(places.is_not_null(), places))
-        )
+            told = some.with_columns(completion=texts.gather(some["completion"] - start))
+            tables.append(some.with_columns(told.select(made)))
+        return pl.concat(tables).sort("row").drop("row")

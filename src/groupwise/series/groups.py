@@ -126,22 +126,22 @@ def _outlook_of_columns(record: RunRecord, size: int) -> ZeroVarianceOutlook | N
     equal = _equal_shares(record, groups)
     if equal is None:
         return None
-    known = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
-    known = known[-max(_FEWEST_ROWS, -(-len(known) // 4)) :]
-    if not known.size:
+    rows = np.flatnonzero(np.isfinite(equal) & (equal >= 0) & (equal <= 1))
+    rows = rows[-max(_FEWEST_ROWS, -(-len(rows) // 4)) :]
+    if not rows.size:
         return None
     rewards = [
         meaning
         for meaning in record.meanings
         if meaning.quantity == "reward" and not meaning.unavailable
     ]
-    mean = _array(record.steps[rewards[0].column])[known] if rewards else None
+    mean = _array(record.steps[rewards[0].column])[rows] if rewards else None
     counted = mean is not None and groups is not None and bool(np.isfinite(mean).all())
     right = counted and is_binary_mean(
         np.asarray(mean), float(size * (groups or 0)), rewards[0].resolution
     )
     return zero_variance_of_columns(
-        equal[known], size, mean_T=mean if right else None, groups=groups
+        equal[rows], size, mean_T=mean if right else None, groups=groups
     )
 
 
@@ -178,20 +178,22 @@ def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
         name for name in rollouts.columns if name.startswith("reward/") and rollouts[name].count()
     ]
     if "reward" in rollouts.columns and rollouts["reward"].count():
-        known = rollouts.filter(pl.col("reward").is_finite()).with_columns(
+        rewarded = rollouts.filter(pl.col("reward").is_finite()).with_columns(
             pl.col("reward").round(6).alias("outcome")
         )
     elif functions:
-        known = rollouts.filter(pl.all_horizontal(pl.col(name).is_finite() for name in functions))
-        known = known.with_columns(
+        rewarded = rollouts.filter(
+            pl.all_horizontal(pl.col(name).is_finite() for name in functions)
+        )
+        rewarded = rewarded.with_columns(
             pl.concat_str([pl.col(name).round(6) for name in functions], separator="|").alias(
                 "outcome"
             )
         )
     else:
         return None
-    known = known.filter(pl.len().over("step", "prompt_id") > 1)
-    return known if len(known) else None
+    rewarded = rewarded.filter(pl.len().over("step", "prompt_id") > 1)
+    return rewarded if len(rewarded) else None
 
 
 def _from_outcomes(outcomes: pl.DataFrame) -> GroupEvidence:
@@ -365,10 +367,10 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
             f"{LOG_COMPLETIONS}"
         )
     mean = _array(record.steps[rewards[0].column])
-    known = np.isfinite(mean)
-    window = np.maximum(_array(record.steps["window"])[known], 1)
+    finite = np.isfinite(mean)
+    window = np.maximum(_array(record.steps["window"])[finite], 1)
     rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
-    if not is_binary_mean(mean[known], rollouts, rewards[0].resolution):
+    if not is_binary_mean(mean[finite], rollouts, rewards[0].resolution):
         return GroupSeries(
             f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}"
         )

@@ -94,8 +94,8 @@ def metric_series(
         group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
-    known = np.abs(record.steps[column].cast(pl.Float64).to_numpy()) <= LARGEST_VALUE
-    rows = record.steps if known.all() else record.steps.filter(known)
+    finite = np.abs(record.steps[column].cast(pl.Float64).to_numpy()) <= LARGEST_VALUE
+    rows = record.steps if finite.all() else record.steps.filter(finite)
     value = rows[column].to_numpy().astype(float)
     step = rows["step"].to_numpy().astype(np.int64)
     window = float(rows["window"].median() or 1.0) if len(rows) else 1.0  # type: ignore[arg-type]
@@ -267,10 +267,10 @@ def _filled(variance_T: Float) -> Float:
     """Replace missing values by the mean of the others and average neighbours; zeros where
     nothing is known.
     """
-    known = np.isfinite(variance_T)
-    if not known.any():
+    finite = np.isfinite(variance_T)
+    if not finite.any():
         return np.zeros(variance_T.size)
-    return _smooth(np.where(known, variance_T, float(variance_T[known].mean())))
+    return _smooth(np.where(finite, variance_T, float(variance_T[finite].mean())))
 
 
 def is_binary_mean(value_T: Float, count: float, resolution: float = 0.0) -> bool:
@@ -303,10 +303,10 @@ def _from_logged_std(
         meaning = next((m for m in record.meanings if m.quantity == quantity), None)
         if name == "reward" and meaning is not None and meaning.column in rows.columns:
             deviation = rows[meaning.column].to_numpy().astype(float)
-            known = np.isfinite(deviation)
-            if known.any():
+            finite = np.isfinite(deviation)
+            if finite.any():
                 kind = words or "logged (within-group or batch-wide: the log cannot tell)"
-                variance = np.where(known, deviation, float(deviation[known].mean())) ** 2 / count
+                variance = np.where(finite, deviation, float(deviation[finite].mean())) ** 2 / count
                 return _smooth(
                     variance
                 ), f"{kind} standard deviation of the reward over B G = {count:g} rollouts a row"

@@ -33,10 +33,10 @@ class UnknownSettingError(InvalidArgumentError):
     """Settings that are needed are unknown."""
 
     def __init__(self, *names: str, framework: str = "") -> None:
-        asked = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
+        requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
         default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
         super().__init__(
-            f"expected {', '.join(names)}, which the run does not say: give {asked}{default}"
+            f"expected {', '.join(names)}, which the run does not say: give {requests}{default}"
         )
         self.names = names
 
@@ -64,7 +64,7 @@ class StabilitySetting:
     assumption: str = ""  # which of the trainer's defaults are assumed
 
 
-def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> StabilitySetting:
+def stability_setting(record: RunRecord) -> StabilitySetting:
     """Return momentum and lag of a run; what the run does not say is its trainer's default, and
     what has none is asked for at once.
     """
@@ -73,17 +73,17 @@ def stability_setting(record: RunRecord, lag: LagSetting | None = None) -> Stabi
     says = record.config.value
     adam = says("optimizer") is None or optimizer_of(str(says("optimizer"))) == "adam"
     wanted = {"beta1"} if adam and _missing_of_momentum(record) else set()
-    if lag is None and says("lag_kind") is None:
+    if says("lag_kind") is None:
         wanted |= {"lag_kind", "refresh_interval"}
     assumed = {name: default for name, default in defaults.items() if name in wanted}
     config = record.config.with_settings(assumed, f"the default of {framework}")
     record = replace(record, config=config)
-    missing = (*_missing_of_momentum(record), *(() if lag else _missing_of_lag(record)))
+    missing = (*_missing_of_momentum(record), *_missing_of_lag(record))
     if missing:
         raise UnknownSettingError(*missing, framework=framework if defaults else "")
     momentum, name = record.config.value("momentum"), record.config.value("optimizer")
     adam = momentum is None if name is None else optimizer_of(str(name)) == "adam"
-    lag = lag or replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
+    lag = replace(lag_of(record), is_bound=assumed.get("lag_kind") == "fixed")
     listed = ", ".join(f"{name} {default}" for name, default in assumed.items())
     return StabilitySetting(
         float(cast("float", record.config.value("beta1") if adam else momentum)),
@@ -144,14 +144,6 @@ def _kl_term_of(record: RunRecord, framework: str) -> KLTerm:
     if place is not None:
         return cast("KLTerm", place)
     return "loss" if weight is not None and framework in {"trl", "unsloth"} else "unknown"
-
-
-def request_for(names: tuple[str, ...]) -> str:
-    """Return the sentence that asks for settings that are unknown and would change the answer."""
-    return (
-        f"Not known, and it would change the answer: {', '.join(names)}. Give "
-        f"{'it' if len(names) == 1 else 'each'} with --set NAME=VALUE."
-    )
 
 
 def kl_notes(lag: LagSetting) -> list[str]:

@@ -21,7 +21,6 @@ from groupwise.estimators.components import (
     Components,
     Sample,
     components_of_pseudo_values,
-    components_of_sums,
 )
 from groupwise.intervals import percent
 
@@ -100,18 +99,10 @@ def with_verifier_errors(components: Components, errors: VerifierErrors) -> Comp
     unit = _noisy(dict(zip(QUANTITIES, np.eye(count), strict=True)), errors, np.zeros(count))
     map_CC = np.array([unit[name] for name in QUANTITIES])
     sample = Sample(components.prompts, components.rollouts, components.left_out, zero_mean=True)
-    if components.pseudo_PC is not None:
-        found = components_of_pseudo_values(
-            components.pseudo_PC @ map_CC.T + constant_C, sample, level=components.level
-        )
-    else:
-        estimate_C, covariance_CC = (
-            map_CC @ components.estimate_C + constant_C,
-            map_CC @ components.covariance_CC @ map_CC.T,
-        )
-        found = components_of_sums(estimate_C, covariance_CC, sample, level=components.level)
+    pseudo_PC = components.pseudo_PC @ map_CC.T + constant_C
+    judged = components_of_pseudo_values(pseudo_PC, sample, level=components.level)
     note = f"As under {errors}, if the rewards of the components had no errors."
-    return replace(found, notes=(*found.notes, note))
+    return replace(judged, notes=(*judged.notes, note))
 
 
 def _noisy(plain: Columns, errors: VerifierErrors, one: Float) -> dict[str, Float]:

@@ -4,7 +4,7 @@ Every function takes `reward_PG`, a row a prompt, or `reward_N` with a prompt la
 groups may differ in size), as a NumPy array or a torch tensor, and returns the same shape, kind,
 precision and device. "Unbiased" in the registry means that $\frac1P\sum_p \frac1{G_p}\sum_i
 A_{pi}\, s_{pi}$ has the policy gradient as its mean, given the prompts, whatever the rewards are.
-What other trainers compute is in `groupwise.estimators.presets`; variances are in
+What other trainers compute is in `groupwise_lab.trainer.presets`; variances are in
 `groupwise_lab.theory.mse`.
 """
 
@@ -18,18 +18,16 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.rollout_groups import (
-    Array,
-    as_floats,
-    refuse_not_finite,
-    rollout_groups,
-)
 from groupwise_lab.trainer.baselines import (
     history,
     matched,
     shrinkage,
     variance_optimal,
     weighted_leave_one_out,
+)
+from groupwise_lab.trainer.rollout_groups import (
+    Array,
+    rollout_groups,
 )
 
 
@@ -169,32 +167,6 @@ def max_rl(reward: Array, prompt: Any = None) -> Array:
     return groups.like_source(groups.apply(formula))
 
 
-def reward_decoupled(
-    reward_F: Array, prompt: Any = None, *, weight_F: Any = None, epsilon: float = 0.0
-) -> Array:
-    r"""Several rewards, each standardised in its group, added, and standardised again: GDPO.
-
-    $B_i = \sum_f w_f (z_{fi} - \bar z_{fg})/(s_{fg} + \epsilon),\quad A_i = (B_i - \bar B)/(s_B +
-    \epsilon)$
-
-    Source: arXiv 2601.05242.
-    """
-    _check_scale(1, epsilon)
-    reward = as_floats(reward_F)
-    weight = np.ones(len(reward)) if weight_F is None else np.asarray(weight_F, np.float64)
-    if weight.shape != (len(reward),):
-        raise InvalidArgumentError(
-            f"expected {len(reward)} weights, one a reward, got {len(weight)}: weight_F goes with "
-            "reward_F"
-        )
-    refuse_not_finite("weight_F", weight)
-    total = sum(
-        w * std_normalised(part, prompt, epsilon=epsilon)
-        for w, part in zip(weight.tolist(), reward, strict=True)
-    )
-    return std_normalised(total.reshape(1, -1), epsilon=epsilon).reshape(total.shape)
-
-
 def _centred(block: Float) -> Float:
     """Rows minus their means; a row of equal numbers gives exactly 0."""
     shifted = block - block[:, :1]  # before anything is rounded
@@ -227,7 +199,6 @@ class Advantage:
     scale: Literal["scales", "stays", "moves"] = "scales"
     smallest_group: int = 2  # rollouts that every group needs
     equal_is_zero: bool = True  # whether a group of equal rewards gets exactly 0
-    several: bool = False  # whether it takes several rewards, stacked first
     smallest_reward: float = float("-inf")  # lowest reward that it takes
 
     @property
@@ -272,14 +243,6 @@ ADVANTAGES: tuple[Advantage, ...] = (
     _fixed("running", history, "baseline", "step"),
     _fixed("kernel_smoothed", history, "baseline", "step"),
     Advantage("max_rl", max_rl, unbiased=False, shift="moves", scale="stays", smallest_reward=0.0),
-    Advantage(
-        "reward_decoupled",
-        reward_decoupled,
-        unbiased=False,
-        scale="stays",
-        equal_is_zero=False,
-        several=True,
-    ),
 )
 
 

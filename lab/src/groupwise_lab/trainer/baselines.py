@@ -19,7 +19,7 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.rollout_groups import (
+from groupwise_lab.trainer.rollout_groups import (
     Array,
     RolloutGroups,
     refuse_not_finite,

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Columns, Whole
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.presets import AdvantageSpec
 from groupwise.parsing import JsonObject
 from groupwise_lab.trainer.advantages import Advantage, advantage_by_name
 from groupwise_lab.trainer.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
+from groupwise_lab.trainer.presets import AdvantageSpec
 from groupwise_lab.trainer.several_rewards import several_advantages
 from groupwise_lab.trainer.worker import UserReward
 
@@ -80,7 +80,7 @@ def advantage_of(name: str) -> Advantage | AdvantageSpec:
     """Return the advantage of a name, or the preset of FRAMEWORK/ESTIMATOR[/VERSION]."""
     if "/" not in name:
         return advantage_by_name(name)
-    from groupwise.estimators.presets import preset
+    from groupwise_lab.trainer.presets import preset
 
     framework, estimator, *version = name.split("/", 2)
     return preset(framework, estimator=estimator, version=version[0] if version else None)
@@ -158,10 +158,6 @@ class Credit:
 
     def _by_entry(self, entry: Advantage, judged: Judged, reward_PG: Float) -> Float:
         """The library's advantage of whole groups."""
-        if entry.several:
-            weights = {name: weight for name, weight in judged.weights.items() if weight}
-            parts = np.stack([judged.part_N[name].reshape(reward_PG.shape) for name in weights])
-            return np.asarray(entry.function(parts, weight_F=list(weights.values()))).reshape(-1)
         labels = judged.problem_P if self._memory is not None else None
         return np.asarray(
             entry.function(reward_PG, labels, **self._needed(entry, judged, reward_PG.shape))
@@ -171,7 +167,7 @@ class Credit:
         """The library's advantage of the rollouts that have a reward, in groups that are large
         enough without the others.
         """
-        if entry.needs or entry.several:
+        if entry.needs:
             raise InvalidArgumentError(
                 f"expected a reward for every rollout with the advantage {entry.name}, got none "
                 f"for some of batch {judged.number}: mend the verifier, or take leave_one_out"

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.estimators.presets import AdvantageSpec
-from groupwise.estimators.rollout_groups import Array, as_floats, rollout_groups, to_numpy
+from groupwise_lab.trainer.presets import AdvantageSpec
+from groupwise_lab.trainer.rollout_groups import Array, as_floats, rollout_groups, to_numpy
 
 
 def several_advantages(

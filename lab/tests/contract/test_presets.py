@@ -13,10 +13,10 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
+from groupwise_lab.trainer.presets import PRESETS, AdvantageSpec, preset
 from groupwise_lab.trainer.several_rewards import several_advantages
 
-TRAINERS = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "trainers.md").read_text(
+TRAINERS = (Path(__file__).resolve().parents[3] / "docs" / "reference" / "trainers.md").read_text(
     encoding="utf-8"
 )
 PROMPTS, SIZE = 5, 6

@@ -4,9 +4,9 @@ A spec says baseline, degrees of freedom, epsilon, level of the scale, whitening
 computes them in float64, so that a trainer's own float32 numbers differ from it by their rounding
 alone. A version is the first in which we saw the definition, among those that we looked at, not
 necessarily the first that has it. "called" says that the framework's own function gave the same
-numbers (tests/optional/test_trainer_presets.py), "read" that its source was read. Estimators that
-need a critic, log-probabilities or turns are left out; clipping, KL terms, length penalties and
-loss weights are no advantages.
+numbers (lab/tests/optional/test_trainer_presets.py), "read" that its source was read. Estimators
+that need a critic, log-probabilities or turns are left out; clipping, KL terms, length penalties
+and loss weights are no advantages.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.rollout_groups import (
+from groupwise.files import table_rows
+from groupwise_lab.trainer.rollout_groups import (
     Array,
     RolloutGroups,
     rollout_groups,
     to_numpy,
 )
-from groupwise.files import table_rows
 
 Baseline = Literal["none", "group_mean", "leave_one_out", "length_weighted_mean", "second_best"]
 Scale = Literal["none", "group_std", "batch_std", "leave_one_out_std", "group_mean"]

@@ -5,7 +5,7 @@ Neither trainer is in the test environment, so this is skipped there, visibly. T
 environment with torch and TRL,
 
     python3 -m venv .venv-trl && .venv-trl/bin/pip install -c constraints.txt -e '.[trl,test]'
-    .venv-trl/bin/python -m pytest tests/optional/test_trainer_presets.py -s
+    .venv-trl/bin/python -m pytest lab/tests/optional/test_trainer_presets.py -s
 
 and for verl, whose own requirements are heavy, one with `pip install --no-deps verl` and what
 importing it asks for: numpy, omegaconf, hydra-core, ray, tensordict, transformers, codetiming,
@@ -27,7 +27,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.estimators.presets import PRESETS, AdvantageSpec, preset
+from groupwise_lab.trainer.presets import PRESETS, AdvantageSpec, preset
 from groupwise_lab.trainer.several_rewards import several_advantages
 
 pytestmark = pytest.mark.filterwarnings(
@@ -161,7 +161,7 @@ def recipe() -> Any:
     """The script that records the embedded run: it knows how to make a tiny model and a
     tokenizer.
     """
-    path = Path(__file__).resolve().parents[2] / "scripts" / "record_trl_run.py"
+    path = Path(__file__).resolve().parents[3] / "scripts" / "record_trl_run.py"
     found = importlib.util.spec_from_file_location("record_trl_run", path)
     assert found is not None
     assert found.loader is not None

@@ -1,0 +1,707 @@
+"""Logs made after the format lines of trainers' sources, with numbers of ours.
+
+    python sources.py FOLDER SYSTEM
+
+For trainers that are not to be had by package name, or that only run on GPUs (`make loops`). Each
+function says whose lines it follows; only names of metrics and the shapes of lines are theirs.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import random
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+STEPS, GROUP, PROMPTS = 12, 4, 6
+Truth = dict[str, Any]
+Rows = list[dict[str, float]]
+
+
+def drawn(keys: Mapping[str, str], steps: int = STEPS) -> tuple[Rows, dict[str, list[float]]]:
+    """Rows of drawn numbers under a trainer's keys, by quantity, and the columns of them: what is
+    measured in tokens, steps, calls or turns is as large as such things are, the remainder below 1.
+    """
+    draw = random.Random(7)
+    rows: Rows = [{} for _ in range(steps)]
+    for name, key in keys.items():
+        scale = 100.0 if "length" in name else 5.0 if name in ("turns", "tool_calls") else 1.0
+        scale = 1e-6 if name == "learning_rate" else scale
+        for row in rows:
+            row[key] = round((0.5 + draw.random() / 2) * scale, 12)
+    return rows, {name: [row[key] for row in rows] for name, key in keys.items()}
+
+
+def of_columns(columns: Mapping[str, list[float]], *names: str) -> dict[str, list[float]]:
+    """The columns that a log has of all that a run has."""
+    return {name: columns[name] for name in names}
+
+
+def prime_rl(folder: Path) -> Truth:
+    """prime-rl 0.8: `metrics.jsonl`, to which orchestrator and trainer append, several rows a step,
+    and rows by the clock without one; consoles of both.
+    """
+    rollouts = {
+        "reward": "train/agg/all/policy/reward/mean",
+        "seat_reward/math/policy": "train/math/all/policy/reward/mean",
+        "reward_admitted": "train/agg/effective/policy/reward/mean",
+        "completion_length": "train/agg/all/policy/num_output_tokens/mean",
+        "turns": "train/agg/all/policy/num_turns/mean",
+        "truncated_share": "train/agg/all/policy/is_truncated/mean",
+        "failure_share": "train/agg/all/policy/has_error/mean",
+        "all_wrong_share": "train/agg/all/policy/solved_none",
+        "all_right_share": "train/agg/all/policy/solved_all",
+        "admitted_share": "train/agg/all/policy/is_admitted/mean",
+        "staleness": "off_policy/mean",
+        "eval/reward": "eval/aime/all/policy/avg@8",
+    }
+    updates = {
+        "loss": "loss/mean",
+        "entropy": "entropy/all/mean",
+        "sampler_mismatch": "mismatch_kl/all/mean",
+        "gradient_norm": "optim/grad_norm",
+        "learning_rate": "optim/lr",
+        "step_time": "time/step",
+    }
+    rows, columns = drawn(rollouts | updates)
+    with (folder / "metrics.jsonl").open("w") as file:
+        for step, row in enumerate(rows):
+            seconds = 1787.25 + 60 * step
+            clock = {"step": None, "time": seconds, "inference/agg/num_requests_running/mean": 3.0}
+            train = {key: row[key] for key in rollouts.values()}
+            optim = {key: row[key] for key in updates.values() if key.startswith("optim")}
+            tensors = {key: row[key] for key in updates.values() if not key.startswith("optim")}
+            for part, producer in (
+                (train, "orchestrator"),
+                (optim, "trainer"),
+                (tensors, "trainer"),
+            ):
+                line = {"step": step, "time": seconds, **part, "producer": producer}
+                file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(clock) + "\n")
+    with (folder / "orchestrator.log").open("w") as file:
+        for step, row in enumerate(rows):
+            file.write(
+                f"\x1b[2m09:{step:02d}:17\x1b[0m \x1b[32m SUCCESS\x1b[0m Step {step} | "
+                f"Time: {row['time/step']:.2f}s | Reward: {row[rollouts['reward']]:.4f} | "
+                f"Seq. Length: {row[rollouts['completion_length']]:.1f} tokens/sample | "
+                f"Trainable: 20/24 | Async Level: 1 | Max. Off-Policy Level: 2\n"
+            )
+    with (folder / "trainer.log").open("w") as file:
+        for step, row in enumerate(rows):
+            file.write(
+                f"\x1b[2m09:{step:02d}:17\x1b[0m \x1b[32m SUCCESS\x1b[0m Step {step} |   "
+                f"{row['time/step']:.2f}s | Loss {row['loss/mean']:.4f} | "
+                f"Entropy {row['entropy/all/mean']:.4f} | "
+                f"Mismatch KL {row['mismatch_kl/all/mean']:.4f} | "
+                f"Grad. Norm {row['optim/grad_norm']:.4f} | LR {row['optim/lr']:.2e} | "
+                f"Throughput 1234 tokens/s | MFU 30.1% | Peak Mem. 12.1 GiB\n"
+            )
+    consoles = {
+        "orchestrator.log": of_columns(columns, "reward"),
+        "trainer.log": of_columns(columns, "loss", "entropy", "sampler_mismatch", "gradient_norm"),
+    }
+    return {
+        "version": "0.8, main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {
+            "metrics.jsonl": "metrics.jsonl",
+            "orchestrator's console": {
+                "place": "orchestrator.log",
+                "quantities": consoles["orchestrator.log"],
+            },
+        },
+    }
+
+
+def nemo_rl(folder: Path) -> Truth:
+    """NeMo-RL: the console's results of a step, and metrics as its loggers prefix them, here as a
+    tracker exports them.
+    """
+    keys = {
+        "reward": "train/reward",
+        "loss": "train/loss",
+        "gradient_norm": "train/grad_norm",
+        "learning_rate": "train/lr",
+        "kl": "train/kl_penalty",
+        "entropy": "train/approx_entropy",
+        "sampler_mismatch": "train/gen_kl_error",
+        "sampler_ratio": "train/sampling_importance_ratio",
+        "completion_length": "train/mean_gen_tokens_per_sample",
+        "turns": "train/avg_turns_per_sample",
+        "truncated_share": "train/truncation_rate",
+        "all_wrong_share": "train/baseline_reward/pct_0",
+        "all_right_share": "train/baseline_reward/pct_1",
+        "advantage": "train/advantages/mean",
+        "step_time": "timing/train/total_step_time",
+        "eval/reward": "validation/accuracy",
+        "eval/completion_length": "validation/avg_length",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "history.jsonl").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            mult = {"train/token_mult_prob_error": 1.001, "train/global_valid_toks": 960.0}
+            file.write(json.dumps({"_step": step, **row, **mult}) + "\n")
+    with (folder / "console.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            file.write(
+                f"\n{'=' * 25} Step {step}/{STEPS} {'=' * 25}\n"
+                f"▶ Preparing batch...\n▶ Generating responses for batch of size 24...\n"
+                f"\n📊 Training Results:\n  • Loss: {row['train/loss']:.4f}\n"
+                f"  • Generation KL Error: {row['train/gen_kl_error']:.4f}\n"
+                f"  • Avg Reward: {row['train/reward']:.4f}\n"
+                f"  • Mean Generation Length: {row['train/mean_gen_tokens_per_sample']:.4f}\n"
+                f"\n⏱️  Timing:\n"
+                f"  • Total step time: {row['timing/train/total_step_time']:.2f}s\n"
+                f"  • policy_training: 0.20s (30.1%)\n"
+            )
+    shown = ("reward", "loss", "sampler_mismatch", "completion_length", "step_time")
+    return {
+        "version": "0.7, main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {
+            "tracker's export": "history.jsonl",
+            "console": {"place": "console.log", "quantities": of_columns(columns, *shown)},
+        },
+    }
+
+
+def open_instruct(folder: Path) -> Truth:
+    """open-instruct: what grpo_fast.py hands to W&B, here as exported, and the panel that it
+    prints.
+    """
+    from rich.console import Console
+    from rich.panel import Panel
+    from rich.table import Table
+
+    keys = {
+        "reward": "scores",
+        "all_wrong_share": "val/all_zero_reward_groups_ratio",
+        "admitted_share": "real_batch_size_ratio",
+        "unsolved_share": "unsolved_batch_size_ratio",
+        "completion_length": "val/sequence_lengths",
+        "completion_length_max": "val/sequence_lengths_max",
+        "stopped_share": "val/stop_rate",
+        "truncated_share": "val/truncated_completion_fraction",
+        "advantage": "val/advantages_mean",
+        "kl": "objective/kl2_avg",
+        "entropy": "policy/entropy_avg",
+        "clip_ratio": "policy/clipfrac_avg",
+        "ratio_variance": "val/ratio_var",
+        "loss": "loss/policy_avg",
+        "gradient_norm": "optim/grad_norm",
+        "learning_rate": "lr",
+        "sampler_mismatch": "debug/vllm_vs_local_logprob_diff_mean",
+        "tool_calls": "tools/aggregate/avg_calls_per_rollout",
+        "tool_failure_share": "tools/aggregate/failure_rate",
+        "step_time": "time/total",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "history.jsonl").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            clock = {"_step": step * GROUP * PROMPTS, "training_step": step}
+            file.write(json.dumps({**clock, "episode": clock["_step"], **row}) + "\n")
+    out = io.StringIO()
+    console = Console(file=out, width=100, force_terminal=False)
+    for step, row in enumerate(rows, start=1):
+        table = Table(show_header=False, box=None)
+        table.add_column("Category")
+        table.add_column("Values")
+        groups = defaultdict(list)
+        metrics = {"episode": step * 24, "training_step": step, **row}
+        for key, value in metrics.items():
+            category = key.split("/")[0] if "/" in key else "other"
+            number = (
+                value
+                if isinstance(value, int)
+                else f"{value:.2e}"
+                if value < 1e-5
+                else f"{value:.2f}"
+            )
+            groups[category].append(f"{key.partition('/')[2] or key}: {number}")
+        for category in sorted(groups):
+            table.add_row(category, " | ".join(groups[category]))
+        console.print(Panel(table, title="Metrics", expand=False))
+    (folder / "console.log").write_text(out.getvalue())
+    rates = [float(f"{rate:.2e}") for rate in columns["learning_rate"]]
+    return {
+        "version": "main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {
+            "tracker's export": "history.jsonl",
+            "console": {
+                "place": "console.log",
+                "quantities": columns | {"learning_rate": rates},
+            },
+        },
+    }
+
+
+def slime(folder: Path) -> Truth:
+    """Printed dicts of slime 0.3, of rollouts and of updates: one update a rollout, and several."""
+    rollouts = {
+        "reward": "rollout/raw_reward",
+        "reward_normalized": "rollout/rewards",
+        "completion_length": "rollout/response_len/mean",
+        "completion_length_max": "rollout/response_len/max",
+        "truncated_share": "rollout/truncated_ratio",
+        "repetition_share": "rollout/repetition_frac",
+    }
+    beside = {
+        "pass_at_k": "passrate/pass@4",
+        "turns": "multi_turn/multi_turn_metric/round_number_mean",
+    }
+    updates = {
+        "loss": "train/pg_loss",
+        "entropy": "train/entropy_loss",
+        "clip_ratio": "train/pg_clipfrac",
+        "policy_change": "train/ppo_kl",
+        "kl": "train/kl_loss",
+        "gradient_norm": "train/grad_norm",
+        "learning_rate": "train/lr-pg_0",
+        "sampler_mismatch": "train/train_rollout_logprob_abs_diff",
+        "sampler_ratio": "train/tis",
+    }
+    rows, columns = drawn(rollouts | beside | updates)
+    logs = {}
+    for updates_a_rollout in (1, 4):
+        mean = (1 + 0.5 * (updates_a_rollout - 1)) / updates_a_rollout
+        means = {name: [mean * value for value in columns[name]] for name in updates}
+
+        place = folder / f"updates_{updates_a_rollout}.log"
+        with place.open("w") as file:
+            for step, row in enumerate(rows):
+                file.write(
+                    f"(RolloutManager pid=71) [2026-10-01 12:00:{step:02d}] rollout.py:388 - "
+                    f"rollout {step}: { {key: row[key] for key in rollouts.values()} }\n"
+                    f"(MegatronTrainRayActor pid=99) [2026-10-01 12:00:{step:02d}] metrics.py:34 - "
+                    f"perf {step}: {{'perf/actor_train_time': 1.5, 'perf/step_time': 2.25}}\n"
+                )
+                for key in beside.values():
+                    file.write(f"{key.partition('/')[0]} {step}: { {key: row[key]} }\n")
+                for update in range(updates_a_rollout):
+                    number = step * updates_a_rollout + update
+                    last = update == updates_a_rollout - 1
+                    part = {key: row[key] * (1 if last else 0.5) for key in updates.values()}
+                    part |= {"train/step": number}
+                    file.write(
+                        f"(MegatronTrainRayActor pid=99) [2026-10-01 12:00:{step:02d}] "
+                        f"model.py:512 - step {number}: {part}\n"
+                    )
+        logs[f"console, {updates_a_rollout} updates a rollout"] = {
+            "place": place.name,
+            "quantities": columns | means,
+        }
+    return {"version": "0.3", "rows": STEPS, "quantities": columns, "logs": logs}
+
+
+def roll(folder: Path) -> Truth:
+    """ROLL: lines of its tracker `stdout`, of RLVR and of the agentic pipeline."""
+    keys = {
+        "reward": "critic/score/mean",
+        "reward_after_kl": "critic/rewards/mean",
+        "advantage": "critic/advantages/mean",
+        "entropy": "critic/entropy/mean",
+        "kl_reward": "critic/kl",
+        "kl": "actor/kl_loss",
+        "loss": "actor/pg_loss",
+        "clip_ratio": "actor/ppo_ratio_clipfrac",
+        "gradient_norm": "actor_train/grad_norm",
+        "learning_rate": "actor/lr",
+        "sampler_ratio": "actor/train_infer_ratio_mean",
+        "completion_length": "token/response_length/mean",
+        "all_right_share": "group/all_correct_groups_ratio",
+        "all_wrong_share": "group/all_incorrect_groups_ratio",
+        "live_group_share": "group/mixed_groups_ratio",
+        "eval/reward": "val_correct/all/mean",
+        "step_time": "time/step_total",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "rlvr.log").open("w") as file:
+        for step, row in enumerate(rows):
+            line = json.dumps({"step": step, "metrics": {"system/global_step": step, **row}})
+            file.write(
+                f"[2026-10-01 12:00:{step:02d}] [tracking.py (126)] [INFO] [DRIVER 0 / 1][PID 9] "
+                f"metrics_tag: {line}\n"
+            )
+    agentic = {
+        "reward": "critic/score/mean",
+        "entropy": "critic/entropy/mean",
+        "completion_length": "tokens/response_length/mean",
+        "environment_reward/Sokoban": "env/Sokoban/success",
+        "turns": "env/Sokoban/num_actions",
+        "loss": "actor/pg_loss",
+        "gradient_norm": "actor_train/grad_norm",
+    }
+    rows, agentic_columns = drawn(agentic)
+    with (folder / "agentic.log").open("w") as file:
+        for step, row in enumerate(rows):
+            line = json.dumps({"step": step, "metrics": row})
+            file.write(f"[2026-10-01 12:00:{step:02d}] [INFO] metrics_tag: {line}\n")
+    return {
+        "version": "main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {
+            "RLVR": "rlvr.log",
+            "agentic": {"place": "agentic.log", "quantities": agentic_columns},
+        },
+    }
+
+
+def trl_keys(**more: str) -> dict[str, str]:
+    """TRL's keys by quantity, with others."""
+    return {
+        "loss": "loss",
+        "reward": "reward",
+        "reward/solved": "rewards/solved/mean",
+        "dead_group_share": "frac_reward_zero_std",
+        "entropy": "entropy",
+        "completion_length": "completions/mean_length",
+        "completion_length_max": "completions/max_length",
+        "truncated_share": "completions/clipped_ratio",
+        "gradient_norm": "grad_norm",
+        "learning_rate": "learning_rate",
+        "step_time": "step_time",
+        "reward_std_batch": "reward_std",
+        **more,
+    }
+
+
+def state(folder: Path, rows: Rows) -> None:
+    """Transformers' state of a trainer, as it lies in the folder of a checkpoint."""
+    folder.mkdir(parents=True)
+    history = [{**row, "epoch": step / 100, "step": step} for step, row in enumerate(rows, 1)]
+    held = {"global_step": len(rows), "log_history": history, "max_steps": STEPS, "epoch": 0.12}
+    (folder / "trainer_state.json").write_text(json.dumps(held, indent=2, sort_keys=True))
+
+
+def trl_tools(folder: Path) -> Truth:
+    """TRL 1.16 with tools: two checkpoints of an output folder, and what Transformers 5 prints."""
+    keys = trl_keys(
+        kl="kl",
+        tool_calls="tools/call_frequency",
+        tool_failure_share="tools/failure_frequency",
+        sampler_mismatch="sampling/sampling_logp_difference/mean",
+        sampler_mismatch_max="sampling/sampling_logp_difference/max",
+        sampler_ratio="sampling/importance_sampling_ratio/mean",
+    )
+    rows, columns = drawn(keys)
+    state(folder / "output" / "checkpoint-6", rows[:6])
+    state(folder / "output" / "checkpoint-12", rows)
+    (folder / "output" / "README.md").write_text("### Framework versions\n\n- TRL: 1.16.0\n")
+    with (folder / "console.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            printed = {key: f"{value:.4g}" for key, value in row.items()}
+            bar = f"\r {step}/{STEPS} [00:{step:02d}<00:10,  1.00it/s]"
+            file.write(f"{printed | {'epoch': f'{step / 100:.4g}'}}\n{step}%|##{bar}")
+    rounded = {
+        name: [float(f"{value:.4g}") for value in values] for name, values in columns.items()
+    }
+    rounded["reward_std_ambiguous"] = rounded.pop("reward_std_batch")  # no version is printed
+    return {
+        "version": "1.16",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {
+            "output folder": "output",
+            "console": {"place": "console.log", "quantities": rounded},
+        },
+    }
+
+
+def trl_async(folder: Path) -> Truth:
+    """TRL 1.16's AsyncGRPOTrainer: the state in the folder of a checkpoint."""
+    keys = trl_keys(
+        reward_std_within_group="reward_std",
+        staleness="sample/staleness_mean",
+        staleness_max="sample/staleness_max",
+        stale_samples_total="sample/dropped_stale_total",
+        tool_calls="tools/call_frequency",
+        tool_failure_share="tools/failure_frequency",
+        step_time="perf/step_s",
+    )
+    del keys["dead_group_share"], keys["reward_std_batch"]
+    rows, columns = drawn(keys)
+    beside = {
+        "sample/rollout_queue_size": 3.0,
+        "perf/rollout_wait_s": 0.25,
+        "rollout/inflight": 8.0,
+    }
+    state(folder / "output" / "checkpoint-12", [row | beside for row in rows])
+    return {
+        "version": "1.16",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"output folder": "output"},
+    }
+
+
+def verl_agent(folder: Path) -> Truth:
+    """verl-agent, on verl 0.3, and RAGEN: verl's console lines and file with episodes' metrics."""
+    common = {
+        "reward": "critic/score/mean",
+        "reward_after_kl": "critic/rewards/mean",
+        "entropy": "actor/entropy_loss",
+        "kl": "actor/kl_loss",
+        "loss": "actor/pg_loss",
+        "clip_ratio": "actor/pg_clipfrac",
+        "policy_change": "actor/ppo_kl",
+        "gradient_norm": "actor/grad_norm",
+        "completion_length": "response_length/mean",
+        "truncated_share": "response_length/clip_ratio",
+        "step_time": "timing_s/step",
+    }
+    agent = {
+        "reward/episode": "episode/reward/mean",
+        "turns": "episode/length/mean",
+        "turns_max": "episode/length/max",
+        "tool_calls": "episode/tool_call_count/mean",
+        "environment_reward/pick_and_place": "episode/pick_and_place_success_rate",
+        "environment_reward/clean": "episode/clean_success_rate",
+    }
+    rows, columns = drawn(common | agent)
+    with (folder / "console.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            values = row | {"episode/valid_action_ratio": 0.9, "training/global_step": step}
+            text = " - ".join(f"{key}:{value!r}" for key, value in values.items())
+            file.write(f"(TaskRunner pid=247607) step:{step} - {text}\n")
+    ragen = {
+        "reward_std_within_group": "rollout/in_group_std",
+        "admitted_share": "rollout/filter_kept_ratio",
+    }
+    rows, ragen_columns = drawn(common | ragen)
+    with (folder / "ragen.jsonl").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            beside = {"train/Sokoban/success": 0.5, "train/Sokoban/num_actions": 4.0}
+            file.write(json.dumps({"step": step, "data": row | beside}) + "\n")
+    return {
+        "version": "on 0.3 and 0.6",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {
+            "verl-agent's console": "console.log",
+            "RAGEN's file": {"place": "ragen.jsonl", "quantities": ragen_columns},
+        },
+    }
+
+
+def skyrl(folder: Path) -> Truth:
+    """SkyRL, fully asynchronous and with turns: dictionaries that its console pretty-prints."""
+    keys = {
+        "reward": "reward/avg_raw_reward",
+        "pass_at_k": "reward/avg_pass_at_8",
+        "dead_group_share": "reward/zero_std_group_fraction",
+        "reward_after_kl": "loss/avg_final_rewards",
+        "completion_length": "generate/avg_num_tokens",
+        "completion_length_min": "generate/min_num_tokens",
+        "completion_length_max": "generate/max_num_tokens",
+        "sampler_mismatch": "policy/rollout_train_logprobs_abs_diff_mean",
+        "kl": "policy/policy_kl",
+        "entropy": "policy/policy_entropy",
+        "clip_ratio": "policy/ppo_clip_ratio",
+        "gradient_norm": "policy/raw_grad_norm",
+        "loss": "policy/policy_loss",
+        "learning_rate": "policy/policy_lr",
+        "staleness": "async/staleness_mean",
+        "staleness_max": "async/staleness_max",
+        "step_time": "timing/step",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "console.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            entries = [f"'{key}': '{value:.4f}'" for key, value in sorted(row.items())]
+            entries.append(f"'trainer/global_step': {step}")
+            file.write(
+                f"\x1b[36m(skyrl_entrypoint pid=81)\x1b[0m 2026-10-01 12:00:{step:02d}.123 | INFO"
+                f"     | skyrl.train.utils.tracking:log:400 - Step {step}: \n"
+            )
+            body = ",\n ".join(entries)
+            file.writelines(
+                f"\x1b[36m(skyrl_entrypoint pid=81)\x1b[0m {line}\n"
+                for line in f"{{{body}}}".splitlines()
+            )
+    del columns["learning_rate"]  # which four places make 0
+    return {
+        "version": "0.3, main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"console": "console.log"},
+    }
+
+
+def areal(folder: Path) -> Truth:
+    """AReaL: the table of statistics that its logger prints below a step."""
+    keys = {
+        "reward": "ppo_actor/task_reward/avg",
+        "sequence_length": "ppo_actor/seq_len/avg",
+        "truncated_share": "ppo_actor/no_eos_ratios/avg",
+        "entropy": "ppo_actor/update/entropy/avg",
+        "loss": "ppo_actor/update/actor_loss/avg",
+        "clip_ratio": "ppo_actor/update/clip_ratio/avg",
+        "sampler_ratio": "ppo_actor/update/behave_imp_weight/avg",
+        "gradient_norm": "ppo_actor/update/grad_norm",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "main.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            head = f"\x1b[92m(AReaL) 20261001-12:00:{step:02d}.000 StatsLogger INFO: "
+            file.write(
+                f"{head}Epoch 1/1 Step {step}/{STEPS} Train step {step}/{STEPS} done.\x1b[0m\n"
+                f"{head}Stats (1/1):\n╭{'─' * 96}╮\n"
+            )
+            cells = [f"{key:<40} │ {value:.4e}" for key, value in row.items()]
+            file.writelines(
+                f"│ {one} │ {other} │\n" for one, other in zip(cells[::2], cells[1::2], strict=True)
+            )
+            file.write(f"╰{'─' * 96}╯\n")
+    rounded = {
+        name: [float(f"{value:.4e}") for value in values] for name, values in columns.items()
+    }
+    return {
+        "version": "1.0, main",
+        "rows": STEPS,
+        "quantities": rounded,
+        "logs": {"console": "main.log"},
+    }
+
+
+def swift(folder: Path) -> Truth:
+    """ms-swift: an output folder with turns and corrected rollouts."""
+    keys = trl_keys(
+        kl="kl",
+        reward_std_within_group="reward_std",
+        turns="num_turns",
+        sampler_mismatch="rollout_correction/kl",
+    )
+    del keys["step_time"], keys["reward_std_batch"]
+    rows, columns = drawn(keys)
+    home = folder / "v0-20261001-120000"
+    state(home / "checkpoint-12", rows)
+    with (home / "logging.jsonl").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            clock = {
+                "epoch": step / 100,
+                "global_step/max_steps": f"{step}/{STEPS}",
+                "percentage": f"{step}%",
+            }
+            clock |= {"elapsed_time": "3m 2s", "remaining_time": "1h 2m", "memory(GiB)": 12.5}
+            file.write(json.dumps(row | clock) + "\n")
+        last = {
+            "train_runtime": 92.1,
+            "train_loss": 0.1,
+            "epoch": 1.0,
+            "global_step/max_steps": "12/12",
+        }
+        file.write(json.dumps(last) + "\n")
+    settings = {
+        "num_generations": GROUP,
+        "beta": 0.04,
+        "scale_rewards": "group",
+        "rlhf_type": "grpo",
+    }
+    (home / "args.json").write_text(json.dumps(settings))
+    return {
+        "version": "4.6",
+        "rows": STEPS,
+        "quantities": columns,
+        "settings": {"group_size": GROUP, "kl_weight": 0.04, "framework": "ms-swift"},
+        "logs": {"output folder": home.name},
+    }
+
+
+def llama_factory(folder: Path) -> Truth:
+    """LLaMA-Factory: the log that its callback writes for its board, of PPO."""
+    keys = {"reward": "reward", "loss": "loss", "learning_rate": "lr"}
+    rows, columns = drawn(keys)
+    with (folder / "trainer_log.jsonl").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            clock = {"current_steps": step, "total_steps": STEPS}
+            after = {
+                "epoch": step / 100,
+                "percentage": 100 * step / STEPS,
+                "elapsed_time": "0:00:10",
+                "remaining_time": "0:01:00",
+            }
+            file.write(json.dumps(clock | row | after) + "\n")
+    return {
+        "version": "0.9",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"trainer_log.jsonl": "trainer_log.jsonl"},
+    }
+
+
+def unsloth(folder: Path) -> Truth:
+    """unsloth: TRL's names, a length under its older name, the divergence at weight 0."""
+    keys = trl_keys(kl="kl", reward_std_ambiguous="reward_std")
+    del keys["reward_std_batch"]
+    rows, columns = drawn(keys)
+    for row in rows:
+        row["completion_length"] = row["completions/mean_length"]
+    state(folder / "outputs" / "checkpoint-12", rows)
+    return {
+        "version": "2026.10",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"output folder": "outputs"},
+    }
+
+
+def verifiers(folder: Path) -> Truth:
+    """verifiers: the state that its trainer leaves, which has Transformers' form, with the metrics
+    of its rubrics.
+    """
+    keys = {
+        "reward": "reward",
+        "reward_std_batch": "reward/std",
+        "reward/correct": "reward/correct",
+        "turns": "reward/num_turns",
+        "tool_calls": "reward/total_tool_calls",
+        "completion_length": "tokens/completion",
+        "entropy": "entropy",
+        "sampler_ratio": "importance_ratio",
+        "gradient_norm": "grad_norm",
+        "loss": "loss",
+        "learning_rate": "learning_rate",
+    }
+    rows, columns = drawn(keys)
+    beside = {"advantage/absmean": 0.5, "tokens/masked_fraction": 0.1, "wall_clock/generate_s": 2.0}
+    state(folder / "outputs" / "checkpoint-12", [row | beside for row in rows])
+    return {
+        "version": "0.1",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"output folder": "outputs"},
+    }
+
+
+SYSTEMS: dict[str, Callable[[Path], Truth]] = {
+    "prime-rl": prime_rl,
+    "nemo-rl": nemo_rl,
+    "open-instruct": open_instruct,
+    "slime": slime,
+    "roll": roll,
+    "trl-tools": trl_tools,
+    "trl-async": trl_async,
+    "verl-agent": verl_agent,
+    "skyrl": skyrl,
+    "areal": areal,
+    "swift": swift,
+    "llama-factory": llama_factory,
+    "unsloth": unsloth,
+    "verifiers": verifiers,
+}
+
+
+if __name__ == "__main__":
+    place = Path(sys.argv[1]).resolve()
+    truth = SYSTEMS[sys.argv[2]](place)
+    (place / "truth.json").write_text(json.dumps(truth), encoding="utf-8")

@@ -1,0 +1,73 @@
+"""Logs made after the format lines of trainers' sources, as `make loops` makes them, are read as
+they were written.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from pathlib import Path
+
+import pytest
+from tests.cases import each_case
+
+from groupwise.readers import open_run
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+SYSTEMS = [
+    line.split("\t")
+    for line in (SCRIPTS / "loops.tsv").read_text(encoding="utf-8").splitlines()
+    if "\tsource\t" in line
+]
+
+
+@each_case("system", SYSTEMS)
+def test_a_trainers_log_is_read_as_it_was_written(
+    system: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS), str(SCRIPTS / "loop_drivers"), *sys.path])
+    loops, sources = map(importlib.import_module, ("loops", "sources"))
+    truth = sources.SYSTEMS[system[-1].removeprefix("sources.py ")](tmp_path)
+    (tmp_path / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+    results = list(
+        loops.compared({"name": system[0], "system": system[1], "how": "source"}, tmp_path)
+    )
+    assert len(results) == len(truth["logs"])
+    assert [row["different"] for row in results] == [""] * len(results)
+    assert all({"rows", "reward"} <= set(row["equal"].split(", ")) for row in results)
+
+
+@each_case(
+    ("one", "other", "words"),
+    [
+        ("verl-agent/console.log", "slime/updates_1.log", "rows in slime's or SkyRL's form"),
+        ("trl-tools/console.log", "verl-agent/console.log", "rows in verl's form"),
+        ("slime/updates_1.log", "trl-tools/console.log", "rows in TRL's form"),
+        ("roll/rlvr.log", "verl-agent/console.log", "rows in another trainer's form"),
+        ("nemo-rl/history.jsonl", "prime-rl/metrics.jsonl", "rows of nemo-rl and of prime-rl"),
+    ],
+)
+def test_two_programs_in_one_file_are_said(
+    one: str, other: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS / "loop_drivers"), *sys.path])
+    sources = importlib.import_module("sources")
+    for place in (one, other):
+        (tmp_path / place).parent.mkdir()
+        sources.SYSTEMS[place.partition("/")[0]]((tmp_path / place).parent)
+    both = tmp_path / f"both{Path(one).suffix}"
+    both.write_text((tmp_path / one).read_text() + (tmp_path / other).read_text())
+    notes = open_run(both).notes
+    assert any(words in note and "two programs" in note for note in notes)
+    assert not any("two programs" in note for note in open_run(tmp_path / one).notes)
+
+
+def test_a_rate_below_what_is_printed_is_no_rate_of_zero(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", [str(SCRIPTS / "loop_drivers"), *sys.path])
+    importlib.import_module("sources").skyrl(tmp_path)
+    record = open_run(tmp_path / "console.log")
+    assert set(record.steps[record.column("learning_rate")]) == {0.0}  # four places are printed
+    assert record.config.value("learning_rate") is None

@@ -135,7 +135,7 @@ class Unseen:
     def of_lengths(self) -> float:
         """The part of unlike lengths in the widening."""
         lack = _PROMPTS_PER_VARIANCE * self.relative_variance / self.prompts
-        return max(lack ** (1 / 3), 1.0)
+        return max(math.cbrt(lack), 1.0)
 
     @property
     def relative_variance(self) -> float:

@@ -96,7 +96,13 @@ def pieces() -> tuple[float, float]:
     size, zero = np.full(len(gradient), 8), np.zeros(len(gradient))
     parts = [
         GroupMoments(
-            rng.random((len(gradient), len(MOMENTS))), zero, gradient, size, 0, zero_mean=True
+            rng.random((len(gradient), len(MOMENTS))),
+            zero,
+            gradient,
+            size,
+            np.arange(len(gradient)),
+            0,
+            zero_mean=True,
         )
         for _ in range(8)
     ]

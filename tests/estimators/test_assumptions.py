@@ -154,8 +154,14 @@ def test_a_heavy_tail_of_rewards_leaves_no_upper_end() -> None:
     rng = np.random.default_rng(9)
     exponential = components(rng.exponential(size=512), label, score_ND=rng.normal(size=(512, 4)))
     perhaps = components(rng.exponential(size=512) ** 1.3, label, score_ND=score)
-    assert by_name(exponential)[TAILS].status is HOLDS
+    assert by_name(exponential)[TAILS].status is UNKNOWN
+    factor = 1 + 0.5 * (exponential.unseen.kurtosis - 5)
+    assert exponential.unseen.widening == pytest.approx(factor)
+    plain = mean_interval(moment_of_prompts(exponential, "t"))
+    longer = pytest.approx(plain.value + factor * (plain.high - plain.value))
+    assert exponential.t.interval.high == longer
     assert by_name(perhaps)[TAILS].status is UNKNOWN
+    assert (perhaps.unseen.widening, normal.unseen.widening) == (3.0, 1.0)
     assert perhaps.notes == ()
     assert heavy.left_open == {"vp", "t", "r"}
     assert (heavy.t.interval.high, heavy.r.interval.high) == (np.inf, np.inf)
@@ -184,11 +190,12 @@ def test_four_rollouts_a_prompt_widen_the_upper_half_of_vp_and_the_best_size(
 ) -> None:
     rng = np.random.default_rng(13)
     label = np.repeat(np.arange(64), size)
-    score, level = rng.normal(size=(label.size, WIDTH)), rng.uniform(0.5, 1.5, size=64)
+    score, level = rng.normal(size=(label.size, WIDTH)), rng.uniform(-2, 2, size=64)
     reward = score @ np.ones(WIDTH) * level[label] + rng.normal(size=label.size)
     estimate = components(reward, label, score_ND=score)
     plain = mean_interval(moment_of_prompts(estimate, "vp"))
-    half = factor * (plain.high - plain.value)
+    half = factor * estimate.unseen.widening * (plain.high - plain.value)
+    assert plain.low > 0
     assert estimate.vp.interval.low == plain.low
     assert estimate.vp.interval.high == pytest.approx(plain.value + half)
     relative = weights(vp=1 / estimate.vp.value, r=-1 / estimate.r.value)
@@ -201,6 +208,14 @@ def test_four_rollouts_a_prompt_widen_the_upper_half_of_vp_and_the_best_size(
         level=0.95,
     )
     assert estimate.group_size.low == pytest.approx(1 + np.sqrt(ratio.low))
+
+
+def test_vp_that_cannot_be_told_from_0_has_a_longer_upper_half() -> None:
+    estimate = measured(independent(64))
+    plain = mean_interval(moment_of_prompts(estimate, "vp"))
+    assert plain.low <= 0
+    half = 1.5 * estimate.unseen.widening * (plain.high - plain.value)
+    assert estimate.vp.interval.high == pytest.approx(plain.value + half)
 
 
 def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> None:
@@ -221,6 +236,25 @@ def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> No
     assert estimate.vp.value == pytest.approx(
         moment_of_prompts(estimate, "vp").mean() / (1 - pairs)
     )
+
+
+def test_shuffled_copies_of_prompts_are_taken_as_one_prompt_each() -> None:
+    """Eight labels of each of eight prompts whose policies have six answers; drawn from a list with
+    replacement they are no copies.
+    """
+    rng = np.random.default_rng(12)
+    score_PAD = rng.normal(size=(8, 6, WIDTH))
+    label, answer = np.repeat(np.arange(64), SIZE), rng.integers(6, size=512)
+    reward = rng.random(512) < (answer + 1) / 7
+    for prompt_P in (rng.permutation(np.repeat(np.arange(8), 8)), rng.integers(8, size=64)):
+        score = score_PAD[prompt_P[label], answer]
+        for given in ({"score_ND": score}, {"gram_NN": score @ score.T}):
+            estimate = components(reward, label, zero_mean=False, **given)
+            copies = (np.bincount(prompt_P) == 8).all()
+            assert estimate.prompts == (8 if copies else 64)
+            assert any("64 labels name 8 prompts" in note for note in estimate.notes) == copies
+    plain = components(reward, label, zero_mean=False, score_ND=score)
+    assert plain.vp.value == pytest.approx(moment_of_prompts(plain, "vp").mean())
 
 
 def test_independent_prompts_raise_no_alarm() -> None:

@@ -8,8 +8,9 @@ from enum import Enum
 from typing import ClassVar, Literal
 
 from groupwise.arrays import Float
+from groupwise.forecasting.assumptions import constant_rate, noise_of_one_memory, steady_noise
 from groupwise.intervals import Interval
-from groupwise.plain import Said
+from groupwise.plain import Assumption, Said
 from groupwise.wording import alike, number, readable, sentence, share
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
@@ -176,6 +177,36 @@ class FitResult(Said):
     def __str__(self) -> str:
         """What can be said, in a sentence."""
         return sentence(readable(self.message))
+
+    def check_assumptions(self, rate_T: Float | None = None) -> tuple[Assumption, ...]:
+        """Check what the fit assumes of the noise and of the learning rate.
+
+        Args:
+            rate_T: the learning rate of each usable row, shape (T,); None where unknown.
+
+        Returns:
+            One `Assumption` each; its sentence has the numbers, and of a violation the line that
+            mends it.
+
+        Example:
+            >>> from groupwise.forecasting.fit import fit
+            >>> import numpy as np
+            >>> noise = np.random.default_rng(1).normal(size=80)
+            >>> result = fit(np.arange(80), 1 - np.exp(-np.arange(80) / 20) + 0.02 * noise)
+            >>> for assumption in result.check_assumptions(np.full(80, 1e-6)):
+            ...     print(assumption.name, assumption.status.value)
+            noise of one size holds
+            noise that forgets steadily holds
+            constant learning rate holds
+        """
+        # Rows that were averaged before they were logged repeat each other.
+        residual_T = self.residual_T[:: -self.noise.smoothing][::-1]
+        time_T = self.time_T[:: -self.noise.smoothing][::-1]
+        return (
+            steady_noise(residual_T, time_T),
+            noise_of_one_memory(residual_T),
+            constant_rate(rate_T),
+        )
 
 
 def band_said(

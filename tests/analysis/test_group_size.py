@@ -121,7 +121,7 @@ def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
     assert bare.group_size.missing == NOT_LOGGED
     page = render([bare])
     assert NOT_LOGGED in page.split("<summary>No answer on: ")[1].split("</details>")[0]
-    assert "<h2>Group size" not in page
+    assert "<section><h2>Group size" not in page
 
 
 def test_an_earlier_look_uses_no_later_components(made_record: Make, opened: Path) -> None:

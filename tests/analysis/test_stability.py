@@ -507,8 +507,8 @@ def test_a_run_without_settings_says_what_is_missing() -> None:
         )
     )
     page = render([summary])
-    section = page[page.index("<h3>Stability") :].split("</details>")[0]
-    assert "<h2>Stability" not in page
+    section = page[page.index("<h2>Stability") :].split("</details>")[0]
+    assert "<section><h2>Stability" not in page
     assert "--set momentum=VALUE" in section
     assert "data-chart" not in section
     assert summary.stability.unavailable.startswith("expected momentum, lag_kind, refresh")

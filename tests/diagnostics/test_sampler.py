@@ -4,6 +4,8 @@ of 0; rollouts older than configured.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from tests.golden.sentences import says
@@ -60,7 +62,7 @@ def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
 @pytest.mark.parametrize(("growth", "told"), [(4.0, True), (1.2, False)])
 def test_a_gap_that_grows_with_the_turns_is_the_historys(growth: float, told: bool) -> None:
     """Of three turns, each with a column of its own and no mean over them."""
-    columns = {
+    columns: dict[str, Any] = {
         f"rollout_corr/kl/turn_{turn}": 0.01 * growth**turn * rounding(turn) / 0.008
         for turn in range(3)
     }

@@ -198,7 +198,7 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
     assert first.count('class="panel small"') == 4
     assert f"{summary.judgement.state.value.replace('_', ' ').upper()}</b>" in first
     assert "law" not in "".join(Page(f"<div {first[: first.index('<noscript>')]}</div>").texts)
-    headings = re.findall(r"<h2>([^<]*)</h2>", page)
+    headings = re.findall(r"<section><h2>([^<]*)</h2>", page)
     assert headings == [
         "Forecast",
         "Law",
@@ -210,7 +210,7 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "Other signals",
         "How this was computed",
     ]
-    assert re.findall("<summary>No answer on: ([^<]*)</summary><h3>([^<]*)</h3>", page) == [
+    assert re.findall("<summary>No answer on: ([^<]*)</summary><h2>([^<]*)</h2>", page) == [
         ("stability", "Stability")
     ]
 

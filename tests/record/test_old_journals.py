@@ -326,7 +326,8 @@ def test_a_saved_record_that_was_continued() -> None:
 
 
 def test_saved_components() -> None:
-    interval = (-0.031000887807912783, 0.18494498091524675)
+    # Its upper half is longer than it was: few prompts may hide a tail (lab gradient.md).
+    interval = (-0.031000887807912783, 0.23910720501469995)
     saved = load_components(V1 / "components.json")
     found = saved.components
     assert saved.provenance == {"model": "tiny", "seed": 3, "aggregation": "sum"}

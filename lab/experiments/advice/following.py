@@ -107,11 +107,25 @@ _APPLY: Mapping[Kind, Callable[[Course, Action], Course]] = {
     Kind.REWARD: _mended,
     Kind.VERIFIER: _mended,
     Kind.PRECISION: lambda course, _: _set(course, precision="float32"),
-    Kind.WEIGHTS: lambda course, _: course,  # the trainer's own policy samples
+    Kind.RATIO: lambda course, _: _set(course, importance_ratio="token"),
+    Kind.BASELINE: lambda course, _: _set(course, advantage="leave_one_out"),
+    Kind.DEVIATION: lambda course, _: _set(course, advantage="leave_one_out"),
     Kind.CLIP_GRADIENT: lambda course, action: _set(course, gradient_clip=action.value),
     Kind.CLIP_HIGH: lambda course, action: _set(course, clip_high=action.value),
     Kind.REFERENCE: lambda course, action: _set(course, kl_weight=action.value),
     Kind.STOP: lambda course, _: replace(course, stopped=True),
+    # Here the trainer's own policy samples, and neither its loss nor its world has a fault.
+    **dict.fromkeys(
+        (
+            Kind.WEIGHTS,
+            Kind.SAMPLING,
+            Kind.TOKENS,
+            Kind.ROUTING,
+            Kind.LOSS,
+            Kind.ENVIRONMENT,
+        ),
+        lambda course, _: course,
+    ),
 }
 
 

@@ -30,18 +30,18 @@ CORRELATED = 0.8
 _FIRST = 10
 _MOVED = 3.0  # standard errors by which a reward has moved
 # The gap of one turn of a rollout, in a column of its own.
-_OF_TURN = re.compile(
-    r".*(mismatch|log_?p(rob)?s?_?diff|rollout_corr|kl_sample).*turn[_/]?(?P<turn>\d{1,3})\b.*",
-    re.IGNORECASE,
-)
+_GAP = re.compile(r"mismatch|log_?p(?:rob)?s?_?diff|rollout_corr|kl_sample", re.IGNORECASE)
+_TURN = re.compile(r"turn[_/]?(\d{1,3})\b", re.IGNORECASE)
 
 
 def gaps_by_turn(evidence: Evidence) -> list[Signal]:
     """Return the gap of each turn, where the log has a column a turn."""
     found = {
-        int(match["turn"]): signal
-        for signal in evidence.matching(_OF_TURN.pattern)
-        if (match := _OF_TURN.fullmatch(signal.column)) and len(signal) >= 2 * _FIRST
+        int(turn[1]): signal
+        for signal in evidence.matching(".*turn.*")
+        if (gap := _GAP.search(signal.column))
+        and (turn := _TURN.search(signal.column, gap.end()))
+        and len(signal) >= 2 * _FIRST
     }
     return [found[turn] for turn in sorted(found)]
 

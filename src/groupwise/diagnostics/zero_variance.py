@@ -399,13 +399,13 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
 
 def _trebled(evidence: Evidence, equal: Signal) -> Finding | None:
     """Note that half of the groups and more, and three times as many as at first, have zero
-    variance below the top.
+    variance between the floor and the top.
     """
     reward, few = evidence.reward, max(len(equal) // 10, 4)
     early, late = equal.level_until(few), equal.mean(slice(-few, None))
     if reward is None or reward.bounds is None or late.value < max(_TIMES * early, HALVED):
         return None
-    if float(_share_right(reward)[-few:].mean()) > 1 - STARVED:
+    if not STARVED < float(_share_right(reward)[-few:].mean()) < 1 - STARVED:
         return None
     words = (
         f"{100 * late.value:.0f} % of the groups have zero variance, {100 * early:.0f} % at first"

@@ -98,8 +98,9 @@ def judge(
     )
     explained = _explained(observations, best.curve_M)
     outcome, numbers = (
-        _untold(observations, best, parameters["plateau"])
+        _few(observations, parameters["plateau"])
         or _broken(observations, best, parameters, explained, rising=healthy == "up")
+        or _hidden(observations, best)
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", float("nan"))
@@ -108,17 +109,16 @@ def judge(
     )
 
 
-def _untold(observations: Observations, best: LawFit, plateau: Interval) -> Told | None:
-    """What is said where the rows allow no law: they are too few, or perhaps averages of each
-    other.
-    """
-    if observations.time_M.size < FEW:
-        return Outcome.TOO_FEW, {"rows": observations.time_M.size, "level": _range(plateau)}
-    return (
-        (Outcome.MAYBE_SMOOTHED, {"rows": observations.rows})
-        if doubtful(observations, best)
-        else None
-    )
+def _few(observations: Observations, plateau: Interval) -> Told | None:
+    """What is said of fewer rows than allow a law."""
+    few = {"rows": observations.time_M.size, "level": _range(plateau)}
+    return (Outcome.TOO_FEW, few) if observations.time_M.size < FEW else None
+
+
+def _hidden(observations: Observations, best: LawFit) -> Told | None:
+    """What is said of rows that are perhaps averages of each other."""
+    rows = {"rows": observations.rows}
+    return (Outcome.MAYBE_SMOOTHED, rows) if doubtful(observations, best) else None
 
 
 def _broken(

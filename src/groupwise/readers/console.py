@@ -1240,7 +1240,7 @@ def sniff_printed(seen: Peek) -> float:
 # What a row of each form starts with, and whose rows they are.
 _PROGRAMS = {
     "verl_console": (_VERL_BYTES, "verl's"),
-    "trl_console": (re.compile(rb"\{'loss': [^\n]{1,4000}'reward': "), "TRL's"),
+    "trl_console": (re.compile(rb"\{'loss': [^\n{]{1,4000}'reward': "), "TRL's"),
     "printed_dicts": (_DICT_BYTES, "slime's or SkyRL's"),
     "printed": (
         re.compile(rb"metrics_tag: \{|Training Results:|\| Reward: \d|Metrics \xe2\x94\x80"),

@@ -81,7 +81,7 @@ class Seen:
         )
         self.informative.append([batch.judged.problems[row] for row in np.flatnonzero(differs_P)])
 
-    def judgement(self, course: Course) -> Judgement:
+    def judgement(self, course: Course, *, ended: bool) -> Judgement:
         """What the panel says."""
         names = dict.fromkeys(name for row in self.rows for name in row if name != "step")
         columns = {name: [row.get(name) for row in self.rows] for name in names}
@@ -95,7 +95,7 @@ class Seen:
             ],
             config=course.settings.run_config(max_completion_length=course.task.completion_length),
         )
-        return judge(record, ended=False)
+        return judge(record, ended=ended)
 
     @property
     def best(self) -> int:
@@ -124,14 +124,17 @@ def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
     seen = Seen(checkpoints=[journey.snapshot()])
     for step in range(1, HORIZONS[SMALL].last_look + 1):
         journey.advance()
-        if journey.ended:
-            break
-        seen.add(journey)
-        if step % EVERY == 0:
+        if not journey.ended:
+            seen.add(journey)
+        if step % EVERY == 0 and not journey.ended:
             seen.checkpoints.append(journey.snapshot())
-            found = seen.judgement(course_of(member, faulty=journey.faulty))
+        if step % EVERY == 0 or journey.ended:  # a trainer that gave up leaves a log to judge
+            course = course_of(member, faulty=journey.faulty)
+            found = seen.judgement(course, ended=journey.ended)
             if found.state not in (State.OK, State.CANNOT_TELL):
                 return seen, found
+        if journey.ended:
+            break
     return None
 
 

@@ -156,6 +156,19 @@ LASTING = (Fact.FALL_AT_ONCE,)
             OPEN,
             (CAUSE["verifier"], CAUSE["harder_data"]),
         ),
+        # Of a lower limit: at the old one 80 % of cut answers alone would make a longer mean.
+        (
+            (Fact.REWARD_CONSTANT_AT_ONCE,),
+            (sign(LENGTH, 100.0, 50.0), sign(CUT, 0.0, 0.8)),
+            LIKELY,
+            (CAUSE["truncation"],),
+        ),
+        (
+            (Fact.REWARD_CONSTANT_AT_ONCE,),
+            (sign(LENGTH, 100.0, 50.0), sign(CUT, 0.1, 0.4)),
+            LIKELY,
+            (CAUSE["shrinking"],),
+        ),
         (
             LASTING,
             (sign(ENTROPY, 0.8, 0.41), sign("gradient_norm", 1.0, 9.9)),

@@ -52,6 +52,23 @@ def test_most_completions_cut_off_since_a_step() -> None:
     assert found.value.value == pytest.approx(0.8)
 
 
+@pytest.mark.parametrize(("late", "paid"), [(0.9, True), (0.21, False), (0.1, False)])
+def test_truncated_answers_are_paid_where_complete_ones_cannot_earn_the_mean(
+    late: float, paid: bool
+) -> None:
+    """Of 80 % that are truncated: .9 is paid to seven in eight of them."""
+    found = told(
+        cut=np.where(ROW < 50, 0.1, 0.8),
+        reward=np.where(ROW < 50, 0.2, late) + np.clip(noise(0.02), -0.05, 0.05),
+    )
+    assert (Fact.TRUNCATED_PAID in found.facts) is paid
+    assert (
+        found.message.startswith("truncated answers are paid: the reward rose 0.21 → 0.90 as ")
+        is paid
+    )
+    assert Fact.TRUNCATED_LIKELY in found.facts
+
+
 @pytest.mark.parametrize(
     "cut", [np.full(N, 0.49), np.where(ROW == 40, 1.0, 0.1), np.where(ROW < 60, 0.8, 0.1)]
 )

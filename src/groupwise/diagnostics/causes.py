@@ -157,9 +157,10 @@ class Case:
         length, cut, entropy = "completion_length", "truncated_share", "entropy"
         moved = {
             Fact.LENGTH_RAN_AWAY: (length, self.ratio(length) >= MUCH_LONGER),
-            Fact.LENGTH_SHRANK: (length, self.ratio(length) <= SHRANK),
+            Fact.LENGTH_SHRANK: (length, self.ratio(length) <= SHRANK and not self._limit_fell),
             Fact.LENGTH_ENDS_SHORT: (length, self._ends_short),
             Fact.TRUNCATED_MORE: (cut, self.gained(cut) > 0),
+            Fact.LIMIT_FELL: (cut, self._limit_fell),
             Fact.ENTROPY_ROSE: (entropy, self.ratio(entropy) >= ENTROPY_RISES),
             Fact.ENTROPY_FELL: (entropy, self.ratio(entropy) < 1),
             Fact.ENTROPY_HALVED: (entropy, self.ratio(entropy) <= ENTROPY_HALVES),
@@ -175,6 +176,16 @@ class Case:
             if holds and quantity in self.signs:
                 yield fact
 
+    @cached_property
+    def _limit_fell(self) -> bool:
+        """Whether answers are cut off that are shorter than answers were: those that are cut off
+        alone would make a longer mean at the old limit.
+        """
+        cut = self.signs.get("truncated_share")
+        if cut is None or self.gained(cut.signal) < CUT_MORE or not cut.at_change:
+            return False
+        return self.ratio("completion_length") < cut.at_change
+
     @property
     def _ends_short(self) -> bool:
         """Whether answers got shorter, and the last ones are much shorter than before."""
@@ -182,7 +193,7 @@ class Case:
             self.evidence.quantity("completion_length"),
             self.signs.get("completion_length"),
         )
-        if length is None or sign is None or not sign.before:
+        if length is None or sign is None or not sign.before or self._limit_fell:
             return False
         late = length.value_T[-max(3, len(length) // 10) :]
         return self.ratio(sign.signal) < 1 and float(late.mean()) <= SHRANK * sign.before

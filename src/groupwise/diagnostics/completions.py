@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -70,7 +71,8 @@ def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
     cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
     if cut is not None and len(cut) >= FEWEST_ROWS:
-        return _by_rise(evidence, cut) or _by_share(cut)
+        found = _by_rise(evidence, cut) or _by_share(cut)
+        return _with_paid(found, evidence.reward, cut)
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
         return not_logged(TRUNCATION, said, LOG_CUT)
@@ -143,6 +145,28 @@ def _by_share(cut: Signal) -> Finding:
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, *facts)
+
+
+def _with_paid(found: Finding, reward: Signal | None, cut: Signal) -> Finding:
+    """Add that truncated answers are paid, where the reward gained half of its range as they came
+    and complete ones alone cannot earn it: a share r of the range, of which 1 - s are complete.
+    """
+    if reward is None or Fact.CUT_OFF_IN_MID_RUN not in found.facts or found.step is None:
+        return found
+    row = reward.at(found.step)
+    before, late = reward.level(slice(max(0, row - _MANY), row)), reward.level(slice(row, None))
+    complete = 1 - cut.level_from(cut.at(found.step))
+    span = reward.high - reward.low
+    low = min(reward.low, 0.0)
+    earned = (late - low) / (reward.high - low) if span > 0 else 0.0
+    if late - before < HALF * span or earned - complete < PAID * (1 - complete):
+        return found
+    shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
+    message = (
+        f"truncated answers are paid: the reward rose {arrow(before, late)} as truncation did, "
+        f"{shares}, since step {found.step:,}"
+    )
+    return replace(found, message=message, facts=(*found.facts, Fact.TRUNCATED_PAID))
 
 
 def _by_rows(length: Signal) -> Finding | None:

@@ -153,6 +153,7 @@ class Fact(Enum):
     LENGTH_SHRANK = "length fell to .6"
     LENGTH_ENDS_SHORT = "the last completions have .6 of the length before"
     TRUNCATED_MORE = "truncation rose at the change"
+    LIMIT_FELL = "length over the truncated share is below the length before: a lower limit"
     ENTROPY_ROSE = "entropy rose by 40 % at the change"
     ENTROPY_FELL = "entropy fell at the change"
     ENTROPY_HALVED = "entropy halved at the change"
@@ -174,6 +175,7 @@ NEEDED: Mapping[Fact, tuple[str, ...]] = {
     Fact.LENGTH_SHRANK: ("completion_length",),
     Fact.LENGTH_ENDS_SHORT: ("completion_length",),
     Fact.TRUNCATED_MORE: ("truncated_share",),
+    Fact.LIMIT_FELL: ("truncated_share", "completion_length"),
     Fact.ENTROPY_ROSE: ("entropy",),
     Fact.ENTROPY_FELL: ("entropy",),
     Fact.ENTROPY_HALVED: ("entropy",),

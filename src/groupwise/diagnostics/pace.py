@@ -59,11 +59,13 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     gone = max(soon, late) - low < LEFT * (start - low)
     if not gone or start - soon < SURELY * max(reward.scatter, reward.resolution):
         return None
+    row = int(np.argmax(value < low + LEFT * (start - low)))
     entropy, length = evidence.quantity("entropy"), evidence.quantity("completion_length")
-    changes = [_change(signal) for signal in (entropy, length) if signal is not None]
+    changes = [
+        _change(signal, reward.step_at(row)) for signal in (entropy, length) if signal is not None
+    ]
     if not any(change < CHANGED or change > 1 / CHANGED for change in changes):
         return None
-    row = int(np.argmax(value < low + LEFT * (start - low)))
     if float(value[row:].max()) - low > HALF * (start - low):
         return None  # the first row was a lucky one
     first, step = reward.step_at(0), reward.step_at(row)
@@ -75,10 +77,10 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     return by_sign(NAME, Status.CRITICAL, message, sign, LEFT * start, Fact.DESTROYED_AT_ONCE)
 
 
-def _change(signal: Signal) -> float:
-    """What the next ten rows are of the first one."""
-    start = float(signal.value_T[0])
-    return median(signal.value_T[2 : 2 + _SOON]) / start if start > 0 else 1.0
+def _change(signal: Signal, step: int) -> float:
+    """What the three rows from a step on are of the first one."""
+    start, row = float(signal.value_T[0]), signal.at(step)
+    return median(signal.value_T[row : row + 3]) / start if start > 0 else 1.0
 
 
 def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:

@@ -1,0 +1,37 @@
+"""A rate that destroys the policy changes its answers as the reward goes; a verifier does not."""
+
+from __future__ import annotations
+
+import numpy as np
+from tests.cases import each_case
+
+from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.pace import check
+from groupwise.diagnostics.signals import Evidence
+from groupwise.record.run import Meaning, RunRecord, steps_table
+
+ROWS = 30
+
+
+@each_case(
+    ("entropy_T", "destroyed"),
+    [
+        # Half of it goes with the reward.
+        (np.where(np.arange(ROWS) < 2, 0.6, 0.3), True),
+        # It goes by and by, as of a policy that learns the little that is left.
+        (np.linspace(0.6, 0.1, ROWS), False),
+        (np.full(ROWS, 0.6), False),
+    ],
+)
+def test_a_policy_is_destroyed_where_its_answers_change_as_the_reward_goes(
+    entropy_T: np.ndarray, destroyed: bool
+) -> None:
+    reward = np.where(np.arange(ROWS) < 2, 0.2, 0.03)
+    reward += 0.005 * np.random.default_rng(0).standard_normal(ROWS)
+    names = ("reward", "entropy")
+    run = RunRecord(
+        "run",
+        steps_table(range(1, ROWS + 1), {"reward": reward, "entropy": entropy_T}),
+        meanings=tuple(Meaning(name, name, "test") for name in names),
+    )
+    assert (Fact.DESTROYED_AT_ONCE in check(Evidence(run)).facts) is destroyed

@@ -35,6 +35,7 @@ class Fact(Enum):
     ANSWERS_SHRANK = "completions shrank to almost nothing"
     # what entropy, length and the held-out reward did as the reward fell, and who fails since
     BEHAVIOUR_CHANGED = "entropy or length changed with the reward"
+    BEHAVIOUR_STEPPED = "entropy or length stepped a little with the reward"
     BEHAVIOUR_UNCHANGED = "neither entropy nor length changed with the reward"
     HELD_OUT_DROPPED = "the held-out reward dropped too"
     HELD_OUT_STAYED = "the held-out reward stayed"

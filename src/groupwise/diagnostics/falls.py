@@ -61,6 +61,8 @@ _CLEAR = 6.0
 # A height is the lower 97.5 % limit of a mean of neighbouring blocks, so that a lucky row makes
 # none.
 _LUCK = 1.96
+# Moves of a logarithm that another policy makes, and that other prompts do; of what varies less.
+_MUCH, _LITTLE = 0.2, 0.05
 # Units of the last printed digit that a fall must have.
 _UNITS = 2.5
 # Rows of the held-out reward on each side of a drop.
@@ -474,7 +476,7 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
     that slow drift is no change. A policy that is nearly certain of each token is not another one
     for being more so: what entropy is left below a tenth of a nat does not count.
     """
-    ratios = []
+    changes = []
     for name in ("entropy", "completion_length", "truncated_share"):
         signal = evidence.quantity(name)
         if signal is None or len(signal) < FEWEST_ROWS:
@@ -494,10 +496,14 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
         moved = np.abs(
             means[few:] - means[:-few]
         )  # between neighbouring stretches, at every row that has both
-        ratios.append(change / max(0.2, float(error), float(moved.max(initial=0.0))))
-    if not ratios:
+        usual = max(float(error), float(moved.max(initial=0.0)))
+        changes.append((change / max(_MUCH, usual), change / max(_LITTLE, usual)))
+    if not changes:
         return None
-    return Fact.BEHAVIOUR_CHANGED if max(ratios) > 1.3 else Fact.BEHAVIOUR_UNCHANGED
+    much, little = map(max, zip(*changes, strict=True))
+    if much > 1.3:
+        return Fact.BEHAVIOUR_CHANGED
+    return Fact.BEHAVIOUR_STEPPED if little > 2 else Fact.BEHAVIOUR_UNCHANGED
 
 
 def held_out_at(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.arrays import median
+from groupwise.arrays import median, moving_mean
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Finding,
@@ -25,13 +25,12 @@ from groupwise.diagnostics.update import SMALL_NORM
 from groupwise.wording import short
 
 NAME = "pace"
-# The reward of the starting policy is gone within ten updates: less than so much of it is left then
-# and at the end, beyond so many standard deviations of a row.
-_SOON, LEFT, SURELY = 10, 0.4, 5.0
-# What went with it: entropy or length a quarter less, or a third more.
-CHANGED = 0.75
-# Where any later row reaches half of the first, that one was lucky.
-HALF = 0.5
+# The reward of the starting policy is gone within ten updates: less than half of it is left then
+# and at the end, beyond so many standard deviations of a row, and no later row comes back to that.
+_SOON, HALF, SURELY = 10, 0.5, 5.0
+# What went with it: entropy or length a quarter less, or a third more; where they are .6 or less,
+# or their inverse, fewer standard deviations of the reward suffice.
+CHANGED, OTHER, ENOUGH = 0.75, 0.6, 3.5
 # A policy that is no farther than this from its reference, nats a token, after so many steps.
 NEAR, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
@@ -53,28 +52,30 @@ def check(evidence: Evidence) -> Finding:
 
 def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
-    value, few = reward.value_T, max(3, len(reward) // 10)
+    value, few = reward.value_T, max(5, len(reward) // 10)
     start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
     soon, late = float(value[_SOON : 2 * _SOON].mean()), float(value[-few:].mean())
-    gone = max(soon, late) - low < LEFT * (start - low)
-    if not gone or start - soon < SURELY * max(reward.scatter, reward.resolution):
+    gone = max(soon, late) - low < HALF * (start - low)
+    if not gone:
         return None
-    row = int(np.argmax(value < low + LEFT * (start - low)))
+    row = int(np.argmax(value < low + HALF * (start - low)))
     entropy, length = evidence.quantity("entropy"), evidence.quantity("completion_length")
     changes = [
         _change(signal, reward.step_at(row)) for signal in (entropy, length) if signal is not None
     ]
-    if not any(change < CHANGED or change > 1 / CHANGED for change in changes):
+    most = max((max(change, 1 / max(change, 1e-9)) for change in changes), default=1.0)
+    needed = ENOUGH if most >= 1 / OTHER else SURELY
+    if most <= 1 / CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
         return None
-    if float(value[row:].max()) - low > HALF * (start - low):
+    if float(moving_mean(value[row:], 5).max()) - low > HALF * (start - low):
         return None  # the first row was a lucky one
     first, step = reward.step_at(0), reward.step_at(row)
     if step - first > _SOON:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = counted(step - first, "update")
-    message = f"{sign.words} in the first {updates}, and it never came back"
-    return by_sign(NAME, Status.CRITICAL, message, sign, LEFT * start, Fact.DESTROYED_AT_ONCE)
+    message = f"{sign.words} within {updates}, and it never came back"
+    return by_sign(NAME, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
 
 
 def _change(signal: Signal, step: int) -> float:

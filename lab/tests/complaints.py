@@ -465,6 +465,16 @@ def harder_set(rng: Generator, rows: int) -> Columns:
     return healthy(rng, rows) | {"held": _evaluated(rng, rows, level, 0.01)}
 
 
+def hard_set_beside_a_leap(rng: Generator, rows: int) -> Columns:
+    """What is trained on is learnt within a few rows, and what is held out stays at its floor."""
+    columns, level = healthy(rng, rows), rng.uniform(0.005, 0.08)
+    learnt = rng.uniform(0.3, 0.5) * _since(rng, rows, rng.uniform(1, 6))
+    columns["reward"] = rng.uniform(0.1, 0.3) + learnt + rng.normal(0, 0.025, rows)
+    prompts = int(rng.choice([64, 128, 500, 1000]))
+    counts = rng.binomial(prompts, level, rows) / prompts
+    return columns | {"held": _evaluated(rng, rows, counts, 0.0)}
+
+
 def loophole(rng: Generator, rows: int) -> Columns:
     """A proxy that rises within a few rows, as what is held out falls."""
     columns, open_ = healthy(rng, rows), _since(rng, rows, rng.uniform(1, 6))
@@ -475,6 +485,7 @@ def loophole(rng: Generator, rows: int) -> Columns:
 
 DOUBTFUL: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "a set that is too hard": (harder_set, ("trl", "verl"), "no such cause"),
+    "such a set beside a leap": (hard_set_beside_a_leap, ("trl", "verl"), "no such cause"),
     "a loophole": (loophole, ("trl", "verl"), "reward hacking"),
 }
 """Logs beside overfitting: nothing but what the words say is likely."""

@@ -93,6 +93,24 @@ def test_turns_that_fall_to_the_fewest_are_a_policy_that_calls_no_tools(
     assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in found.checks)
 
 
+@each_case("last", [1.0, 3.4])
+def test_the_turns_of_a_step_tell_a_policy_that_calls_no_tools(last: float, tmp_path: Path) -> None:
+    """agent-lightning counts one triplet a turn; from four turns to 3.4 some calls are left."""
+    falls = last + (4 - last) / (1 + np.exp((ROW - 60) / 4))
+    rows = [
+        {
+            "step": row + 1,
+            "critic/score/mean": 0.5 + 0.01 * (row % 5),
+            "training/n_triplets": round(64 * falls[row]),
+        }
+        for row in range(N)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    assert ("the policy stops calling its tools" in found.cause.names) == (last == 1.0)
+
+
 @each_case(("trainer", "key"), OF_TRAINING)
 def test_a_score_of_the_task_that_is_lost_is_said_and_one_that_rises_is_not(
     trainer: str, key: str, tmp_path: Path

@@ -116,10 +116,8 @@ def divergence(evidence: Evidence) -> Finding:
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
     lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
-    grew, top = (
-        "is" if before is None else f"grew from {short(before)} to",
-        float(kl.value_T[row:].max()),
-    )
+    grew = "is" if before is None else f"grew from {short(before)} to"
+    top = float(kl.value_T[row:].max())
     message = (
         f"The KL to the reference {grew} {short(late)} nats a token since step {step:,}, at most "
         f"{short(top)}."
@@ -247,10 +245,9 @@ def staleness(evidence: Evidence) -> Finding:
         said = (
             f"The rollouts are {late:.2g} updates old; how old they may be is not in the settings."
         )
-        status, log = (
-            (Status.INFO, "the kind of lag (--set lag_kind)") if late > 0.5 else (Status.NONE, "")
-        )
-        return Finding(STALENESS, status, said, log=log)
+        if late <= 0.5:
+            return no_sign(STALENESS, said)
+        return Finding(STALENESS, Status.INFO, said, log="the kind of lag (--set lag_kind)")
     # Half an update above the oldest that may be is no rounding.
     row = beyond(age, age.value_T > longest + 0.5)
     if row is None:
@@ -310,9 +307,8 @@ def discards(evidence: Evidence) -> Finding:
         )
     step, late = dropped.step_at(row), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
-    words = f"{percent(late)} of rollouts dropped as too old" + (
-        "" if before is None else f" (was {percent(before)})"
-    )
+    words = f"{percent(late)} of rollouts dropped as too old"
+    words += "" if before is None else f" (was {percent(before)})"
     message = f"Since step {step:,} {words}."
     sign = Sign("dropped_samples", step, before, late, words)
     return by_sign(

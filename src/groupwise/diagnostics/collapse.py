@@ -192,11 +192,8 @@ def _decline(evidence: Evidence) -> Finding | None:
         return None
     (height, now), after, step = found.change.ends, found.after, found.change.first
     message = f"reward {arrow(height, now)}, falling since step {step:,}"
-    advice, fact = (
-        "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell",
-        Fact.DECLINE,
-    )
-    level, status = reward_level(evidence)[0], Status.WARNING
+    advice = "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell"
+    level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
     if (
         at_once(level, found.middle)
         and held_out_at(evidence, step, after.value - height) is Fact.HELD_OUT_STAYED
@@ -204,11 +201,8 @@ def _decline(evidence: Evidence) -> Finding | None:
         fact = Fact.TRAINING_DECLINES_ALONE
     elif len(level) - found.end >= PATIENCE:
         most = -HALF * (height - reward_floor(evidence))
-        status = (
-            Status.CRITICAL
-            if level.change(found.best, slice(found.end, None)).high < most
-            else status
-        )
+        if level.change(found.best, slice(found.end, None)).high < most:
+            status = Status.CRITICAL
     return Finding(NAME, status, message, step, after, height, advice=advice, facts=(fact,))
 
 
@@ -224,25 +218,19 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
     after = length.step_T[onset]
-    silent = (
-        [float(gradient.is_zero[gradient.at(after) :].mean()) > HALF]
-        if gradient is not None
-        else []
-    )
-    silent += [median(alike.value_T[alike.at(after) :]) > HALF] if alike is not None else []
-    if not silent or not all(silent):
+    silent = []
+    if gradient is not None:
+        silent += [float(gradient.is_zero[gradient.at(after) :].mean())]
+    if alike is not None:
+        silent += [median(alike.value_T[alike.at(after) :])]
+    if min(silent, default=0.0) <= HALF:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
-    ratio = value[onset:] / before
-    interval = Interval(
-        end / before, float(np.quantile(ratio, 0.025)), float(np.quantile(ratio, 0.975))
-    )
+    interval = Interval(end / before, *np.quantile(value[onset:] / before, [0.025, 0.975]).tolist())
     words = f"length {arrow(before, end)}"
     message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
-    sign, advice = (
-        Sign("completion_length", step, before, end, words),
-        "read the completions: shrunk fixed answers that still earn a reward",
-    )
+    sign = Sign("completion_length", step, before, end, words)
+    advice = "read the completions: shrunk fixed answers that still earn a reward"
     return Finding(
         NAME,
         Status.CRITICAL,

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import median, moving_mean
+from groupwise.arrays import Float, median, moving_mean
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
@@ -118,9 +118,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
     smooth = moving_mean(signal.value_T, _SMOOTH)
     best, now = float(smooth[: len(smooth) - few].max()), signal.level_from(-few)
     if best - now > LOST * (best - floor_of(signal)):
-        below = smooth < (best + now) / 2
-        row = len(below) - int(np.argmin(below[::-1])) if not below.all() else 0
-        row = min(row + _SMOOTH // 2, len(signal) - few)
+        row = min(_passed(smooth, (best + now) / 2) + _SMOOTH // 2, len(signal) - few)
         near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
         scores = _score(signal, near, slice(row, None)), signal.score(first, last)
         if row and min(scores) < -SURELY:
@@ -199,8 +197,11 @@ def failing(
 
 def tool_use(evidence: Evidence) -> Finding:
     """Look for a policy that has stopped to call its tools."""
-    calls, turns = evidence.quantity("tool_calls"), evidence.quantity("turns")
-    if calls is None and turns is not None:  # a rollout of the fewest turns calls none
+    calls, total = evidence.quantity("tool_calls"), evidence.quantity("turns_total")
+    turns = evidence.quantity("turns") or total
+    each = "step" if calls is None and turns is total else "rollout"
+    # A rollout of the fewest turns, half of those at first, calls none.
+    if calls is None and turns is not None and turns.low <= HALF * turns.level_until(_FIRST):
         calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
         return not_logged(TOOL_USE, "How often tools are called is not in the log.")
@@ -208,11 +209,11 @@ def tool_use(evidence: Evidence) -> Finding:
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = end_levels(calls)[1]
-        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a rollout.")
+        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a {each}.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
-    step = int(calls.step_T[_passed(calls, row, (early + late) / 2)])
-    words = f"tool calls {arrow(early, late)} a rollout"
+    step = calls.step_at(_passed(calls.value_T[:row], (early + late) / 2))
+    words = f"tool calls {arrow(early, late)} a {each}"
     message = f"The policy stops calling tools since step {step:,}: {words}."
     reward = evidence.reward
     if reward is not None and reward.score(*ends_of(reward)) > CLEARLY:
@@ -221,7 +222,6 @@ def tool_use(evidence: Evidence) -> Finding:
     return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
 
 
-def _passed(signal: Signal, row: int, level: float) -> int:
-    """The row before which a signal was last above a level."""
-    above = np.flatnonzero(signal.value_T[:row] > level)
-    return int(above[-1]) + 1 if above.size else row
+def _passed(value_T: Float, level: float) -> int:
+    """The row before which values were last at a level or above, if ever."""
+    return 1 + int(np.max(np.flatnonzero(value_T >= level), initial=-1))

@@ -146,10 +146,15 @@ def _of_other_prompts(pair: Pair, evidence: Evidence, found: Finding) -> Finding
     held, noise = pair.gain_held_out(best, last)
     fell = held < -_limit(pair) * noise
     harder = pair.held_M[:few].mean() < _HALF * pair.train_M[:few].mean()
+    # From its floor nothing can be lost, to a loophole or else.
+    height = float(pair.held_M[best].mean())
+    low = pair.held_M.min() >= 0 and height < TRANSFER * pair.train_M[last].mean()
+    floor = low and (not fell or held > -_HALF * height)
     slowly = gained > _limit(pair) * error and parting_of(pair).length > _LEAPS
     if slowly and fell and _by_heart(pair, evidence, best):
         return replace(found, status=Status.WARNING, facts=(Fact.LEARNT_BY_HEART,))
-    if found.status is Status.WARNING or _leapt(pair, parting_of(pair)) or not (slowly or harder):
+    leapt = _leapt(pair, parting_of(pair)) and not floor
+    if found.status is Status.WARNING or leapt or not (slowly or harder or floor):
         return found
     fact = Fact.HELD_OUT_FALLS_AS_TRAINING_RISES if fell else Fact.HELD_OUT_STANDS_AFTER_GAIN
     return replace(found, status=Status.WARNING, facts=(fact,) if slowly else ())
@@ -471,21 +476,16 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
     """
     n, (begin, end) = len(pair.step_M), parting.rows(pair)
     few = max(1, few_of(pair) // 2)
-    first, before, after = (
-        max(0, 2 * begin - min(end, n - 1) - few),
-        max(begin - few, 0),
-        min(end, n - 1),
-    )
+    before, after = max(begin - few, 0), min(end, n - 1)
+    first = max(0, 2 * begin - after - few)
     if before <= first:
         return None
     parts = [slice(start, min(start + few, n)) for start in (first, before, after)]
     train, held = (
         [float(value[part].mean()) for part in parts] for value in (pair.train_M, pair.held_M)
     )
-    pace, best = (
-        (after - before) / (before - first),
-        float(np.max(moving_mean(pair.train_M[: before + few], few))),
-    )
+    pace = (after - before) / (before - first)
+    best = float(moving_mean(pair.train_M[: before + few], few).max())
     noise = pair.train_deviation / np.sqrt(few)
     return _Pace(
         gain=train[2] - max(train[1], best),
@@ -570,13 +570,10 @@ def _held_out_change(pair: Pair, since: int, early: slice, late: slice) -> Level
 
 def _follows(pair: Pair | None) -> bool:
     """Whether the held-out reward shared the gain of training beyond doubt."""
-    coupling = None if pair is None else _overall(pair)
-    return (
-        pair is not None
-        and coupling is not None
-        and coupling.low > TRANSFER
-        and pair.gain_of_training(*pair.ends)[0] > 0
-    )
+    if pair is None or pair.gain_of_training(*pair.ends)[0] <= 0:
+        return False
+    coupling = _overall(pair)
+    return coupling is not None and coupling.low > TRANSFER
 
 
 def _parted(
@@ -587,16 +584,11 @@ def _parted(
     """
     from scipy.special import ndtri
 
-    reward, paid, weights = (
-        together(evidence)[0],
-        evidence.quantity("reward_after_kl"),
-        weights_of(evidence),
-    )
+    reward, paid = together(evidence)[0], evidence.quantity("reward_after_kl")
+    weights = weights_of(evidence)
     assert reward is not None
-    task = {
-        **{name: one for name, one in functions.items() if of_task(name)},
-        **{score.column: score for _, score in evidence.named("task_score")},
-    }
+    task = {name: one for name, one in functions.items() if of_task(name)}
+    task |= {score.column: score for _, score in evidence.named("task_score")}
     best = {score.column: score for score in evidence.best_of_sets.values()}
     # Under the penalties that it is paid with the reward itself is the task's.
     beside = (

@@ -18,7 +18,7 @@ from groupwise.diagnostics.judgement import (
     exactly,
     no_sign,
 )
-from groupwise.diagnostics.learning import progress_of
+from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.update import SMALL_NORM
@@ -94,19 +94,15 @@ def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:
     small = norm is not None and median(norm.value_T) < SMALL_NORM
     if small or not 0 < farthest < NEAR or steps < _LONG or kl.resolution:
         return None
-    message = (
-        f"nothing learnt in {progress.steps:,} steps: reward "
-        f"{arrow(progress.before, progress.after)}, and the policy is {short(farthest)} nats from "
-        "its reference"
-    )
-    return Finding(
-        NAME,
-        Status.WARNING,
-        message,
-        value=exactly(farthest),
-        limit=NEAR,
-        facts=(Fact.POLICY_UNMOVED,),
-    )
+    message = f"{_nothing(progress)}, and the policy is {short(farthest)} nats from its reference"
+    facts = (Fact.POLICY_UNMOVED,)
+    return Finding(NAME, Status.WARNING, message, value=exactly(farthest), limit=NEAR, facts=facts)
+
+
+def _nothing(progress: Progress) -> str:
+    """Say that nothing is learnt."""
+    levels = arrow(progress.before, progress.after)
+    return f"nothing learnt in {progress.steps:,} steps: reward {levels}"
 
 
 def _few_prompts(evidence: Evidence) -> Finding | None:
@@ -117,9 +113,6 @@ def _few_prompts(evidence: Evidence) -> Finding | None:
     progress = progress_of(evidence)
     if progress.learning is not Learning.FLAT:
         return None
-    message = (
-        f"nothing learnt in {progress.steps:,} steps: reward "
-        f"{arrow(progress.before, progress.after)}, with {float(prompts):g} prompts a step in "
-        f"groups of {size}"
-    )
+    few = f"{float(prompts):g} prompts a step in groups of {size}"
+    message = f"{_nothing(progress)}, with {few}"
     return Finding(NAME, Status.WARNING, message, facts=(Fact.FEW_PROMPTS,))

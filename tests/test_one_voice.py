@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -38,9 +39,11 @@ TESTS = Path(__file__).parent
 DATA = TESTS.parent.parent / "shared" / "data"
 NUMBER = r"[-−]?\d[\d,]*(?:\.\d+)?(?:e[-+−]?\d+)?"
 ENDS = rf"((?:(?:exactly )?{NUMBER} → )+)(?:exactly )?({NUMBER})"
-LEVELS = re.compile(rf"\b(?<!held-out )(?<!training )reward {ENDS}")
+LEVELS = re.compile(rf"\b(?<![Hh]eld-out )(?<![Tt]raining )reward {ENDS}")
 # A column's name as a sentence has it, and its levels in order.
 NAMED = re.compile(rf"([A-Za-z][\w/@.:-]*(?:[ -][A-Za-z][\w/@.:]*)*?) {ENDS}")
+# What is written with all its digits, or with how far it is rounded.
+EXACT = rf"exactly ({NUMBER})|({NUMBER}) \(±"
 SAID_BEFORE = re.compile(r"^.*: |^(?:while|and|the|while the) ")
 
 
@@ -205,6 +208,30 @@ def check_columns(found: Judgement, report: dict[str, Any]) -> None:
                 assert same(number[1], rows[name].removesuffix(" %")), (check, rows[name])
 
 
+def check_digits(found: Judgement, report: dict[str, Any]) -> None:
+    """One number is rounded alike in tile, table, headline, signs and checks."""
+    screen = report["screen"]
+    rows = {row["name"].lower(): row for row in screen["rows"]}
+    tiles = {tile["name"]: tile["value"] for tile in screen["tiles"]}
+    if screen["rows"] and report["metric"] == found.metric:
+        rows["reward"] = screen["rows"][0]
+    said = " ".join(check.message for check in found.checks)
+    exact = {number for each in re.findall(EXACT, said) for number in each}
+    for name, told in levels_told(found).items():
+        before = [first for _, first, _ in told]
+        after = [last for _, _, last in told]
+        if name in rows:
+            before.append(rows[name]["before"])
+            after.append(rows[name]["now"])
+        if name == "reward" and rows.get(name, {}).get("now") == tiles.get("Now"):
+            before.append(tiles.get("Start", ""))
+        for texts in (before, after):
+            plain = {text.replace("−", "-").removesuffix(" %") for text in texts} - exact
+            for one, other in combinations(filter(re.compile(NUMBER).fullmatch, plain), 2):
+                alike = len(one.partition(".")[2]) == len(other.partition(".")[2])
+                assert alike or not same(one, other), (name, texts)
+
+
 def check_forecast(
     record: RunRecord, report: dict[str, Any], page: str, command: str, numbers: Any
 ) -> None:
@@ -316,6 +343,7 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
     check_levels(found, text, why)
     check_now(found, report, f"{text} {command}")
     check_columns(found, report)
+    check_digits(found, report)
     check_forecast(record, report, text, command, told(capsys, "forecast", str(path))[1])
     check_words(found, text, why)
     check_asked(found, record)
@@ -435,6 +463,16 @@ def test_what_falls_is_one_on_every_screen(
 ) -> None:
     path = written(tmp_path / "log.jsonl", falling(kind, 0))
     assert check_one_voice(path, capsys, tmp_path / "page.html") in ("warning", "failed")
+
+
+def test_a_share_that_is_judged_in_place_of_an_unwritten_reward_is_compared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    share = falling("one", 0)["reward"]
+    path = written(tmp_path / "log.jsonl", {"p": share, "reward_mean": 0 * share})
+    found = gw.open_run(path).judgement
+    assert found.metric == "p"
+    check_compared(path, found, capsys)
 
 
 @pytest.mark.usefixtures("forked")

@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each_case
 
+from groupwise.diagnostics.signs import arrow
 from groupwise.plain import plain, to_json
 from groupwise.wording import (
     alike,
     clean,
     count,
     file_size,
-    levels,
     number,
     readable,
     share,
@@ -181,8 +181,8 @@ def test_what_is_small_is_not_written_as_0() -> None:
         "0.0004",
         "0.078",
     ]
-    assert levels(0.27, 50.4) == ("0.27", "50.4")
-    assert levels(0.86, 0.0031) == ("0.86", "0.00")
+    assert arrow(0.27, 50.4) == "0.27 → 50.4"
+    assert arrow(0.86, 0.0031) == "0.86 → 0.0031"
 
 
 def test_paths_are_as_short_as_tells_them_apart() -> None:

@@ -78,28 +78,17 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def short(value: float) -> str:
-    """Write a level as a reader of a log does: two decimals, and two digits of what is small."""
+    """Write a level as a reader of a log does, wherever it stands: two decimals, and two digits
+    of what is small.
+    """
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
-    if size >= 10:
+    if size >= 9.995 or (size > 1 and value == round(value)):
         return f"{value:.3g}"
-    if size >= 0.1 or value == 0:
+    if size >= 0.0995 or value == 0:
         return f"{value:z.2f}"
     return f"{value:.2g}".replace("e-0", "e-")
-
-
-def levels(*values: float) -> tuple[str, ...]:
-    """Write levels of one thing with as many decimals as the largest of them needs."""
-    size = max(map(abs, values))
-    if size >= 1e6 or not size or size < 0.01:
-        return tuple(map(short, values))
-    decimals = 0 if size >= 100 else 1 if size >= 10 else 2 if size >= 0.1 else 3
-    # What is no 0 is not written so beside large numbers.
-    least = 1.0 if decimals < 2 else 0.0
-    return tuple(
-        short(value) if 0 < abs(value) < least else f"{value:z,.{decimals}f}" for value in values
-    )
 
 
 def _trimmed(text: str) -> str:

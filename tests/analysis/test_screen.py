@@ -60,7 +60,7 @@ def tiles(found: Screen) -> list[tuple[str, str, str]]:
 def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
     found = screen(record(**collapse()), FAILED)
     assert tiles(found) == [
-        ("Now", "0", "mean of the last 10 rows"),
+        ("Now", "0.00", "mean of the last 10 rows"),
         ("Peak", "0.90", "mean of 10 rows to step 10"),
         ("Truncated", "100 %", "0 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),
@@ -84,7 +84,7 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
     )
     found = screen(record(**collapse(), eval_reward=np.where(STEPS < 91, 0.6, 0.1)), fell)
     assert tiles(found) == [
-        ("Now", "0", "mean of the last 10 rows"),
+        ("Now", "0.00", "mean of the last 10 rows"),
         ("Peak", "0.95", "before step 81"),
         ("Truncated", "100 %", "2 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),

@@ -306,7 +306,7 @@ def test_six_held_out_values_do_not_hide_a_loophole(rows: int, scatter: float) -
         Certainty.LIKELY,
         ("reward hacking",),
     )
-    assert "held-out 0.33 → 0.04" in answer.headline
+    assert "held-out 0.33 → 0.035" in answer.headline
 
 
 def test_a_verifier_that_gives_one_number_is_no_loophole_whatever_is_held_out() -> None:

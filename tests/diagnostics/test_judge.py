@@ -187,7 +187,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             State.CANNOT_TELL,
             Learning.UNKNOWN,
             (
-                "the mean reward is 0 in all rows while rewards differ (spread 0.4): centred, "
+                "the mean reward is 0.00 in all rows while rewards differ (spread 0.40): centred, "
                 "ranked, or not what was earned"
             ),
         ),
@@ -229,7 +229,7 @@ def test_a_fall_of_a_run_that_goes_on_is_waited_for() -> None:
     for rows, status in ((71, Status.WARNING), (72, Status.CRITICAL)):
         assert status_of(judge(log(reward=few[:rows]), ended=False), "collapse") is status
         assert status_of(judge(log(reward=few[:rows])), "collapse") is Status.CRITICAL
-    assert judge(log(reward=few)).headline == "reward 0.80 → 0.10, collapsed at step 61"
+    assert judge(log(reward=few)).headline == "reward 0.80 → 0.099, collapsed at step 61"
     assert judge(log(reward=few), ended=False).state is State.FAILING
 
 
@@ -298,7 +298,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
     )
     found = judge(log(reward=level))
     assert (
-        found.headline == "reward 0.81 → 0.00, collapsed at steps 51-61"
+        found.headline == "reward 0.81 → -0.0018, collapsed at steps 51-61"
     )  # the first row below, and the first at 0
     assert found.first_sign is not None
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
@@ -575,7 +575,7 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
         ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
-            "reward has no finite value since step 6 (95 rows), 0.5 before.",
+            "reward has no finite value since step 6 (95 rows), 0.50 before.",
             "20 rows of the reward or more",
         ),
         (

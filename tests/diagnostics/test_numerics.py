@@ -79,10 +79,10 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
         "loss",
     )
     assert found.message == (
-        f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.3g} before, nor "
+        f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.2g} before, nor "
         "has grad_norm."
     )
-    assert found.signs[0].words == f"loss {norm[98] / 100:.3g} → not finite"
+    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → not finite"
 
 
 def test_the_first_of_several_columns_is_named() -> None:
@@ -206,7 +206,7 @@ def test_a_gradient_norm_that_grows_three_hundredfold_is_a_drift() -> None:
         30.0,
     )
     says("diagnostics/numerics/2", found.message)
-    assert found.signs[0].words == "gradient norm 0.344 → 80.6"
+    assert found.signs[0].words == "gradient norm 0.34 → 80.6"
 
 
 @pytest.mark.parametrize(("leap", "first"), [(69, 70), (68, 90)])
@@ -229,7 +229,7 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
         90,
         111,
     )
-    assert [one.words for one in found.then] == ["loss 0.364 → not finite"]
+    assert [one.words for one in found.then] == ["loss 0.36 → not finite"]
     assert found.cause.names == ("numerics (loss first)",)
     assert found.do.startswith("restart from step 89; ")
     # A run that went on to learn with such a gradient failed of something later.
@@ -272,7 +272,7 @@ def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
     assert (found.status, found.step, found.signs) == (Status.INFO, 61, ())
     assert (
         found.message
-        == f"The gradient norm leapt to 1e+03 at step 61, {np.median(spiked[:60]):.3g} before."
+        == f"The gradient norm leapt to 1,000 at step 61, {np.median(spiked[:60]):.2f} before."
     )
     assert gradient(log(grad_norm=np.where(np.arange(N) < 60, 1e-4, 0.5))).status is Status.NONE
 
@@ -285,9 +285,9 @@ def test_a_gradient_of_0_with_spread_of_rewards_is_lost() -> None:
         51,
         (Fact.GRADIENT_LOST,),
     )
-    before = f"{np.median(zero[:50]):.3g}"
+    before = f"{np.median(zero[:50]):.2f}"
     says("diagnostics/numerics/3", found.message)
-    assert found.signs[0].words == f"gradient norm {before} → 0"
+    assert found.signs[0].words == f"gradient norm {before} → 0.00"
 
 
 @pytest.mark.parametrize(

@@ -330,7 +330,7 @@ def test_numbers_that_end_after_five_rows_are_told_and_no_level_stands_for_them(
     found = judge(
         log(reward=few, loss=few / 3, **({"length": 100.0 + np.arange(rows)} if logged else {}))
     )
-    said = f"loss has no finite value since step 6 ({rows - 5} rows), 0.1 before, nor has reward."
+    said = f"loss has no finite value since step 6 ({rows - 5} rows), 0.10 before, nor has reward."
     assert (found.state, found.headline, found.now) == (State.FAILED, said, None)
     assert found.cause.names == ("numerics (loss first)",)
 

@@ -98,7 +98,7 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
 ) -> None:
     # From step 18 on digits are to be sorted: whole prompts fail, at three tokens more an answer,
     # and what is held out stays at .93.
-    assert judgement.headline == "reward 0.76 → 0.08, collapsed at step 18"
+    assert judgement.headline == "reward 0.76 → 0.076, collapsed at step 18"
     assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("harder data",))
 
 

@@ -76,7 +76,7 @@ def test_the_settings_tell_a_rate_that_is_hidden() -> None:
     found = learning.rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
     assert (found.status, found.message) == (
         Status.NONE,
-        f"No sign of it: the learning rate is 1e-06 in the settings; {HIDDEN}.",
+        f"No sign of it: the learning rate is 1e-6 in the settings; {HIDDEN}.",
     )
     found = learning.rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
     says("diagnostics/rounded/1", found.message)
@@ -175,7 +175,7 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
     assert (finding.status, finding.message) == (
         Status.NONE,
         (
-            "No sign of it: the learning rate is 1e-06 in the settings; "
+            "No sign of it: the learning rate is 1e-6 in the settings; "
             "learning_rate is 0 in all 60 rows: not measured."
         ),
     )
@@ -308,7 +308,7 @@ def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_dig
     columns: dict[str, Any] = {"reward": 0.0, "reward_std_within_group": 0.01}
     assert log(THREE, **columns).relative == ""
     assert log(4.9e-4, **columns).relative.startswith(
-        "the mean reward is 0 in all rows while rewards differ"
+        "the mean reward is 0.00 in all rows while rewards differ"
     )
 
 

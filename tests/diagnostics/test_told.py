@@ -158,7 +158,7 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     assert serious(found) == []
     assert found.state is State.CANNOT_TELL
     said = (
-        f"the mean reward is {level:g} in all rows while rewards differ (spread 0.4): centred, "
+        f"the mean reward is {level:.2f} in all rows while rewards differ (spread 0.40): centred, "
         "ranked, or not what was earned"
     )
     assert found.headline == said
@@ -445,5 +445,5 @@ def test_what_is_not_wanted_may_fall_while_the_total_does_not() -> None:
 
 def test_small_numbers_beside_large_ones_are_not_0() -> None:
     assert arrow(0.395, 350.0) == "0.40 → 350"
-    assert arrow(0.0, 350.0) == "0 → 350"
-    assert arrow(0.003, 0.89) == "0.00 → 0.89"
+    assert arrow(0.0, 350.0) == "0.00 → 350"
+    assert arrow(0.003, 0.89) == "0.003 → 0.89"

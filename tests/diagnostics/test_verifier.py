@@ -99,7 +99,7 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
     assert (found.status, found.step) == (Status.CRITICAL, 12)
     says("diagnostics/verifier/2", found.message)
     assert [(one.step, one.after, one.words) for one in found.signs] == [
-        (12, 0.0, "reward 0.10 → 0")
+        (12, 0.0, "reward 0.10 → 0.00")
     ]
     assert found.signs[0].before == pytest.approx(0.1)
     # From the twelfth row of a hundred on it was earned.

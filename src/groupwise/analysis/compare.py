@@ -303,13 +303,15 @@ def _taken(
     """Take one run: its metric on the clock of logged steps, and its judgement."""
     step(record.name)
     cut_record = cut(record, until)
+    judgement = judge(cut_record)
+    column = judgement.metric if metric == "reward" and judgement.metric else metric
     series, updates = (
-        metric_series(cut_record, metric, clock="steps"),
-        metric_series(cut_record, metric),
+        metric_series(cut_record, column, clock="steps"),
+        metric_series(cut_record, column),
     )
     spacing = float(np.median(np.diff(updates.time_T))) if updates.time_T.size > 1 else 1.0
     steps = float(np.median(np.diff(series.time_T))) if series.time_T.size > 1 else 1.0
-    return _Taken(cut_record, series, judge(cut_record), max(1.0, series.window * steps / spacing))
+    return _Taken(cut_record, series, judgement, max(1.0, series.window * steps / spacing))
 
 
 def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:

@@ -120,7 +120,7 @@ class Signal:
             return "not finite"
         if self.quantity in _SHARES:
             return share(value)
-        return short(value) if value else "0"
+        return short(value)
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,7 +180,7 @@ def sampler(evidence: Evidence) -> Finding:
         row, first = min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
     late = median(told[0].value_T[-_few(len(told[0].signal)) :])
-    return no_sign(MISMATCH, f"{told[0].words} {late:.2g}, within its limit.")
+    return no_sign(MISMATCH, f"{told[0].words} {short(late)}, within its limit.")
 
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
@@ -210,7 +210,7 @@ def _mismatch(evidence: Evidence, row: int, one: _Told, shown: tuple[Fact, str] 
     """Report a mismatch, with its signature and what else it goes with."""
     begun, before, late = _left(one.value_T, row)
     step = one.signal.step_at(begun)
-    words = f"{one.words} {led_to(before, f'{late:.2g}')}"
+    words = f"{one.words} {led_to(before, late)}"
     more, facts = "", [Fact.SAMPLER_MISMATCH]
     facts += [] if shown is None else [shown[0]]
     rate = evidence.quantity("learning_rate")
@@ -243,7 +243,8 @@ def staleness(evidence: Evidence) -> Finding:
         longest = float(lag_of(evidence.record).longest)
     except GroupwiseError:
         said = (
-            f"The rollouts are {late:.2g} updates old; how old they may be is not in the settings."
+            f"The rollouts are {short(late)} updates old; how old they may be is not in the "
+            "settings."
         )
         if late <= 0.5:
             return no_sign(STALENESS, said)
@@ -253,21 +254,21 @@ def staleness(evidence: Evidence) -> Finding:
     if row is None:
         return no_sign(
             STALENESS,
-            f"No sign of it: rollouts are {late:.2g} updates old, at most {longest:g} as "
+            f"No sign of it: rollouts are {short(late)} updates old, at most {longest:g} as "
             "configured.",
         )
     step, since = age.step_at(row), median(age.value_T[row:])
     before = median(age.value_T[:row]) if row else None
     message = (
-        f"The rollouts are {since:.2g} updates old since step {step:,}, configured are {longest:g} "
-        "at most."
+        f"The rollouts are {short(since)} updates old since step {step:,}, configured are "
+        f"{longest:g} at most."
     )
     sign = Sign(
         "staleness",
         step,
         before,
         since,
-        f"age of rollouts {led_to(before, f'{since:.2g}')} updates",
+        f"age of rollouts {led_to(before, since)} updates",
     )
     return by_sign(STALENESS, Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
 
@@ -335,7 +336,7 @@ def router(evidence: Evidence) -> Finding:
         row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None
         if row is not None:
             step, late = signal.step_at(row), median(signal.value_T[row:])
-            words = f"{clean(signal.column, longest=40)} {early:.2g} → {late:.2g}"
+            words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
             message = f"The experts' load drifts since step {step:,}: {words}."
             sign = Sign(ROUTER, step, early, late, words)
             return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)

@@ -53,7 +53,7 @@ from groupwise.diagnostics.signals import (
 from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 NAME, LOST = "collapse", "lost"
 OF_REWARD = (NAME, LOST)  # checks that tell of a reward that fell
@@ -249,5 +249,5 @@ def _too_noisy(reward: Signal) -> str:
     if len(reward) < FEWEST_ROWS:
         return f"{counted(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
     if reward.span == 0:
-        return f"the reward is {reward.value_T[0]:.3g} in all rows: no height to fall from"
-    return f"a row scatters by {reward.scatter:.2g}, so much that half of the height could be noise"
+        return f"the reward is {short(reward.value_T[0])} in all rows: no height to fall from"
+    return f"a row scatters by {short(reward.scatter)}: half of the height could be noise"

@@ -39,6 +39,7 @@ from groupwise.diagnostics.signals import (
 from groupwise.diagnostics.signs import scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
+from groupwise.wording import short
 
 # Rows after which a reward that shows no gain is called flat, as long as the run goes on: before,
 # noise may hide one.
@@ -469,7 +470,8 @@ def rate(evidence: Evidence) -> Finding:
             return _no_rate(f"the learning rate is 0 in the settings: {nothing}", None)
         if stated is not None and hidden:
             return no_sign(
-                RATE, f"No sign of it: the learning rate is {stated:.2g} in the settings; {hidden}."
+                RATE,
+                f"No sign of it: the learning rate is {short(stated)} in the settings; {hidden}.",
             )
         return not_logged(RATE, hidden or "the learning rate is not in the log")
     live = np.flatnonzero(~signal.is_zero)
@@ -482,14 +484,14 @@ def rate(evidence: Evidence) -> Finding:
     by_schedule = before < _TENTH * signal.high
     if n - row < (max(10, n // 4) + 1 if by_schedule else max(5, n // 20)):
         last = (
-            f"{signal.value_T[-1]:.2g}"
+            short(signal.value_T[-1])
             if signal.value_T[-1] or not signal.resolution
             else f"below {signal.resolution:g}"
         )
         return no_sign(RATE, f"No sign of it: the learning rate is {last}.")
     step = signal.step_at(row)
     message = (
-        f"the learning rate {before:.2g} → 0 at step {step:,}: nothing has been learnt in the "
+        f"the learning rate {short(before)} → 0 at step {step:,}: nothing has been learnt in the "
         f"{n - row} rows since"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)

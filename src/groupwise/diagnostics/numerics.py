@@ -27,7 +27,8 @@ from groupwise.diagnostics.signals import (
     lasting,
     since_when,
 )
-from groupwise.wording import clean
+from groupwise.diagnostics.signs import arrow, led_to
+from groupwise.wording import clean, short
 
 FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
 LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
@@ -121,7 +122,7 @@ def finite(evidence: Evidence) -> Finding:
     # A metric that was never computed may be written as NaN in every row; what every update has is
     # no such metric.
     placeholder = first.row == 0 and not of_updates
-    rows, was = counted(first.rows, "row"), "" if first.before is None else f"{first.before:.3g}"
+    rows, was = counted(first.rows, "row"), "" if first.before is None else short(first.before)
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
     message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {one.quantity for one in broken}
@@ -297,7 +298,7 @@ def gradient(evidence: Evidence) -> Finding:
     huge = late > HUGE or times > SPIKE
     status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
     message = (
-        f"The gradient norm grew from {early:.3g} to {late:.3g} (x {times:,.0f}), beyond x "
+        f"The gradient norm grew from {short(early)} to {short(late)} (x {times:,.0f}), beyond x "
         f"{limit / early:,.0f} since step {step:,}."
     )
     advice = "clip the gradient norm; lower the learning rate"
@@ -317,7 +318,7 @@ def gradient(evidence: Evidence) -> Finding:
 
 def _grew(step: int, before: float, after: float) -> Sign:
     """The sign of a gradient norm that grew."""
-    return Sign("gradient_norm", step, before, after, f"gradient norm {before:.3g} → {after:.3g}")
+    return Sign("gradient_norm", step, before, after, f"gradient norm {arrow(before, after)}")
 
 
 def _leaps(norm_T: Float) -> NDArray[np.intp]:
@@ -334,13 +335,13 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
 def _spikes(norm_T: Float, step_T: Whole, leaps: NDArray[np.intp]) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
-        last = f"the gradient norm is {norm_T[-1]:.3g} in the last row"
+        last = f"the gradient norm is {short(norm_T[-1])} in the last row"
         return no_sign(GRADIENT, f"No sign of a drift: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
     message, ratio = (
-        f"The gradient norm leapt to {top:.3g} at step {step:,}{more}, {usual:.3g} before.",
+        f"The gradient norm leapt to {short(top)} at step {step:,}{more}, {short(usual)} before.",
         exactly(top / usual),
     )
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
@@ -402,7 +403,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
         step,
         before,
         0.0,
-        f"gradient norm {'' if before is None else f'{before:.3g} → '}0",
+        f"gradient norm {led_to(before, 0.0)}",
     )
     zero = (
         f"The gradient is {norm.written(0.0)} since step {step:,} "

@@ -15,6 +15,7 @@ from groupwise.arrays import Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.signs import arrow
 
 RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
@@ -131,7 +132,7 @@ def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
                 median(near[-2 * _ROWS : -_ROWS]),
                 median(near[-_ROWS:]),
             )
-            yield Sign(quantity, step, before, since, f"{word} {before:.2g} → {since:.2g}")
+            yield Sign(quantity, step, before, since, f"{word} {arrow(before, since)}")
 
 
 def _largest_move(past_T: Float) -> float:

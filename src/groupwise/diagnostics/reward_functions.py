@@ -92,7 +92,7 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     nothing = _earning_nothing(functions)
     if not nothing:
         said = ", ".join(
-            f"{clean(name, longest=40)} {_late(signal):.2g}"
+            f"{clean(name, longest=40)} {short(_late(signal))}"
             for name, signal in list(functions.items())[:4]
         )
         return no_sign(NAME, f"No sign of it: every reward function earns ({said}).")
@@ -110,7 +110,7 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
-        f"{name} earns {f'{earned:.2g}' if earned else 'nothing'} in {rows}, beside "
+        f"{name} earns {short(earned) if earned else 'nothing'} in {rows}, beside "
         f"{counted(len(functions) - 1, 'function')} of reward."
     )
     return Finding(NAME, Status.INFO, message)
@@ -160,8 +160,9 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     early, late, name = signal.level_until(_FEW), _late(signal), clean(form, longest=40)
     reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
     step = int(signal.step_T[int(np.argmax(reached))])
-    sign = Sign(f"reward/{form}", step, early, late, f"{name} {early:.2g} → {late:.2g}")
-    rest = f"{clean(purpose, longest=40)} is {_late(other):.2g} over {counted(len(other), 'row')}"
+    sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
+    rows = counted(len(other), "row")
+    rest = f"{clean(purpose, longest=40)} is {short(_late(other))} over {rows}"
     message = f"Form alone earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
         return Finding(NAME, Status.INFO, message, step, exactly(late), EARNS)

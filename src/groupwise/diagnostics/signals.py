@@ -29,7 +29,7 @@ from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
 from groupwise.series.metric import MetricSeries, metric_series
-from groupwise.wording import clean
+from groupwise.wording import clean, short
 
 Answer = TypeVar("Answer")
 
@@ -399,8 +399,8 @@ class Evidence:
         if usual <= max(1e-6, TELLING * reward.resolution):
             return ""
         return (
-            f"the mean reward is {reward.value_T[0]:.3g} in all rows while rewards differ (spread "
-            f"{usual:.2g}): centred, ranked, or not what was earned"
+            f"the mean reward is {short(reward.value_T[0])} in all rows while rewards differ "
+            f"(spread {short(usual)}): centred, ranked, or not what was earned"
         )
 
     @cached_property

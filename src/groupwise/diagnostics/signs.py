@@ -14,7 +14,7 @@ import numpy as np
 from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
-from groupwise.wording import levels, share
+from groupwise.wording import share, short
 
 # Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the
 # whole move that makes its first row.
@@ -246,14 +246,14 @@ def repeated_most(length: Signal) -> float | None:
     return most if varies and same >= max(5, len(length) // 10) else None
 
 
-def led_to(before: float | None, now: str) -> str:
+def led_to(before: float | None, now: float) -> str:
     """Write what a level is now, and what it was before where that is known: "0.012 → 0.31"."""
-    return now if before is None else f"{before:.2g} → {now}"
+    return short(now) if before is None else arrow(before, now)
 
 
 def arrow(*values: float) -> str:
     """Write levels that follow each other: "0.89 → 0.00", "314 → 512"."""
-    return " → ".join(levels(*values))
+    return " → ".join(map(short, values))
 
 
 def arrow_of_shares(*values: float) -> str:

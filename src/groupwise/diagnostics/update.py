@@ -14,6 +14,8 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.groups_of_one import WITHOUT_GROUPS
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
+from groupwise.diagnostics.signs import arrow
+from groupwise.wording import short
 
 NAME = "update"
 # The square root of G - 1 for groups of 1,024, and so many times the largest reward where
@@ -56,10 +58,10 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
         return None
     worst = float(advantage.value_T[rows][np.abs(advantage.value_T[rows]).argmax()])
     usual, step = median(advantage.value_T), advantage.step_at(rows[0])
-    words = f"advantage {usual:.3g} → {worst:,.4g}"
+    words = f"advantage {arrow(usual, worst)}"
     message = (
         f"{words} in {counted(rows.size, 'row')}, first at step {step:,}; no group has one above "
-        f"{limit:.3g}."
+        f"{short(limit)}."
     )
     sign = Sign("advantage", step, usual, worst, words)
     return by_sign(NAME, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
@@ -70,7 +72,7 @@ def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
     usual = median(mean.value_T)
     if str(evidence.setting("loss")).lower() in WITHOUT_GROUPS or abs(usual) < CENTRED:
         return None
-    words = f"mean advantage {usual:.2g}"
+    words = f"mean advantage {short(usual)}"
     message = f"{words} in the median row, where the mean of a group is taken off."
     sign = Sign("advantage", mean.step_at(0), None, usual, words)
     fact = Fact.ADVANTAGE_OFF_CENTRE
@@ -89,7 +91,7 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
         limit, fact, more = SMALL_NORM, Fact.GRADIENT_BELOW_USUAL, " and rewards differ"
     else:
         return None
-    words = f"gradient norm {whole:.3g}"
+    words = f"gradient norm {short(whole)}"
     message = f"{words} from the first row on{more}; healthy runs have .01 to 13."
     sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
     return by_sign(NAME, Status.WARNING, message, sign, limit, fact)

@@ -124,7 +124,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     if row == 0:
         return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
-    sign = Sign("reward", reward.step_at(row), before, 0.0, f"reward {short(before)} → 0")
+    sign = Sign("reward", reward.step_at(row), before, 0.0, f"reward {arrow(before, 0.0)}")
     return by_sign(NAME, status, message, sign, 0.0, fact)
 
 

@@ -344,12 +344,12 @@ class TrlConsole(Console):
         """Note how far each bar of a text has come: beside that of the training an evaluation or
         a data set has its own.
         """
-        bars = (
-            [(int(done), int(total)) for done, total in _BAR.findall(text)] if " [" in text else []
-        )
-        if len(self._titled) < _MOST_TITLES and any(
-            total not in self._reached for _, total in bars
-        ):
+        if " [" not in text:
+            return
+        bars = [(int(done), int(total)) for done, total in _BAR.findall(text)]
+        if len(self._titled) < _MOST_TITLES and not self._reached.keys() >= {
+            total for _, total in bars
+        }:
             self._titled |= {
                 int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)
             }
@@ -387,8 +387,8 @@ class TrlConsole(Console):
         if not self.store.count:
             found = _ARGUMENT.findall(line) if _ARGUMENTS.search(line) else _SAID.findall(line)
             self._arguments |= {name: number_in(value) for name, value in found}
-        if "framework_version" not in self._stated and (match := _VERSION.search(line)):
-            self._stated["framework_version"] = match[1]
+        if "trl" in line.lower() and (match := _VERSION.search(line)):
+            self._stated.setdefault("framework_version", match[1])
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the trainer's own rows of one run with their steps."""
@@ -1201,13 +1201,10 @@ def _cells(line: str) -> dict[str, float]:
     another line.
     """
     cells = [cell for cell in map(str.strip, _CELL.split(line)) if cell]
+    if len(cells) < 2 or len(cells) % 2:
+        return {}
     values = [number_of(cell) for cell in cells]
-    tabled = (
-        len(cells) > 1
-        and len(cells) % 2 == 0
-        and None not in values[1::2]
-        and not any(value is not None for value in values[::2])
-    )
+    tabled = None not in values[1::2] and not any(value is not None for value in values[::2])
     return (
         {
             key[:200]: value

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import shlex
 import time
 from pathlib import Path
 from typing import Any
@@ -201,6 +202,16 @@ def test_rollouts_without_completions_are_told_what_they_lack(
     log.write_text("\n".join(map(json.dumps, rows)))
     assert main(["probe", str(log), "regrade", "--function", f"{graders}:right"]) == 2
     assert "got none with completion: log them" in capsys.readouterr().err
+
+
+def test_the_command_that_is_named_has_what_was_typed(
+    tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    given = ["--column=reward=reward", "--set=group_size=1", f"--config={tmp_path / 'my set.json'}"]
+    (tmp_path / "my set.json").write_text('{"group_size": 1}')
+    told = said_by(["probe", str(run), *given], capsys)
+    assert f"probe {run} {shlex.join(given)} regrade --function MODULE:NAME\n" in told
 
 
 def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, graders: str) -> None:

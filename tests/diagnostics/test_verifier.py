@@ -429,3 +429,20 @@ def test_a_slope_that_is_steepest_somewhere_is_no_drop() -> None:
             + 0.03 * np.random.default_rng(seed).standard_normal(400)
         )
         assert told(reward=value).status is Status.NONE
+
+
+def test_a_policy_that_comes_apart_is_no_harder_data() -> None:
+    """Three in four groups fail as whole: prompts that were answered before, or the fourth lost
+    most of its successes too.
+    """
+    reward = np.where(np.arange(20) < 10, 1.0, 0.25)
+    for fourth, same, fact in (
+        ([1.0] * 4, False, Fact.PROMPTS_FAIL),
+        ([1.0] * 4, True, None),
+        ([1.0, 0.0, 0.0, 0.0], False, None),
+    ):
+        rows = rollouts([*[[0.0] * 4] * 3, fourth])
+        for row in rows:
+            late = row["step"] > 10 and not same
+            row["prompt"] = f"{'new' if late else 'old'} {row['prompt_id']}"
+        assert who_fails(evidence(rows, reward=reward), 11) is fact

@@ -21,7 +21,7 @@ from groupwise.analysis.grading import grades
 from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
-from groupwise.diagnostics.probes import ProbeKind
+from groupwise.diagnostics.probes import ProbeKind, logged_columns
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
@@ -61,7 +61,7 @@ def run_probe(record: RunRecord, judged: Judgement, name: str, how: ProbeOptions
     """Make one experiment on a run."""
     begun = time.monotonic()
     shown, count = RUNNABLE[name](record, judged, how)
-    given = [str(one) for one in (how.function, how.model, how.reference) if one]
+    given = map(str, filter(None, (how.function, how.model, how.reference)))
     step = judged.since_step if name == "regrade" else None
     result = result_of(name, shown, count, begun, how.seed)
     return replace(result, step=step, arguments=" ".join(given)[-1000:])
@@ -143,9 +143,8 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     own = _scored(loaded, logged, temperature)
     gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
     if how.reference is not None:
-        loaded = load_language_model(how.reference)
-        first = _scored(loaded, logged, temperature)
-        way = [far_T - near_T for far_T, near_T in zip(first, own, strict=True)]
+        first = _scored(load_language_model(how.reference), logged, temperature)
+        way = [*map(np.subtract, first, own)]
     return rescored(gap, way, [one.turn_T for one in logged]), len(gap)
 
 
@@ -229,15 +228,15 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     count = max(how.rollouts // _PROMPTS, 1) if fell else _PROMPTS
     prompts = _drawn(prompts.tail(_NEAR * count), count, np.random.default_rng(how.seed))
     each = max(how.rollouts // len(prompts), 2)
-    texts = _sampled(record, prompts["prompt"].to_list(), each, how)
-    parts = [texts[start : start + each] for start in range(0, len(texts), each)]
+    parts = _sampled(record, prompts["prompt"].to_list(), each, how)
+    texts = [*chain(*parts)]
     if not how.function:
         return resampled(parts, None), len(texts)
     again = prompts[np.repeat(np.arange(len(prompts)), each)]
     fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
     logged_N, change = rows[column].to_numpy(), None
-    best = max(float(logged_N.max()), float(fresh_N.max()))
-    right_N = (fresh_N > best - 1e-9) & (best > min(float(logged_N.min()), 0.0))
+    best = float(max(logged_N.max(), fresh_N.max()))
+    right_N = (fresh_N > best - 1e-9) & (best > min(logged_N.min(), 0.0))
     if fell:
         change = fresh_N.reshape(-1, each).mean(axis=1) - prompts[column].to_numpy()
     lost = float(early[column].to_numpy().mean() - late[column].to_numpy().mean()) if fell else 0.0
@@ -246,8 +245,10 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     return replace(shown, message=told), len(texts)
 
 
-def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions) -> list[str]:
-    """Draw answers of a checkpoint, at the temperature of the run, from all tokens."""
+def _sampled(
+    record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions
+) -> list[list[str]]:
+    """Draw answers of a checkpoint to prompts, at the temperature of the run, from all tokens."""
     import torch
 
     from groupwise.scores.language_models import (
@@ -258,13 +259,14 @@ def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOpt
     )
 
     assert how.model is not None
-    loaded, texts = load_language_model(how.model), list[str]()
+    loaded, parts = load_language_model(how.model), list[list[str]]()
     generate: Any = loaded.model.generate
     longest = int(record.config.value("max_completion_length") or _LONGEST)
     torch.manual_seed(how.seed)
     for prompt in prompts:
         ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
-        room = (loaded.context or ids.shape[1] + longest) - ids.shape[1]
+        begun = ids.shape[1]
+        room = (loaded.context or begun + longest) - begun
         with quiet_transformers():
             out = generate(
                 ids,
@@ -276,8 +278,8 @@ def _sampled(record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOpt
                 max_new_tokens=max(min(longest, room), 1),
                 pad_token_id=end_of(loaded),
             )
-        texts += loaded.tokenizer.batch_decode(out[:, ids.shape[1] :], skip_special_tokens=True)
-    return texts
+        parts.append(loaded.tokenizer.batch_decode(out[:, begun:], skip_special_tokens=True))
+    return parts
 
 
 RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
@@ -286,8 +288,7 @@ RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
 def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
     """The rollouts that have some columns, by step."""
     rows = pl.DataFrame() if record.rollouts is None else record.rollouts
-    logged = {column.name for column in rows if column.count()}
-    lacking = [name for name in columns if name not in logged]
+    lacking = sorted({*columns} - logged_columns(record))
     rows = rows.clear() if lacking else rows.drop_nulls(columns)
     if rows.is_empty():
         raise InsufficientDataError(
@@ -333,11 +334,12 @@ def _raw_rows(
     wanted, found = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
     left = {*wanted}
     files = [data] if data else [Path(source.path) for source in record.sources]
-    for row in chain.from_iterable(_rows_of(path) for path in files if path.is_file()):
+    for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
         texts = (next((row[key] for key in keys if row.get(key)), "") for keys in names.values())
         key = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
-        found |= {key: row} if key in left else {}
-        left.discard(key)
+        if key in left:
+            left.remove(key)
+            found[key] = row
         if not left:
             break
     if data and not found:

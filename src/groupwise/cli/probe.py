@@ -58,7 +58,8 @@ def probe(
     judgement = judge(record)
     how = ProbeOptions(rollouts or 0, seed, function, seconds, model, reference, data)
     if name is None:
-        _list(run, record, judgement, how, as_json=as_json)
+        words = [str(run), *opening.words]
+        _list(shlex.join(words), record, judgement, how, as_json=as_json)
         return
     if name not in RUNNABLE:
         raise InvalidArgumentError(f"expected {', '.join(RUNNABLE)}; got {name[:40]!r}: name one")
@@ -79,7 +80,7 @@ def probe(
 
 
 def _list(
-    run: Path, record: RunRecord, judgement: Judgement, how: ProbeOptions, *, as_json: bool
+    opened: str, record: RunRecord, judgement: Judgement, how: ProbeOptions, *, as_json: bool
 ) -> None:
     """Say which experiments would tell the causes apart that remain."""
     from groupwise.analysis.probing import measured
@@ -94,7 +95,7 @@ def _list(
     for one in found:
         by = "at most, by a first batch" if one.timed else "by the table"
         cost = f"{count(one.rollouts, 'answer')}, {one.seconds:.1f} s {by}, {one.bits:.2f} bits"
-        command = one.command.replace("RUN", shlex.quote(str(run)), 1)
+        command = one.command.replace("RUN", opened, 1)
         lines += ["", f"{one.probe} {one.does}: {cost}."]
         lines.append(f"  log {one.missing}" if one.missing else f"  {command}")
         for outcome in one.outcomes:

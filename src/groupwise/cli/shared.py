@@ -238,6 +238,13 @@ class Opening:
         given = {"columns": self.columns, "settings": self.settings, "config": self.config}
         return {name: value for name, value in given.items() if value}
 
+    @property
+    def words(self) -> list[str]:
+        """The options of a command that opens runs so."""
+        given = ("column", self.columns), ("set", self.settings)
+        words = [f"--{name}={'='.join(pair)}" for name, pairs in given for pair in pairs.items()]
+        return [*words, f"--config={self.config}"] if self.config else words
+
     def open(self, path: Path) -> RunRecord:
         """Open one run."""
         from groupwise.readers import open_run

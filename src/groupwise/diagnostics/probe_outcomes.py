@@ -75,7 +75,7 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
 
 def _never_earned(after_2N: Float) -> Shown:
     """Tell of answers that never earned anything by the log."""
-    logged, fresh = after_2N.reshape(2, -1)
+    logged, fresh = after_2N
     if logged.max() > logged.min():
         raise InsufficientDataError(
             "expected a reward that fell or that no answer earned, got one that comes and goes: "
@@ -104,10 +104,9 @@ def _gap(graded_2N: Float) -> Interval:
 
 def _agrees(graded_2N: Float) -> bool:
     """Whether fresh grades go with those of the log."""
-    if np.allclose(*graded_2N):
-        return True
     varies = graded_2N.std(axis=1).min() > 0
-    return bool(varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES)
+    alike = varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES
+    return bool(alike or np.allclose(*graded_2N))
 
 
 def rescored(
@@ -139,8 +138,8 @@ def rescored(
         return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
     if way is None:
         return Shown(None, f"{told}; --reference FIRST tells which weights sampled", value)
-    squares = np.array([float((one**2).sum()) for one in way])
-    products = np.array([float((one * other).sum()) for one, other in zip(gap, way, strict=True)])
+    squares = np.array([one @ one for one in way])
+    products = np.array([one @ other for one, other in zip(gap, way, strict=True)])
     if squares.sum() < 1e-9 * gap_T.size:
         raise InvalidArgumentError(
             "expected two checkpoints that differ, got the same log-probabilities from both: give "

@@ -79,12 +79,11 @@ class ProbeKind(Plain):
         """Add what it is worth where causes remain that are equally likely: it is silent on those
         that it does not tell.
         """
-        rows = [self.chances(cause) for cause in causes if self.speaks_of(cause)]
+        rows = [*map(self.chances, filter(self.speaks_of, causes))]
         mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
-        bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / max(len(causes), 1)
-        rollouts = pl.DataFrame() if record.rollouts is None else record.rollouts
-        held = {column.name for column in rollouts if column.null_count() < len(column)}
-        return replace(self, bits=bits, missing="" if {*self.logged} <= held else self.log)
+        bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / (len(causes) or 1)
+        lacking = {*self.logged} - logged_columns(record)
+        return replace(self, bits=bits, missing=self.log if lacking else "")
 
 
 def _entropy(chances: Iterable[float]) -> float:
@@ -121,6 +120,12 @@ KINDS: Mapping[str, ProbeKind] = {
 }
 
 
+def logged_columns(record: RunRecord) -> set[str]:
+    """The columns of the rollouts that hold anything."""
+    rows = pl.DataFrame() if record.rollouts is None else record.rollouts
+    return {column.name for column in rows if column.count()}
+
+
 def contenders(cause: Cause) -> tuple[str, ...]:
     """The causes that remain where none is likely: those that the rules name, that weaker facts
     speak for, or that rival a possible one; and what one that stands for several may be.
@@ -141,7 +146,7 @@ def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
     the log is too poor for come last.
     """
-    made = () if record.probes is None else [one.probe for one in record.probes.results]
+    made = {one.probe for one in _results(record)}
     kinds = (kind.for_run(causes, record) for kind in KINDS.values() if kind.probe not in made)
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS),
@@ -164,8 +169,7 @@ def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
         weight |= dict.fromkeys(spoken, 1.0)
     told = False
     for outcome in shown:
-        chances = {key: outcome.chance(key) for key in weight}
-        chances = {key: chance for key, chance in chances.items() if not math.isnan(chance)}
+        chances = {key: one for key in weight if not math.isnan(one := outcome.chance(key))}
         if len(chances) > 1:
             told, mean = True, sum(chances.values()) / len(chances)
             weight = {key: value * chances.get(key, mean) for key, value in weight.items()}
@@ -175,8 +179,8 @@ def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
 
 def check(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
-    probes, reward, fall = evidence.record.probes, evidence.reward, fall_of(evidence)
-    results = [one for one in (probes.results if probes else ()) if one.probe in KINDS]
+    reward, fall = evidence.reward, fall_of(evidence)
+    results = [one for one in _results(evidence.record) if one.probe in KINDS]
     if reward is not None and fall is not None:
         reach = reach_of(evidence)
         results = [
@@ -186,15 +190,19 @@ def check(evidence: Evidence) -> Finding:
         ]
     if not results:
         return not_logged(NAME, "no experiment was made of this change")
-    facts = stated(*(one.fact for one in map(outcome_of, results) if one is not None))
+    facts = stated(*(one.fact for one in map(outcome_of, results) if one))
     message = "; ".join(map(said, results))
     return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
 
 
+def _results(record: RunRecord) -> tuple[ProbeResult, ...]:
+    """What the experiments on a run showed, the oldest first."""
+    return () if record.probes is None else record.probes.results
+
+
 def told_by(record: RunRecord) -> str:
     """The last experiment that showed a fact, by how many answers of which seed; "" for none."""
-    results = () if record.probes is None else record.probes.results
-    return next((_way(one) for one in reversed(results) if one.outcome), "")
+    return next((_way(one) for one in reversed(_results(record)) if one.outcome), "")
 
 
 def outcome_of(result: ProbeResult) -> Outcome | None:

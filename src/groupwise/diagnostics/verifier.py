@@ -380,36 +380,39 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
 
     Let a share f of the reward be lost. If whole prompts fail, the share of groups without a
     success goes from w to $w + f(1 - w)$; if answers fail one by one it goes to the mean of $f^k$
-    over the groups before, k their successes.
+    over the groups before, k their successes. Nor do rollouts tell where the groups that still
+    succeed lost half of their successes, or half of those that fail are of prompts that were
+    answered before: then the policy may have come apart.
     """
     known = evidence.graded
-    if known is None or not len(known):
+    if known is None:
         return None
     # Right is what earns the most, where many do: of a sum of several functions, all of them.
     right = known["reward"] >= float(known["reward"].max() or 0.0) - 1e-9  # type: ignore[arg-type]
     if float(right.mean() or 0.0) < _MANY_RIGHT:
         return None
+    prompt = known.get_column("prompt", default=pl.lit(None, pl.Utf8))
     groups = (
-        known.with_columns(right.alias("right"))
+        known.with_columns(right.cast(pl.Float64).alias("right"), prompt=prompt)
         .group_by("step", "prompt_id")
-        .agg(pl.col("right").sum(), pl.len().alias("size"))
+        .agg(pl.sum("right"), pl.len(), pl.first("prompt"))
     )
-    before, after = (
-        groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step)
+    sides = [groups.filter(side) for side in (pl.col("step") < step, pl.col("step") >= step)]
+    if min(map(len, sides)) < _GROUPS:
+        return None
+    was_P, is_P = (side["right"].to_numpy() for side in sides)
+    then, now = (
+        float(side["right"].to_numpy().sum() / side["len"].to_numpy().sum()) for side in sides
     )
-    if min(len(before), len(after)) < _GROUPS:
-        return None
-    right = before["right"].to_numpy().astype(float)
-    rate_before = float(right.sum()) / float(before["size"].to_numpy().sum())
-    rate_after = float(after["right"].to_numpy().sum()) / float(after["size"].to_numpy().sum())
-    if not 0 <= rate_after < rate_before:
-        return None
-    return _explained(right, 1 - rate_after / rate_before, after["right"].to_numpy().astype(float))
+    fact = _explained(was_P, 1 - now / then, is_P) if now < then else None
+    solved, failing = sides[0].filter(was_P > 0), sides[1].filter(is_P == 0)
+    again = failing.join(solved, on="prompt", how="semi")
+    return None if fact is Fact.PROMPTS_FAIL and 2 * len(again) > len(failing) else fact
 
 
 def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     """Hold both explanations against the share of groups without a success."""
-    wrong, none = float((before == 0).mean()), float((after == 0).mean())
+    wrong, none = (float((one == 0).mean()) for one in (before, after))
     whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
     error = float(
         np.sqrt(
@@ -418,4 +421,7 @@ def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     )
     if abs(whole - scattered) < _CLEARLY * error:
         return None
-    return Fact.PROMPTS_FAIL if none > (whole + scattered) / 2 else Fact.ANSWERS_FAIL
+    if none <= (whole + scattered) / 2:
+        return Fact.ANSWERS_FAIL
+    fewer = 2 * after[after > 0].mean() < before[before > 0].mean()
+    return None if fewer else Fact.PROMPTS_FAIL

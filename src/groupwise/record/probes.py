@@ -14,6 +14,12 @@ from groupwise.record.journal import Journal, read_journal
 FILE = "groupwise-probes.jsonl"
 _LARGEST, _LONGEST = 1 << 20, 1000  # bytes of the journal, characters of a text
 _MOST = 1e15  # of a number
+_KINDS: dict[str, set[type]] = {
+    "str": {str},
+    "float": {float, int},
+    "int": {int},
+    "int | None": {int, type(None)},
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,15 +72,12 @@ def read_probes(log: Path, run: str) -> Probes:
 
 def _result(entry: Any) -> ProbeResult | None:
     """Make a result of data that anybody may have edited; None of what is none."""
-    if {*entry} != {field.name for field in fields(ProbeResult)}:
+    kinds = {field.name: _KINDS[str(field.type)] for field in fields(ProbeResult)}
+    if {*entry} != {*kinds} or any(type(entry[name]) not in kinds[name] for name in kinds):
         return None
     result = ProbeResult(**entry)
-    texts = (result.probe, result.outcome, result.message, result.date, result.run)
-    numbers = (result.value, result.low, result.high, result.seconds, result.seed, result.rollouts)
     sound = all(
-        type(value) is str and len(value) <= _LONGEST for value in (*texts, result.arguments)
+        len(value) <= _LONGEST if isinstance(value, str) else abs(value or 0) < _MOST
+        for value in entry.values()
     )
-    numeric = all(type(value) in (int, float) and abs(value) < _MOST for value in numbers)
-    wholes = (result.seed, result.rollouts, 0 if result.step is None else result.step)
-    whole = all(type(value) is int and value >= 0 for value in wholes)
-    return result if sound and numeric and whole else None
+    return result if sound and min(result.seed, result.rollouts, result.step or 0) >= 0 else None

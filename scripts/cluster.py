@@ -1,39 +1,49 @@
 """A Ray cluster of one head and two workers on this machine runs the jobs that have engines: `make
 cluster`.
 
-    python scripts/cluster.py [--folder build/cluster] [--keep]
+    python scripts/cluster.py [--folder build/cluster] [--kills 20] [--late 60] [--keep]
 
 No dashboard, no usage report, half a gigabyte of object store in all, a token that only these
 processes know. The scores are of a model with random weights: the numbers mean nothing, the way is
-the real one. With `--keep` the cluster stays up until Ctrl-C.
+the real one. A driver waits for a head that starts a minute late; files are compared with those of
+processes of this machine byte by byte; then workers are killed at random, drivers are ended and
+killed, disks are full, and the processes that are left are counted. With `--keep` the cluster stays
+up until Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
+import random
 import secrets
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+ROOT = Path(__file__).resolve().parent.parent
 HOST, PORT, SYMBOLS = "127.0.0.1", 6399, "0123456789+=."
 MEGABYTES = (150, 175, 175)  # of the object stores of the head and of the workers
-PATIENCE = 180  # seconds that one node may take to start
+PATIENCE = 180  # seconds that one node may take to start, or an end
+SHARDS = {f"shard {number}": number for number in range(12)}
+COST = 30.0  # seconds that a killed worker may cost
 
 
 def main() -> None:
-    """Start the cluster, run the jobs, end the cluster."""
+    """Start the cluster, run the jobs and the checks, end the cluster."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument(
-        "--folder", type=Path, default=Path("build/cluster"), help="where the jobs write"
+        "--folder", type=Path, default=ROOT / "build" / "cluster", help="where the jobs write"
     )
+    parser.add_argument("--kills", type=int, default=20, help="of workers, at random")
+    parser.add_argument("--late", type=float, default=60.0, help="seconds until the head starts")
     parser.add_argument("--keep", action="store_true", help="stay up until Ctrl-C")
     asked = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no node outlives this process
@@ -42,19 +52,33 @@ def main() -> None:
         "RAY_USAGE_STATS_ENABLED": "0",
         "RAY_AUTH_MODE": "token",
         "RAY_AUTH_TOKEN": secrets.token_hex(32),
+        "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'lab' / 'src'}:{ROOT}",
     }
     os.environ["RAY_ADDRESS"] = f"{HOST}:{PORT}"
-    with tempfile.TemporaryDirectory(prefix="ray-") as home, cluster(Path(home)):
-        say("A head and two workers run.")
-        codes = [run(*job) for job in jobs(asked.folder)]
-        if asked.keep:
-            say(
-                f"RAY_ADDRESS={HOST}:{PORT} RAY_AUTH_MODE=token "
-                f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']} until Ctrl-C."
-            )
-            with suppress(KeyboardInterrupt):
-                time.sleep(1e9)
-    sys.exit(2 if 2 in codes else 0)
+    troubles = []
+    with tempfile.TemporaryDirectory(prefix="ray-") as home:
+        early = started(fleet(asked.folder / "early.csv", "ray"))
+        time.sleep(asked.late)
+        with cluster(Path(home)):
+            say(f"A head and two workers run, the head {asked.late:.0f} s after a driver.")
+            troubles += [f"ended with {code}" for code in map(run, jobs(asked.folder)) if code == 2]
+            for check in (late_head, equal_commands, equal_kills, ended, killed, full_disk):
+                began = time.perf_counter()
+                trouble = check(asked, early)
+                troubles += [trouble] if trouble else []
+                told = f"FAILED: {trouble}" if trouble else "ok"
+                say(f"{check.__name__}: {told} ({time.perf_counter() - began:.0f} s)")
+            if asked.keep:
+                say(
+                    f"RAY_ADDRESS={HOST}:{PORT} RAY_AUTH_MODE=token "
+                    f"RAY_AUTH_TOKEN={os.environ['RAY_AUTH_TOKEN']} until Ctrl-C."
+                )
+                with suppress(KeyboardInterrupt):
+                    time.sleep(1e9)
+        still = processes(home)
+        say(f"processes of the cluster after its end: {len(still)}")
+        troubles += ["processes outlive the cluster"] if still else []
+    sys.exit(2 if troubles else 0)
 
 
 @contextmanager
@@ -111,11 +135,10 @@ def await_node(node: subprocess.Popen[bytes], log: Path) -> None:
         time.sleep(0.2)
 
 
-def jobs(folder: Path) -> Iterator[tuple[str, ...]]:
-    """The commands."""
+def model_of(folder: Path) -> Path:
+    """A tiny policy of random weights on the disk."""
     import torch
 
-    from groupwise import examples
     from groupwise_lab.trainer.checkpoints import save_policy
     from groupwise_lab.trainer.policy import Policy, policy_size
     from groupwise_lab.trainer.tasks import Vocabulary
@@ -123,64 +146,202 @@ def jobs(folder: Path) -> Iterator[tuple[str, ...]]:
     model = folder / "model"
     if not model.exists():
         torch.manual_seed(0)
-        save_policy(
-            Policy(policy_size("tiny"), vocabulary_size=len(SYMBOLS) + 2, context=64),
-            model,
-            Vocabulary(SYMBOLS),
-        )
-    run = str(examples.trl_run())
-    of_scores = [
-        "--engine",
-        "ray",
-        "--workers",
-        "2",
-        "--groups",
-        "16",
-        "--shards",
-        "8",
-        "--sketch-width",
-        "512",
-    ]
-    yield (
-        "groupwise",
-        "components",
-        run,
-        "--model",
-        str(model),
-        *of_scores,
-        "-o",
-        str(folder / "components.json"),
-        "--force",
-    )
-    yield (
-        "groupwise",
-        "fleet",
-        run,
-        "--engine",
-        "ray",
-        "--workers",
-        "2",
-        "-o",
-        str(folder / "fleet.csv"),
-        "--force",
-    )
+        policy = Policy(policy_size("tiny"), vocabulary_size=len(SYMBOLS) + 2, context=64)
+        save_policy(policy, model, Vocabulary(SYMBOLS))
+    return model
+
+
+def components(folder: Path, place: Path, engine: str) -> list[str]:
+    """The command that scores rollouts."""
+    of_scores = ["--groups", "16", "--shards", "8", "--sketch-width", "512"]
+    command = ["groupwise", "components", run_of_trl(), "--model", str(model_of(folder))]
+    engines = ["--engine", engine, "--workers", "2"]
+    return [*command, *engines, *of_scores, "-o", str(place), "--force"]
+
+
+def fleet(place: Path, engine: str) -> list[str]:
+    """The command that judges runs."""
+    command = ["groupwise", "fleet", run_of_trl(), "--engine", engine, "--workers", "2"]
+    return [*command, "-o", str(place), "--force"]
+
+
+def run_of_trl() -> str:
+    """The embedded run."""
+    from groupwise import examples
+
+    return str(examples.trl_run())
+
+
+def jobs(folder: Path) -> Iterator[list[str]]:
+    """The commands that are shown."""
+    yield components(folder, folder / "components.json", "ray")
+    yield fleet(folder / "fleet.csv", "ray")
     sweep = folder / "sweep.yaml"
     sweep.write_text(
         "task: modular_addition\nlevel: 1\nsize: tiny\nsteps: 30\nwarm_up: 0\nsweep: "
         "{learning_rate: [0.001, 0.003]}\n"
     )
     shutil.rmtree(folder / "sweep", ignore_errors=True)
-    own = ("groupwise_lab", "sweep", str(sweep), "-o", str(folder / "sweep"))
-    yield (*own, "--engine", "ray", "--workers", "2")
+    own = ["groupwise_lab", "sweep", str(sweep), "-o", str(folder / "sweep")]
+    yield [*own, "--engine", "ray", "--workers", "2"]
 
 
-def run(*command: str) -> int:
+Started = subprocess.Popen[str]
+
+
+def started(command: list[str]) -> Started:
+    """One command that runs beside this one."""
+    whole = [sys.executable, "-m", *command]
+    return subprocess.Popen(whole, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def run(command: list[str]) -> int:
     """Type one command, and return what it ends with."""
     say(f"\n{' '.join(command).replace('_', '-', 1)}")
-    started = time.perf_counter()
+    began = time.perf_counter()
     code = subprocess.run([sys.executable, "-m", *command]).returncode
-    say(f"ended with {code} after {time.perf_counter() - started:.0f} s")
+    say(f"ended with {code} after {time.perf_counter() - began:.0f} s")
     return code
+
+
+def late_head(asked: argparse.Namespace, early: Started) -> str:
+    """The driver that began before the head has waited for it."""
+    out, _ = early.communicate(timeout=PATIENCE)
+    say(out.splitlines()[0])
+    waited = f"groupwise: waiting for {HOST}:{PORT}"
+    if early.returncode == 2 or waited not in out:
+        return out.strip()[-300:]
+    same = (asked.folder / "early.csv").read_bytes() == (asked.folder / "fleet.csv").read_bytes()
+    return "" if same else "fleet differs after a late head"
+
+
+def equal_commands(asked: argparse.Namespace, _: Started) -> str:
+    """Files by Ray have the bytes that processes of this machine give."""
+    place = asked.folder / "local"
+    place.mkdir(exist_ok=True)
+    for command in (
+        components(asked.folder, place / "components.json", "local"),
+        fleet(place / "fleet.csv", "local"),
+    ):
+        if run(command) == 2:
+            return f"{command[1]} by processes failed"
+    differ = [
+        file.name
+        for file in sorted(place.iterdir())
+        if file.read_bytes() != (asked.folder / file.name).read_bytes()
+    ]
+    return f"{', '.join(differ)} differ" if differ else left()
+
+
+def equal_kills(asked: argparse.Namespace, _: Started) -> str:
+    """A worker killed at a random moment changes no digit and costs less than half a minute."""
+    from tests.engine import work
+
+    from groupwise.engine.engine import Engine
+
+    expected = [one.value for one in Engine().map(work.slow_third, SHARDS)]
+    began = time.monotonic()
+    plain = [one.value for one in Engine("ray", 2).map(work.slow_third, SHARDS)]
+    usual = time.monotonic() - began
+    if plain != expected:
+        return "results differ without a kill"
+    random.seed(3)
+    costs, again = [], 0
+    for _kill in range(asked.kills):
+        began = time.monotonic()
+        killer = threading.Timer(random.uniform(0, usual), kill_one)
+        killer.start()
+        outcomes = Engine("ray", 2).map(work.slow_third, SHARDS)
+        killer.join()
+        costs.append(time.monotonic() - began - usual)
+        again += sum(one.tries - 1 for one in outcomes)
+        if [one.value for one in outcomes] != expected:
+            return f"results differ after a kill: {[one.sentence for one in outcomes]}"
+    say(
+        f"{asked.kills} kills, {again} shards begun again, {usual:.1f} s without one; cost of each:"
+    )
+    say(" ".join(f"{cost:.1f}" for cost in costs))
+    return f"a kill cost {max(costs):.0f} s" if max(costs, default=0) > COST else left()
+
+
+DRIVER = """
+from tests.engine import work
+from groupwise.engine.engine import Engine
+Engine("ray", 2).map(work.slowly, {"one": 600.0, "two": 600.0})
+"""
+
+
+def started_driver() -> subprocess.Popen[bytes]:
+    """A driver whose two workers are at work."""
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER])
+    within(PATIENCE, lambda: len(processes("ray::Work.answer")) == 2)
+    return driver
+
+
+def ended(_: argparse.Namespace, __: Started) -> str:
+    """A driver that SIGTERM ends leaves no worker."""
+    driver = started_driver()
+    driver.terminate()
+    driver.wait(PATIENCE)
+    return left()
+
+
+def killed(_: argparse.Namespace, __: Started) -> str:
+    """A driver that is killed leaves no worker."""
+    driver = started_driver()
+    driver.kill()
+    driver.wait()
+    return left()
+
+
+def full_disk(asked: argparse.Namespace, _: Started) -> str:
+    """A driver whose disk is full ends with one sentence and leaves no worker; needs root."""
+    if os.geteuid():
+        say("full_disk needs root to mount a small disk")
+        return ""
+    place = asked.folder / "full"
+    place.mkdir(exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(place)], check=True)
+    try:
+        with suppress(OSError):
+            (place / "filler").write_bytes(b"x" * 65536)
+        driver = started(components(asked.folder, place / "components.json", "ray"))
+        out, _err = driver.communicate(timeout=PATIENCE)
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
+    say(out.strip())
+    sentence = driver.returncode == 2 and "Traceback" not in out
+    return left() if sentence else f"ended with {driver.returncode}: {out.strip()[-300:]}"
+
+
+def kill_one() -> None:
+    """Kill a worker, if there is one."""
+    present = processes("ray::Work")
+    if present:
+        with suppress(ProcessLookupError):
+            os.kill(random.choice(present), signal.SIGKILL)
+
+
+def processes(words: str) -> list[int]:
+    """The processes with these words in their command."""
+    found = subprocess.run(["pgrep", "--full", words], capture_output=True, text=True, check=False)
+    return [int(number) for number in found.stdout.split()]
+
+
+def left() -> str:
+    """What still works though no driver runs, "" for nothing."""
+    gone = within(PATIENCE, lambda: not processes("ray::Work"))
+    return "" if gone else f"{len(processes('ray::Work'))} workers left"
+
+
+def within(seconds: float, is_so: Callable[[], bool]) -> bool:
+    """Whether something becomes so in time."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        if is_so():
+            return True
+        time.sleep(0.2)
+    return False
 
 
 def say(text: str) -> None:
@@ -189,4 +350,5 @@ def say(text: str) -> None:
 
 
 if __name__ == "__main__":
+    sys.path[:0] = [str(ROOT), str(ROOT / "src"), str(ROOT / "lab" / "src")]
     main()

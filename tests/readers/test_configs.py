@@ -138,6 +138,10 @@ VERLS: dict[str, object] = {
         ({"rollout_batch_size": 256, "group_size": 8}, {"group_size": 8, "prompts_per_step": 32}),
         ({"rollout_batch_size": 255, "group_size": 8}, {"group_size": 8}),
         (
+            {"actor_rollout_ref/rollout/n": 1, "env/rollout/n": 4},  # of verl-agent's
+            {"group_size": 4},
+        ),
+        (
             {"actor_rollout_ref/rollout/n": 5, "data/train_batch_size": 64},
             {"group_size": 5, "prompts_per_step": 64},
         ),

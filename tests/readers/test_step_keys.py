@@ -232,6 +232,14 @@ def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
         assert record.config.value("logging_steps") == found["wandb"].config.value("logging_steps")
 
 
+def test_an_evaluation_before_the_first_update_hides_no_count_of_updates(tmp_path: Path) -> None:
+    rows = [{"grpo_step": 0, "eval/reward": 0.1}] + [
+        {"grpo_step": step, "optimizer_step": 2 * step, "reward": step / 9} for step in range(1, 9)
+    ]
+    record = open_run(as_lines(tmp_path / "log.jsonl", rows))
+    assert record.config.value("updates_per_step") == 2
+
+
 def test_views_of_a_history_of_slime_agree(tmp_path: Path) -> None:
     for record in views(tmp_path, called(slime_rows(30, 3))).values():
         assert record.steps["step"].to_list() == list(range(30))

@@ -348,10 +348,11 @@ def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
         _UPDATE_KEYS,
         merged.step.astype(np.float64),
     )
-    if config.updates_per_step.known or updates is None or len(updates) < 3:
+    if config.updates_per_step.known or updates is None:
         return config
-    each = np.diff(updates) / np.diff(merged.step)
-    whole = each[0] >= 1 and each[0] == np.round(each[0]) and bool((each == each[0]).all())
+    # beyond its first and its last value the count is filled with these
+    each = np.trim_zeros(np.diff(updates) / np.diff(merged.step))
+    whole = len(each) > 1 and each[0] >= 1 and each[0] == np.round(each[0]) and bool((each == each[0]).all())
     return (
         config.with_settings({"updates_per_step": each[0]}, "the log's count of updates")
         if whole

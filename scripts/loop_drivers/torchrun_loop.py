@@ -1,0 +1,146 @@
+"""TRL's own loop under torchrun, two workers over gloo: a worker is killed at random twenty times,
+torchrun starts them again from the last checkpoint, and the record must be that of an undisturbed
+run, digit by digit.
+
+    python torchrun_loop.py FOLDER
+
+Runs in an environment of its own with one version of TRL (`make loops`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from trl_loop import GROUP, LONGEST, brief, digits, saved_model
+
+WORKERS, STEPS, KILLS = 2, 40, 20
+SLOWLY = 0.5  # seconds that a step takes more, so that a kill finds one
+Truth = dict[str, Any]
+
+
+def worker(folder: Path) -> None:
+    """Train, from the last checkpoint where there is one."""
+    import torch
+    from datasets import Dataset
+    from transformers.trainer_utils import get_last_checkpoint
+    from trl import GRPOConfig, GRPOTrainer
+
+    from groupwise.integrations.trl import GroupwiseCallback
+
+    torch.set_num_threads(1)
+
+    def slow(completions: list[str], **_: Any) -> list[float]:
+        time.sleep(SLOWLY)
+        return [0.0] * len(completions)
+
+    draw = random.Random(0)
+    rows = [f"{draw.randrange(100):02d}+{draw.randrange(100):02d}=" for _ in range(64)]
+    output = folder / "output"
+    args = GRPOConfig(
+        output_dir=str(output),
+        per_device_train_batch_size=2 * GROUP,
+        num_generations=GROUP,
+        max_completion_length=LONGEST,
+        max_steps=STEPS,
+        logging_steps=1,
+        save_steps=1,
+        save_total_limit=3,
+        report_to=[],
+        use_cpu=True,
+        bf16=False,
+        learning_rate=1e-3,
+        beta=0.0,
+        seed=0,
+    )
+    trainer = GRPOTrainer(
+        model=str(folder / "model"),
+        reward_funcs=[digits, brief, slow],
+        args=args,
+        train_dataset=Dataset.from_dict({"prompt": rows}),
+    )
+    trainer.add_callback(GroupwiseCallback(trainer))
+    last = get_last_checkpoint(str(output)) if output.exists() else None
+    trainer.train(resume_from_checkpoint=last)
+    if trainer.is_world_process_zero():
+        history = [row for row in trainer.state.log_history if "loss" in row]
+        (folder / "history.json").write_text(json.dumps(history))
+
+
+def trained(folder: Path, kills: int) -> tuple[list[Truth], int]:
+    """What the trainer logged, and how many workers were killed on the way."""
+    folder.mkdir(parents=True)
+    saved_model(folder / "model")
+    launched = ["--standalone", f"--nproc-per-node={WORKERS}", f"--max-restarts={2 * kills}"]
+    command = [sys.executable, "-m", "torch.distributed.run", *launched, __file__]
+    draw, killed, at = random.Random(3), 0, 0
+    with (folder / "console.txt").open("w") as log:
+        job = subprocess.Popen([*command, "worker", str(folder)], stdout=log, stderr=log)
+        while job.poll() is None:
+            time.sleep(0.05)
+            reached = checkpoint(folder)
+            if killed < kills and reached > at:
+                at = reached  # a checkpoint at least between two kills
+                time.sleep(draw.uniform(0, 1.5))
+                workers = processes(job.pid)
+                if workers:
+                    os.kill(draw.choice(workers), signal.SIGKILL)
+                    killed += 1
+    if job.returncode:
+        sys.exit(f"torchrun ended with {job.returncode}: {(folder / 'console.txt').read_text()}")
+    return json.loads((folder / "history.json").read_text()), killed
+
+
+def checkpoint(folder: Path) -> int:
+    """The step of the last checkpoint that is whole."""
+    found = (folder / "output").glob("checkpoint-*/trainer_state.json")
+    return max((int(file.parent.name.partition("-")[2]) for file in found), default=0)
+
+
+def processes(parent: int) -> list[int]:
+    """The children of a process."""
+    found = subprocess.run(["pgrep", "-P", str(parent)], capture_output=True, text=True)
+    return [int(number) for number in found.stdout.split()]
+
+
+def main() -> None:
+    """Train undisturbed and with kills, and write what the undisturbed one logged as the truth."""
+    if sys.argv[1] == "worker":
+        worker(Path(sys.argv[2]))
+        return
+    os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "CUDA_VISIBLE_DEVICES": ""}
+    folder = Path(sys.argv[1])
+    history, _ = trained(folder / "undisturbed", 0)
+    again, killed = trained(folder / "killed", KILLS)
+    of_trl = {
+        "reward": "reward",
+        "entropy": "entropy",
+        "completion_length": "completions/mean_length",
+        "gradient_norm": "grad_norm",
+        "loss": "loss",
+    }
+    truth = {
+        "version": importlib.metadata.version("trl"),
+        "logs": {
+            "record, undisturbed": "undisturbed/output/groupwise",
+            f"record, {killed} kills": "killed/output/groupwise",
+        },
+        "rows": STEPS,
+        "quantities": {name: [row[key] for row in history] for name, key in of_trl.items()},
+        "settings": {"group_size": GROUP},
+        "said": [f"{killed} kills; the trainer's own log has {len(again)} rows"],
+    }
+    (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

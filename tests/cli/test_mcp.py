@@ -176,6 +176,7 @@ def test_there_are_forty_hostile_calls() -> None:
     assert len(HOSTILE) >= 40
 
 
+@pytest.mark.slow
 def test_each_tool_answers_within_its_bounds(tmp_path: Path) -> None:
     """A run of 1,000 rows: 4 kB and 1.5 seconds of a processor."""
     home = tmp_path / "runs"

@@ -51,7 +51,7 @@ def finding(reward: np.ndarray) -> Finding:
     return check(Evidence(record))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_constant_swing_keeps_swinging_and_begins_where_it_does(seed: int) -> None:
     # The worst of 20 such runs was off by 4 rows.

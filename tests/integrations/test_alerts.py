@@ -85,6 +85,7 @@ def quick(server: Receiver, say: Say = to_terminal) -> Webhook:
     return Webhook(server.address, say=say, apart=0.0, pause=0.0005)
 
 
+@pytest.mark.slow
 def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

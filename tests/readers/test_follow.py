@@ -75,7 +75,7 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     return one.columns == other.columns and one.equals(other, null_equal=True)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("name", "make"),
     [

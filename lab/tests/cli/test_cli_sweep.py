@@ -378,6 +378,7 @@ def test_too_many_is_refused_before_it_is_unfolded() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_sweep_says_of_its_best_what_compare_says_of_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -503,7 +503,7 @@ def undisturbed(
 PLACES = ("_sampled_batch", "_update", "keep", "append")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("undisturbed", "place"),
     [*((GOING_ON[0], place) for place in PLACES), *zip(GOING_ON[1:], PLACES, strict=True)],
@@ -570,6 +570,7 @@ def test_a_torn_checkpoint_is_never_seen(
     ]
 
 
+@pytest.mark.slow
 def test_checkpoints_are_kept_as_asked(
     make_policy: Maker, small_task: Task, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ SCORE = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 TASKS: dict[str, Any] = {task.name: task for task in SCORE.TASKS}
 
 
+@pytest.mark.slow
 def test_the_answers_of_the_tools_suffice_for_all_twelve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -428,7 +428,7 @@ def test_a_column_that_falls_has_one_pair_of_levels(kind: str, tmp_path: Path) -
     assert told > 6  # of six judgements some tell of one column in several places
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["function", "held out"])
 def test_what_falls_is_one_on_every_screen(
     kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -330,6 +330,7 @@ def sdk(monkeypatch: pytest.MonkeyPatch) -> Any:
     return kept
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_server_lists_the_tools_and_answers_calls(
     served: Folders, sdk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,7 @@ def test_the_onset_of_a_line_without_noise_is_its_first_row() -> None:
     assert onset_of(np.where(STEP >= 120, np.cos(2 * np.pi * (STEP - 120) / 20), 0.0), 20.0) == 120
 
 
+@pytest.mark.slow
 def test_a_change_of_scale_and_level_changes_nothing() -> None:
     reward = swinging(3)
     assert onset_of(reward, 30.0) == onset_of(5 - 2 * reward, 30.0)

@@ -147,7 +147,7 @@ def run_corpus(name: str, home: Path, cases: int, seed: int) -> int:
     return opened
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", [*TEXTS, *MADE])
 def test_damaged_logs(name: str, tmp_path: Path) -> None:
     run_corpus(name, tmp_path, CASES, 0)

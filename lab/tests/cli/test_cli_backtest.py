@@ -181,6 +181,7 @@ def test_two_clusters_make_no_table(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rivals")
 def test_a_table_is_never_overwritten_without_force(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path

@@ -122,6 +122,7 @@ def starts() -> list[str]:
     return Path("out/starts.txt").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_every_combination_is_trained_once_and_the_best_is_found(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -161,7 +161,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_the_gradient_is_that_of_our_own_lines(
     case: dict[str, Any], make_policy: Maker, small_task: Task
@@ -374,7 +374,7 @@ def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task:
     assert free.max() < 20
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -503,7 +503,7 @@ def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line
     assert readable_by(policy, chat) is chat
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a chat", "lines"])
 def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) -> None:
     """A text that was read as a chat, and answers that a line ended: the log tells both, and
@@ -555,6 +555,7 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     assert (ends_of(loaded, told.drop("end_token")) == ends_of(loaded, told)) is (kind == "a chat")
 
 
+@pytest.mark.slow
 def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(
     letters: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

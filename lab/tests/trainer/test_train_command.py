@@ -287,7 +287,7 @@ def test_a_collapse_is_told_while_it_runs_and_at_the_end(
     assert "From step 7 to the end no two rollouts of a group differed in reward" in said.out
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "ratio"),
     [
@@ -378,6 +378,7 @@ def test_ctrl_c_finishes_the_record_and_says_how_to_go_on(
     assert (tmp_path / "run" / "checkpoints" / "checkpoint-5" / "state.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_options_that_it_began_with_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

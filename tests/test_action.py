@@ -85,6 +85,7 @@ def test_the_steps_of_the_action_judge_fail_and_write_the_summary(
     assert not list(tmp_path.rglob("hacked"))
 
 
+@pytest.mark.slow
 def test_the_action_says_what_the_command_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,6 +17,7 @@ SCORE = SimpleNamespace(**runpy.run_path(str(SCRIPT)))
 TASKS: dict[str, Any] = {task.name: task for task in SCORE.TASKS}
 
 
+@pytest.mark.slow
 def test_the_answers_of_the_tools_suffice_for_all_twelve(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -25,6 +26,7 @@ def test_the_answers_of_the_tools_suffice_for_all_twelve(
     assert capsys.readouterr().out.endswith("12 of 12\n")
 
 
+@pytest.mark.slow
 def test_of_public_logs_the_tools_tell_all_but_what_completions_alone_show(
     tmp_path: Path, shared_data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -46,7 +46,13 @@ SLOW_PAGES = {
     "many-machines.md",
     "calibrate.md",
     "truth.md",
-}  # they train or backtest
+    "python.md",
+    "compare.md",
+    "SKILL.md",
+    "simulate.md",
+    "probe.md",
+    "dynamics-experiments.md",
+}  # they train or backtest, or show what doctests and the commands' own tests hold
 # Words that are written by hand, of the instrument's pages and of the laboratory's.
 MOST_WORDS = {DOCS: 18_000, LAB_DOCS: 45_000}
 

@@ -23,6 +23,7 @@ def judged(kind: Kind, trainer: str, seed: int, folder: Path) -> Judgement:
     return judge(open_run(path), ended=True)
 
 
+@pytest.mark.thinned(8)
 @pytest.mark.parametrize("name", CAUSES)
 def test_a_complaint_gets_its_cause(name: str, tmp_path: Path) -> None:
     """Of 20 logs a trainer 19 or 20 are right; a stale queue of young rollouts is left alone."""
@@ -33,6 +34,7 @@ def test_a_complaint_gets_its_cause(name: str, tmp_path: Path) -> None:
     assert right >= len(looks) - len(looks) // 4, [cause.names for cause in causes]
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", ALIKE)
 def test_a_healthy_log_that_looks_alike_is_ok(name: str, tmp_path: Path) -> None:
     kind, trainers = ALIKE[name]
@@ -40,6 +42,7 @@ def test_a_healthy_log_that_looks_alike_is_ok(name: str, tmp_path: Path) -> None
     assert {judged(kind, *look, tmp_path).state for look in looks} == {State.OK}
 
 
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", DOUBTFUL)
 def test_what_looks_like_overfitting_is_not_said_to_be_it(name: str, tmp_path: Path) -> None:
     kind, trainers, words = DOUBTFUL[name]

@@ -138,7 +138,7 @@ def scores_by_autograd(
     return np.array(scores, dtype=np.float64)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("aggregation", "temperature"),
     [("sum", 1.0), ("sum", 0.7), ("sequence_mean", 1.0), ("batch_token_mean", 1.0)],
@@ -351,6 +351,7 @@ def test_runs_without_texts_are_refused(checkpoint: Path) -> None:
         measure_run(sampled_run(checkpoint), Measurement(checkpoint, groups=1))
 
 
+@pytest.mark.slow
 def test_a_run_recorded_with_trl_from_the_command_line(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

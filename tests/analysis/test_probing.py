@@ -162,6 +162,7 @@ def test_a_function_that_misbehaves_is_one_line(name: str, words: str, graders: 
     assert "\n" not in str(raised.value)
 
 
+@pytest.mark.slow
 @each_case("name", ["awaits", "leaves_a_child", "doubles"])
 def test_a_function_may_be_a_coroutine_and_leave_processes(name: str, graders: str) -> None:
     begun = time.monotonic()

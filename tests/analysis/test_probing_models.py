@@ -103,6 +103,7 @@ def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(
     assert sorted(tmp_path.iterdir()) == before
 
 
+@pytest.mark.slow
 def test_a_prompt_sampled_again_shows_varied_answers_that_are_wrong(
     checkpoint: Path,  # noqa: F811
     tmp_path: Path,

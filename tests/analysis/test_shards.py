@@ -166,6 +166,7 @@ def test_bits_depend_on_no_engine(
     )
 
 
+@pytest.mark.slow
 def test_the_mean_over_tokens_is_that_of_all_rollouts(checkpoint: Path, run: RunRecord) -> None:
     exact = measure_run(run, Measurement(checkpoint, aggregation="batch_token_mean")).components
     found = measure_run(
@@ -225,6 +226,7 @@ def test_each_shard_is_told_as_it_ends(drawn: Callable[..., Any]) -> None:
     assert told == [(1, 3), (2, 3), (3, 3)]
 
 
+@pytest.mark.slow
 def test_a_shard_that_fails_twice_is_named_and_left_out(
     drawn: Callable[..., Any], run: RunRecord, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -119,7 +119,7 @@ def simulated_record(
     return record_of(runs.series["reward"][:, 0], {"group_size": 16, "prompts_per_step": prompts})
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("momentum", "interval", "lag", "rate"),
     [
@@ -148,7 +148,7 @@ def test_forces_read_off_simulated_runs(
     assert found.as_dict()["max_learning_rate"] is None
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("factor", [1.15, 1.5])
 @pytest.mark.parametrize(
     ("momentum", "interval", "lag"),

@@ -169,6 +169,7 @@ def test_a_report_holds_the_judgement_of_the_command(
         failed.report(str(failed.opened), force=True)
 
 
+@pytest.mark.slow
 def test_the_function_report_outlives_the_room_of_its_name() -> None:
     script = (
         "import groupwise as gw, groupwise.pages.html; assert callable(gw.report), gw.report; "

@@ -39,7 +39,7 @@ def page(tmp_path: Path) -> str:
     return file.as_uri()
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
 def test_the_list_is_filtered_searched_and_sorted(
     page: str, open_page: Callable[..., Any], width: int, scheme: str

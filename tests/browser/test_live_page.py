@@ -128,6 +128,7 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_the_failure_is_shaded_and_no_other_part(
     failed: str, open_page: Callable[..., Any]
 ) -> None:
@@ -148,6 +149,7 @@ def test_the_failure_is_shaded_and_no_other_part(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_the_page_follows_a_log_and_a_page_that_comes_later_has_the_same(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
@@ -210,6 +212,7 @@ def learning(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     watcher.stop()
 
 
+@pytest.mark.slow
 def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(
     learning: str, open_page: Callable[..., Any]
 ) -> None:
@@ -244,6 +247,7 @@ def test_charts_share_cursor_and_zoom_and_the_keys_and_a_button_undo_it(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_hostile_names_and_completions_stay_text(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
@@ -293,6 +297,7 @@ def test_hostile_names_and_completions_stay_text(
     assert report.complaints == []
 
 
+@pytest.mark.slow
 def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
@@ -354,6 +359,7 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     assert narrow.complaints == []
 
 
+@pytest.mark.slow
 def test_a_page_says_when_it_lost_the_watcher_that_another_has_another_address_and_what_happens_to_the_file(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
@@ -378,6 +384,7 @@ def test_a_page_says_when_it_lost_the_watcher_that_another_has_another_address_a
     wait_for_text(page, "#events", "gone")
 
 
+@pytest.mark.slow
 def test_charts_of_a_run_stand_over_its_tokens_too(
     learning: str, open_page: Callable[..., Any]
 ) -> None:

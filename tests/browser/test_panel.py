@@ -75,6 +75,7 @@ def span(page: Any, panel: int = 0) -> list[float]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("y_range", "printed"),
     [
@@ -94,6 +95,7 @@ def test_ticks_print_what_they_mark(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_ticks_of_steps_are_whole_and_of_logarithms_powers(panels: Callable[..., Any]) -> None:
     few = {"lines": [line(x=[1, 2, 3], y=[0, 1, 0])]}
     logarithmic = {
@@ -138,6 +140,7 @@ def test_cursor_and_zoom_are_shared_by_the_panels_of_a_name(panels: Callable[...
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_the_keyboard_moves_the_cursor_and_zooms(panels: Callable[..., Any]) -> None:
     page = panels({"lines": [line()], "x_label": "step"}).page
     page.keyboard.press("Tab")
@@ -169,6 +172,7 @@ def test_the_keyboard_moves_the_cursor_and_zooms(panels: Callable[..., Any]) -> 
     assert at.inner_text() == ""
 
 
+@pytest.mark.slow
 def test_new_rows_are_taken_and_a_zoom_is_kept(panels: Callable[..., Any]) -> None:
     page = panels({"lines": [line(x=[1], y=[2.0])]}, {"lines": []}).page
     assert span(page) == [-0.02, 2.02]  # one row stands in the middle
@@ -182,6 +186,7 @@ def test_new_rows_are_taken_and_a_zoom_is_kept(panels: Callable[..., Any]) -> No
     assert span(page) == [20, 30]
 
 
+@pytest.mark.slow
 def test_a_row_alone_is_a_dot_also_where_lines_are_smoothed(panels: Callable[..., Any]) -> None:
     page = panels(
         {"lines": [line(x=[1], y=[2.0])], "smoothing": 0.6}, {"lines": [line()], "smoothing": 0.6}
@@ -193,6 +198,7 @@ def test_a_row_alone_is_a_dot_also_where_lines_are_smoothed(panels: Callable[...
     assert page.evaluate(shown) == [True, False]
 
 
+@pytest.mark.slow
 def test_smoothing_starts_at_the_first_value_and_keeps_gaps(panels: Callable[..., Any]) -> None:
     page = panels({"lines": [line()], "smoothing": 0.5}).page
     assert page.evaluate("groupwise.smoothed([2, null, 4, 4], 0.5)") == [

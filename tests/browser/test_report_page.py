@@ -75,6 +75,7 @@ def shown(summary: Summary, tmp_path: Path, open_page: Callable[..., Any]) -> Ca
     return show
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("state", "scheme"), list(zip(State, cycle(("light", "dark")), strict=False))
 )
@@ -110,6 +111,7 @@ def test_the_first_screen_holds_all_that_is_to_be_seen_first(
     assert opened.complaints == []
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("width", [390, 768, 1920])
 def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) -> None:
     opened = shown(State.FAILED, width=width)
@@ -128,6 +130,7 @@ def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) 
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_cursor_and_zoom_go_through_the_first_screen(shown: Callable[..., Any]) -> None:
     page = shown(State.FAILED, width=1280).page
     page.locator(".first .wide .panel-plot").focus()
@@ -141,6 +144,7 @@ def test_cursor_and_zoom_go_through_the_first_screen(shown: Callable[..., Any]) 
     assert page.locator(".first .panel-at").all_inner_texts() == [""] * 5
 
 
+@pytest.mark.slow
 def test_without_scripts_the_numbers_are_a_table(
     shown: Callable[..., Any], browser: Any, tmp_path: Path, summary: Summary
 ) -> None:
@@ -158,6 +162,7 @@ def test_without_scripts_the_numbers_are_a_table(
     context.close()
 
 
+@pytest.mark.slow
 def test_on_paper_the_page_is_light_and_as_wide_as_paper(shown: Callable[..., Any]) -> None:
     page = shown(State.FAILED, width=1280, scheme="dark").page
     page.emulate_media(media="print", color_scheme="dark")

@@ -128,6 +128,7 @@ def test_the_report_shows_what_it_holds(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_the_keys_choose_and_the_views_and_the_group_lead_on(report: Callable[..., Any]) -> None:
     opened = report(width=1280)
     page = opened.page
@@ -168,6 +169,7 @@ def test_hostile_texts_are_inert_in_a_report(tmp_path: Path, open_page: Callable
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_ten_thousand_scroll_without_a_pause(
     home: Path, browser: Any, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
@@ -221,6 +223,7 @@ def test_ten_thousand_scroll_without_a_pause(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_what_is_looked_at_stays_while_the_run_goes_on(
     tmp_path: Path, watch: Callable[..., Any], open_page: Callable[..., Any]
 ) -> None:
@@ -243,6 +246,7 @@ def test_what_is_looked_at_stays_while_the_run_goes_on(
     assert opened.complaints == []
 
 
+@pytest.mark.slow
 def test_charts_stand_over_tokens_and_hours_too(
     tmp_path: Path, open_page: Callable[..., Any]
 ) -> None:

@@ -60,6 +60,7 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
     assert "One seed each: real only if seeds scatter by less than " in found["answer"]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_groups_by_vs_and_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, f"{A} vs {B}")
@@ -227,6 +228,7 @@ def test_mistakes_are_one_line(
     assert said in refused(capsys, arguments)
 
 
+@pytest.mark.slow
 def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> None:
     """Public runs of a sweep.
 
@@ -252,6 +254,7 @@ def test_a_run_given_twice_is_no_second_seed(capsys: pytest.CaptureFixture[str])
     )
 
 
+@pytest.mark.slow
 def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
     capsys: pytest.CaptureFixture[str], shared_data: Path
 ) -> None:
@@ -274,7 +277,7 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
     assert -1 <= difference["low"] < difference["high"] == 1
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("file", "by", "groups"),
     [

@@ -213,6 +213,7 @@ def test_three_rows_cannot_be_judged(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert capsys.readouterr().out.startswith("? CANNOT TELL  log.csv  ")
 
 
+@pytest.mark.slow
 def test_no_distribution_of_scipy_stats_is_loaded(tmp_path: Path) -> None:
     """It is most of what a short log would wait for.
 

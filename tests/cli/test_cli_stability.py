@@ -113,6 +113,7 @@ def test_the_embedded_run_needs_no_option(capsys: pytest.CaptureFixture[str]) ->
     assert plain["verdict"] == "stable"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_a_curve_too_fast_for_its_momentum_has_no_margin(
     capsys: pytest.CaptureFixture[str],

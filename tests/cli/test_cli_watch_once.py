@@ -56,6 +56,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("fail_on", ["warning", "failing"])
 @pytest.mark.parametrize(("name", "state"), STATES.items())
 def test_report_and_watch_once_end_as_diagnose_does(

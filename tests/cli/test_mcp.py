@@ -176,6 +176,7 @@ def test_there_are_forty_hostile_calls() -> None:
     assert len(HOSTILE) >= 40
 
 
+@pytest.mark.slow
 def test_each_tool_answers_within_its_bounds(tmp_path: Path) -> None:
     """A run of 1,000 rows: 4 kB and 1.5 seconds of a processor."""
     home = tmp_path / "runs"
@@ -329,6 +330,7 @@ def sdk(monkeypatch: pytest.MonkeyPatch) -> Any:
     return kept
 
 
+@pytest.mark.usefixtures("forked")
 def test_the_server_lists_the_tools_and_answers_calls(
     served: Folders, sdk: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -68,6 +68,7 @@ def asked(words: str, path: str) -> tuple[int, str]:
         return main(given), words
 
 
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("words", WORDS)
 def test_a_pipe_is_refused(words: str, pipe: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert asked(words, str(pipe))[0] == 2
@@ -79,6 +80,7 @@ def test_a_pipe_is_refused(words: str, pipe: Path, capsys: pytest.CaptureFixture
 
 
 # A page is served for a log that is empty: it may still be written.
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize(
     "words", [words for words in WORDS if not words.startswith("watch") or "--" in words]
 )

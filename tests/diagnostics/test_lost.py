@@ -35,6 +35,7 @@ def test_a_running_run_fails_at_the_third_row_at_a_tenth(
     assert set(states[1:]) == {State.FAILING}
 
 
+@pytest.mark.slow
 def test_runs_whose_dips_last_two_rows_are_left_alone() -> None:
     """Of 60 noisy runs of 150 rows, half with three such dips, none alarms at a row under half of
     the highest so far or the one after it, nor at every tenth of the others: by the rule of three

@@ -294,6 +294,7 @@ def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
     assert verifier.headline == words
 
 
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("kind", ["data_order", "alternating_sources", "single_groups"])
 def test_odd_healthy_kinds_raise_no_alarm(kind: str) -> None:
     assert [seed for seed in range(12) if judge(simulated_run(kind, rng(seed))[0]).alarm] == []

@@ -74,6 +74,7 @@ def test_together_they_meet_what_is_asked_of_all(runs: dict[str, Judged]) -> Non
     ] == []
 
 
+@pytest.mark.slow
 def test_diagnose_and_report_never_differ(runs: dict[str, Judged], shared_data: Path) -> None:
     """On four logs; `lab/experiments/diagnosis/labels.py --commands` asks of all."""
     files = (

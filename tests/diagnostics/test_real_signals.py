@@ -69,7 +69,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("file", labelled("healthy", "recovered"))
 def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> None:
     record = open_run(DATA / file)

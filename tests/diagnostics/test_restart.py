@@ -199,6 +199,7 @@ def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
     assert found.message.startswith("The run was restarted at step 36, and there reward 0.6")
 
 
+@pytest.mark.slow
 def test_healthy_restarted_runs_that_are_looked_at_after_every_row_stay_silent() -> None:
     """Of 1,000 such runs (wandering, trending, heavy-tailed) none was told (at most .3 % with 95
     % confidence).

@@ -51,7 +51,7 @@ def finding(reward: np.ndarray) -> Finding:
     return check(Evidence(record))
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_constant_swing_keeps_swinging_and_begins_where_it_does(seed: int) -> None:
     # The worst of 20 such runs was off by 4 rows.
@@ -74,6 +74,7 @@ def test_the_onset_of_a_line_without_noise_is_its_first_row() -> None:
     assert onset_of(np.where(STEP >= 120, np.cos(2 * np.pi * (STEP - 120) / 20), 0.0), 20.0) == 120
 
 
+@pytest.mark.slow
 def test_a_change_of_scale_and_level_changes_nothing() -> None:
     reward = swinging(3)
     assert onset_of(reward, 30.0) == onset_of(5 - 2 * reward, 30.0)

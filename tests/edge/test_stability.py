@@ -113,6 +113,7 @@ def test_the_place_of_the_kl_term_decides_what_a_ratio_can_do() -> None:
     assert any("small swings have the upper bound" in note for note in loose.notes)
 
 
+@pytest.mark.slow
 def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
     """No time is asserted beyond a hang: one vectorised call gives all."""
     interval = np.arange(2, 202, 2)

@@ -140,7 +140,7 @@ os.chmod(".", 0o755)
 """
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 def test_a_sample_of_commands(ask: Asker) -> None:
     ran = ask("-c", EACH)
     codes = [int(line.split()[1]) for line in ran.stderr.splitlines() if line.startswith("code ")]

@@ -205,7 +205,7 @@ def test_what_cannot_be_read_is_refused_in_a_sentence(
     assert not (tmp_path / "page.html").exists()
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize("name", SPOKEN)
 def test_what_can_be_read_has_a_page_or_a_sentence(
     name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -315,6 +315,7 @@ def test_a_mutated_log_never_breaks_the_program(
         assert err.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_every_real_log_has_a_page_or_a_sentence(
     shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -30,6 +30,7 @@ def values(found: list[Outcome]) -> list[object]:
     return [one.value for one in found]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_results_come_in_the_order_of_the_shards(workers: int) -> None:
     told: list[str] = []
@@ -53,6 +54,7 @@ def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is
     assert (refused.tries, refused.sentence) == (1, "shard three: expected any number but 3, got 3")
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(
     tmp_path: Path, workers: int
@@ -84,6 +86,7 @@ def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
     assert found[1].sentence == "shard long: it took longer than 0.5 s"
 
 
+@pytest.mark.slow
 def test_a_limit_of_memory_costs_the_worker_and_not_the_job() -> None:
     found = Engine().map(
         work.eat,

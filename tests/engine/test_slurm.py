@@ -83,6 +83,7 @@ def left(cluster: Cluster) -> tuple[list[Path], list[Any]]:
     return list(on_slurm._HOME.iterdir()), [job for job in cluster.jobs if job.is_alive()]
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("has_queue", [True, False])
 def test_a_job_that_ends_without_a_word_costs_its_shard_a_try(
     cluster: Cluster, tmp_path: Path, has_queue: bool
@@ -108,6 +109,7 @@ def test_a_job_that_never_begins_and_leaves_the_queue_is_no_worker(cluster: Clus
     assert left(cluster) == ([], [])
 
 
+@pytest.mark.slow
 def test_a_busy_worker_is_not_silent_and_one_that_is_stopped_is(cluster: Cluster) -> None:
     cluster.has_queue = False
     assert Engine("slurm", 1).map(work.spin, {"one": 1.0})[0].tries == 1

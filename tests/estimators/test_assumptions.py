@@ -257,6 +257,7 @@ def test_shuffled_copies_of_prompts_are_taken_as_one_prompt_each() -> None:
     assert plain.vp.value == pytest.approx(moment_of_prompts(plain, "vp").mean())
 
 
+@pytest.mark.slow
 def test_independent_prompts_raise_no_alarm() -> None:
     """Of 300 batches of 40 prompts with skewed values none: a chance of 1 % for all together."""
     rng = np.random.default_rng(7)

@@ -113,6 +113,7 @@ def test_a_forecast_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) ->
     assert np.all(ahead.low_S <= ahead.high_S)
 
 
+@pytest.mark.slow
 @CALM
 @given(hostile_series(shortest=20))
 def test_a_backtest_of_anything_is_an_answer_or_a_sentence(value: np.ndarray) -> None:

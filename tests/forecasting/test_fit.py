@@ -390,6 +390,7 @@ def test_a_sudden_fall_is_a_collapse_at_its_step(seed: int) -> None:
     assert result.change_time == pytest.approx(210, abs=0.05 * N)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("seed", [28, 29])
 def test_a_rise_that_melts_away_is_a_collapse_where_the_fall_begins(seed: int) -> None:
     value = (

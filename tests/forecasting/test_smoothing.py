@@ -5,6 +5,7 @@ leave open.
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tests.cases import each_case
 
 from groupwise.forecasting.fit import fit
@@ -74,6 +75,7 @@ def test_a_level_that_is_left_once_and_comes_back_is_no_average(rows: int) -> No
     assert [smoothing_window(level + rng.normal(0, 0.02, 200)) for _ in range(20)] == [1] * 20
 
 
+@pytest.mark.slow
 def test_a_short_smoothed_series_is_found_or_doubted_and_white_noise_is_not() -> None:
     """60 rows smoothed over 10, and 60 raw ones; that the log is raw is believed."""
     rng, time = np.random.default_rng(1), np.arange(60.0)

@@ -31,7 +31,7 @@ def noise(seed: int, deviation: float = 0.03) -> np.ndarray:
     return np.random.default_rng(seed).normal(0, deviation, N)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("seed", range(6))
 def test_a_rise_that_falls_all_the_way_has_collapsed(seed: int) -> None:
     value = np.interp(TIME, [0, 90, 199], [0.2, 0.8, 0.1]) + noise(seed)
@@ -134,7 +134,7 @@ PUBLIC = {
 }
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(3)
 @pytest.mark.parametrize(("path", "fate"), PUBLIC.items())
 def test_public_runs_are_called_what_they_are(path: str, fate: str, shared_data: Path) -> None:
     """Those that collapsed say so; those that ended healthy do not."""

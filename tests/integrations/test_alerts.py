@@ -85,6 +85,7 @@ def quick(server: Receiver, say: Say = to_terminal) -> Webhook:
     return Webhook(server.address, say=say, apart=0.0, pause=0.0005)
 
 
+@pytest.mark.slow
 def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
     receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +241,7 @@ def test_a_training_goes_on_without_alerts_where_the_environment_names_no_addres
     assert (sent["run"], sent["state"], sent["since_step"]) == ("demo", "failing", 60)
 
 
+@pytest.mark.usefixtures("forked")
 def test_commands_send_what_they_judge_and_keep_the_address_to_themselves(
     receiver: Receiver, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
 ) -> None:

@@ -147,7 +147,7 @@ def run_corpus(name: str, home: Path, cases: int, seed: int) -> int:
     return opened
 
 
-@pytest.mark.thinned(12)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("name", [*TEXTS, *MADE])
 def test_damaged_logs(name: str, tmp_path: Path) -> None:
     run_corpus(name, tmp_path, CASES, 0)
@@ -194,7 +194,7 @@ def silent_changes(before: RunRecord, after: RunRecord | None, touched: set[int]
     ]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("name", LINES)
 def test_a_damaged_line_changes_no_other_row_in_silence(name: str, tmp_path: Path) -> None:
     path = original(name, tmp_path)

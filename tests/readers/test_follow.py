@@ -75,7 +75,7 @@ def same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
     return one.columns == other.columns and one.equals(other, null_equal=True)
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("name", "make"),
     [
@@ -113,7 +113,7 @@ def test_nothing_is_read_twice(tmp_path: Path) -> None:
     Breaks where a poll starts from the beginning.
     """
     path = tmp_path / "run.jsonl"
-    lines = jsonl_lines(500)
+    lines = jsonl_lines(350)
     path.write_text("".join(lines[:300]))
     follower = Follower(path)
     assert follower.poll()
@@ -124,7 +124,7 @@ def test_nothing_is_read_twice(tmp_path: Path) -> None:
         assert not follower.poll()
     assert follower.bytes_read == path.stat().st_size
     assert follower.record is not None
-    assert len(follower.record.steps) == 500
+    assert len(follower.record.steps) == 350
 
 
 def test_a_last_line_without_a_line_feed_counts_once_the_file_has_settled(tmp_path: Path) -> None:

@@ -232,6 +232,7 @@ def test_a_database_may_take_ten_seconds_and_one_for_each_megabyte() -> None:
     assert [limits.seconds_for(size) for size in (0, 2_500_000)] == [10.0, 12.5]
 
 
+@pytest.mark.slow
 def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     pl.select(step=pl.int_range(1000, dtype=pl.Int64), reward=pl.lit(0.5)).write_parquet(path)

@@ -157,7 +157,7 @@ few = settings(
 )
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @few
 @given(data=st.data())
@@ -179,7 +179,7 @@ def test_changed_bytes(name: str, data: st.DataObject) -> None:
     survives(bytes(cut))
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("name", sorted(FORMATS))
 @few
 @given(data=st.data())

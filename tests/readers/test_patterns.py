@@ -8,6 +8,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+import pytest
 from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError
@@ -56,6 +57,7 @@ def seconds(path: Path, times: int = 1) -> float:
     return min(taken)
 
 
+@pytest.mark.slow
 @each_case("name", FORMATS)
 def test_four_times_the_length_takes_at_most_eight_times_as_long(name: str, tmp_path: Path) -> None:
     slow = {}

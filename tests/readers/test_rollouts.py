@@ -637,6 +637,7 @@ def test_real_rollouts(shared_data: Path, file: str, rows: int, size: int, rewar
     assert table["completion"].null_count() == 0
 
 
+@pytest.mark.slow
 def test_real_rollouts_without_texts_have_their_groups(shared_data: Path) -> None:
     for path in (shared_data / "rollouts").glob("*.slim.jsonl"):
         record = open_run(path)
@@ -736,6 +737,7 @@ ROLLOUTS = st.fixed_dictionaries(
 CHANGED = st.tuples(st.sampled_from(["output", "input", "score", "uid", "id"]), ODDS)
 
 
+@pytest.mark.slow
 @example([{"input": "p", "output": "x", "score": 1.0}], [("output", None)])
 @given(st.lists(ROLLOUTS, min_size=1, max_size=6), st.lists(CHANGED, max_size=2))
 def test_rollouts_that_stay_in_their_file_are_those_in_memory(

@@ -65,7 +65,7 @@ def test_each_reason_of_a_refusal_is_that_of_a_file(shared_data: Path) -> None:
     assert [pattern for pattern in REFUSED if not any(file.match(pattern) for file in files)] == []
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("part", range(PARTS))
 def test_every_file_opens_or_is_refused_with_a_sentence(shared_data: Path, part: int) -> None:
     """Those of a part."""
@@ -183,6 +183,7 @@ def test_a_reward_that_was_never_written(shared_data: Path) -> None:
     assert record.column("p") == "p"
 
 
+@pytest.mark.slow
 def test_console_and_rollouts_of_one_run_agree(shared_data: Path) -> None:
     """verl printed the mean score of the 64 rollouts that it dumped: equal to the last digit,
     for both are sums of 0 and 1.
@@ -232,6 +233,7 @@ def test_an_offline_run_of_wandb_and_its_event_file(shared_data: Path) -> None:
     assert (len(events.steps), events.config.value("framework")) == (60, "trl")
 
 
+@pytest.mark.slow
 def test_a_folder_of_restarts_is_the_last_run(shared_data: Path) -> None:
     folder = shared_data / "tensorboard" / "wordle4070"
     record, last = open_run(folder), open_run(max(folder.iterdir()))

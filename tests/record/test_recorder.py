@@ -112,6 +112,7 @@ def kills(folder: Path, count: int, seed: int, *, fewest: int = 1) -> int:
     return done
 
 
+@pytest.mark.slow
 def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> None:
     assert (
         kills(tmp_path / "run", 2, seed=1, fewest=5) >= 7
@@ -221,6 +222,7 @@ def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     with_steps(tmp_path / "run", 3, after=2)
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 @pytest.mark.parametrize(
@@ -334,6 +336,7 @@ def test_a_disk_that_stays_full_costs_the_steps_after_it_and_says_so(
     assert said[-1].startswith("2 steps could not be written to")
 
 
+@pytest.mark.slow
 def test_a_real_full_file_system_leaves_whole_steps(tmp_path: Path) -> None:
     """A limit on the size of files stands for the full disk: the system itself cuts the write
     off.

@@ -153,6 +153,7 @@ def test_calibrate_writes_a_table_that_forecasts_take(
     )
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rivals")
 def test_calibrate_prints_what_the_table_is_worth(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
@@ -180,6 +181,7 @@ def test_two_clusters_make_no_table(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rivals")
 def test_a_table_is_never_overwritten_without_force(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
@@ -194,6 +196,7 @@ def test_a_table_is_never_overwritten_without_force(
     assert "ends in .json" in refused(capsys, "calibrate", *runs, "-o", str(tmp_path / "table.txt"))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few_rivals")
 def test_a_log_is_never_taken_for_the_table(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path

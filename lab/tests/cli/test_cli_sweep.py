@@ -122,6 +122,7 @@ def starts() -> list[str]:
     return Path("out/starts.txt").read_text().splitlines()
 
 
+@pytest.mark.slow
 def test_every_combination_is_trained_once_and_the_best_is_found(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -378,6 +379,7 @@ def test_too_many_is_refused_before_it_is_unfolded() -> None:
         )
 
 
+@pytest.mark.slow
 def test_a_sweep_says_of_its_best_what_compare_says_of_the_same_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -114,6 +114,7 @@ def test_the_record_holds_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert record.config.value("lag_kind") == "refresh"
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_fit_and_report_run_on_it(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["simulate", "bandit", "-o", "run", *OPTIONS, "--steps", "120"]) == 0

@@ -77,6 +77,7 @@ def test_an_unstable_run_is_not_called_stable(
     assert "not to be trusted here" in said
 
 
+@pytest.mark.slow
 def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> None:
     """Force .02736, on-policy threshold 3.8, where the stale map once gave a force of half and a
     margin of 1. A law without a force describes this curve better, so that the margin is open.
@@ -107,6 +108,7 @@ def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> 
     assert stale["threshold"] == pytest.approx(0.01394, rel=3e-3)
 
 
+@pytest.mark.slow
 def test_a_run_that_another_law_describes_better_is_answered(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

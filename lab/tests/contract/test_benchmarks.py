@@ -349,7 +349,7 @@ REAL = {
 }
 
 
-@pytest.mark.thinned(5)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     ("name", "file"), [(name, file) for name, files in REAL.items() for file in files]
 )

@@ -140,6 +140,7 @@ def tiny(load: Load, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+@pytest.mark.slow
 def test_a_piece_gives_the_same_result_twice_and_its_fork_is_of_that_run(
     tiny: Any, load: Load
 ) -> None:
@@ -153,7 +154,7 @@ def test_a_piece_gives_the_same_result_twice_and_its_fork_is_of_that_run(
     assert fork["forks"]["5"]["right_1e4"][0] == run["right_1e4"][1]
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("kind", ["rate", "lag", "small_groups", "flat_reward", "paid_length"])
 def test_a_run_is_its_twin_until_its_fault_begins_and_a_fork_before_it_stays_so(
     tiny: Any, load: Load, kind: str
@@ -199,6 +200,7 @@ def test_spent_entropy_is_taken_back_without_a_rounding_and_kept_where_the_fault
     assert torch.equal(tiny.sharpness(kept.actor), 8 * start)
 
 
+@pytest.mark.slow
 def test_a_run_that_the_trainer_ends_stays_where_it_is_and_is_forked_once_from_there(
     tiny: Any, load: Load
 ) -> None:
@@ -252,6 +254,7 @@ def test_what_is_done_is_not_run_again_and_a_torn_line_is(
     capsys.readouterr()
 
 
+@pytest.mark.slow
 def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     tiny: Any, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:

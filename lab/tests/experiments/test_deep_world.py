@@ -262,6 +262,7 @@ def test_every_batch_of_the_larger_task_is_drawn_by_the_policy_of_its_lag(
     assert [number for _, number in used] == list(range(14))
 
 
+@pytest.mark.slow
 def test_products_of_the_larger_task_are_sums_over_scores(larger: ModuleType) -> None:
     world = larger.Larger(level=1)
     rollouts = world.rollouts(2, torch.Generator().manual_seed(0))

@@ -130,7 +130,7 @@ def test_std_divides_every_problem_by_its_own_deviation(make_world: MakeWorld) -
     assert float((found - wanted).norm() / wanted.norm()) < 1e-10
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("loss", [*LOSSES[:5], ExactLoss(0.2, std_eps=0.1)], ids=str)
 @pytest.mark.parametrize("stale", [False, True])
 def test_the_jacobians_are_those_of_finite_differences(

@@ -334,6 +334,7 @@ def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
         )
 
 
+@pytest.mark.slow
 def test_the_error_of_rollouts_holds_where_a_share_of_the_calls_fails(
     make_policy: Callable[[], Any], small_task: Task
 ) -> None:

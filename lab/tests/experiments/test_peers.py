@@ -107,6 +107,7 @@ def test_notes_do_not_count_as_alarms(load: Loader) -> None:
     assert (line[:4], line[6], line[-1]) == (["kind", 4, "tool", "0.250"], "0.500", "a: 2; b: 1")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="the toolkit needs pandas")
 def test_the_toolkit_sees_a_log_under_both_namings(load: Loader, tmp_path: Path) -> None:
     module = load("peers")

@@ -26,6 +26,7 @@ def test_every_picture_is_drawn_and_shown(load: Loader) -> None:
     assert shown == kept == set(load("pictures").curves())
 
 
+@pytest.mark.slow
 def test_every_curve_has_points(load: Loader) -> None:
     pictures = load("pictures")
     for picture in ("dynamics-boundary", "deep-learning-rate", "final-gap-order"):
@@ -49,6 +50,7 @@ def test_points_average_over_the_tables_of_all_seeds(
     assert pictures.points("study/part/run-*", query).rows() == [(0, 0.75), (1, 0.25)]
 
 
+@pytest.mark.slow
 def test_the_same_numbers_give_the_same_file(
     load: Loader, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

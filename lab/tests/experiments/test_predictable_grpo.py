@@ -44,7 +44,7 @@ def binomial_variance(value_K: np.ndarray, p: float, size: int) -> tuple[float, 
     return mean, float(chance_K @ (value_K - mean) ** 2)
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts_run_and_leave_nothing_in_a_quick_run(
     name: str,

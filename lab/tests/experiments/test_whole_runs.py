@@ -24,6 +24,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("whole_runs")
 
 
+@pytest.mark.slow
 def test_worlds_are_within_the_ceiling_learn_and_are_priced_beside_four(module: Any) -> None:
     for kind in module.KINDS:
         world = module.world_of(kind, np.random.default_rng(3))

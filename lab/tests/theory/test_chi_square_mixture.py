@@ -115,7 +115,7 @@ def test_scaling_and_monotony(weight: list[float], share: float, scale: float) -
 
 
 @given(weights.filter(lambda values: len(values) > 1), st.floats(-2, 5))
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=3, deadline=None)
 def test_one_more_chi_square_is_a_convolution(weight: list[float], deviation: float) -> None:
     """P(Q + 2 w E > x) with a standard exponential E is an integral over the law without it."""
     law = law_of(weight)

@@ -108,6 +108,7 @@ def test_advice_leaves_the_run_as_it_is(
     assert any(entry["group_size"] != 32 for entry in decisions(tmp_path / "advised"))
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_bit_for_bit(
     make_policy: Maker, small_task: Task, tmp_path: Path, monkeypatch: Any
 ) -> None:

@@ -101,7 +101,7 @@ def expected_gradient(
     return total
 
 
-@pytest.mark.thinned(10)
+@pytest.mark.thinned(6)
 @pytest.mark.parametrize("sizes", [(2, 2), (3, 3), (2, 3), (1, 3)], ids=str)
 @pytest.mark.parametrize("name", [entry.name for entry in ADVANTAGES])
 def test_what_is_called_unbiased_is_and_what_is_not_is_not(

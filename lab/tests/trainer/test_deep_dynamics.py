@@ -37,6 +37,7 @@ def pages(monkeypatch: pytest.MonkeyPatch) -> Any:
     return importlib.import_module("deep_dynamics_pages")
 
 
+@pytest.mark.slow
 def test_a_run_of_four_updates_and_its_names(study: Any) -> None:
     rows = study.curve("tiny", 4, 0, steps=4, families=False)
     assert [row["step"] for row in rows] == [0, 1, 2, 3, 4]

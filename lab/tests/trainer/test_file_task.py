@@ -576,6 +576,7 @@ def test_missing_rewards_leave_their_group_and_the_rest_is_right(
     assert set(rows["prompt"]) <= {row["prompt"] for row in ROWS}
 
 
+@pytest.mark.slow
 def test_a_grader_that_is_away_ends_the_run_and_the_mended_one_goes_on(
     model: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -617,6 +618,7 @@ def test_a_grader_that_hangs_ends_the_run_soon_and_the_mended_one_goes_on(
     ]
 
 
+@pytest.mark.slow
 def test_a_run_without_any_reward_is_a_mistake_however_short(
     model: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -636,6 +638,7 @@ def test_a_run_without_any_reward_is_a_mistake_however_short(
     assert "and begin anew with --force" in capfd.readouterr().err  # whose steps may not change
 
 
+@pytest.mark.slow
 def test_prompts_that_the_context_does_not_hold_are_left_out_before_the_run(
     model: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -672,6 +675,7 @@ def test_a_prompt_that_memory_does_not_hold_is_named(
     ) in said
 
 
+@pytest.mark.slow
 def test_a_reward_that_never_differs_names_only_what_helps(
     model: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -699,6 +703,7 @@ def test_a_reward_that_never_differs_names_only_what_helps(
     assert not re.search("level|warm_up", said)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_same_content_and_reward_alone(
     model: Path, here: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -76,7 +76,7 @@ class Always:
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.thinned(4)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize("every", [1, 2, 50])
 @pytest.mark.parametrize("steps", [1, 2, 9])
 def test_after_a_loss_that_is_not_finite_the_last_good_policy_is_there_and_goes_on(
@@ -143,7 +143,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("case", "place"),
     [
@@ -238,6 +238,7 @@ def full_disk(real: Callable[..., None], kilobytes: int) -> Callable[..., None]:
     return limited
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on the size of a file")
 @pytest.mark.parametrize(
     ("kilobytes", "first"), [(20, True), (150, True), (20, False), (150, False)], ids=str
@@ -438,6 +439,7 @@ def test_three_reasons_for_no_signal_have_three_sentences(
         )
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("value", "message"), [(0.0, "collapsed or the verifier"), (1.0, "learned any more")]
 )
@@ -465,6 +467,7 @@ def test_a_verifier_that_falls_silent_ends_the_run_and_nothing_is_lost(
     assert max(states(tmp_path / "run")) == 13
 
 
+@pytest.mark.slow
 def test_a_lost_signal_is_counted_over_a_stop(
     make_policy: Maker, small_task: Task, tmp_path: Path
 ) -> None:

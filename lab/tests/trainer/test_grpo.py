@@ -161,7 +161,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(4)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
 def test_the_gradient_is_that_of_our_own_lines(
     case: dict[str, Any], make_policy: Maker, small_task: Task
@@ -374,7 +374,7 @@ def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task:
     assert free.max() < 20
 
 
-@pytest.mark.thinned(6)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "name",
     [
@@ -503,7 +503,7 @@ def undisturbed(
 PLACES = ("_sampled_batch", "_update", "keep", "append")
 
 
-@pytest.mark.thinned(2)
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     ("undisturbed", "place"),
     [*((GOING_ON[0], place) for place in PLACES), *zip(GOING_ON[1:], PLACES, strict=True)],
@@ -570,6 +570,7 @@ def test_a_torn_checkpoint_is_never_seen(
     ]
 
 
+@pytest.mark.slow
 def test_checkpoints_are_kept_as_asked(
     make_policy: Maker, small_task: Task, tmp_path: Path
 ) -> None:

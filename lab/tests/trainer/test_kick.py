@@ -25,6 +25,7 @@ SETTINGS = {
 }
 
 
+@pytest.mark.slow
 def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

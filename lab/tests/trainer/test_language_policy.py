@@ -472,6 +472,7 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line(
     letters: Path,
 ) -> None:
@@ -502,6 +503,7 @@ def test_a_model_without_a_chat_template_is_asked_in_texts_and_answers_in_a_line
     assert readable_by(policy, chat) is chat
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["a chat", "lines"])
 def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) -> None:
     """A text that was read as a chat, and answers that a line ended: the log tells both, and
@@ -553,6 +555,7 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     assert (ends_of(loaded, told.drop("end_token")) == ends_of(loaded, told)) is (kind == "a chat")
 
 
+@pytest.mark.slow
 def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(
     letters: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -637,6 +640,7 @@ def test_memory_is_kept_by_smaller_passes_that_draw_the_same(
         ).rollouts_of_a_pass(4, 1, 3)
 
 
+@pytest.mark.slow
 def test_the_command_trains_an_adapter_and_goes_on_with_it(
     folders: dict[str, Path], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -689,6 +693,7 @@ def test_what_a_language_model_alone_has_is_refused_without_one(
     assert "expects --model, the folder of a language model; got none" in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_probe_keeps_the_memory_limit_and_takes_sketches_then(folders: dict[str, Path]) -> None:
     task = make_task("addition", level=1, format_reward=True)
     loaded, passes = load_language_model(folders["llama"]), []

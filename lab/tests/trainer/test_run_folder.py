@@ -58,6 +58,7 @@ def _short_patience(monkeypatch: pytest.MonkeyPatch) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("force", [True, False], ids=["force", "resume"])
 def test_a_run_that_another_process_writes_is_not_touched(
     force: bool,
@@ -190,6 +191,7 @@ def test_a_folder_without_a_record_is_no_run(
     assert contents(tmp_path) == before
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize(
     "name",
     [
@@ -240,6 +242,7 @@ def test_a_run_with_everything_that_groupwise_writes_is_replaced(
     ]
 
 
+@pytest.mark.slow
 def test_a_language_model_writes_nothing_that_would_keep_its_run_from_being_replaced(
     small_task: Task, tmp_path: Path
 ) -> None:

@@ -354,6 +354,7 @@ def test_wording_with_and_without_examples() -> None:
     assert plain.answer == shown.answer
 
 
+@pytest.mark.slow
 def test_without_a_chat_template_the_same_problems_are_texts() -> None:
     chat = make_text_task("larger_of_two", examples=2)
     text = in_texts(chat)

@@ -39,6 +39,7 @@ def typed(*words: object) -> int:
     return main(["train", *QUICK, *map(str, words)])
 
 
+@pytest.mark.slow
 def test_a_run_is_trained_reported_fitted_and_planned(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,6 +264,7 @@ def test_ctrl_c_ends_the_warm_up(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("default::groupwise.errors.GroupwiseWarning")
 def test_a_collapse_is_told_while_it_runs_and_at_the_end(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
@@ -285,6 +287,7 @@ def test_a_collapse_is_told_while_it_runs_and_at_the_end(
     assert "From step 7 to the end no two rollouts of a group differed in reward" in said.out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "ratio"),
     [
@@ -375,6 +378,7 @@ def test_ctrl_c_finishes_the_record_and_says_how_to_go_on(
     assert (tmp_path / "run" / "checkpoints" / "checkpoint-5" / "state.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_options_that_it_began_with_alone(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -408,6 +412,7 @@ def test_a_run_goes_on_with_the_options_that_it_began_with_alone(
     assert "4 of 4 steps" in said.out
 
 
+@pytest.mark.slow
 def test_weights_to_start_from_are_known_by_what_they_are(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

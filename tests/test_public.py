@@ -14,18 +14,24 @@ from groupwise.examples import trl_run
 from groupwise.record.run import RecordWriter, RunRecord
 
 NAMES = (
-    "Components Finding FitResult GroupSizePlan GroupwiseCallback GroupwiseError GroupwiseWarning "
-    "Interval Judgement Outlook RecordWriter Run RunComparison RunPlan RunRecord State __version__ "
-    "compare components fit forecast judge load_components open_run plan "
-    "plan_group_size report reward_statistics save_components"
+    "Components Finding GroupwiseCallback GroupwiseError GroupwiseWarning Judgement RecordWriter "
+    "Run RunRecord Stability State __version__ compare components fit forecast judge "
+    "load_components open_run plan plan_group_size report reward_statistics save_components "
+    "stability"
 )
 # Names of version 0.1 that answer with a warning, and those that are in the laboratory.
 FORMERLY = (
-    "Budget CHECKS Diagnosis Forecast LAWS Law Meaning MetricSeries READERS RunConfig "
+    "Budget CHECKS Diagnosis FitResult Forecast GroupSizePlan Interval LAWS Law Meaning MetricSeries Outlook "
+    "READERS RunComparison RunConfig RunPlan "
     "Setting Source Summary diagnose law_by_name metric_series plan_from_components render "
     "score_sums summarise wilson"
 )
 LABORATORY = "ADVANTAGES Backtest backtest preset"
+
+
+def test_the_names_are_these_and_no_more() -> None:
+    assert sorted(groupwise.__all__) == sorted(NAMES.split())
+    assert len(NAMES.split()) == 25
 
 
 @each_case("name", NAMES.split())
@@ -47,6 +53,11 @@ def test_a_name_of_before_answers_for_one_version_and_says_where_it_is(name: str
 def test_a_name_of_the_laboratory_says_where_it_is(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"groupwise_lab\.\S+\.{name} since"):
         getattr(groupwise, name)
+
+
+def test_a_name_that_is_gone_says_what_stands_in_for_it() -> None:
+    with pytest.raises(AttributeError, match=r"is groupwise_lab\.theory\.mse\.minibatch_mse since"):
+        _ = groupwise.compare_baselines
 
 
 def test_the_names_of_the_writers_of_records() -> None:

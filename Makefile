@@ -2,8 +2,9 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
-# A file of tests stays with one of the two processes: what its tests share, as a browser or a page, is made once.
-PYTEST ?= -n 2 --dist loadfile
+# One process collects the tests, loads the libraries and makes what tests share once. PYTEST="-n 2 --dist loadfile" takes less
+# time and more of the processors; a file of tests then stays with one of the two.
+PYTEST ?=
 # Small matrices gain nothing from threads that wait for each other, and lose a factor of ten where something else runs.
 export OPENBLAS_NUM_THREADS ?= 1
 export OMP_NUM_THREADS ?= 1
@@ -64,7 +65,7 @@ demo-llm: $(VENV)/.installed-hf  ## twelve updates of SmolLM2 while you watch: c
 	@echo "Twelve rows are too few for most judgements; this one says what it lacks:"
 	@$(BIN)/python -m groupwise diagnose build/demo-llm || case $$? in 1|3) ;; *) exit 1;; esac
 
-test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, on two cores (PYTEST= for one), with the seconds of a processor
+test: $(VENV)/.installed-test  ## every test but the slow ones, doctests included, with the seconds of a processor (PYTEST="-n 2 --dist loadfile" for two cores)
 	@$(BIN)/python scripts/yardstick.py $(PYTEST) -p no:logging
 
 wheel: $(VENV)/.installed-test,release  ## build and check the wheel, install it alone, run the README's lines there: size and seconds

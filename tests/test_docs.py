@@ -51,6 +51,8 @@ SLOW_PAGES = {
     "SKILL.md",
     "simulate.md",
     "probe.md",
+    "report.md",
+    "reading-a-log.md",
     "dynamics-experiments.md",
 }  # they train or backtest, or show what doctests and the commands' own tests hold
 # Words that are written by hand, of the instrument's pages and of the laboratory's.

@@ -375,7 +375,7 @@ def test_our_own_logs_are_told_alike_by_every_command_page_and_object(
     assert {"ok", "warning", "failed", "cannot_tell"} == set(states)
 
 
-@pytest.mark.thinned(3)
+@pytest.mark.thinned(2)
 @pytest.mark.parametrize(
     "path",
     list(logs_in(DATA)) if DATA.is_dir() else [],
@@ -503,7 +503,7 @@ def test_a_sweep_tells_of_its_runs_what_a_comparison_does(
     ]
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("spread", [0.1, 0.8])
 def test_a_safe_size_is_one_on_the_page_and_in_the_plan(
     spread: float, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -88,7 +88,7 @@ def failed(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[s
     watcher.stop()
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1280)])
 def test_a_failed_run_says_so_first_in_both_themes_and_widths(
     scheme: str, width: int, failed: str, open_page: Callable[..., Any]

@@ -211,6 +211,7 @@ def test_smoothing_starts_at_the_first_value_and_keeps_gaps(panels: Callable[...
     assert page.evaluate("groupwise.format(0.0000123)") == "1.23e−5"
 
 
+@pytest.mark.thinned(1)
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_hostile_names_stay_text_and_colours_follow_the_scheme(
     scheme: str, panels: Callable[..., Any]

@@ -111,7 +111,7 @@ def test_the_first_screen_holds_all_that_is_to_be_seen_first(
     assert opened.complaints == []
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [390, 768, 1920])
 def test_nothing_sticks_out_at_any_width(width: int, shown: Callable[..., Any]) -> None:
     opened = shown(State.FAILED, width=width)

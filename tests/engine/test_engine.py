@@ -31,7 +31,7 @@ def values(found: list[Outcome]) -> list[object]:
 
 
 @pytest.mark.thinned(1)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, 1])
 def test_results_come_in_the_order_of_the_shards(workers: int) -> None:
     told: list[str] = []
     found = Engine(workers=workers).map(
@@ -43,6 +43,7 @@ def test_results_come_in_the_order_of_the_shards(workers: int) -> None:
     assert all(one.done and one.tries == 1 and one.size > 0 for one in found)
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is_not() -> None:
     shards = {"one": 1, "none": 0, "two": 2}
     found = Engine().map(work.divide, shards)
@@ -55,7 +56,7 @@ def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is
 
 
 @pytest.mark.thinned(1)
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [2, 1])
 def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(
     tmp_path: Path, workers: int
 ) -> None:
@@ -76,6 +77,7 @@ def test_a_function_is_loaded_once_a_worker(tmp_path: Path) -> None:
     assert len(list(tmp_path.glob("loaded-*"))) == 1
 
 
+@pytest.mark.usefixtures("forked")
 def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
     start = time.monotonic()
     found = Engine().map(
@@ -97,6 +99,7 @@ def test_a_limit_of_memory_costs_the_worker_and_not_the_job() -> None:
     assert found[1].sentence == "shard large: its worker went over its limit of memory"
 
 
+@pytest.mark.usefixtures("forked")
 def test_what_the_callback_raises_ends_the_job_and_its_workers() -> None:
     def full(_: Outcome) -> None:
         raise OSError("no space left on device")

@@ -33,7 +33,7 @@ def simulated(capsys: pytest.CaptureFixture[str], name: str, arguments: str) -> 
     return capsys.readouterr().out
 
 
-@pytest.mark.thinned(1)
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [

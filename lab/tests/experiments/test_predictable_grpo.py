@@ -70,6 +70,7 @@ def test_a_seed_gives_the_same_tables(printed: Callable[..., str]) -> None:
     assert printed("trajectories", "--quick", "--seed", "6") != first
 
 
+@pytest.mark.slow
 def test_every_table_of_the_page_is_printed_by_a_script(printed: Callable[..., str]) -> None:
     """Rows that hold numbers come from `--tables`, word for word; the table of claims is the
     only one in words.
@@ -243,6 +244,7 @@ def test_hardly_a_run_is_called_stable_that_is_not(load: Loader) -> None:
     assert sum(row["low"] <= 1 <= row["high"] for row in promised) > 0.9 * len(promised)
 
 
+@pytest.mark.slow
 def test_tables_are_no_larger_than_their_pictures_need(load: Loader) -> None:
     results = load("note").RESULTS
     assert [name for name in results.tables() if len(str(results.texts(name))) > 250_000] == []

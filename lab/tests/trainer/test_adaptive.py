@@ -91,6 +91,7 @@ def test_acting_changes_the_group_size_and_not_the_number_of_rollouts(
     }
 
 
+@pytest.mark.slow
 def test_advice_leaves_the_run_as_it_is(
     make_policy: Maker, small_task: Task, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ from groupwise.wording import (
     alike,
     clean,
     count,
+    duration,
     file_size,
     number,
     readable,
@@ -196,3 +197,11 @@ def test_paths_are_as_short_as_tells_them_apart() -> None:
     assert shortest_paths([PurePosixPath("log"), PurePosixPath("a/log")]) == ["log", "a/log"]
     assert shortest_paths([PurePosixPath("/work/runs/a")] * 2) == ["a", "a"]
     assert shortest_paths([]) == []
+
+
+@each_case(
+    ("hours", "text"),
+    [(0.001, "3.6 s"), (0.5, "30 min"), (4.7, "4.7 h"), (48.0, "48 h"), (75.6, "3.15 days")],
+)
+def test_a_time_is_written_in_the_unit_that_suits_it(hours: float, text: str) -> None:
+    assert duration(hours) == text

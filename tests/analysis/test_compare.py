@@ -159,7 +159,7 @@ SENTENCES = [
         level("seed_noise_unknown"),
         (
             "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond the noise of steps; seeds, one each, may do as much."
+            "beyond the noise of steps; one seed each may do as much."
         ),
     ),
     (

@@ -378,6 +378,16 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
             open_run(log)
 
 
+def test_what_is_too_large_says_its_megabytes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(limits, "LARGEST_WHOLE", 1_000_000)
+    path = tmp_path / "run.json"
+    path.write_text("[" + ",".join(LINES) + "]" + " " * 2_500_000)
+    with pytest.raises(UnreadableRunError, match=r"at most 1 MB, got 3 MB in "):
+        open_run(path)
+
+
 def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     """A table of all rows and all keys would be a gigabyte from one megabyte, and grow with the
     square.

@@ -274,9 +274,7 @@ def _level(
             return f"{higher}, {ends}, beyond seed noise."
         case "seed_noise_unknown":
             if not math.isfinite(level.largest_seed_deviation):
-                return (
-                    f"{higher}, {ends}, beyond the noise of steps; seeds, one each, may do as much."
-                )
+                return f"{higher}, {ends}, beyond the noise of steps; one seed each may do as much."
             scatter = (
                 "real only if seeds scatter by less than "
                 f"{number(level.largest_seed_deviation, digits=2)}"

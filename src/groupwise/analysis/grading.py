@@ -92,7 +92,7 @@ def main() -> None:
         module, _, name = job["function"].partition(":")
         values = getattr(importlib.import_module(module), name)(**job["columns"])
         values = asyncio.run(values) if inspect.iscoroutine(values) else values
-        answer["grades"] = [math.nan if one is None else float(one) for one in values]
+        answer["grades"] = [math.nan if value is None else float(value) for value in values]
     except (Exception, SystemExit) as error:  # noqa: BLE001 - a function of the user's
         answer["error"] = f"{type(error).__name__}: {error}"[:1000]
     if os.getpid() == own:  # not a copy of this process that the function made

@@ -170,9 +170,9 @@ NO_GUARANTEE = (
     "unstable all the same: it is no guarantee of safety."
 )
 WHOLE_CURVE = (
-    "The force comes from the whole curve, which far from its plateau is not one linear mode: the "
-    "interval of the fit, which also covers frequency and envelope where they disagree, is widened "
-    "by a factor of 3 to either side, after what simulated runs were off by."
+    "The force comes from the whole curve, and far from its plateau a curve is not one linear "
+    "mode. So its interval is 3 times as wide to either side as the fit says: simulated runs were "
+    "off by as much."
 )
 ADAM = (
     "Adam is mapped heuristically: momentum = beta1, force = (1 − beta1) × learning rate × "

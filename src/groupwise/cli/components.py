@@ -54,7 +54,7 @@ def components(
         list[str] | None,
         cli.option(
             "PATTERN",
-            "Only parameters whose names match, as '*q_proj*'; or head, a first pass. Repeatable.",
+            "Only parameters with names like '*q_proj*'; head is a first pass. Repeatable.",
         ),
     ] = None,
     sketch_width: Annotated[

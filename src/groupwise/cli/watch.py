@@ -44,7 +44,7 @@ def watch(
         bool,
         cli.flag(
             "--running",
-            "With --once: the runs go on although no journal says so; a dip is waited for.",
+            "With --once: judge the runs as going on, so that a dip gets more rows.",
         ),
     ] = False,
     gpus: cli.Gpus = None,
@@ -132,8 +132,8 @@ def _serve(
             f"http://{HOST}:{bound.getsockname()[1]}/{token}/ (Ctrl-C stops)",
             flush=True,
         )
-        told = None if hook is None else hook.change
-        serve(Hub(followers, metric=metric, level=level, told=told), bound, token)
+        on_change = None if hook is None else hook.change
+        serve(Hub(followers, metric=metric, level=level, told=on_change), bound, token)
     finally:
         bound.close()
     print("Stopped; nothing was written to the runs.")

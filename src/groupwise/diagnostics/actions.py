@@ -88,7 +88,9 @@ def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tupl
     """
     entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
     actions = (_action(entry, config, step) for entry in entries)
-    return tuple(one for one in actions if one.kind is not Kind.RESTART or step is not None)
+    return tuple(
+        action for action in actions if action.kind is not Kind.RESTART or step is not None
+    )
 
 
 def _action(entry: str, config: RunConfig, step: int | None) -> Action:
@@ -108,14 +110,14 @@ def _action(entry: str, config: RunConfig, step: int | None) -> Action:
         value, words = None if present is None else factor * present, sign + size[1:]
     templates = row.get(framework.replace("-", "_"), "").split()
     missing = "" if framework else "framework"
-    if value is None and any("{}" in one for one in templates):
-        missing, templates = row["log"], [one.partition("=")[0] for one in templates]
+    if value is None and any("{}" in template for template in templates):
+        missing, templates = row["log"], [template.partition("=")[0] for template in templates]
     written = "" if value is None else f"{value:.0f}" if value >= 1 else f"{value:.3g}"
     return Action(
         kind,
         factor,
         value,
-        tuple(one.format(written) for one in templates),
+        tuple(template.format(written) for template in templates),
         row["words"].format(words),
         missing,
     )

@@ -236,32 +236,32 @@ class Case:
             if found is not None and self._rises(found):
                 yield gains
 
-    def _rises(self, found: Finding) -> bool:
+    def _rises(self, finding: Finding) -> bool:
         """Whether the reward rises since a finding.
 
         Of groups that broke at once, or of which hardly any teaches a policy without entropy, only
         a reward that rises since says so.
         """
-        if self.learning is not Learning.LEARNING or stands_since(self.evidence, found.step):
+        if self.learning is not Learning.LEARNING or stands_since(self.evidence, finding.step):
             return False
-        spent = Fact.ENTROPY_GONE in found.facts and self.finding(Fact.GROUPS_ALIKE) is not None
-        lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in found.facts
-        return not lost or gained_since(self.evidence, found.step)
+        spent = Fact.ENTROPY_GONE in finding.facts and self.finding(Fact.GROUPS_ALIKE) is not None
+        lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in finding.facts
+        return not lost or gained_since(self.evidence, finding.step)
 
     def _comes_first(self, row: Row) -> bool:
         """Whether a cause's own quantity moved before anything else, or with the reward: a policy
         that breaks takes others along.
         """
         reward = self.evidence.reward
-        found = [answer for answer in self.answers.values() if row.evidence & {*answer.facts}]
-        own = [answer.step for answer in found if answer.step is not None]
+        findings = [answer for answer in self.answers.values() if row.evidence & {*answer.facts}]
+        own = [answer.step for answer in findings if answer.step is not None]
         if row.lag >= 0:
             if reward is None or self.onset is None or not own:
                 return False
             near = max(row.lag, len(reward) // 16)
             return abs(reward.at(min(own)) - reward.at(self.onset)) <= near
         # What stood from the first row on explains no fall long after.
-        own = [sign.step for answer in found for sign in answer.signs if sign.before is not None]
+        own = [sign.step for answer in findings for sign in answer.signs if sign.before is not None]
         own += [
             sign.step
             for name, sign in self.signs.items()

@@ -78,8 +78,8 @@ def truncation(evidence: Evidence) -> Finding:
         return not_logged(TRUNCATION, said, LOG_CUT)
     first, last = end_levels(length)
     said = f"the completions are {short(last)} tokens long, {short(first)} at the beginning."
-    found = _by_rows(length) or _by_limit(evidence, length)
-    return found or no_sign(TRUNCATION, f"No sign of it: {said}")
+    finding = _by_rows(length) or _by_limit(evidence, length)
+    return finding or no_sign(TRUNCATION, f"No sign of it: {said}")
 
 
 def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
@@ -215,10 +215,10 @@ def repetition(evidence: Evidence) -> Finding:
     if share is None and texts is None:
         return not_logged(REPETITION, "The texts of the completions are not in the log.", LOG_TEXTS)
     if texts is not None:
-        told = list(_loops(texts))
-        if not told:
+        loops = list(_loops(texts))
+        if not loops:
             return no_sign(REPETITION, "No completion is long enough to repeat itself.")
-        share = share_of(*zip(*told, strict=True))
+        share = share_of(*zip(*loops, strict=True))
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
     if row is None:

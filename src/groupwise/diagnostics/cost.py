@@ -108,5 +108,5 @@ def _pace(record: RunRecord, name: str) -> float | None:
 def _known(record: RunRecord, name: str) -> tuple[Whole, Float]:
     """Return the steps at which a clock was read, and what it showed."""
     clock = record.steps[name].to_numpy()
-    known = ~np.isnan(clock)
-    return record.steps["step"].to_numpy()[known], clock[known]
+    usable = ~np.isnan(clock)
+    return record.steps["step"].to_numpy()[usable], clock[usable]

@@ -149,8 +149,8 @@ def infrastructure(evidence: Evidence) -> Finding:
         return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
     about = "Episodes fail by their environment"
     fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
-    found = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
-    return next((answer for answer in found if answer.facts), found[0])
+    findings = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
+    return next((answer for answer in findings if answer.facts), findings[0])
 
 
 def tools(evidence: Evidence) -> Finding:

@@ -127,7 +127,7 @@ class Fact(Enum):
     SMALL_GROUP_LIKELY = "most groups have zero variance, and larger ones would not"
     SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
     # what an experiment of ours showed
-    GRADES_CHANGED = "fresh grades of the probe regain what the log lost"
+    GRADES_CHANGED = "graded anew, the answers earn what was lost"
     ANSWERS_CHANGED = "fresh grades of the probe fall as those of the log do"
     GRADES_STAND = "fresh grades of the probe give these answers nothing either"
     SAMPLED_BY_REFERENCE = "the probe found the reference's weights in the sampler"
@@ -152,7 +152,7 @@ class Fact(Enum):
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
     LENGTH_SHRANK = "length fell to .6"
-    LENGTH_ENDS_SHORT = "the last completions have .6 of the length before"
+    LENGTH_ENDS_SHORT = "the last completions are 0.6 times as long"
     TRUNCATED_MORE = "truncation rose at the change"
     LIMIT_FELL = "length over the truncated share is below the length before: a lower limit"
     ENTROPY_ROSE = "entropy rose by 40 % at the change"
@@ -165,7 +165,7 @@ class Fact(Enum):
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
     GAP_JUMPED_AT_RESTART = "the gap of sampler and trainer jumped at a restart"
     WATCHED = "entropy or length is logged"
-    GAINS_AS_ENTROPY_FALLS = "the reward rises as entropy is spent"
+    GAINS_AS_ENTROPY_FALLS = "the reward rises while entropy falls"
     GAINS_AS_GROUPS_ALIKE = "the reward rises as groups become alike"
     FIRST = "the cause's own quantity moved first, or with the reward"
 

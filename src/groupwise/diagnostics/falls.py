@@ -308,10 +308,10 @@ def _stopped(level: Signal, floor: float) -> Fall | None:
     """A reward that has been nothing in every row since a step: fewer rows show that than a fall
     to a level of noise.
     """
-    found = constant_tail(level)
-    if found is None or found.value > floor + 1e-9 or found.before <= found.value:
+    tail = constant_tail(level)
+    if tail is None or tail.value > floor + 1e-9 or tail.before <= tail.value:
         return None
-    return Fall(found.row, found.before, found.value, Interval(1.0, 1.0, 1.0), lasts=True)
+    return Fall(tail.row, tail.before, tail.value, Interval(1.0, 1.0, 1.0), lasts=True)
 
 
 def fall_of(evidence: Evidence) -> Fall | None:
@@ -359,15 +359,15 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
     usable &= height > floor
     below = value < floor + HALF * (np.where(usable, height, np.inf) - floor)
     factors = np.where(usable, rare_event_factors(below, USUAL), 0.0)
-    found = alarm(factors, rate=CRITICAL)
-    if found is None:
+    onset_alarm = alarm(factors, rate=CRITICAL)
+    if onset_alarm is None:
         return None
-    start = found.onset
+    start = onset_alarm.onset
     after = value[start:]
     # Where the evidence has fallen below the threshold again, or the last rows stand high again, it
     # was made good: a twentieth of all rows, or half of those since.
     tail = below[-max(2, min(len(value) // 20, len(after) // 2)) :]
-    lasts = found.lasts and bool(tail.mean() >= HALF)
+    lasts = onset_alarm.lasts and bool(tail.mean() >= HALF)
     top = float(np.max(height[start])) if np.isfinite(height[start]) else float(height.max())
     end = float(after.mean()) if lasts else float(after[below[start:]].mean())
     if signal.low < 0 and top - end < 2 * _CLEAR * deviation / np.sqrt(max(3, len(after))):
@@ -522,12 +522,12 @@ def held_out_at(
     )
     if row < 2 or len(held) - row < 2:
         return None
-    found = held.change(before, after)
-    if found.low > change / 2:
+    held_change = held.change(before, after)
+    if held_change.low > change / 2:
         # What is down already can drop no further.
         stays = held.level(before) - floor_of(held) > -change / 2
         return Fact.HELD_OUT_STAYED if stays else None
-    return Fact.HELD_OUT_DROPPED if found.high < 0 else None
+    return Fact.HELD_OUT_DROPPED if held_change.high < 0 else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -544,13 +544,13 @@ class Decline:
 
 def decline_of(evidence: Evidence) -> Decline | None:
     """Return the decline of the reward, or None where it stands, or goes on and may come back."""
-    found = loss_of(evidence)
+    loss = loss_of(evidence)
     waits = (
-        found is not None
+        loss is not None
         and not evidence.ended
-        and len(reward_level(evidence)[0]) - found.middle < 2 * PATIENCE
+        and len(reward_level(evidence)[0]) - loss.middle < 2 * PATIENCE
     )
-    return None if waits else found
+    return None if waits else loss
 
 
 @once

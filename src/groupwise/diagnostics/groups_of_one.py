@@ -69,25 +69,31 @@ def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
             (evidence.quantity(f"advantage{part}"), evidence.quantity(f"{kind}{part}"))
             for part in parts
         ]
-        known = [(one, other) for one, other in pairs if one is not None and other is not None]
-        moves = any(len(reward) >= FEWEST_ROWS and reward.span > 0 for _, reward in known)
-        if len(known) == len(parts) and moves and all(equal_in_print(*pair) for pair in known):
-            return known[0]
+        logged_pairs = [
+            (first, other) for first, other in pairs if first is not None and other is not None
+        ]
+        moves = any(len(reward) >= FEWEST_ROWS and reward.span > 0 for _, reward in logged_pairs)
+        if (
+            len(logged_pairs) == len(parts)
+            and moves
+            and all(equal_in_print(*pair) for pair in logged_pairs)
+        ):
+            return logged_pairs[0]
     return None
 
 
-def equal_in_print(one: Signal, other: Signal) -> bool:
+def equal_in_print(first: Signal, other: Signal) -> bool:
     """Whether two columns hold the same numbers in the same rows, as far as their digits tell."""
-    unit = max(one.resolution, other.resolution)
-    alike = np.array_equal(one.step_T, other.step_T)
-    return alike and bool(np.allclose(one.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
+    unit = max(first.resolution, other.resolution)
+    alike = np.array_equal(first.step_T, other.step_T)
+    return alike and bool(np.allclose(first.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
 
 
 def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
     """Whether the largest and smallest advantages are 0 although rewards differ from row to row,
     and nothing says that those of each group are equal.
     """
-    reward, logged = evidence.reward, [one for one in advantages if one is not None]
+    reward, logged = evidence.reward, [signal for signal in advantages if signal is not None]
     if reward is None or not reward.span or evidence.groups.zero_variance.known:
         return False
-    return bool(logged) and all(one.is_zero.all() for one in logged)
+    return bool(logged) and all(signal.is_zero.all() for signal in logged)

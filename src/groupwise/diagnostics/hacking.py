@@ -90,16 +90,16 @@ def check(evidence: Evidence) -> Finding:
     weights, pairs = weights_of(evidence), pairs_of(evidence)
     pair = pairs[0] if pairs else None
     held = None if pair is None or pair.same else pair
-    told = [_of_pair(one, evidence, held) for one in pairs]
-    if all(found is None or found.status is Status.INFO for found in told):
-        told = [
+    findings = [_of_pair(judged_pair, evidence, held) for judged_pair in pairs]
+    if all(finding is None or finding.status is Status.INFO for finding in findings):
+        findings = [
             _one_earns_all(evidence, functions, weights),
             _parted(evidence, functions, pair),
-            *told,
+            *findings,
         ]
     worst = min(
-        (found for found in told if found is not None),
-        key=lambda found: found.status is Status.INFO,
+        (finding for finding in findings if finding is not None),
+        key=lambda finding: finding.status is Status.INFO,
         default=None,
     )
     if worst is not None:
@@ -122,19 +122,21 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
     """Report what parts training from one reward; a function without weight beside a held-out
     reward must have fallen.
     """
-    found = (
+    finding = (
         None
         if pair.same and (held_out is not None or not pair.judges)
         else _uncoupled(pair, evidence)
     )
-    if pair.same and (found is None or found.status is Status.INFO):
-        found = _left_behind(pair, held_out) or found
-    elif found is not None and found.status is not Status.INFO and not pair.same:
-        found = _of_other_prompts(pair, evidence, found)
+    if pair.same and (finding is None or finding.status is Status.INFO):
+        finding = _left_behind(pair, held_out) or finding
+    elif finding is not None and finding.status is not Status.INFO and not pair.same:
+        finding = _of_other_prompts(pair, evidence, finding)
     fresh = (
-        found is not None and found.status is Status.WARNING and _too_fresh(pair, evidence, found)
+        finding is not None
+        and finding.status is Status.WARNING
+        and _too_fresh(pair, evidence, finding)
     )
-    return None if fresh or _fell_with_training(pair, evidence) else found
+    return None if fresh or _fell_with_training(pair, evidence) else finding
 
 
 def _of_other_prompts(pair: Pair, evidence: Evidence, found: Finding) -> Finding:
@@ -241,11 +243,11 @@ def _opened(pair: Pair, before: slice, after: slice) -> float:
     return gain - _limit(pair) * error
 
 
-def _too_fresh(pair: Pair, evidence: Evidence, found: Finding) -> bool:
+def _too_fresh(pair: Pair, evidence: Evidence, finding: Finding) -> bool:
     """Whether a run goes on and parted only a few held-out rewards ago: low ones in a row come
     back in health.
     """
-    since = -np.inf if found.step is None else found.step
+    since = -np.inf if finding.step is None else finding.step
     return not evidence.ended and int((pair.step_M >= since).sum()) < FEWEST_PAIRS
 
 
@@ -262,28 +264,28 @@ def _uncoupled(pair: Pair, evidence: Evidence) -> Finding | None:
     """
     enough = evidence.ended or len(pair.step_M) >= _FEWEST_GOING
     rose = _overall(pair) if enough and pair.gain_of_training(*pair.ends)[0] > 0 else None
-    found = _throughout(pair, rose, TRANSFER)
-    if found is not None and (found.status is Status.INFO or not _shared_first(pair)):
-        return found
-    since = _since_its_best(pair, evidence) if found is None else _fell(pair, evidence)
-    if since is None and found is None and evidence.ended:
-        found = _throughout(pair, rose, _HALF)
+    finding = _throughout(pair, rose, TRANSFER)
+    if finding is not None and (finding.status is Status.INFO or not _shared_first(pair)):
+        return finding
+    since = _since_its_best(pair, evidence) if finding is None else _fell(pair, evidence)
+    if since is None and finding is None and evidence.ended:
+        finding = _throughout(pair, rose, _HALF)
     return (
         since
-        if since is not None or found is None or found.status is Status.INFO
-        else _one_of_two(pair, found, rose)
+        if since is not None or finding is None or finding.status is Status.INFO
+        else _one_of_two(pair, finding, rose)
     )
 
 
-def _one_of_two(pair: Pair, found: Finding, rose: Interval | None) -> Finding:
+def _one_of_two(pair: Pair, finding: Finding, rose: Interval | None) -> Finding:
     """The finding where a loophole is one cause of two."""
     # Of what shares a little, or went with a gain at first and was lost as training stood, a
     # loophole is one cause of two.
     gained = _shared_first(pair) or (rose is not None and rose.value > 0)
     return replace(
-        found,
+        finding,
         status=Status.WARNING,
-        facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else found.facts,
+        facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,) if gained else finding.facts,
     )
 
 
@@ -331,20 +333,20 @@ def _since_its_best(pair: Pair, evidence: Evidence) -> Finding | None:
     coupling = coupling_of(pair, early, late)
     rose = pair.gain_of_training(early, late)[0] > 0
     if coupling is None or not rose or held >= float(ndtri(CRITICAL / len(pair.step_M))) * error:
-        found = _flat_since(pair)
+        finding = _flat_since(pair)
     # What was gained before and is mostly kept was learnt: the training prompts are learnt by heart
     # beyond it.
     elif -held <= _HALF * pair.gain_held_out(pair.ends[0], early)[0]:
-        found = _behind(pair, early.start, coupling, gained=True)
+        finding = _behind(pair, early.start, coupling, gained=True)
     else:
         where = f" since the held-out reward was best, at step {pair.step_M[early.start]:,}"
         return _finding(pair, coupling, Status.CRITICAL, where)
     open_ = (
-        found is None
-        or found.status is Status.INFO
-        or Fact.HELD_OUT_STANDS_AFTER_GAIN in found.facts
+        finding is None
+        or finding.status is Status.INFO
+        or Fact.HELD_OUT_STANDS_AFTER_GAIN in finding.facts
     )
-    return (_fell(pair, evidence) if open_ else None) or found
+    return (_fell(pair, evidence) if open_ else None) or finding
 
 
 def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
@@ -452,8 +454,8 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     still, error = pair.gain_held_out(slice(since, since + few), pair.ends[1])
     if still > _GAINED * error or (gained and _slow(pair, parting)):
         return _overfitting(pair, row, coupling)
-    found = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
-    return replace(found, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else found
+    finding = _finding(pair, coupling, Status.WARNING, f" since step {parting.step:,}")
+    return replace(finding, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else finding
 
 
 @dataclass(frozen=True, slots=True)
@@ -623,10 +625,10 @@ def _parted(
             else column_change(evidence, key, column)
             for key, column in zip(names, (total, other), strict=True)
         )
-        found = _apart(*rows, names, changes, nothing=name in absent)
+        finding = _apart(*rows, names, changes, nothing=name in absent)
         if own or not shapes:
-            return found
-        notes.append(replace(found, status=Status.INFO, facts=()))
+            return finding
+        notes.append(replace(finding, status=Status.INFO, facts=()))
     return next(iter(notes), None)
 
 
@@ -635,10 +637,10 @@ def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
     another may be stricter. Form that earns alone is told by another check.
     """
     reward = evidence.reward
-    absent = {name for name, one in scores.items() if earns_nothing(one)}
+    absent = {name for name, signal in scores.items() if earns_nothing(signal)}
     long = evidence.ended or (reward is not None and len(reward) >= LONG)
-    told = bool(reward_functions.check(evidence).facts)
-    return absent if absent == set(scores) and long and not told else set()
+    flat_reward = bool(reward_functions.check(evidence).facts)
+    return absent if absent == set(scores) and long and not flat_reward else set()
 
 
 def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
@@ -646,11 +648,11 @@ def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
     step_T, *places = np.intersect1d(total.step_T, other.step_T, return_indices=True)
     if len(step_T) < _FEWEST_IN_COMMON:
         return None
-    found = (
-        replace(one, step_T=step_T, value_T=one.value_T[place])
-        for one, place in zip((total, other), places, strict=True)
+    signals = (
+        replace(signal, step_T=step_T, value_T=signal.value_T[place])
+        for signal, place in zip((total, other), places, strict=True)
     )
-    return next(found), next(found)
+    return next(signals), next(signals)
 
 
 def _fell_clearly(signal: Signal, limit: float, least: float | None) -> bool:
@@ -718,8 +720,8 @@ def _one_earns_all(
             task = WANTED.search(name) and not any(map(of_task, earning))
             changes = tuple(column_change(evidence, each, counted[each]) for each in (best, name))
             names = f"reward/{best}", name
-            found = _apart(counted[best], function, names, changes, nothing=True)
-            return found if task else replace(found, status=Status.INFO, facts=())
+            finding = _apart(counted[best], function, names, changes, nothing=True)
+            return finding if task else replace(finding, status=Status.INFO, facts=())
     return None
 
 
@@ -793,7 +795,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     reward, functions, weights = evidence.reward, evidence.functions, weights_of(evidence)
     if reward is None:
         return []
-    found: list[Pair | None] = [_held_out_pair(evidence, reward)]
+    pairs: list[Pair | None] = [_held_out_pair(evidence, reward)]
     # What grades the form of an answer does not say what is wanted; beside a trained function that
     # does, another may grade anything.
     wanted = any(map(WANTED.search, _paid(weights)))
@@ -806,7 +808,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
                 f"{clean(name, longest=40)}, which has no weight in the total",
                 same=True,
             )
-            found.append(
+            pairs.append(
                 None
                 if pair is None
                 else replace(pair, judges=bool(WANTED.search(name)) or not wanted)
@@ -816,7 +818,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
         replace(
             pair, total=total, fall=None if pair.percent else falls.get(pair.name.partition(",")[0])
         )
-        for pair in found
+        for pair in pairs
         if pair is not None
     ]
 
@@ -859,7 +861,7 @@ def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> P
     train, value = train / scales[0], held.value_T[keep] / scales[1]
     noise = max(_deviation(value), 1e-12)
     spread = reward.deviation / scales[0] / np.sqrt(float(np.median(counts[keep])))
-    found = Pair(
+    pair = Pair(
         held.step_T[keep],
         train[keep],
         value,
@@ -869,7 +871,7 @@ def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> P
         scales != (1.0, 1.0),
         same,
     )
-    return found if same else _in_common(found)
+    return pair if same else _in_common(pair)
 
 
 def _deviation(value_M: Float) -> float:

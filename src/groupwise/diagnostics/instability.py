@@ -140,7 +140,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     else:
         return None
     peak = median(entropy.value_T[row : row + few])
-    told = (
+    words = (
         None
         if fell is None
         else next(
@@ -149,9 +149,9 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
         )
     )
     if (
-        told is not None and told.before and told.after is not None
+        words is not None and words.before and words.after is not None
     ):  # the sign of the fall: one change has one level before and after
-        usual, peak = told.before, told.after
+        usual, peak = words.before, words.after
         scale = max(usual, entropy.resolution, 1e-9)
     rows = entropy.value_T[row : row + few] / scale
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))
@@ -233,9 +233,9 @@ def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]
     """
     for mean in evidence.matching(_MEAN):
         for other in evidence.matching(re.escape(mean.column.removesuffix("mean")) + end)[:1]:
-            _, mine, its = np.intersect1d(mean.step_T, other.step_T, return_indices=True)
-            if mine.size >= 2:
+            _, mean_rows, its = np.intersect1d(mean.step_T, other.step_T, return_indices=True)
+            if mean_rows.size >= 2:
                 yield (
-                    signal_of(mean.column, mean.step_T[mine], mean.value_T[mine]),
+                    signal_of(mean.column, mean.step_T[mean_rows], mean.value_T[mean_rows]),
                     other.value_T[its],
                 )

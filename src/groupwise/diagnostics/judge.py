@@ -142,17 +142,19 @@ def judged(evidence: Evidence) -> Judgement:
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
     # An error that ended the run is said beside what the reward does, and tells nothing of it.
-    serious = (one for one in ranked if is_serious(one) and one.check != numerics.CRASH)
-    found = next(serious, None)
-    state = _state(evidence, found, progress)
+    serious = (
+        finding for finding in ranked if is_serious(finding) and finding.check != numerics.CRASH
+    )
+    worst = next(serious, None)
+    state = _state(evidence, worst, progress)
     if state is State.OK and is_serious(answers[numerics.CRASH]):
         state = State.WARNING
-    found = _told(ranked, found)
+    worst = _told(ranked, worst)
     story = story_of(
-        Look(evidence, answers, progress), found, can_tell=state is not State.CANNOT_TELL
+        Look(evidence, answers, progress), worst, can_tell=state is not State.CANNOT_TELL
     )
     if state is not State.CANNOT_TELL:
-        state = _by_cause(evidence, state, found, progress, story.cause)
+        state = _by_cause(evidence, state, worst, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
     first = story.signs[0] if story.signs else None
     level, now, now_from = _levels(story, progress)
@@ -211,7 +213,7 @@ def _headline(answers: Iterable[Finding], story: Story, in_part: str) -> str:
     """
     more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
     more = [message for message in (*more, in_part) if message not in ("", story.headline)]
-    said = (one.rstrip(".") for one in (story.headline, *more))
+    said = (part.rstrip(".") for part in (story.headline, *more))
     return "; ".join(said) if more else story.headline
 
 
@@ -219,30 +221,30 @@ def _levels(story: Story, progress: Progress) -> tuple[float | None, float | Non
     """The level of the reward that it is said to have come from, that of its last rows, and the
     step of the first of these.
     """
-    told = next((sign for sign in story.signs if sign.signal == "reward"), None)
-    ends = progress.before if told is None else told.before, progress.after
+    reward_sign = next((sign for sign in story.signs if sign.signal == "reward"), None)
+    ends = progress.before if reward_sign is None else reward_sign.before, progress.after
     level, now = (end if end is not None and np.isfinite(end) else None for end in ends)
     return level, now, None if now is None else progress.now_from
 
 
-def _state(evidence: Evidence, found: Finding | None, progress: Progress) -> State:
+def _state(evidence: Evidence, worst: Finding | None, progress: Progress) -> State:
     """The state by the worst answer and by what the reward does."""
-    if found is not None and found.status is Status.CRITICAL:
+    if worst is not None and worst.status is Status.CRITICAL:
         return State.FAILED if evidence.ended else State.FAILING
     if evidence.reward is None or len(evidence.reward) < FEWEST_ROWS or evidence.relative:
         return State.CANNOT_TELL
-    if found is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
+    if worst is not None or progress.learning in (Learning.FLAT, Learning.FALLING):
         return State.WARNING
     return State.CANNOT_TELL if progress.learning is Learning.UNKNOWN else State.OK
 
 
 def _by_cause(
-    evidence: Evidence, state: State, found: Finding | None, progress: Progress, cause: Cause
+    evidence: Evidence, state: State, worst: Finding | None, progress: Progress, cause: Cause
 ) -> State:
     """The state once the cause is known: milder for what may be success, graver for a reward
     that is lost.
     """
-    if found is not None and found.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
+    if worst is not None and worst.check in _HARMLESS and cause.certainty is Certainty.POSSIBLE:
         state = State.WARNING
     if state is State.WARNING and _lost_all(evidence, progress, cause):
         return State.FAILED if evidence.ended else State.FAILING
@@ -268,18 +270,26 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     )
 
 
-def _told(ranked: Sequence[Finding], found: Finding | None) -> Finding | None:
+def _told(ranked: Sequence[Finding], worst: Finding | None) -> Finding | None:
     """The finding to tell of: the worst, but what another explains, that came no later, is told
     as that.
     """
-    if found is None or found.check not in _EXPLAINED:
-        return found
-    told = [one for one in ranked if is_serious(one) and _EXPLAINED[found.check] & {*one.facts}]
+    if worst is None or worst.check not in _EXPLAINED:
+        return worst
+    explaining = [
+        finding
+        for finding in ranked
+        if is_serious(finding) and _EXPLAINED[worst.check] & {*finding.facts}
+    ]
     better = next(
-        (one for one in told if one.step is None or found.step is None or one.step <= found.step),
+        (
+            finding
+            for finding in explaining
+            if finding.step is None or worst.step is None or finding.step <= worst.step
+        ),
         None,
     )
-    return found if better is None else better
+    return worst if better is None else better
 
 
 def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
@@ -297,7 +307,9 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
         rows = f"{learning.ENOUGH_ENDED} rows of the reward or more" if few else MORE_ROWS
         first = LOG_REWARD if reward is None else rows
     others = (
-        one for one in _not_logged(answers.values()) if one != MORE_ROWS or "rows" not in first
+        quantity
+        for quantity in _not_logged(answers.values())
+        if quantity != MORE_ROWS or "rows" not in first
     )
     return tuple(dict.fromkeys((first, *others)))
 

@@ -401,8 +401,8 @@ class Judgement(Said):
         if self.spent is None or self.spent.gpu_hours is None:
             return "" if self.spent is None else self.spent.missing
         costs = [self.spent] if self.cost is None else [self.cost, self.spent]
-        hours = " of ".join(number(one.gpu_hours) for one in costs)
-        money = " of ".join(f"{one.money:,.2f}" for one in costs if one.money is not None)
+        hours = " of ".join(number(cost.gpu_hours) for cost in costs)
+        money = " of ".join(f"{cost.money:,.2f}" for cost in costs if cost.money is not None)
         return f"{hours}, price {money}" if money else hours
 
     @property

@@ -125,18 +125,18 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
     gain, rises = _gain(level, early, late)
     few = max(3, len(level) // 20)
     ends = both_ends(level, few)
-    found, since = _height(evidence, level, gain, rises=rises)
+    standing, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
-    if drop is not None and (evidence.ended or found in (Learning.LEARNING, Learning.AT_TOP)):
-        told = Learning.FALLING if evidence.ended else Learning.LEARNING
+    if drop is not None and (evidence.ended or standing in (Learning.LEARNING, Learning.AT_TOP)):
+        state = Learning.FALLING if evidence.ended else Learning.LEARNING
         return _between(
             level,
             (slice(max(0, drop - few), drop), slice(drop, None)),
-            told,
+            state,
             gain,
             level.step_at(drop),
         )
-    dip = _dip(evidence, level) if found is Learning.AT_TOP else None
+    dip = _dip(evidence, level) if standing is Learning.AT_TOP else None
     if dip is not None:
         return replace(
             _between(level, ends, Learning.RECOVERED, gain, level.step_at(dip[0])),
@@ -144,23 +144,23 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     before, after = (level.level(part) for part in ends)
-    if (found is Learning.FLAT and since is None) or (
-        found is Learning.LEARNING and after <= before
+    if (standing is Learning.FLAT and since is None) or (
+        standing is Learning.LEARNING and after <= before
     ):
         ends = early, late
-    return _or_held_out(evidence, level, _between(level, ends, found, gain, since))
+    return _or_held_out(evidence, level, _between(level, ends, standing, gain, since))
 
 
 def _between(
     level: Signal,
     ends: tuple[slice, slice],
-    found: Learning,
+    standing: Learning,
     gain: Interval | None,
     since: int | None,
 ) -> Progress:
     """The progress between two stretches of rows, of which the second is the last."""
     change = change_between(level, *ends, (0, -1))
-    return Progress(found, *change.ends, gain, since, change.last - change.first, change.since)
+    return Progress(standing, *change.ends, gain, since, change.last - change.first, change.since)
 
 
 def _height(
@@ -168,30 +168,30 @@ def _height(
 ) -> tuple[Learning, int | None]:
     """Whether a reward gains, stands or has arrived, and since when it stands."""
     near = _held_out_arrived(evidence) or near_top(evidence, level)
-    found, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
+    standing, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
     if (
-        found is Learning.FLAT
+        standing is Learning.FLAT
         and since is None
         and near is None
         and (piled_up(evidence, level) or at_a_ceiling(evidence))
     ):
-        found = Learning.AT_TOP
-    if found in (Learning.FLAT, Learning.ARRIVED) and _climbs(level, reward_floor(evidence)):
-        found, since = Learning.LEARNING, None
-    return found, since
+        standing = Learning.AT_TOP
+    if standing in (Learning.FLAT, Learning.ARRIVED) and _climbs(level, reward_floor(evidence)):
+        standing, since = Learning.LEARNING, None
+    return standing, since
 
 
-def _or_held_out(evidence: Evidence, level: Signal, found: Progress) -> Progress:
+def _or_held_out(evidence: Evidence, level: Signal, progress: Progress) -> Progress:
     """The progress of a reward that stands where prompts chosen by their pass rate, or harder
     ones, keep it: what the held-out one does.
     """
-    if found.learning not in (Learning.FLAT, Learning.ARRIVED):
-        return found
-    rose = held_out_rose(evidence, level.step_at(0) if found.since is None else found.since)
+    if progress.learning not in (Learning.FLAT, Learning.ARRIVED):
+        return progress
+    rose = held_out_rose(evidence, level.step_at(0) if progress.since is None else progress.since)
     return (
-        found
+        progress
         if rose is None
-        else replace(found, learning=Learning.LEARNING, since=None, held_out=rose)
+        else replace(progress, learning=Learning.LEARNING, since=None, held_out=rose)
     )
 
 
@@ -279,17 +279,17 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
 
     noise, rows = _noise_of(level)
     quantile, surely = (float(stdtrit(rows, chance)) for chance in (_UPPER, _RISES))
-    found = level.change(early, late)
+    change = level.change(early, late)
     error = max(noise, level.deviation) * float(np.sqrt(2 / (late.stop - late.start)))
     half = quantile * error
     rises = (
-        found.value > surely * error
+        change.value > surely * error
         or _trend(level, noise) > surely
         or level.score(early, late) > _SURELY
     )
     widest = float("inf") if level.bounds is None else level.bounds[1] - level.bounds[0]
     return Interval(
-        found.value, max(found.value - half, -widest), min(found.value + half, widest)
+        change.value, max(change.value - half, -widest), min(change.value + half, widest)
     ), rises
 
 
@@ -340,8 +340,9 @@ def _since_its_gain(
 
     def stood(row: int, below: float) -> bool:
         return all(
-            _still(one, row, below=below) and one.change(*thirds_since(one, row)).high < most
-            for one in both
+            _still(stretch, row, below=below)
+            and stretch.change(*thirds_since(stretch, row)).high < most
+            for stretch in both
         )
 
     since = next(
@@ -401,7 +402,8 @@ def _climbs(level: Signal, floor: float) -> bool:
         slice(*pair) for pair in itertools.pairwise(sorted(cuts)) if pair[1] - pair[0] >= 3 * few
     ]
     ends = [
-        (slice(one.start, one.start + few), slice(one.stop - few, one.stop)) for one in stretches
+        (slice(stretch.start, stretch.start + few), slice(stretch.stop - few, stretch.stop))
+        for stretch in stretches
     ]
     return len(stretches) > 2 and all(
         value[late].mean() - value[early].mean() > _BEGUN * error for early, late in ends

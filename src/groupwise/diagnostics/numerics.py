@@ -109,7 +109,9 @@ def _reward_since(evidence: Evidence, step: int, *, near: int = 20) -> float:
 
 def finite(evidence: Evidence) -> Finding:
     """Look for the first column that is not finite."""
-    broken = sorted(_broken(evidence), key=lambda one: (one.row, _WATCHED.index(one.quantity)))
+    broken = sorted(
+        _broken(evidence), key=lambda fault: (fault.row, _WATCHED.index(fault.quantity))
+    )
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
             return not_logged(
@@ -118,14 +120,14 @@ def finite(evidence: Evidence) -> Finding:
         return _finite_but_for_a_few(evidence)
     first = broken[0]
     step, name = int(evidence.record.steps["step"][first.row]), clean(first.column, longest=60)
-    of_updates = any(one.quantity in _OF_UPDATE for one in broken)
+    of_updates = any(fault.quantity in _OF_UPDATE for fault in broken)
     # A metric that was never computed may be written as NaN in every row; what every update has is
     # no such metric.
     placeholder = first.row == 0 and not of_updates
     rows, was = counted(first.rows, "row"), "" if first.before is None else short(first.before)
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
     message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
-    whole = {"loss", "gradient_norm"} <= {one.quantity for one in broken}
+    whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
     if placeholder or (goes_on and not whole):
         return Finding(FINITE, Status.INFO, message, step)
@@ -161,7 +163,9 @@ def crash(evidence: Evidence) -> Finding:
 
 def _also(broken: list[_Broken]) -> str:
     """Say which others went with the first column that is not finite."""
-    others = [clean(one.column, longest=60) for one in broken[1:] if one.row == broken[0].row][:3]
+    others = [
+        clean(fault.column, longest=60) for fault in broken[1:] if fault.row == broken[0].row
+    ][:3]
     return f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
 
 
@@ -198,18 +202,18 @@ def _columns(evidence: Evidence, quantity: str) -> list[str]:
     """The columns of a quantity; advantages by their name too, which most trainers have under a
     key of their own.
     """
-    known = [
-        one.column
-        for one in evidence.record.meanings
-        if one.quantity == quantity and one.column in evidence.record.steps.columns
+    columns = [
+        meaning.column
+        for meaning in evidence.record.meanings
+        if meaning.quantity == quantity and meaning.column in evidence.record.steps.columns
     ]
-    if quantity == "advantage" and not known:
-        known = [
+    if quantity == "advantage" and not columns:
+        columns = [
             name
             for name in evidence.record.metrics()
             if "advantage" in name.lower() and evidence.record.meaning(name) is None
         ]
-    return known
+    return columns
 
 
 def _broken(evidence: Evidence) -> Iterator[_Broken]:
@@ -224,19 +228,19 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
     for quantity in _WATCHED:
         for column in _columns(evidence, quantity):
             value = _values(evidence, column)
-            found = np.flatnonzero(np.isfinite(value))
-            if not found.size:
+            finite_rows = np.flatnonzero(np.isfinite(value))
+            if not finite_rows.size:
                 yield _Broken(column, quantity, 0, value.size, None)
                 continue
-            last = int(found[-1])
+            last = int(finite_rows[-1])
             rest = value.size - last - 1
             if rest < _STOPPED:
                 continue
             # Rows before it that have it, and rows since that the trainer wrote without it.
             # Few rows are enough where the reward ends with them: nothing else is left to judge by.
             enough = FEWEST_ROWS if last not in ends else _STOPPED
-            whole = found.size >= _FULL * (last + 1) and last + 1 >= enough
-            there, empty = (known[last + 1 :] for known in _alive(evidence))
+            whole = finite_rows.size >= _FULL * (last + 1) and last + 1 >= enough
+            there, empty = (usable[last + 1 :] for usable in _alive(evidence))
             no_lag = (
                 np.isinf(value[last + 1 :]).all() or empty.all() or _written(evidence, column, last)
             )
@@ -370,8 +374,8 @@ def updates(evidence: Evidence) -> Finding:
         return _nothing(evidence, norm, row)
     if zero_T[-max(5, zero_T.size // 10) :].all() and zero_T.size >= 5:
         message = (
-            f"The gradient is {norm.written(0.0)} in the last rows, where all groups have zero "
-            "variance or may have."
+            f"The gradient is {norm.written(0.0)} in the last rows: all of their groups have, or "
+            "may have, zero variance."
         )
         return Finding(UPDATES, Status.INFO, message)
     return _of_loss(loss, norm)
@@ -445,12 +449,12 @@ def _spread_at(evidence: Evidence, norm: Signal) -> Float:
 
 def _at_steps(step_T: Float, value_T: Float, norm: Signal) -> Float:
     """A series at the steps of the gradient, NaN where it has none."""
-    found = np.full(len(norm), np.nan)
+    values = np.full(len(norm), np.nan)
     if step_T.size:
         place = np.minimum(np.searchsorted(step_T, norm.step_T), step_T.size - 1)
         same = step_T[place] == norm.step_T
-        found[same] = value_T[place[same]]
-    return found
+        values[same] = value_T[place[same]]
+    return values
 
 
 def _chance(evidence: Evidence, norm: Signal) -> Float:
@@ -464,7 +468,7 @@ def _chance(evidence: Evidence, norm: Signal) -> Float:
     groups, record = evidence.groups, evidence.record
     dead = _at_steps(groups.zero_variance.step_T, groups.zero_variance.value_T, norm)
     unsure = record.rollouts is None and any(
-        one.quantity == "dead_group_share" and one.ambiguous for one in record.meanings
+        meaning.quantity == "dead_group_share" and meaning.ambiguous for meaning in record.meanings
     )
     window = record.steps["window"].median()
     single = isinstance(window, float) and window <= 1

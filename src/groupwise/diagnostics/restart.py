@@ -52,23 +52,23 @@ class _Restart:
 
 def check(evidence: Evidence) -> Finding:
     """Look for a restart, and for what jumped at it."""
-    found = sorted(_restarts(evidence), key=lambda one: (not one.sure, one.step))
-    for one in found:
-        jumps = list(_jumps(evidence, one.step))
+    restarts = sorted(_restarts(evidence), key=lambda restart: (not restart.sure, restart.step))
+    for restart in restarts:
+        jumps = list(_jumps(evidence, restart.step))
         if jumps:
             message = (
-                f"{one.said} at step {one.step:,}, and there "
+                f"{restart.said} at step {restart.step:,}, and there "
                 f"{', '.join(sign.words for sign in jumps[:3])}."
             )
             return Finding(
                 RESTART,
                 Status.WARNING,
                 message,
-                one.step,
+                restart.step,
                 signs=tuple(jumps),
                 facts=(Fact.RESTART_JUMP,),
             )
-    sure = [one for one in found if one.sure]
+    sure = [restart for restart in restarts if restart.sure]
     if sure:
         return Finding(
             RESTART,

@@ -209,18 +209,21 @@ def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
     cell that is missing leaves its row out.
     """
     reward, functions = evidence.reward, evidence.functions
-    if reward is None or all(len(one) == len(reward) for one in functions.values()):
+    if reward is None or all(len(signal) == len(reward) for signal in functions.values()):
         return reward, functions
-    common = reduce(np.intersect1d, (one.step_T for one in (reward, *functions.values())))
+    common = reduce(np.intersect1d, (signal.step_T for signal in (reward, *functions.values())))
     if len(common) < _MOST_ROWS * len(reward):
         return reward, functions
 
-    def at_common(one: Signal) -> Signal:
+    def at_common(signal: Signal) -> Signal:
         return signal_of(
-            one.column, common, one.value_T[np.searchsorted(one.step_T, common)], bounds=one.bounds
+            signal.column,
+            common,
+            signal.value_T[np.searchsorted(signal.step_T, common)],
+            bounds=signal.bounds,
         )
 
-    return at_common(reward), {name: at_common(one) for name, one in functions.items()}
+    return at_common(reward), {name: at_common(signal) for name, signal in functions.items()}
 
 
 def weights_of(evidence: Evidence) -> Mapping[str, float]:

@@ -36,14 +36,14 @@ _TURN = re.compile(r"turn[_/]?(\d{1,3})\b", re.IGNORECASE)
 
 def gaps_by_turn(evidence: Evidence) -> list[Signal]:
     """Return the gap of each turn, where the log has a column a turn."""
-    found = {
+    gaps = {
         int(turn[1]): signal
         for signal in evidence.matching(".*turn.*")
         if (gap := _GAP.search(signal.column))
         and (turn := _TURN.search(signal.column, gap.end()))
         and len(signal) >= 2 * _FIRST
     }
-    return [found[turn] for turn in sorted(found)]
+    return [gaps[turn] for turn in sorted(gaps)]
 
 
 def signature(evidence: Evidence) -> tuple[Fact, str] | None:
@@ -104,11 +104,11 @@ def _ends(value_T: Float) -> tuple[float, float]:
     return median(value_T[:few]), median(value_T[-few:])
 
 
-def _rank_correlation(one: Signal, other: Signal) -> float:
+def _rank_correlation(first: Signal, other: Signal) -> float:
     """Spearman's correlation over the steps that both have; 0 with few of them."""
-    _, left, right = np.intersect1d(one.step_T, other.step_T, return_indices=True)
+    _, left, right = np.intersect1d(first.step_T, other.step_T, return_indices=True)
     if len(left) < 2 * FEWEST_ROWS:
         return 0.0
-    rank_2T = np.stack([mean_ranks(np.abs(one.value_T[left])), mean_ranks(other.value_T[right])])
+    rank_2T = np.stack([mean_ranks(np.abs(first.value_T[left])), mean_ranks(other.value_T[right])])
     correlation = np.corrcoef(rank_2T) if rank_2T.std(axis=1).min() > 0 else np.eye(2)
     return float(np.atleast_2d(correlation)[0, 1])

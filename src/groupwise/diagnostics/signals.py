@@ -171,11 +171,11 @@ class Signal:
 
     def score(self, early: slice, late: slice) -> float:
         """Return the change over its standard error; 0 where there is none."""
-        found = self.change(early, late)
-        error = (found.high - found.low) / (2 * _QUANTILE)
-        if not np.isfinite(found.value) or found.value == 0:
+        change = self.change(early, late)
+        error = (change.high - change.low) / (2 * _QUANTILE)
+        if not np.isfinite(change.value) or change.value == 0:
             return 0.0
-        return float(found.value / error) if error > 0 else float(np.sign(found.value) * np.inf)
+        return float(change.value / error) if error > 0 else float(np.sign(change.value) * np.inf)
 
     def step_at(self, row: int) -> int:
         """Return the step of a row."""
@@ -274,26 +274,26 @@ class Evidence:
                 series = metric_series(self.record, name)
             except MissingMetricError:
                 continue
-            known = self.record.meaning(series.metric)
-            if series.value_T.size and (known is None or not known.unavailable):
-                found = _of_series(series, alone=len(self.functions) < 2)
+            meaning = self.record.meaning(series.metric)
+            if series.value_T.size and (meaning is None or not meaning.unavailable):
+                signal = _of_series(series, alone=len(self.functions) < 2)
                 grades = self.grades if name == "reward" else None
                 self.memo["guessed"] = grades is None and series.bounds is None
-                if grades is None and found.bounds is None:
-                    grades = self._ends(found) if name == "reward" else None
+                if grades is None and signal.bounds is None:
+                    grades = self._ends(signal) if name == "reward" else None
                     self.memo["ends"] = grades is not None
-                return found if grades is None else replace(found, bounds=grades)
+                return signal if grades is None else replace(signal, bounds=grades)
         return self.held_out or next(iter(self.matching(_ACCURACY)), None)
 
     @cached_property
     def _supervised(self) -> bool:
         """Whether a success, by its name alone, stands beside what supervised training logs."""
-        known = {one.column: one.quantity for one in self.record.meanings}
-        others = {known.get(column, column) for column in self.record.metrics()} - {"reward"}
-        rewards = [one for one in self.record.meanings if one.quantity == "reward"]
+        quantities = {meaning.column: meaning.quantity for meaning in self.record.meanings}
+        others = {quantities.get(column, column) for column in self.record.metrics()} - {"reward"}
+        rewards = [meaning for meaning in self.record.meanings if meaning.quantity == "reward"]
         return (
             bool(rewards)
-            and all(one.ambiguous for one in rewards)
+            and all(meaning.ambiguous for meaning in rewards)
             and all(map(_SUPERVISED.fullmatch, others))
             and self.record.rollouts is None
             and not self.record.config.group_size.known
@@ -327,9 +327,9 @@ class Evidence:
         usable = np.abs(mean) <= LARGEST_VALUE
         for spread in self.batch_spreads:
             known = usable & np.isfinite(spread)
-            found = two_values(self.record, mean[known], spread[known])
-            if found is not None:
-                return found
+            grades = two_values(self.record, mean[known], spread[known])
+            if grades is not None:
+                return grades
         return two_values(self.record, mean[usable], None)
 
     def _ends(self, reward: Signal) -> tuple[float, float] | None:
@@ -353,11 +353,13 @@ class Evidence:
         """
         steps, alone = self.record.steps, len(self.functions) == 1
         own = [
-            one
-            for one in self.record.meanings
-            if re.fullmatch("reward_std_batch(/.*)?" if alone else "reward_std_batch", one.quantity)
+            meaning
+            for meaning in self.record.meanings
+            if re.fullmatch(
+                "reward_std_batch(/.*)?" if alone else "reward_std_batch", meaning.quantity
+            )
         ]
-        columns = [one.column for one in own if one.column in steps.columns]
+        columns = [meaning.column for meaning in own if meaning.column in steps.columns]
         return [
             steps[column].cast(pl.Float64).to_numpy()
             for column in columns
@@ -412,10 +414,14 @@ class Evidence:
     def held_out_sets(self) -> Mapping[str, Signal]:
         """The mean evaluation rewards by the name of their set, "" of a total."""
         # The total comes first, the parts of a set behind it.
-        named = sorted(self.named("eval/reward"), key=lambda one: (bool(one[0]), one[0].count("/")))
+        named = sorted(
+            self.named("eval/reward"), key=lambda entry: (bool(entry[0]), entry[0].count("/"))
+        )
         if not named:  # what the readers do not know
             columns = self.matching(_HELD_OUT)
-            named = [(one.column, one) for one in columns if not self.record.meaning(one.column)]
+            named = [
+                (entry.column, entry) for entry in columns if not self.record.meaning(entry.column)
+            ]
         sets: dict[str, Signal] = {}
         for path, signal in named:
             name = path.removeprefix("/")
@@ -428,14 +434,14 @@ class Evidence:
     def best_of_sets(self) -> Mapping[str, Signal]:
         """Shares of the prompts of a set that one of several samples solves."""
         best = self.named("eval/pass_at_k/")
-        return {name: one for name, one in best if one.low >= 0 and not FORM.search(name)}
+        return {name: signal for name, signal in best if signal.low >= 0 and not FORM.search(name)}
 
     @cached_property
     def functions(self) -> Mapping[str, Signal]:
         """The reward functions by name, where there are two or more, or one that is not the
         total.
         """
-        found: dict[str, Signal] = {}
+        functions: dict[str, Signal] = {}
         for column in self.record.metrics():
             meaning = self.record.meaning(column)
             match = (
@@ -450,8 +456,8 @@ class Evidence:
                 else self._column(column)
             )
             if signal is not None:
-                found.setdefault(name, signal)
-        return found
+                functions.setdefault(name, signal)
+        return functions
 
     def named(self, prefix: str) -> Iterator[tuple[str, Signal]]:
         """Yield the columns of the quantities that begin so, with the rest of their names."""
@@ -493,7 +499,7 @@ class Evidence:
         what is 0 beside them may be measured.
         """
         updates = [self._logged(name) for name in ("loss", "gradient_norm")]
-        still = all(one is not None and bool(one.is_zero.all()) for one in updates)
+        still = all(update is not None and bool(update.is_zero.all()) for update in updates)
         dead = self.groups.zero_variance
         return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
 
@@ -511,18 +517,20 @@ class Evidence:
 
     def _logged(self, name: str) -> Signal | None:
         """The longest column of a quantity, None where there is none that carries anything."""
-        found = [
+        signals = [
             self._column(meaning.column)
             for meaning in self.record.meanings
             if meaning.quantity == name and not meaning.unavailable
         ]
-        return max((signal for signal in found if signal is not None), key=len, default=None)
+        return max((signal for signal in signals if signal is not None), key=len, default=None)
 
     def matching(self, pattern: str) -> list[Signal]:
         """Return the columns whose whole names match a regular expression, whatever the case."""
         rule = re.compile(pattern, re.IGNORECASE)
-        found = [self._column(column) for column in self.record.metrics() if rule.fullmatch(column)]
-        return [signal for signal in found if signal is not None]
+        signals = [
+            self._column(column) for column in self.record.metrics() if rule.fullmatch(column)
+        ]
+        return [signal for signal in signals if signal is not None]
 
     @cached_property
     def graded(self) -> pl.DataFrame | None:
@@ -600,8 +608,8 @@ def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
     def asked(evidence: Evidence) -> Answer:
         if search.__name__ not in evidence.memo:
             evidence.memo[search.__name__] = search(evidence)
-        found: Answer = evidence.memo[search.__name__]
-        return found
+        answer: Answer = evidence.memo[search.__name__]
+        return answer
 
     return asked
 
@@ -734,10 +742,10 @@ def two_values(
 
 def _grades_of(value_T: Float, spread_T: Float) -> tuple[float, float] | None:
     """The grades that a straight line through variance plus squared mean tells."""
-    known = np.isfinite(spread_T) & (spread_T > 0)
-    if known.sum() < 5 or float(np.ptp(value_T[known])) == 0:
+    usable = np.isfinite(spread_T) & (spread_T > 0)
+    if usable.sum() < 5 or float(np.ptp(value_T[usable])) == 0:
         return None
-    slope, level = np.polyfit(value_T[known], spread_T[known] ** 2 + value_T[known] ** 2, 1)
+    slope, level = np.polyfit(value_T[usable], spread_T[usable] ** 2 + value_T[usable] ** 2, 1)
     inside = float(slope**2 + 4 * level)
     if not inside > 0:
         return None
@@ -807,8 +815,8 @@ def reward_floor(evidence: Evidence) -> float:
     """
     reward, track = evidence.reward, evidence.groups.spread
     assert reward is not None
-    known = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
-    early = known[: max(len(known) // 4, 1)]
+    sizes = np.abs(track.value_T[np.isfinite(track.value_T)]) if track.known else np.zeros(0)
+    early = sizes[: max(len(sizes) // 4, 1)]
     spread = median(early) if early.size else 0.0
     return floor_of(reward, spread=spread, lowest=lowest_grade(evidence.record))
 
@@ -850,13 +858,13 @@ def lasting(
     """Return the row since which a change is there, if it is there to the end: where events are
     given, in half of the last rows too.
     """
-    found = alarm(log_factor_T, rate=rate)
-    if found is None or not found.lasts:
+    change = alarm(log_factor_T, rate=rate)
+    if change is None or not change.lasts:
         return None
     return (
         None
         if event_T is not None and event_T[-max(2, len(event_T) // 20) :].mean() < 0.5
-        else found.onset
+        else change.onset
     )
 
 

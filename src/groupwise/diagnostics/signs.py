@@ -74,7 +74,7 @@ def signs_about(
     rows = evidence.record.steps["step"].to_numpy() if reward is None else reward.step_T
     place = int(np.searchsorted(rows, step))
     low = int(rows[max(0, place - reach)])
-    found = []
+    signs = []
     for watched in WATCHED:
         signal, over = (
             evidence.quantity(watched.quantity),
@@ -82,15 +82,15 @@ def signs_about(
         )
         sign = None if signal is None else sign_of(signal, watched, low=low, step=step, end=over)
         if sign is not None:
-            found.append(_at_limit(evidence, sign))
+            signs.append(_at_limit(evidence, sign))
     held = evidence.held_out
     if held is not None:
         sign = sign_of(
             held, Watched("held_out", "held-out reward", share=True, least=0.05), low=low, step=step
         )
         # A held-out reward that rises is no sign of a failure.
-        found += [] if sign is None or sign.rises else [sign]
-    return tuple(sorted(found, key=lambda sign: sign.step))
+        signs += [] if sign is None or sign.rises else [sign]
+    return tuple(sorted(signs, key=lambda sign: sign.step))
 
 
 def sign_of(
@@ -225,8 +225,8 @@ def limit_of(evidence: Evidence) -> float | None:
     """
     cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
     if cut is not None and length is not None:
-        _, mine, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
-        full = length.value_T[its][cut.value_T[mine] >= 0.999]
+        _, cut_rows, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
+        full = length.value_T[its][cut.value_T[cut_rows] >= 0.999]
         if full.size >= 3 and float(np.ptp(full)) <= 0.01 * float(full.max()):
             return float(full.max())
     most = None if length is None else repeated_most(length)

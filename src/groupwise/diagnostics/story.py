@@ -94,23 +94,28 @@ class Story:
     advice: Advice = NO_ADVICE
 
 
-def story_of(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
+def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, each signal at the levels that a serious check tells of it."""
-    story = _story(look, found, can_tell=can_tell)
-    serious = [one for one in look.answers.values() if is_serious(one)]
-    told = {sign.signal: sign for one in serious for sign in one.signs if sign.signal != "reward"}
-    signs = tuple(_at_levels(sign, told.get(sign.signal)) for sign in story.signs)
+    story = _story(look, worst, can_tell=can_tell)
+    serious = [finding for finding in look.answers.values() if is_serious(finding)]
+    told_signs = {
+        sign.signal: sign
+        for finding in serious
+        for sign in finding.signs
+        if sign.signal != "reward"
+    }
+    signs = tuple(_at_levels(sign, told_signs.get(sign.signal)) for sign in story.signs)
     return replace(story, signs=signs)
 
 
-def _at_levels(sign: Sign, told: Sign | None) -> Sign:
+def _at_levels(sign: Sign, levels: Sign | None) -> Sign:
     """A sign with the levels of another of the same signal, where it moved the same way."""
-    if told is None or told.rises != sign.rises or told.after == sign.after:
+    if levels is None or levels.rises != sign.rises or levels.after == sign.after:
         return sign
-    return replace(told, step=sign.step)
+    return replace(levels, step=sign.step)
 
 
-def _story(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
+def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, by the finding that is to be told, or by what the reward does."""
     if not can_tell:
         ended = look.answers[numerics.FINITE]
@@ -120,13 +125,13 @@ def _story(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
             else _open(look.evidence, look.progress)
         )
     fall = fall_of(look.evidence)
-    if found is not None and found.check in _OF_FALLS and fall is not None and fall.lasts:
-        return _of_fall(look, found)
-    found = None if found is None else _explained(look, found)
-    if found is not None and found.check == hacking.NAME:
-        return _of_hack(look, found)
-    if found is not None:
-        return _of_finding(look, found)
+    if worst is not None and worst.check in _OF_FALLS and fall is not None and fall.lasts:
+        return _of_fall(look, worst)
+    worst = None if worst is None else _explained(look, worst)
+    if worst is not None and worst.check == hacking.NAME:
+        return _of_hack(look, worst)
+    if worst is not None:
+        return _of_finding(look, worst)
     learning = look.progress.learning
     cause = look.cause(Fact.STANDS if learning is Learning.FLAT else Fact.ROSE)
     advice = advice_for(cause, None, step=None, onset=None)
@@ -135,17 +140,19 @@ def _story(look: Look, found: Finding | None, *, can_tell: bool) -> Story:
     return Story(_course(look.progress), None, (), cause, advice)
 
 
-def _explained(look: Look, found: Finding) -> Finding:
+def _explained(look: Look, worst: Finding) -> Finding:
     """What is told in place of a held-out reward: a training reward that is one number, or what
     names a cause where the fall does not.
     """
     answers = look.answers.values()
-    if Fact.HELD_OUT_FALLS_ALONE in found.facts:
-        return next((one for one in answers if one is not found and is_serious(one)), found)
-    stuck = found.check in (hacking.NAME, collapse.NAME)
+    if Fact.HELD_OUT_FALLS_ALONE in worst.facts:
+        return next(
+            (finding for finding in answers if finding is not worst and is_serious(finding)), worst
+        )
+    stuck = worst.check in (hacking.NAME, collapse.NAME)
     return next(
-        (one for one in answers if stuck and _STUCK & {*one.facts}),
-        found,
+        (finding for finding in answers if stuck and _STUCK & {*finding.facts}),
+        worst,
     )
 
 
@@ -181,7 +188,7 @@ def _stands(evidence: Evidence) -> str:
     )
 
 
-def _of_fall(look: Look, found: Finding) -> Story:
+def _of_fall(look: Look, worst: Finding) -> Story:
     """Tell of a reward that fell for good: from its first sign on."""
     evidence, fall = look.evidence, fall_of(look.evidence)
     assert fall is not None
@@ -195,14 +202,14 @@ def _of_fall(look: Look, found: Finding) -> Story:
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
     abrupt = not by_and_by(level, fall.row)
     cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
-    fell = "collapsed" if found.status is Status.CRITICAL else "fell"
+    fell = "collapsed" if worst.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {own.where}"
     return Story(
         headline,
         onset,
         signs,
         cause,
-        advice_for(cause, found, step=look.before(signs[0].step), onset=onset),
+        advice_for(cause, worst, step=look.before(signs[0].step), onset=onset),
     )
 
 
@@ -210,59 +217,61 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
     """The earliest sign of each signal; a sampler's check and that of restarts look farther back
     than a fall.
     """
-    found: list[Sign] = []
-    for one in look.answers.values():
-        jumped = Fact.RESTART_JUMP in one.facts and any(
-            sign.signal == "reward" for sign in one.signs
+    causing: list[Sign] = []
+    for finding in look.answers.values():
+        jumped = Fact.RESTART_JUMP in finding.facts and any(
+            sign.signal == "reward" for sign in finding.signs
         )
-        if Fact.SAMPLER_MISMATCH in one.facts or (
-            jumped and onset is not None and (one.step or 0) <= onset
+        if Fact.SAMPLER_MISMATCH in finding.facts or (
+            jumped and onset is not None and (finding.step or 0) <= onset
         ):
-            found += one.signs
-    earliest = {sign.signal: sign for sign in sorted([*found, *signs], key=lambda sign: -sign.step)}
+            causing += finding.signs
+    earliest = {
+        sign.signal: sign for sign in sorted([*causing, *signs], key=lambda sign: -sign.step)
+    }
     own = {sign.signal: sign for sign in signs if sign.signal == "reward"}
     levelled = (_at_levels(sign, own.get(sign.signal)) for sign in earliest.values())
     return tuple(sorted(levelled, key=lambda sign: sign.step))
 
 
-def _of_hack(look: Look, found: Finding) -> Story:
+def _of_hack(look: Look, worst: Finding) -> Story:
     """Tell of a reward that rose without the held-out one."""
-    cause = look.cause(Fact.PARTED, found.signs, found.step)
-    words = ", ".join(sign.words for sign in found.signs)
+    cause = look.cause(Fact.PARTED, worst.signs, worst.step)
+    words = ", ".join(sign.words for sign in worst.signs)
     if cause.certainty is not Certainty.CANNOT_TELL:
-        headline = f"{words}: {cause.names[0]} {cause.sure}" if words else found.message
+        headline = f"{words}: {cause.names[0]} {cause.sure}" if words else worst.message
     else:
-        headline = f"{words}: they part" if len(found.signs) > 1 else found.message
-    advice = advice_for(cause, found, step=look.before(found.step), onset=found.step)
-    return Story(headline, found.step, found.signs, cause, advice)
+        headline = f"{words}: they part" if len(worst.signs) > 1 else worst.message
+    advice = advice_for(cause, worst, step=look.before(worst.step), onset=worst.step)
+    return Story(headline, worst.step, worst.signs, cause, advice)
 
 
-def _of_finding(look: Look, found: Finding) -> Story:
+def _of_finding(look: Look, worst: Finding) -> Story:
     """Tell of what another check found."""
-    signs, change = found.signs, level_changes(look.evidence).get("reward")
-    if found.step is not None and (not signs or found.check in _NOT_ALONE):
-        about = signs_about(look.evidence, found.step, reach=reach_of(look.evidence))
-        if change is not None and change.first == found.step:
+    signs, change = worst.signs, level_changes(look.evidence).get("reward")
+    if worst.step is not None and (not signs or worst.check in _NOT_ALONE):
+        about = signs_about(look.evidence, worst.step, reach=reach_of(look.evidence))
+        if change is not None and change.first == worst.step:
             about = signs_of_fall(look.evidence)
         own = {sign.signal for sign in signs}
         signs = (*signs, *(sign for sign in about if sign.signal not in own))
-    if found.check == numerics.FINITE:
-        signs = (*signs, *_of_gradient(look, found.step))
+    if worst.check == numerics.FINITE:
+        signs = (*signs, *_of_gradient(look, worst.step))
     signs = (
-        _with_causes(look, signs, found.step)
-        if found.check == collapse.NAME
+        _with_causes(look, signs, worst.step)
+        if worst.check == collapse.NAME
         else tuple(sorted(signs, key=lambda sign: sign.step))
     )
-    if _DECLINES & {*found.facts} and signs and found.step is not None:
-        signs = _not_before(look, found.step, signs)
-    broke = found.check in (*collapse.OF_REWARD, numerics.FINITE, verifier.NAME)
-    cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, found.step)
+    if _DECLINES & {*worst.facts} and signs and worst.step is not None:
+        signs = _not_before(look, worst.step, signs)
+    broke = worst.check in (*collapse.OF_REWARD, numerics.FINITE, verifier.NAME)
+    cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, worst.step)
     first = min(
-        (step for step in (found.step, *(sign.step for sign in signs)) if step is not None),
+        (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
     )
-    advice = advice_for(cause, found, step=look.before(first), onset=found.step)
-    return Story(found.message, found.step, signs, cause, advice)
+    advice = advice_for(cause, worst, step=look.before(first), onset=worst.step)
+    return Story(worst.message, worst.step, signs, cause, advice)
 
 
 def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:

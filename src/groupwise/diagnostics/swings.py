@@ -118,7 +118,8 @@ def onset_of(value_T: Float, period: float) -> int:
     stride = max(1, n // 400)
     rows = range(0, last, stride)
     tried = (
-        _profile(value_T, trend, float(one), rows) for one in period * np.linspace(0.92, 1.08, 9)
+        _profile(value_T, trend, float(candidate), rows)
+        for candidate in period * np.linspace(0.92, 1.08, 9)
     )
     squares = min(tried, key=lambda squares_K: float(squares_K.min()))
     # What is 0 at first may begin at any row before: of the rows that fit as well the last.

@@ -440,17 +440,19 @@ def chance_at_an_end(evidence: Evidence) -> pl.DataFrame | None:
     """
     if evidence.graded is None:
         return None
-    known = evidence.graded.with_columns(pl.col("reward").round(6).alias("outcome")).filter(
+    graded = evidence.graded.with_columns(pl.col("reward").round(6).alias("outcome")).filter(
         pl.len().over("step", "prompt_id") > 1
     )
-    if not len(known):
+    if not len(graded):
         return None
-    known = known.with_columns(
-        (pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(known)).alias("pool")
+    graded = graded.with_columns(
+        (pl.col("step").rank("dense") - 1).floordiv(_steps_of_a_pool(graded)).alias("pool")
     )
-    groups = known.group_by("step", "prompt_id").agg(pl.col("pool").first(), pl.len().alias("size"))
-    counts = known.group_by("pool", "outcome").agg(pl.len().alias("k"))
-    first, last = float(known["outcome"].min()), float(known["outcome"].max())  # type: ignore[arg-type]
+    groups = graded.group_by("step", "prompt_id").agg(
+        pl.col("pool").first(), pl.len().alias("size")
+    )
+    counts = graded.group_by("pool", "outcome").agg(pl.len().alias("k"))
+    first, last = float(graded["outcome"].min()), float(graded["outcome"].max())  # type: ignore[arg-type]
     margin = _EDGE * (last - first)
     ends = counts.with_columns(pl.col("k").sum().over("pool").alias("m")).filter(
         (pl.col("outcome") <= first + margin) | (pl.col("outcome") >= last - margin)
@@ -458,11 +460,11 @@ def chance_at_an_end(evidence: Evidence) -> pl.DataFrame | None:
     return groups.join(chance(groups, ends), on=["pool", "size"], how="left")
 
 
-def _steps_of_a_pool(known: pl.DataFrame) -> int:
+def _steps_of_a_pool(graded: pl.DataFrame) -> int:
     """How many neighbouring steps make a pool of as many groups as are dealt to each other: one
     where steps have enough of their own.
     """
-    groups = known.select("step", "prompt_id").unique().group_by("step").len()["len"]
+    groups = graded.select("step", "prompt_id").unique().group_by("step").len()["len"]
     return -(-_POOL // max(int(groups.median() or 1), 1))  # type: ignore[arg-type]
 
 

@@ -530,8 +530,8 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     today = f"as things stand {size} in use loses {_signed(now.value)} of an update's speed{ends}"
     if now.value < 0:
         today = (
-            f"as things stand {size} in use is {percent(-now.value)} faster{ends}, of which no "
-            "gain is to be expected"
+            f"as things stand {size} in use is {percent(-now.value)} faster{ends}, but expect no "
+            "gain from it"
         )
     return (
         f"Beside it, {today}; once prompts part at most {percent(max(present.at_most, 0.0))}, "

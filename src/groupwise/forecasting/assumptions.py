@@ -61,9 +61,8 @@ def noise_of_one_memory(residual_T: Float) -> Assumption:
     return Assumption(
         name,
         AssumptionStatus.VIOLATED,
-        f"The noise swings, as AR(2) noise does: {measured}. The intervals take it for a slower "
-        "one and are too long rather than too short; thin the rows to every second, "
-        "fit(time_T[::2], value_T[::2]).",
+        f"The noise swings, as AR(2) noise does: {measured}. The intervals are too long rather "
+        "than too short. Fit every second row: fit(time_T[::2], value_T[::2]).",
     )
 
 
@@ -80,8 +79,8 @@ def constant_rate(rate_T: Float | None) -> Assumption:
     return Assumption(
         name,
         AssumptionStatus.VIOLATED,
-        f"The learning rate changes: {measured}, and time is its integral. "
-        "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T) fits in that time.",
+        f"The learning rate changes: {measured}. Fit in the time that it sums to: "
+        "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T).",
     )
 
 

@@ -78,8 +78,8 @@ class Webhook:
         if state == was:
             return
         texts = {name: clean(judged[name], longest=_LONGEST) for name in _TEXTS}
-        known = hashlib.sha256(f"{place}\0{state}\0{since}".encode(errors="replace"))
-        alert = {"id": known.hexdigest()[:32], "run": clean(run), "state": state, "was": was}
+        digest = hashlib.sha256(f"{place}\0{state}\0{since}".encode(errors="replace"))
+        alert = {"id": digest.hexdigest()[:32], "run": clean(run), "state": state, "was": was}
         with self._lock:
             self.lost += len(self._waiting) == _MOST_WAITING
             self._waiting.append(alert | {"since_step": judged["since_step"]} | texts)

@@ -285,8 +285,8 @@ class Hub:
         run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
         if self._told is not None and "judgement" in run.judged:
-            known = run.judged["judgement"] | {"cause": run.judged["cause"]}
-            self._told(self._name(index), known, str(run.follower.path.resolve()))
+            judgement_words = run.judged["judgement"] | {"cause": run.judged["cause"]}
+            self._told(self._name(index), judgement_words, str(run.follower.path.resolve()))
 
     async def report(self, index: int) -> bytes | None:
         """Return the report of a run as it is now."""

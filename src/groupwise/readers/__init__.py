@@ -321,7 +321,9 @@ def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]
         for file, _, column in [text.partition("#")]
     }
     beside = {
-        name: one for name, one in files.items() if name not in _BASE_NAMES and one[0].is_file()
+        name: source
+        for name, source in files.items()
+        if name not in _BASE_NAMES and source[0].is_file()
     }
     own = {name: column for name, column in columns.items() if name not in beside}
     given = _given(asked.get("settings"), asked.get("config"))
@@ -388,34 +390,34 @@ def locate(place: Path, request: Request) -> Located:
         beside = _beside_rollouts(place) if reader.name == "rollout_folder" else []
         unread = f"{some_of(beside)} beside the rollouts is not read: give its path"
         return Located(place, reader, request, (unread,) if beside else ())
-    found = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
-    found = list({log.resolve(): log for log in found}.values())  # "latest-run" is a link to one
-    found = [log for log in found if log.parent not in found]
-    if not found and ".aim" in (place.name, *(path.name for path in inside(place, _MOST_FILES))):
+    runs = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
+    runs = list({log.resolve(): log for log in runs}.values())  # "latest-run" is a link to one
+    runs = [log for log in runs if log.parent not in runs]
+    if not runs and ".aim" in (place.name, *(path.name for path in inside(place, _MOST_FILES))):
         raise UnreadableRunError(f"expected a run folder, got {shown(place)}, {_AIM}")
-    if not found:
+    if not runs:
         quoted = last_beside(None, place)
         hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"
         raise NothingYetError(
             f"expected a run folder, got {shown(place)}, which holds no log: {hint}"
         )
-    if len(found) > 1:
-        names, more = [path.name for path in found], " or more" if len(found) == _MOST_FILES else ""
+    if len(runs) > 1:
+        names, more = [path.name for path in runs], " or more" if len(runs) == _MOST_FILES else ""
         some = some_of(
             names
             if len(set(names)) == len(names)
-            else [path.relative_to(place).as_posix() for path in found],
+            else [path.relative_to(place).as_posix() for path in runs],
             4,
         )
         raise UnreadableRunError(
-            f"expected one run, got {shown(place)}, which holds {len(found)}{more} ({some}): give "
+            f"expected one run, got {shown(place)}, which holds {len(runs)}{more} ({some}): give "
             "the path of one, or ask groupwise fleet"
         )
     located = locate(
-        found[0], request if found[0].is_dir() else dataclasses.replace(request, home=place)
+        runs[0], request if runs[0].is_dir() else dataclasses.replace(request, home=place)
     )
-    others = [] if found[0].is_dir() else [log.name for log in logs_in(found[0].parent)]
-    note = f"{some_of(sorted({*others} - {found[0].name}))} beside it is of the same run: left out"
+    others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
+    note = f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run: left out"
     return dataclasses.replace(
         located, notes=(*located.notes, *([note] if len(others) > 1 else ()))
     )
@@ -459,7 +461,10 @@ def _check_names(columns: Mapping[str, str]) -> None:
     for name in columns:
         if name not in _BASE_NAMES and not is_quantity(name):
             allowed = ", ".join(
-                (*_BASE_NAMES, *(known for known in known_quantities() if known not in _BASE_NAMES))
+                (
+                    *_BASE_NAMES,
+                    *(quantity for quantity in known_quantities() if quantity not in _BASE_NAMES),
+                )
             )
             raise InvalidArgumentError(
                 f"expected a known name before = in --column, got {name[:60]!r}: use one of "

@@ -109,15 +109,15 @@ def assemble(log: Log, request: Request) -> RunRecord:
     if not step_key and not chosen:
         _check_is_a_log(log)
     chosen_run = "" if log.name == request.chosen else request.chosen
-    mine = rows_of_run(store, step_R, log.path, chosen_run, request.by)
-    merged = _merged(log, chosen, step_key, step_R, mine)
-    columns, labels = merged.columns, labels_of(store, mine)
-    told = (
+    run_rows = rows_of_run(store, step_R, log.path, chosen_run, request.by)
+    merged = _merged(log, chosen, step_key, step_R, run_rows)
+    columns, labels = merged.columns, labels_of(store, run_rows)
+    words = (
         ({"updates_per_step": each or None}, "the steps of the log"),
         (_logged_settings(columns) | labels, "a column of the log"),
     )
     config = config_of(
-        request.config, log.path, log.home or request.home, (*log.stated, *told), notes
+        request.config, log.path, log.home or request.home, (*log.stated, *words), notes
     )
     framework = log.framework or _framework(config, columns)
     notes += _of_two_programs(store)
@@ -211,7 +211,7 @@ def _check_is_a_log(log: Log) -> None:
 
 
 def _merged(
-    log: Log, chosen: Mapping[str, str], step_key: str, step_R: Float, mine: Flags
+    log: Log, chosen: Mapping[str, str], step_key: str, step_R: Float, run_rows: Flags
 ) -> Merged:
     """Return one row a step of the run that was chosen."""
     store = log.store
@@ -219,8 +219,8 @@ def _merged(
     cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {
         chosen[name] for name in _CLOCKS if name in chosen
     }
-    merged = merge_rows(store, step_R, mine, hidden=hidden, cumulative=cumulative)
-    if not mine.all():  # what only other runs of the table logged is no column of this one
+    merged = merge_rows(store, step_R, run_rows, hidden=hidden, cumulative=cumulative)
+    if not run_rows.all():  # what only other runs of the table logged is no column of this one
         own = {
             key: values
             for key, values in merged.columns.items()
@@ -259,9 +259,9 @@ def _of_two_programs(store: RowStore) -> list[str]:
         keys.setdefault(framework_of([name, "reward", "reward_std"]), []).append(name)
     rows = {of: holding(store, names) for of, names in keys.items() if of}
     apart = [
-        f"{one} and of {other}"
-        for one, other in combinations(rows, 2)
-        if min(rows[one].sum(), rows[other].sum()) > 1 and not (rows[one] & rows[other]).any()
+        f"{first} and of {other}"
+        for first, other in combinations(rows, 2)
+        if min(rows[first].sum(), rows[other].sum()) > 1 and not (rows[first] & rows[other]).any()
     ]
     return [f"the log has rows of {apart[0]}: {TWO_PROGRAMS}"] if apart else []
 
@@ -270,12 +270,12 @@ def _framework(config: RunConfig, columns: Columns) -> str:
     """Return the framework by the log's keys; where they are silent, the one that the user or a
     file states.
     """
-    found = framework_of(columns)
+    framework = framework_of(columns)
     stated = str(config.value("framework") or "").lower().replace("_", "-")
     return (
         stated
-        if (not found and stated) or (found in TRL_FAMILY and stated == "ms-swift")
-        else found
+        if (not framework and stated) or (framework in TRL_FAMILY and stated == "ms-swift")
+        else framework
     )
 
 
@@ -286,16 +286,16 @@ def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str
     keys = store.names()
     chosen: dict[str, str] = {}
     for name, column in columns.items():
-        found = [key for key in keys if key == column] or [
+        matches = [key for key in keys if key == column] or [
             key for key in keys if plain(key) == plain(column)
         ]
-        if not found:
+        if not matches:
             listed = ", ".join(keys[:40])
             raise MissingMetricError(
                 f"expected a column of the log for {name[:60]}, got {column[:80]!r}: the log has "
                 f"{listed}"
             )
-        chosen[name] = found[0]
+        chosen[name] = matches[0]
     return chosen
 
 
@@ -324,7 +324,7 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[s
 
 def _logged_settings(columns: Columns) -> dict[str, float]:
     """Return what the log repeats in every row, which may be settings."""
-    found: dict[str, float] = {}
+    settings: dict[str, float] = {}
     alone = any(plain(key) in _OF_PROMPT for key in columns)
     for key, values in columns.items():
         finite = values[np.isfinite(values)]
@@ -335,8 +335,8 @@ def _logged_settings(columns: Columns) -> dict[str, float]:
                 if alone and leaf == "count" and section in LISTED
                 else _COUNTED.get(leaf, leaf)
             )
-            found.setdefault("/".join(filter(None, (section, leaf))), float(finite[0]))
-    return found
+            settings.setdefault("/".join(filter(None, (section, leaf))), float(finite[0]))
+    return settings
 
 
 def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
@@ -384,12 +384,12 @@ def _with_rate(config: RunConfig, columns: Columns, meanings: Sequence[Meaning])
         or rates.max() < TELLING * rounding
     ):
         return config
-    found: JsonObject = {"learning_rate": float(rates.max())}
+    settings: JsonObject = {"learning_rate": float(rates.max())}
     if not config.learning_rate_schedule.known:
-        found["learning_rate_schedule"] = (
+        settings["learning_rate_schedule"] = (
             "constant" if rates.min() == rates.max() else f"from {rates.max():g} to {rates[-1]:g}"
         )
-    return config.with_settings(found, f"the largest of the column {column}")
+    return config.with_settings(settings, f"the largest of the column {column}")
 
 
 def _continued(
@@ -516,38 +516,38 @@ def _took(
     steps_done = np.clip(
         np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing
     )
-    found = {}
+    seconds_of = {}
     for name, quantity, keys in (
         ("tokens", "step_tokens", _TOKEN_KEYS),
         ("seconds", "step_time", _SECOND_KEYS),
     ):
-        named = [columns[one.column] for one in meanings if one.quantity == quantity]
+        named = [columns[meaning.column] for meaning in meanings if meaning.quantity == quantity]
         named += [
             values
             for key, values in columns.items()
             if plain(key) in keys and _of_each_step(values)
         ]
         each = named[0] if named else np.full(len(step), np.nan)
-        found[name] = np.where(np.isfinite(each), each, np.nan) * steps_done
-    return found
+        seconds_of[name] = np.where(np.isfinite(each), each, np.nan) * steps_done
+    return seconds_of
 
 
 def _of_each_step(values: Float) -> bool:
     """Whether a column of a clock's name holds what each step took: one number in all rows, or
     one that falls as often as not.
     """
-    known = values[np.isfinite(values)]
-    return len(known) >= _FEWEST and (
-        bool((known == known[0]).all()) or float((np.diff(known) < 0).mean()) > _OFTEN
+    finite = values[np.isfinite(values)]
+    return len(finite) >= _FEWEST and (
+        bool((finite == finite[0]).all()) or float((np.diff(finite) < 0).mean()) > _OFTEN
     )
 
 
-def _stands(known: Float) -> bool:
+def _stands(values: Float) -> bool:
     """Whether a column hardly rises for its height: no clock, unless it counts since 1970."""
-    if len(known) < _FEWEST or not 0 < known[0] < _NO_ELAPSED:
+    if len(values) < _FEWEST or not 0 < values[0] < _NO_ELAPSED:
         return False
-    rise = float(known[-1] - known[0])
-    return rise * _BEFORE < known[0] and rise < _SMALLEST * (len(known) - 1)
+    rise = float(values[-1] - values[0])
+    return rise * _BEFORE < values[0] and rise < _SMALLEST * (len(values) - 1)
 
 
 def _since_start(seconds: Float, took: Float, trained: Flags) -> Float:
@@ -556,27 +556,27 @@ def _since_start(seconds: Float, took: Float, trained: Flags) -> Float:
 
     An evaluation before the training took nothing of it.
     """
-    known = np.flatnonzero(np.isfinite(seconds))
-    if len(known) and seconds[known[0]] > _NO_ELAPSED:
-        seconds = seconds - seconds[known[0]]
-    if len(known) < 2 or seconds[known[0]] != 0 or not trained[known[0]]:
+    usable = np.flatnonzero(np.isfinite(seconds))
+    if len(usable) and seconds[usable[0]] > _NO_ELAPSED:
+        seconds = seconds - seconds[usable[0]]
+    if len(usable) < 2 or seconds[usable[0]] != 0 or not trained[usable[0]]:
         return seconds
-    first = took[known[0]]
-    return seconds + (first if first > 0 else np.median(np.diff(seconds[known])))
+    first = took[usable[0]]
+    return seconds + (first if first > 0 else np.median(np.diff(seconds[usable])))
 
 
 def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Float | None]:
     """Return the clocks that the user named; raise where one falls."""
-    found: dict[str, Float | None] = {}
+    clocks: dict[str, Float | None] = {}
     for name in _CLOCKS:
         if name not in chosen or chosen[name] not in columns:
             continue
         values = columns[chosen[name]]
         order = np.arange(len(values), dtype=np.float64)
-        found[name] = _rising(
+        clocks[name] = _rising(
             {name: values}, (name,), order if name == "optimizer_updates" else None, sure=True
         )
-        if found[name] is None:
+        if clocks[name] is None:
             other = (
                 ", or give that of each step as --column step_time=NAME"
                 if name == "seconds"
@@ -586,7 +586,7 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Floa
                 f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name "
                 f"another{other}"
             )
-    return found
+    return clocks
 
 
 def _rising(

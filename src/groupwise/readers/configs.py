@@ -105,35 +105,37 @@ def settings_in(flat: JsonView, group_size: int | None = None) -> JsonObject:
     }
     if any(path.startswith("actor_rollout_ref/") for path in spelled):
         return {name: value for name, value in _of_verl(spelled).items() if _valid(name, value)}
-    found = _named(spelled)
+    settings = _named(spelled)
     last = {path.rpartition("/")[2]: value for path, value in spelled.items()}
     leaves = {name: value for name, value in last.items() if _counts(value)}
     derived = (
-        {} if "prompts_per_step" in found else _prompts(leaves, found.get("group_size", group_size))
+        {}
+        if "prompts_per_step" in settings
+        else _prompts(leaves, settings.get("group_size", group_size))
     )
     derived |= (
         {}
-        if "refresh_interval" in found
-        else _interval(leaves) or _updates_of_batch(leaves, found.get("updates_per_step"))
+        if "refresh_interval" in settings
+        else _interval(leaves) or _updates_of_batch(leaves, settings.get("updates_per_step"))
     )
-    found |= _switched(last)
+    settings |= _switched(last)
     sound = {
         name: value for name, value in derived.items() if name == ASSUMED or _valid(name, value)
     }
-    return found | sound | found
+    return settings | sound | settings
 
 
 def _named(spelled: JsonView) -> JsonObject:
     """Return the settings that are there under a name of theirs; the shorter the path, the more
     it counts.
     """
-    found: JsonObject = {}
+    settings: JsonObject = {}
     for rank in range(3):
         for path, value in spelled.items():
             name = _name_of(path, rank)
-            if name and name not in found and _valid(name, value):
-                found[name] = value
-    return found
+            if name and name not in settings and _valid(name, value):
+                settings[name] = value
+    return settings
 
 
 def _switched(last: JsonView) -> JsonObject:
@@ -222,7 +224,7 @@ _ACTOR = "actor_rollout_ref/actor"
 
 def _of_verl(flat: JsonView) -> JsonObject:
     """Return the settings of verl's configuration, by its paths."""
-    known = {
+    settings = {
         row["setting"]: next(
             (flat[path] for path in row["verl"].split() if flat.get(path) is not None), None
         )
@@ -239,8 +241,8 @@ def _of_verl(flat: JsonView) -> JsonObject:
     scaling = {"scale_rewards": spread} if str(estimator) in ("grpo", "grpo_vectorized") else {}
     gpus, nodes = flat.get("trainer/n_gpus_per_node"), flat.get("trainer/nnodes", 1)
     if _is_count(gpus) and _is_count(nodes):
-        known["gpus"] = gpus * nodes
-    return known | {"loss": loss} | _penalty(flat) | scaling | _updates_of_verl(flat)
+        settings["gpus"] = gpus * nodes
+    return settings | {"loss": loss} | _penalty(flat) | scaling | _updates_of_verl(flat)
 
 
 def _penalty(flat: JsonView) -> JsonObject:
@@ -339,14 +341,14 @@ def readme_settings(path: Path) -> JsonObject:
     """
     with open_text(path, peek(path).encoding) as file:
         text = file.read(1 << 18)
-    found: JsonObject = {}
+    settings: JsonObject = {}
     version = re.search(r"^[-*]\s*TRL:\s*v?(\d+\.\d+[\w.]*)", text, re.MULTILINE)
     if version:
-        found |= {"framework": "trl", "framework_version": version[1]}
+        settings |= {"framework": "trl", "framework_version": version[1]}
     model = re.search(r"fine-tuned version of \[([^\]]{1,200})\]", text)
     if model and model[1] != "None":
-        found["model"] = model[1]
-    return settings_in(listed(text)) | found
+        settings["model"] = model[1]
+    return settings_in(listed(text)) | settings
 
 
 Stated = Sequence[tuple[Mapping[str, Any], str]]

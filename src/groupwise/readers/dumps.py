@@ -25,7 +25,7 @@ SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 def dump_of(rows: Sequence[Row]) -> str:
     """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
-    found = next(
+    dump = next(
         (
             name
             for name, (fits, _) in DUMPS.items()
@@ -39,7 +39,7 @@ def dump_of(rows: Sequence[Row]) -> str:
         and any(map(_is_group, seen))
         and all(_is_group(row) or _is_skipped(row) for row in seen)
     )
-    return found or (GROUPS if groups else "")
+    return dump or (GROUPS if groups else "")
 
 
 def rows_of_dump(name: str, row: Row) -> list[JsonObject]:
@@ -96,8 +96,8 @@ def _of_conversation(row: Row, texts: str, reward: str) -> Iterator[JsonObject]:
     """
     prompt, completion = _parted(row[texts])
     group = {"group_index": row["group_index"]} if "group_index" in row else {}
-    told = {"prompt": prompt, "completion": completion, "reward": row[reward]}
-    yield told | group | _advantage(row.get("advantages"))
+    rollout = {"prompt": prompt, "completion": completion, "reward": row[reward]}
+    yield rollout | group | _advantage(row.get("advantages"))
 
 
 def _parted(content: Any) -> tuple[str | None, str]:
@@ -130,19 +130,19 @@ def _episode(row: Row) -> Iterator[JsonObject]:
     for trace in row["traces"]:
         if not isinstance(trace, Mapping):
             continue
-        found: JsonObject = {"group": str(row["group"].get("id"))}
+        episode: JsonObject = {"group": str(row["group"].get("id"))}
         if isinstance(row.get("step"), int | float):
-            found["step"] = row["step"]
+            episode["step"] = row["step"]
         rewards = trace.get("rewards")
         if isinstance(rewards, Mapping):
             parts = {key: part for key, value in rewards.items() if (part := _scored(value))}
-            found |= {f"rewards/{key}": score for key, (score, _) in parts.items()}
+            episode |= {f"rewards/{key}": score for key, (score, _) in parts.items()}
             total = sum(score * weight for score, weight in parts.values()) if parts else None
-            found["reward"] = trace.get("reward", total)
+            episode["reward"] = trace.get("reward", total)
         else:
-            found["reward"] = trace.get("reward", rewards)
+            episode["reward"] = trace.get("reward", rewards)
         nodes = [node for node in trace.get("nodes") or () if isinstance(node, Mapping)]
-        yield found | _advantage(
+        yield episode | _advantage(
             [value for node in nodes for value in node.get("advantages") or ()]
         )
 

@@ -127,19 +127,24 @@ class Follower:
                 f"expected a log, got {shown(self.place)}, whose first line is not whole yet: "
                 "waiting"
             )
-        found = locate(self.place, self._request)
-        feed = found.reader.feed() if found.reader.feed is not None else None
+        located = locate(self.place, self._request)
+        feed = located.reader.feed() if located.reader.feed is not None else None
         if isinstance(feed, JournalFeed):
-            if (found.path / JOURNAL).is_file():
-                feed.open(found.path)
+            if (located.path / JOURNAL).is_file():
+                feed.open(located.path)
             else:  # saved and finished
                 feed = None
         elif feed is not None:
-            seen = peek(found.path)
+            seen = peek(located.path)
             self._encoding = seen.encoding
             if is_wide(seen.encoding):  # a line feed cannot be found in its bytes
                 feed = None
-        self._found, self._feed, self._signature, self.follows = found, feed, None, feed is not None
+        self._found, self._feed, self._signature, self.follows = (
+            located,
+            feed,
+            None,
+            feed is not None,
+        )
 
     def _read_whole(self) -> bool:
         """Read a format without a feed whole where it changed."""
@@ -150,16 +155,16 @@ class Follower:
         again, self._signature = self._signature is not None, signature
         self._broken = None
         try:
-            found = locate(self.place, self._request)
+            located = locate(self.place, self._request)
             if (
                 again
-                and found.reader.feed is not None
+                and located.reader.feed is not None
                 and not is_wide(self._encoding)
-                and (not found.reader.folder or (found.path / JOURNAL).is_file())
+                and (not located.reader.folder or (located.path / JOURNAL).is_file())
             ):
                 self._forget()
                 return self._look()
-            self.record = found.read()
+            self.record = located.read()
         except GroupwiseError as error:
             self._broken = error
         self._note_growth(
@@ -295,15 +300,15 @@ def signature_of(place: Path) -> Signature:
     """Return name, size, time of change and inode of a file, or of the files of a folder down to
     its grandchildren.
     """
-    found: list[tuple[str, int, int, int]] = []
+    signatures: list[tuple[str, int, int, int]] = []
     waiting = [(place, 0)]
-    while waiting and len(found) < _MOST_ENTRIES:
+    while waiting and len(signatures) < _MOST_ENTRIES:
         path, depth = waiting.pop()
         with suppress(OSError):
             status = path.stat()
             if not path.is_dir():
-                found.append((str(path), status.st_size, status.st_mtime_ns, status.st_ino))
+                signatures.append((str(path), status.st_size, status.st_mtime_ns, status.st_ino))
             elif depth < 3:
                 with os.scandir(path) as entries:
                     waiting += [(Path(entry.path), depth + 1) for entry in entries]
-    return tuple(sorted(found))
+    return tuple(sorted(signatures))

@@ -221,11 +221,13 @@ def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> R
         )
     rows = _rows_in(whole)
     if rows is None:
-        found = settings_in(dict(flatten(whole)))
+        settings = settings_in(dict(flatten(whole)))
         what = (
-            f"settings ({', '.join(list(found)[:4])})" if found else "a summary or something else"
+            f"settings ({', '.join(list(settings)[:4])})"
+            if settings
+            else "a summary or something else"
         )
-        hint = "give the log, and this file with --config" if found else "give the log"
+        hint = "give the log, and this file with --config" if settings else "give the log"
         raise UnreadableRunError(
             f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}"
         )
@@ -413,12 +415,12 @@ def _numbered_rows(whole: JsonView) -> list[JsonObject]:
     """Return the entries of an object whose keys are steps, or end in them as names of
     checkpoints do; none where most do not.
     """
-    found = {
+    rows = {
         key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)
     }
-    numbered = {int(match[1]): whole[key] for key, match in found.items() if match}
+    numbered = {int(match[1]): whole[key] for key, match in rows.items() if match}
     start = next(
-        (whole[key] for key in found if str(key).lower() in ("baseline", "base", "initial")), None
+        (whole[key] for key in rows if str(key).lower() in ("baseline", "base", "initial")), None
     )
     if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
         return []
@@ -542,9 +544,9 @@ def sniff_event_stream(seen: Peek) -> float:
     """
     if not seen.text.startswith("{"):
         return 0.0
-    found = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
-    events = sum(_is_event(row) for row in found)
-    return 0.9 if events > 1 and events * 4 > len(found) * 3 else 0.0
+    rows = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
+    events = sum(_is_event(row) for row in rows)
+    return 0.9 if events > 1 and events * 4 > len(rows) * 3 else 0.0
 
 
 def _is_event(row: JsonView) -> bool:

@@ -88,8 +88,8 @@ def _pattern(key: str, slash: str) -> re.Pattern[str]:
 @lru_cache(maxsize=256)
 def version_of(text: str | None) -> Version | None:
     """Return major and minor version, None where the text holds none."""
-    found = re.match(r"v?(\d{1,4})\.(\d{1,4})", text or "")
-    return (int(found[1]), int(found[2])) if found else None
+    version = re.match(r"v?(\d{1,4})\.(\d{1,4})", text or "")
+    return (int(version[1]), int(version[2])) if version else None
 
 
 def _rules() -> Iterator[Rule]:
@@ -294,24 +294,26 @@ def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields:
 def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     """Return the meanings with a reward, and with what the log says of the task beside it."""
     meanings = _with_reward(columns, _with_environments(meanings))
-    known = {meaning.column: meaning.quantity for meaning in meanings}
-    totals = [key for key, quantity in known.items() if quantity == "reward"]
-    task = [key for key in columns if _MAY_BE_TASK(known.get(key, "reward")) and _names_task(key)]
+    quantities = {meaning.column: meaning.quantity for meaning in meanings}
+    totals = [key for key, quantity in quantities.items() if quantity == "reward"]
+    task = [
+        key for key in columns if _MAY_BE_TASK(quantities.get(key, "reward")) and _names_task(key)
+    ]
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
-    told = [
+    rewards = [
         Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task
     ]
-    return (*(meaning for meaning in meanings if meaning.column not in task), *told)
+    return (*(meaning for meaning in meanings if meaning.column not in task), *rewards)
 
 
 def _with_environments(meanings: Meanings) -> Meanings:
     """Return the meanings with functions that are named after environments as their rewards."""
     named = tuple(
-        replace(one, quantity=_OF_ENVIRONMENT.sub("environment_reward/", one.quantity))
-        for one in meanings
+        replace(meaning, quantity=_OF_ENVIRONMENT.sub("environment_reward/", meaning.quantity))
+        for meaning in meanings
     )
-    several = {one.quantity for one in named} - {one.quantity for one in meanings}
+    several = {meaning.quantity for meaning in named} - {meaning.quantity for meaning in meanings}
     return named if len(several) > 1 else meanings
 
 
@@ -371,8 +373,8 @@ def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
 
 def _successes(columns: Columns, meanings: Iterable[Meaning]) -> Iterator[str]:
     """Return the keys that name a success and have no meaning yet."""
-    known = {meaning.column for meaning in meanings}
-    return (key for key in columns if key not in known and _names_success(key))
+    named_columns = {meaning.column for meaning in meanings}
+    return (key for key in columns if key not in named_columns and _names_success(key))
 
 
 def _names_success(key: str) -> bool:
@@ -387,7 +389,7 @@ def as_shares(
     """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as
     unavailable.
     """
-    shares, known, notes = dict(columns), [], []
+    shares, kept, notes = dict(columns), [], []
     for meaning in meanings:
         base = meaning.quantity.removeprefix("eval/").partition("/")[0]
         high = float(np.nanmax(columns[meaning.column], initial=0.0)) if _is_share(base) else 0.0
@@ -398,8 +400,8 @@ def as_shares(
         elif high > _LARGEST_SHARE:
             text = f"{meaning.definition}: but no share, for it reaches {high:g}"
             meaning = replace(meaning, definition=text, unavailable=True)  # noqa: PLW2901
-        known.append(meaning)
-    return shares, tuple(known), tuple(notes)
+        kept.append(meaning)
+    return shares, tuple(kept), tuple(notes)
 
 
 def _is_share(base: str) -> bool:
@@ -526,33 +528,33 @@ def _judged_keys(
         config.value("framework_version") if config.value("framework") != "unsloth" else None,
         complete=complete,
     )
-    found = {}
+    meanings = {}
     for key, meaning in ruled.items():
         name, evaluated = _evaluated(key)
         prefix = "eval/" if evaluated else ""
         if name == "reward_std":
             kind, why = _reward_std(columns, columns[key], config, versions, prefix)
             text = f"{_DEVIATIONS[kind]} ({why})"
-            found[key] = Meaning(
+            meanings[key] = Meaning(
                 key, f"{prefix}reward_std_{kind}", text, ambiguous=kind == "ambiguous"
             )
         elif name == "frac_reward_zero_std" and meaning and not meaning.unavailable:
             several = (
                 len(_reward_functions(columns, prefix)) > 1 and versions.high >= _AGGREGATION_FROM
             )
-            found[key] = _dead_groups(meaning, columns[key], config, window, several=several)
-    return found
+            meanings[key] = _dead_groups(meaning, columns[key], config, window, several=several)
+    return meanings
 
 
 def _reward_functions(columns: Columns, prefix: str) -> dict[str, dict[str, Float]]:
     """Return what is logged of each reward function: "mean" and "std" where it is there."""
-    found: dict[str, dict[str, Float]] = {}
+    functions: dict[str, dict[str, Float]] = {}
     for key, values in columns.items():
         name, evaluated = _evaluated(key)
         match = re.fullmatch(r"rewards/(.+?)(?:/(mean|std))?", name)
         if match and evaluated == bool(prefix):
-            found.setdefault(match[1], {})[match[2] or "mean"] = values
-    return found
+            functions.setdefault(match[1], {})[match[2] or "mean"] = values
+    return functions
 
 
 def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str, str] | None:
@@ -687,9 +689,9 @@ def _named(name: str) -> str | None:
         (pattern.fullmatch(bare) or (quantity in _OF_GROUPS and pattern.fullmatch(last)), quantity)
         for pattern, quantity in _PLAIN
     )
-    found = (match.expand(quantity) for match, quantity in matches if match)
+    quantities = (match.expand(quantity) for match, quantity in matches if match)
     return next(
-        (quantity for quantity in found if quantity != TASK), None
+        (quantity for quantity in quantities if quantity != TASK), None
     )  # `with_reward` looks for it, once the reward is known
 
 

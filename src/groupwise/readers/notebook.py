@@ -59,11 +59,11 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
         ) from None
     tables = [table for html in _texts(notebook, "html") for table in _parse(html)]
     cells = list(_texts(notebook, "source"))
-    found = _arguments(cells) | (
+    settings = _arguments(cells) | (
         {"framework": "unsloth"} if any("unsloth" in code for code in cells) else {}
     )
     if not tables:
-        return _printed(path, seen.size, notebook, request, found)
+        return _printed(path, seen.size, notebook, request, settings)
     longest = max(tables, key=len)
     notes = [
         "the table of a notebook rounds its values to six decimals and hides some of the log's keys"
@@ -73,21 +73,23 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     store = RowStore()
     names = [name or f"column {number}" for number, name in enumerate(longest[0], start=1)]
     store.add_cells(names, [row for row in longest[1:] if row])
-    stated = ((found, "the notebook's code"),)
+    stated = ((settings, "the notebook's code"),)
     return assemble(
         Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False),
         request,
     )
 
 
-def _printed(path: Path, size: int, notebook: Any, request: Request, found: JsonView) -> RunRecord:
+def _printed(
+    path: Path, size: int, notebook: Any, request: Request, settings: JsonView
+) -> RunRecord:
     """Read the steps that a cell printed: of all cells and all ways to print them the longest
     run.
     """
     records = []
     request = replace(
         request,
-        config=with_found(request.config, settings_in(found), "the notebook's code"),
+        config=with_found(request.config, settings_in(settings), "the notebook's code"),
     )
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
@@ -165,7 +167,7 @@ def _arguments(cells: Iterable[str]) -> JsonObject:
     before all others; no code is run.
     """
     calls = [call for code in cells for call in _calls(code)]
-    found: JsonObject = {}
+    arguments: JsonObject = {}
     for call in sorted(
         calls,
         key=lambda call: (
@@ -180,8 +182,8 @@ def _arguments(cells: Iterable[str]) -> JsonObject:
                     else None
                 )
                 if argument.arg and isinstance(value, int | float | str):
-                    found.setdefault(argument.arg, value)
-    return found
+                    arguments.setdefault(argument.arg, value)
+    return arguments
 
 
 def _calls(code: str) -> list[ast.Call]:

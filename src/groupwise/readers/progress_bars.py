@@ -171,20 +171,20 @@ def _between(at: Float, own: Flags) -> Float | None:
 
     Beside a restart, or at an end where no spacing is known, a lost one stays unknown.
     """
-    known, lost = np.flatnonzero(own), np.flatnonzero(~own)
-    rows, steps = np.diff(known), np.diff(at[known])
+    numbered, lost = np.flatnonzero(own), np.flatnonzero(~own)
+    rows, steps = np.diff(numbered), np.diff(at[numbered])
     if ((steps >= 0) & (steps < rows) & (rows > 1)).any():
         return None
     usual = steps[(rows == 1) & (steps > 0)]
     spacing = float(np.median(usual)) if len(usual) else math.nan
     placed = at.copy()
-    placed[lost] = np.round(np.interp(lost, known, at[known]))
+    placed[lost] = np.round(np.interp(lost, numbered, at[numbered]))
     for restart in np.flatnonzero(steps < 0):
-        placed[known[restart] + 1 : known[restart + 1]] = math.nan
-    early, late = lost[lost < known[0]], lost[lost > known[-1]]
-    guess = at[known[0]] - spacing * (known[0] - early)
+        placed[numbered[restart] + 1 : numbered[restart + 1]] = math.nan
+    early, late = lost[lost < numbered[0]], lost[lost > numbered[-1]]
+    guess = at[numbered[0]] - spacing * (numbered[0] - early)
     placed[early] = np.where(guess > 0, guess, math.nan)
-    placed[late] = at[known[-1]] + spacing * (late - known[-1])
+    placed[late] = at[numbered[-1]] + spacing * (late - numbered[-1])
     return placed
 
 

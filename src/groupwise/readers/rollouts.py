@@ -326,7 +326,7 @@ def _number_of(key: str, value: Any) -> Any:
         key in _BY_TOKEN
         and isinstance(value, list)
         and value
-        and all(isinstance(one, int | float) for one in value)
+        and all(isinstance(entry, int | float) for entry in value)
     ):
         with suppress(OverflowError):
             return sum(value) / len(value)
@@ -361,12 +361,12 @@ def _partition(row: Mapping[Any, Any]) -> float:
     """Return the number of the part of the run that a row belongs to, as Twinkle names it, NaN
     for none.
     """
-    found = (
+    match = (
         _LAST_NUMBER.search(row["partition_id"])
         if isinstance(row.get("partition_id"), str)
         else None
     )
-    return float(found[1]) if found else float("nan")
+    return float(match[1]) if match else float("nan")
 
 
 def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
@@ -396,8 +396,8 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
             "the steps are the numbers in the names of the files, or of the parts that the rows "
             "belong to"
         )
-    known = step[np.isfinite(step)]
-    blocks = known[np.append(True, np.diff(known) != 0)] if len(known) else known
+    finite = step[np.isfinite(step)]
+    blocks = finite[np.append(True, np.diff(finite) != 0)] if len(finite) else finite
     if len(blocks) > len(np.unique(blocks)):
         notes.append(
             "the rows of a step do not follow one another: those of a step are taken together, "
@@ -424,7 +424,7 @@ def grouped(
     again. A key counts as the group's only where it never mixes prompts and puts at least two rows
     of a step together.
     """
-    found = ""
+    group_key = ""
     for key in (["uid"] if trusted else []) + [key for key in GROUP_KEYS if key in labels]:
         names = pl.Series("key", labels[key], dtype=pl.Utf8)
         if names.null_count():
@@ -437,15 +437,15 @@ def grouped(
         )
         mixed = bool((groups["prompt"] > 1).any())
         if (trusted and key == "uid") or (not mixed and len(groups) < len(table)):
-            found = key
+            group_key = key
             break
         if mixed and len(groups) < len(table):
             notes.append(
                 f"the column {key} puts different prompts together, so it does not tell the groups"
             )
-    if found:
-        table = table.with_columns(pl.Series("key", labels[found], dtype=pl.Utf8))
-        notes.append(f"groups of completions by the column {found}")
+    if group_key:
+        table = table.with_columns(pl.Series("key", labels[group_key], dtype=pl.Utf8))
+        notes.append(f"groups of completions by the column {group_key}")
     else:
         table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
         notes.append(
@@ -454,7 +454,7 @@ def grouped(
         )
     named = (
         table["key"].cast(pl.Int64, strict=False)
-        if found in _PROMPT_NAMES
+        if group_key in _PROMPT_NAMES
         else pl.Series([None], dtype=pl.Int64)
     )
     first = pl.col("row").min().over("step", "key")
@@ -478,7 +478,7 @@ def row_notes(rows: RolloutRows) -> list[str]:
 
 def function_names(names: Iterable[str], total: str) -> dict[str, str]:
     """Return the columns of reward functions, and what each function is called."""
-    found: dict[str, str] = {}
+    names_of: dict[str, str] = {}
     for name in names:
         prefix = next((prefix for prefix in FUNCTION_PREFIXES if name.startswith(prefix)), "")
         beside = _OF_A_FUNCTION.fullmatch(name) if total and not prefix else None
@@ -490,9 +490,9 @@ def function_names(names: Iterable[str], total: str) -> dict[str, str]:
             else ""
         )
         function = clean_key(part) if part else ""
-        if function and name != total and function != "total" and function not in found.values():
-            found[name] = function
-    return found
+        if function and name != total and function != "total" and function not in names_of.values():
+            names_of[name] = function
+    return names_of
 
 
 _MOST_FILES = 100_000
@@ -606,13 +606,13 @@ def _dumps(folder: Path) -> list[Path]:
     """
     files = [path for path in inside(folder, _MOST_FILES) if path.is_file()]
     named = [path for path in files if _DUMP.fullmatch(path.name)]
-    found = max(([path for path in named if path.suffix == kind] for kind in _KINDS), key=len)
-    if not found:
+    dumps = max(([path for path in named if path.suffix == kind] for kind in _KINDS), key=len)
+    if not dumps:
         home = folder / "rollouts" if (folder / "rollouts").is_dir() else folder
-        found = list(islice(home.glob("step_*/train/all/traces.jsonl"), _MOST_FILES))
-    if not found and not any(path.suffix.lower() in _LOGS for path in files):
-        found = list(islice(folder.glob("*/*.jsonl"), _MOST_FILES))
-    numbers = {path: number for path in found if (number := _number(path)) == number}
+        dumps = list(islice(home.glob("step_*/train/all/traces.jsonl"), _MOST_FILES))
+    if not dumps and not any(path.suffix.lower() in _LOGS for path in files):
+        dumps = list(islice(folder.glob("*/*.jsonl"), _MOST_FILES))
+    numbers = {path: number for path in dumps if (number := _number(path)) == number}
     return sorted(numbers, key=lambda path: (numbers[path], path.name))
 
 
@@ -868,15 +868,15 @@ def _table(
         pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None)
         for name, found in values.items()
     ]
-    known = np.isfinite(step)
+    usable = np.isfinite(step)
     table = pl.DataFrame(
-        [pl.Series("step", np.where(known, step, 0.0).astype(np.int64)), *texts, *numbers]
+        [pl.Series("step", np.where(usable, step, 0.0).astype(np.int64)), *texts, *numbers]
     ).with_columns(pl.Series("environment", rows.environments, dtype=pl.Utf8))
     notes += noted(
-        int((~known).sum()), "row has", "rows have", "no whole number as its step: left out"
+        int((~usable).sum()), "row has", "rows have", "no whole number as its step: left out"
     )
-    labels = {key: list(compress(rows.label_column(key), known)) for key in rows.labels}
-    table = grouped(table.filter(pl.Series(known)), labels, notes, trusted=trusted)
+    labels = {key: list(compress(rows.label_column(key), usable)) for key in rows.labels}
+    table = grouped(table.filter(pl.Series(usable)), labels, notes, trusted=trusted)
     if not total:
         table = _summed(table, list(functions.values()), notes)
     missing = table["reward"].null_count()
@@ -947,8 +947,8 @@ def _trl_record(
     files: Sequence[Path], name: str, request: Request, said: Sequence[str]
 ) -> RunRecord:
     """Return the record of TRL's logged completions without the log of their run."""
-    typed, found, sources = completions_in(files)
-    notes = [*said, *found]
+    typed, remarks, sources = completions_in(files)
+    notes = [*said, *remarks]
     if typed is None or not len(typed):
         raise UnreadableRunError(
             f"expected completions in {shown(files[0])}, got none that can be read: "
@@ -976,14 +976,14 @@ def _record(
     texts: Texts | None = None,
 ) -> RunRecord:
     """Return the record whose steps are means over rollouts."""
-    found = list(notes)
+    remarks = list(notes)
     rewards = [column for column in rollouts.columns if re.match(r"reward(/|$)", column)]
     if not max(map(pl.Series.count, rollouts.select(rewards)), default=0):
         raise UnreadableRunError(
             f"expected rewards that are numbers, got none in {name[:80]}: name theirs with "
             "--column reward=NAME"
         )
-    config = _sized(rollouts, config, found)
+    config = _sized(rollouts, config, remarks)
     chosen = [column for column in rollouts.columns if column.startswith(_CHOSEN)]
     clocks = [column for column in chosen if column.removeprefix(_CHOSEN) in _CLOCKS]
     means = rewards + [column for column in chosen if column not in clocks]
@@ -1005,7 +1005,7 @@ def _record(
         config=config,
         meanings=tuple(_meaning(column, reward) for column in columns),
         sources=sources,
-        notes=tuple(found),
+        notes=tuple(remarks),
     )
     return sound(record, name[:80])
 
@@ -1014,13 +1014,13 @@ def _by_environment(rollouts: pl.DataFrame) -> pl.DataFrame | None:
     """Return the mean reward of each environment by step; None where the rows do not tell them."""
     if "environment" not in rollouts:
         return None
-    known = rollouts.drop_nulls("environment")
-    names = known["environment"].unique().to_list()
-    if not 1 < len(names) <= len(known) // _FEWEST_EACH:
+    labelled = rollouts.drop_nulls("environment")
+    names = labelled["environment"].unique().to_list()
+    if not 1 < len(names) <= len(labelled) // _FEWEST_EACH:
         return None
     keys = {name: f"environment_reward/{clean_key(name)}" for name in names}
-    known = known.with_columns(pl.col("environment").replace(keys))
-    return known.pivot("environment", index="step", values="reward", aggregate_function="mean")
+    labelled = labelled.with_columns(pl.col("environment").replace(keys))
+    return labelled.pivot("environment", index="step", values="reward", aggregate_function="mean")
 
 
 def _meaning(column: str, reward: str) -> Meaning:
@@ -1064,18 +1064,18 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunCo
     not.
     """
     sizes = rollouts.group_by("step", "prompt_id").len()["len"].to_numpy()
-    low, high, known = int(sizes.min()), int(sizes.max()), config.value("group_size")
+    low, high, stated = int(sizes.min()), int(sizes.max()), config.value("group_size")
     if low != high:
         notes.append(f"the groups have {low} to {high} completions")
-    elif known is None and (low > 1 or _are_whole(rollouts)):
+    elif stated is None and (low > 1 or _are_whole(rollouts)):
         return config.with_settings({"group_size": low}, "the groups of the rollouts")
-    elif known is None:
+    elif stated is None:
         notes.append(
             "one completion of each prompt is in the file, and advantages say that it had others: "
             "the group size is not known"
         )
-    if known is not None and (low, high) != (known, known):
+    if stated is not None and (low, high) != (stated, stated):
         notes.append(
-            f"the group size {known} ({config.group_size.source}) is not that of the logged groups"
+            f"the group size {stated} ({config.group_size.source}) is not that of the logged groups"
         )
     return config

@@ -281,7 +281,7 @@ class RowStore:
         """
         nested = all(isinstance(group, list) for group in value)
         numbers = list(chain.from_iterable(value)) if nested else value
-        if not numbers or not all(isinstance(one, int | float) for one in numbers):
+        if not numbers or not all(isinstance(entry, int | float) for entry in numbers):
             return
         self._cell(name, sum(numbers) / len(numbers))
         if not nested and len(numbers) > 1:
@@ -378,10 +378,10 @@ class RowStore:
                 parts[key][rows] if parts and key in parts else np.zeros(len(rows), dtype=object)
             )
             for name in dict.fromkeys(names.tolist()):
-                mine = np.flatnonzero((place[rows] >= 0) & (names == name))
-                mine = mine[np.argsort(place[rows[mine]])]
-                if len(mine):
-                    store._columns[name or key] = _Column(place[rows[mine]], values[mine])
+                own_rows = np.flatnonzero((place[rows] >= 0) & (names == name))
+                own_rows = own_rows[np.argsort(place[rows[own_rows]])]
+                if len(own_rows):
+                    store._columns[name or key] = _Column(place[rows[own_rows]], values[own_rows])
         store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 

@@ -405,12 +405,12 @@ class JsonArray:
                 self.end = position + 1
                 return
             try:
-                found, position = _DECODER.raw_decode(text, position)
+                value, position = _DECODER.raw_decode(text, position)
             except ValueError:
                 return
             if position == len(text):
                 return
-            yield found
+            yield value
 
 
 def read_whole(seen: Peek) -> str:

@@ -67,19 +67,19 @@ def is_evaluation(key: str) -> bool:
 def merge_rows(
     store: RowStore,
     step_R: Float,
-    mine: Flags,
+    run_rows: Flags,
     *,
     hidden: Iterable[str] = (),
     cumulative: Iterable[str] = (),
 ) -> Merged:
     """Return one row a step, of the rows that are mine."""
     notes: list[str] = []
-    kinds = _kinds(store, mine)
+    kinds = _kinds(store, run_rows)
     trains = _main_rows(store, kinds)
-    given, (step_R, clock) = step_R, _numbered(step_R, mine, trains)
-    usable = _usable(step_R, mine, notes)
-    notes += noted(int((~mine).sum()), "row", "rows", "of other runs left out")
-    usable &= mine
+    given, (step_R, clock) = step_R, _numbered(step_R, run_rows, trains)
+    usable = _usable(step_R, run_rows, notes)
+    notes += noted(int((~run_rows).sum()), "row", "rows", "of other runs left out")
+    usable &= run_rows
     main = usable & trains
     if not main.any():
         main = usable
@@ -111,19 +111,19 @@ def merge_rows(
     return replace(merged, of=of, in_part=in_part)
 
 
-def _usable(step_R: Float, mine: Flags, notes: list[str]) -> Flags:
+def _usable(step_R: Float, run_rows: Flags, notes: list[str]) -> Flags:
     """Return which rows have a step that can be kept exactly; the others are named with what is
     wrong with theirs.
     """
     finite = np.isfinite(step_R)
     exact = finite & (np.abs(step_R) < _LARGEST_STEP)
     whole: Flags = exact & (np.where(exact, step_R, 0) == np.floor(np.where(exact, step_R, 0)))
-    if not whole[mine].any() and (finite & ~exact)[mine].any():
+    if not whole[run_rows].any() and (finite & ~exact)[run_rows].any():
         raise UnreadableRunError(
             "expected steps below 2^53, got larger ones in every row: name another column with "
             "--column step=NAME"
         )
-    if not whole[mine].any():
+    if not whole[run_rows].any():
         raise UnreadableRunError(
             "expected whole numbers as steps, got none in any row: name the column with --column "
             "step=NAME"
@@ -137,18 +137,18 @@ def _usable(step_R: Float, mine: Flags, notes: list[str]) -> Flags:
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
-        notes += noted(int((bad & mine).sum()), "row", "rows", f"{words} left out")
+        notes += noted(int((bad & run_rows).sum()), "row", "rows", f"{words} left out")
     return whole
 
 
-def _numbered(step_R: Float, mine: Flags, main: Flags) -> tuple[Float, Float | None]:
+def _numbered(step_R: Float, run_rows: Flags, main: Flags) -> tuple[Float, Float | None]:
     """Return whole steps for fractional ones, and the number behind each step where that is a
     clock; whole ones stay as they are.
 
     Equal numbers are one step, so restarts and evaluations keep their places; where the numbers
     fall too often to be a clock, the rows are counted.
     """
-    usable = mine & np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
+    usable = run_rows & np.isfinite(step_R) & (np.abs(step_R) < _LARGEST_STEP)
     values = step_R[usable]
     if not len(values) or (values != np.floor(values)).mean() < _FRACTIONAL_SHARE:
         return step_R, None
@@ -203,13 +203,13 @@ def rows_of_run(store: RowStore, step_R: Float, path: Path, chosen: str, by: str
         return np.array([row == name for row in name_of], dtype=bool)
     if not chosen:
         return np.ones(store.count, dtype=bool)
-    mine = np.array(
+    run_rows = np.array(
         [chosen in names for names in zip(*(names for _, names in columns), strict=True)],
         dtype=bool,
     )
-    if not mine.any():
+    if not run_rows.any():
         raise no_part(path, chosen)
-    return mine
+    return run_rows
 
 
 def no_part(path: Path, chosen: str) -> UnreadableRunError:
@@ -227,22 +227,22 @@ def _joined(columns: Sequence[list[str]]) -> list[str]:
     name_of = columns[0]
     for names in columns[1:]:
         if len(set(zip(name_of, names, strict=True))) > len(set(name_of)):
-            name_of = [f"{one}/{other}" for one, other in zip(name_of, names, strict=True)]
+            name_of = [f"{first}/{other}" for first, other in zip(name_of, names, strict=True)]
     return name_of
 
 
-def labels_of(store: RowStore, mine: Flags) -> dict[str, str]:
+def labels_of(store: RowStore, run_rows: Flags) -> dict[str, str]:
     """Return the texts that the rows of a run share, by column; a text that most rows lack is
     none of the run's.
     """
     own = {
-        key: [text for row, text in cells.items() if mine[row]]
+        key: [text for row, text in cells.items() if run_rows[row]]
         for key, cells in store.labels.items()
     }
     return {
         key: texts[0]
         for key, texts in own.items()
-        if 2 * len(texts) >= mine.sum() and len(set(texts)) == 1
+        if 2 * len(texts) >= run_rows.sum() and len(set(texts)) == 1
     }
 
 
@@ -269,40 +269,40 @@ def _are_several(key: str, names: Sequence[str], step_R: Float) -> bool:
     """Return whether a column tells several runs apart; a number may also count the restarts of
     one, whose steps go on.
     """
-    found = sorted(set(names) - {""})
-    if not 1 < len(found) <= _MOST_RUNS or 2 * len(found) > len(names):
+    labels = sorted(set(names) - {""})
+    if not 1 < len(labels) <= _MOST_RUNS or 2 * len(labels) > len(names):
         return False
-    if key == "seed" or not all(parse_number(name) is not None for name in found):
+    if key == "seed" or not all(parse_number(name) is not None for name in labels):
         return True
     at = np.array(names)
-    first, second = (set(step_R[at == name].tolist()) for name in found[:2])
+    first, second = (set(step_R[at == name].tolist()) for name in labels[:2])
     return 2 * len(first & second) > min(len(first), len(second))
 
 
-def _kinds(store: RowStore, mine: Flags) -> NDArray[np.object_] | None:
+def _kinds(store: RowStore, run_rows: Flags) -> NDArray[np.object_] | None:
     """Return the event type of each row, or None where the rows that are mine have one type
     only.
     """
     for key in KIND_KEYS:
-        names = {name for row, name in store.labels.get(key, {}).items() if mine[row]}
+        names = {name for row, name in store.labels.get(key, {}).items() if run_rows[row]}
         if 1 < len(names) <= _MOST_KINDS and len(store.labels[key]) == store.count:
             kinds = np.empty(store.count, dtype=object)
             for row, name in store.labels[key].items():
                 kinds[row] = name
-            return kinds if _differ(store, kinds, mine) else None
+            return kinds if _differ(store, kinds, run_rows) else None
     return None
 
 
-def _differ(store: RowStore, kinds: NDArray[np.object_], mine: Flags) -> bool:
+def _differ(store: RowStore, kinds: NDArray[np.object_], run_rows: Flags) -> bool:
     """Return whether types of events are told apart by more than their name: phases of one run
     hold the same columns.
     """
-    if any(str(kind).lower() in _EVALUATION for kind in set(kinds[mine])):
+    if any(str(kind).lower() in _EVALUATION for kind in set(kinds[run_rows])):
         return True
-    held: dict[str, set[str]] = {str(kind): set() for kind in set(kinds[mine])}
+    held: dict[str, set[str]] = {str(kind): set() for kind in set(kinds[run_rows])}
     for key in store.names():
         rows = store.sparse(key)[0]
-        for kind in set(kinds[rows[mine[rows]]]):
+        for kind in set(kinds[rows[run_rows[rows]]]):
             held[str(kind)].add(key)
     return len(set(map(frozenset, held.values()))) > 1
 
@@ -543,16 +543,16 @@ def _by_updates(rollouts: Flags, updates: Flags, own: Float, update: Float) -> t
 
 def holding(store: RowStore, names: Sequence[str]) -> Flags:
     """Return which rows hold any of the keys."""
-    found = np.zeros(store.count, dtype=bool)
+    holds = np.zeros(store.count, dtype=bool)
     for name in names:
-        found[store.sparse(name)[0]] = True
-    return found
+        holds[store.sparse(name)[0]] = True
+    return holds
 
 
 def _first(store: RowStore, keys: Sequence[str], otherwise: Float) -> Float:
     """Return the first of the keys that each row has, else another number."""
-    found = otherwise
+    first = otherwise
     for key in reversed(keys):
         values = store.dense(key)
-        found = np.where(np.isfinite(values), values, found)
-    return found
+        first = np.where(np.isfinite(values), values, first)
+    return first

@@ -52,14 +52,14 @@ def sniff_events_folder(path: Path) -> float:
 
 def event_files(folder: Path) -> list[Path]:
     """Return the event files right inside a folder, oldest first."""
-    found = []
+    files = []
     for path in inside(folder, _MOST_FILES):
         try:
             if "tfevents" in path.name and path.is_file() and is_tfrecord(peek(path).head):
-                found.append(path)
+                files.append(path)
         except GroupwiseError:
             continue
-    return sorted(found, key=_started)
+    return sorted(files, key=_started)
 
 
 def _started(path: Path) -> tuple[float, str]:
@@ -194,9 +194,9 @@ def _event(record: bytes) -> Iterator[Scalar]:
     step = signed(event.numbers(2)[-1]) if event.numbers(2) else 0
     for summary in event.blobs(5):
         for value in Message(summary).blobs(1):
-            tag, found = _value(Message(value))
-            if tag and found is not None:
-                yield wall, step, tag, found
+            tag, value_read = _value(Message(value))
+            if tag and value_read is not None:
+                yield wall, step, tag, value_read
 
 
 def _value(message: Message) -> tuple[str, float | str | None]:
@@ -225,8 +225,8 @@ def _settings(texts: dict[str, str]) -> JsonObject:
         if tag.startswith("model_config"):
             continue
         try:
-            found = parse_json(value)
+            settings = parse_json(value)
         except ValueError:
-            found = listed(re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value))
-        flat |= dict(flatten(found)) if isinstance(found, dict) else {}
+            settings = listed(re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value))
+        flat |= dict(flatten(settings)) if isinstance(settings, dict) else {}
     return flat

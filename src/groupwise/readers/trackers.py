@@ -185,24 +185,24 @@ def _numbers_in(row: JsonView) -> JsonObject | None:
 
 def _object(content: Any) -> JsonObject | None:
     """Return the JSON object in a cell, or None."""
-    found = (
+    content_read = (
         json_in(content if isinstance(content, str) else _text(content))
         if isinstance(content, str | bytes)
         else None
     )
-    return found if isinstance(found, dict) else None
+    return content_read if isinstance(content_read, dict) else None
 
 
 def _trackio_config(database: sqlite3.Connection, run: str) -> JsonObject:
     """Return the arguments that trackio kept of a run, flattened."""
     if not {"run_name", "config"} <= _columns(database, "configs"):
         return {}
-    found: JsonObject = {}
+    config: JsonObject = {}
     for (content,) in database.execute(
         "SELECT config FROM configs WHERE run_name = ? ORDER BY rowid", (run,)
     ):
-        found |= dict(flatten(_object(content) or {}))
-    return found
+        config |= dict(flatten(_object(content) or {}))
+    return config
 
 
 def _completions(tables: list[list[Any]]) -> pl.DataFrame | None:
@@ -363,10 +363,10 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
 def _title(run: Path) -> str:
     """Return the name of a run as its meta.yaml gives it, else the folder's."""
     try:
-        found = parse_yaml(peek(run / "meta.yaml").text).get("run_name")
+        title = parse_yaml(peek(run / "meta.yaml").text).get("run_name")
     except GroupwiseError:
-        found = None
-    return str(found or run.name)
+        title = None
+    return str(title or run.name)
 
 
 def _files(folder: Path) -> dict[str, Path]:

@@ -105,14 +105,14 @@ def _record(
     state: State, folder: Path | None, request: Request, notes: Sequence[str] = ()
 ) -> RunRecord:
     """Return the record of a state, with the completions in its folder."""
-    found = list(notes)
+    remarks = list(notes)
     if not state.about:
-        found.append(
+        remarks.append(
             f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: "
             "the whole rows before are used"
         )
     if state.skipped:
-        found.append("the summary row at the end is left out")
+        remarks.append("the summary row at the end is left out")
     stated = ((_stated(state.about), shown(state.path)),)
     name = folder.name if folder is not None and folder.name else state.path.name
     record = assemble(
@@ -121,7 +121,7 @@ def _record(
             state.path,
             "trl",
             state.size,
-            tuple(found),
+            tuple(remarks),
             stated=stated,
             home=folder,
             name=name,
@@ -158,8 +158,8 @@ def with_completions(
         for name, values in logged.items()
         if name.startswith("reward/")
     }
-    found, total = list(notes), logged.get("reward")
-    rows, config = rebuilt(typed, record.config, means, total, found)
+    remarks, total = list(notes), logged.get("reward")
+    rows, config = rebuilt(typed, record.config, means, total, remarks)
     evaluations = [
         meaning.column for meaning in record.meanings if meaning.quantity.startswith("eval/")
     ]
@@ -169,7 +169,7 @@ def with_completions(
     evaluated = record.steps.select("step", *evaluations).with_columns(logged=logged_reward)
     evaluated = evaluated.filter(pl.any_horizontal(pl.col(evaluations).is_not_null()))
     rollouts, more = _without_evaluations(rows, evaluated)
-    sources, notes = (*record.sources, *sources), (*record.notes, *found, *more)
+    sources, notes = (*record.sources, *sources), (*record.notes, *remarks, *more)
     return dataclasses.replace(
         record, config=config, rollouts=rollouts, sources=sources, notes=notes
     )
@@ -184,10 +184,10 @@ def states_in(folder: Path) -> list[Path]:
         for path in inside(folder, _MOST_FOLDERS)
         if (match := _CHECKPOINT.fullmatch(path.name))
     ]
-    found = [(int(match[1]), state) for match, state in checkpoints if state.is_file()]
+    states = [(int(match[1]), state) for match, state in checkpoints if state.is_file()]
     if (folder / STATE).is_file():
-        found.append((_global_step(folder / STATE), folder / STATE))
-    return [path for _, path in sorted(found, key=lambda entry: (-entry[0], len(entry[1].parts)))]
+        states.append((_global_step(folder / STATE), folder / STATE))
+    return [path for _, path in sorted(states, key=lambda entry: (-entry[0], len(entry[1].parts)))]
 
 
 def _global_step(path: Path) -> int:
@@ -450,5 +450,5 @@ def _agreement(rows: pl.DataFrame, total: pl.Series) -> float | None:
         .filter(moves)
     )
     scale = (spread * spread_of_advantage).sqrt()
-    found = groups.select(pl.when(scale > 0).then(both / scale).otherwise(0.0))
-    return found.to_series().mean()  # type: ignore[return-value]
+    agreement = groups.select(pl.when(scale > 0).then(both / scale).otherwise(0.0))
+    return agreement.to_series().mean()  # type: ignore[return-value]

@@ -177,8 +177,8 @@ class TfRecords:
         length_N = seen[head_N[:, None] + np.arange(8)].view("<i8")[:, 0]
         sound_N = length_N > _LARGEST_CHECKED
         for length in np.unique(length_N[~sound_N]).tolist():
-            mine = length_N == length
-            sound_N[mine] = _are_sound(data, start_N[mine], length)
+            of_length = length_N == length
+            sound_N[of_length] = _are_sound(data, start_N[of_length], length)
         self.damaged += int((~sound_N).sum())
         return start_N[sound_N], length_N[sound_N]
 
@@ -217,10 +217,10 @@ class BlockRecords:
             if left < 7:
                 position += left
                 continue
-            found = self._piece(position)
-            if found is not None:
-                yield found
-                position += 7 + len(found[1])
+            piece = self._piece(position)
+            if piece is not None:
+                yield piece
+                position += 7 + len(piece[1])
                 continue
             if any(data[position : position + 7]):
                 self.damaged += 1

@@ -46,13 +46,17 @@ def parser(text: str | None, tables: str) -> argparse.ArgumentParser:
     return made
 
 
-def arguments(text: str | None, **defaults: int) -> argparse.Namespace:
-    """Whole numbers with defaults, and flags, whose default is False."""
+def arguments(text: str | None, **defaults: int | str) -> argparse.Namespace:
+    """Whole numbers and texts with defaults, and flags, whose default is False."""
     made = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     for name, default in defaults.items():
-        kind = {"action": "store_true"} if default is False else {"type": int, "default": default}
+        kind = (
+            {"action": "store_true"}
+            if default is False
+            else {"type": type(default), "default": default}
+        )
         made.add_argument(f"--{name.replace('_', '-')}", **kind)
     return made.parse_args()
 

@@ -127,11 +127,11 @@ def test_few_prompts_leave_open_what_they_do_not_hold() -> None:
 
 
 def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> None:
-    """Of 64 prompts five have two successes: Vp <= R/2 - |g|^2 is all that is known of it."""
+    """Of 64 prompts three have two successes: Vp <= R/2 - |g|^2 is all that is known of it."""
     rng = np.random.default_rng(8)
     reward_PG = np.zeros((64, SIZE))
-    reward_PG[:5, :2] = 1.0
-    reward_PG[5:20, 0] = 1.0
+    reward_PG[:3, :2] = 1.0
+    reward_PG[3:20, 0] = 1.0
     label = np.repeat(np.arange(64), SIZE)
     estimate = components(reward_PG.ravel(), label, score_ND=rng.normal(size=(512, WIDTH)))
     assert estimate.left_open == {"vp"}
@@ -152,10 +152,12 @@ def test_a_heavy_tail_of_rewards_leaves_no_upper_end() -> None:
     assert by_name(normal)[TAILS].status is HOLDS
     assert by_name(heavy)[TAILS].status is VIOLATED
     rng = np.random.default_rng(9)
-    exponential = components(rng.exponential(size=512), label, score_ND=rng.normal(size=(512, 4)))
+    exponential = components(
+        rng.exponential(size=512) ** 0.9, label, score_ND=rng.normal(size=(512, 4))
+    )
     perhaps = components(rng.exponential(size=512) ** 1.3, label, score_ND=score)
     assert by_name(exponential)[TAILS].status is UNKNOWN
-    factor = 1 + 0.5 * (exponential.unseen.kurtosis - 5)
+    factor = 1 + 0.5 * (exponential.unseen.kurtosis - 4)
     assert exponential.unseen.widening == pytest.approx(factor)
     plain = mean_interval(moment_of_prompts(exponential, "t"))
     longer = pytest.approx(plain.value + factor * (plain.high - plain.value))
@@ -204,7 +206,7 @@ def test_four_rollouts_a_prompt_widen_the_upper_half_of_vp_and_the_best_size(
         estimate.r.value,
         estimate.vp.value,
         estimate.covariance_CC[pick],
-        factor * estimate.quantile(relative),
+        factor * min(estimate.unseen.widening, 1.25) * estimate.quantile(relative),
         level=0.95,
     )
     assert estimate.group_size.low == pytest.approx(1 + np.sqrt(ratio.low))

@@ -286,6 +286,11 @@ def test_a_trainers_own_log_is_raw_and_an_export_may_be_smoothed() -> None:
     trl, table = (Source("trainer_state.json", "trl", 10, ROWS), Source("run.csv", "csv", 10, ROWS))
     assert metric_series(record({"reward": binomial(32)}, sources=(trl,))).smoothing == 1
     assert metric_series(record({"reward": binomial(32)}, sources=(table,))).smoothing is None
+    console = dataclasses.replace(trl, reader="verl_console")
+    for source, smoothing in ((console, 1), (table, None)):
+        reward = {"reward": binomial(32)}
+        run = record(reward, settings={"framework": "verl"}, sources=(source,))
+        assert metric_series(run).smoothing == smoothing
     assert (
         metric_series(
             record({"reward": binomial(32)}, settings={"smoothing": 20}, sources=(trl,))

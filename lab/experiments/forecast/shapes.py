@@ -1,13 +1,15 @@
 """What the forecast's band of rows holds, by the shape of the curve.
 
-    python lab/experiments/forecast/shapes.py [--runs 20]
+    python lab/experiments/forecast/shapes.py [--runs 20] [--own FILE]
 
 Nine shapes of 200 rows, each with white noise of .02, .05 and .1 (a flat one with noise of
 correlation .9 instead), seen to 10, 20, 40 and 60 %. Prints the share of the rows to come
 inside the 90 % band. A third of the rise of a logistic curve, or a fifth of the loss of a decline,
 is what a band can be asked to have seen: these runs stand in rows of their own.
+`--own` takes the SHAPES of a Python file of your own instead.
 """
 
+import runpy
 import sys
 from collections import defaultdict
 from collections.abc import Callable
@@ -100,10 +102,12 @@ def held(shape: str, deviation: float, seed: int) -> list[tuple[str, float, floa
 
 def main() -> None:
     """Read the arguments and print the table."""
-    runs, cells = arguments(__doc__, runs=20).runs, defaultdict(list)
-    for shape in SHAPES:
+    given, cells = arguments(__doc__, runs=20, own=""), defaultdict(list)
+    own = runpy.run_path(given.own)["SHAPES"] if given.own else {}
+    SHAPES.update(own)
+    for shape in own or SHAPES:
         for deviation in DEVIATIONS:
-            for seed in range(runs):
+            for seed in range(given.runs):
                 for kind, share, inside in held(shape, deviation, seed):
                     cells[kind, share].append(inside)
     kinds = dict.fromkeys(kind for kind, _ in cells)

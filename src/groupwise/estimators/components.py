@@ -251,19 +251,13 @@ class Components(Said):
             size = math.inf if vp <= 0 else 1 + math.sqrt(max(r, 0.0) / vp)
             return Interval(size, min(least, size), math.inf, self.level)
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
-        pick = np.ix_(
-            [QUANTITIES.index("r"), QUANTITIES.index("vp")],
-            [QUANTITIES.index("r"), QUANTITIES.index("vp")],
-        )
-        lengths = min(self.unseen.of_lengths, _ONE_PRODUCT)
+        places = [QUANTITIES.index(name) for name in ("r", "vp")]
+        lengths = min(self.unseen.widening, _ONE_PRODUCT)
         quantile = lengths * _widening(self.prompts, self.rollouts) * self.quantile(relative)
-        ratio = ratio_interval(r, vp, self.covariance_CC[pick], quantile, level=self.level)
-        return Interval(
-            1 + math.sqrt(ratio.value),
-            1 + math.sqrt(ratio.low),
-            1 + math.sqrt(ratio.high),
-            self.level,
-        )
+        covariance = self.covariance_CC[np.ix_(places, places)]
+        ratio = ratio_interval(r, vp, covariance, quantile, level=self.level)
+        value, low, high = (1 + math.sqrt(end) for end in (ratio.value, ratio.low, ratio.high))
+        return Interval(value, low, high, self.level)
 
     @property
     def status(self) -> str:

@@ -128,12 +128,15 @@ def judged_fits(
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
-    if doubtful(observations, fits[0]):
-        parameters = {
-            name: Interval(law_fit.value, -np.inf, np.inf, level)
-            for name, law_fit in parameters.items()
-        }
     questioned = len(laws) > 1
+    if doubtful(observations, fits[0]):
+        # An average bends the curve and hides its start; the hull over all laws holds the plateau.
+        parameters = {
+            name: interval
+            if questioned and name == "plateau"
+            else Interval(interval.value, -np.inf, np.inf, level)
+            for name, interval in parameters.items()
+        }
     verdict = judge(
         observations,
         fits,

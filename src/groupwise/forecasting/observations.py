@@ -169,17 +169,14 @@ def observe(
         )
     time, value, variance = _usable_rows(time_T, value_T, variance_T)
     origin = float(time[0]) - (window - 1)
-    rows, spacing, raw = (
-        time.size,
-        1.0,
-        smoothing is not None or window != 1 or np.ptp(gaps := np.diff(time)) > 1e-9 * gaps[0],
-    )
+    rows, spacing, gaps = time.size, 1.0, np.diff(time)
+    raw = smoothing is not None or window != 1 or np.ptp(gaps) > 1e-9 * gaps[0]
     width = (smoothing or 1) if raw else smoothing_window(value)
     left = _without_trend(value)  # a clean curve has no noise that could have been averaged
     noisy = float(left @ left) > rounding(value, condition=POLYNOMIALS)
     doubt = noisy and not raw and width == 1 and rows in _MAY_HIDE
     if width > 1:
-        spacing = float(np.median(np.diff(time)))
+        spacing = median(gaps)
         keep_rows = np.arange(time.size - 1, -1, -width)[::-1]
         origin = float(time[0]) - (width - 1) * spacing
         time, value, variance, window = time[keep_rows], value[keep_rows], None, width * spacing

@@ -100,13 +100,11 @@ def judge(
     outcome, numbers = (
         _few(observations, parameters["plateau"])
         or _broken(observations, best, parameters, explained, rising=healthy == "up")
-        or _hidden(observations, best)
+        or _hidden(observations, best, parameters["plateau"])
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", float("nan"))
-    return Verdict(
-        outcome, outcome.sentence.format(**numbers), change, tuple(note for note in notes if note)
-    )
+    return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(filter(None, notes)))
 
 
 def _few(observations: Observations, plateau: Interval) -> Told | None:
@@ -115,10 +113,10 @@ def _few(observations: Observations, plateau: Interval) -> Told | None:
     return (Outcome.TOO_FEW, few) if observations.time_M.size < FEW else None
 
 
-def _hidden(observations: Observations, best: LawFit) -> Told | None:
+def _hidden(observations: Observations, best: LawFit, plateau: Interval) -> Told | None:
     """What is said of rows that are perhaps averages of each other."""
-    rows = {"rows": observations.rows}
-    return (Outcome.MAYBE_SMOOTHED, rows) if doubtful(observations, best) else None
+    told = {"rows": observations.rows, "level": _range(plateau)}
+    return (Outcome.MAYBE_SMOOTHED, told) if doubtful(observations, best) else None
 
 
 def _broken(
@@ -194,11 +192,9 @@ def _collapse(
 
 def _levels(observations: Observations, since: float) -> tuple[float, float]:
     """Mean of the last rows before a time, and of the last rows of all."""
-    few = max(3, observations.value_M.size // 20)
-    before = observations.value_M[observations.time_M < since]
-    return float(before[-few:].mean()) if before.size else float("nan"), float(
-        observations.value_M[-few:].mean()
-    )
+    value = observations.value_M
+    before, few = value[observations.time_M < since], max(3, value.size // 20)
+    return float(before[-few:].mean()) if before.size else np.nan, float(value[-few:].mean())
 
 
 def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> tuple[str, ...]:

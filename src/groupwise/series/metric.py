@@ -32,8 +32,8 @@ class MetricSeries:
         variance_T: sampling variance of each value by the groups alone, or None where it is
             unavailable.
         window: updates that one row averages over.
-        smoothing: 1 where a trainer wrote the log itself or the user says so, else None: a smoothed
-            export is possible.
+        smoothing: 1 where a known trainer wrote the log itself or the user says so, else None: a
+            smoothed export is possible.
         seconds_T: cumulative seconds, or None.
         noise_source: where the variance comes from, or why there is none.
         healthy: "up" for a reward, "any" for what may fall in health.
@@ -143,7 +143,9 @@ def _smoothing(record: RunRecord) -> int | None:
     stated = record.config.value("smoothing")
     if stated is not None:
         return int(stated)
-    return 1 if any(source.reader.startswith("trl") for source in record.sources) else None
+    readers = {source.reader for source in record.sources}
+    own = record.config.value("framework") or any(name.startswith("trl") for name in readers)
+    return 1 if own and "csv" not in readers else None
 
 
 def _is_share(

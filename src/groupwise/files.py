@@ -8,7 +8,7 @@ import stat
 import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 
@@ -47,6 +47,15 @@ def first_bytes(path: Path, most: int) -> bytes | None:
         return b""
     with path.open("rb") as file:
         return file.read(most)
+
+
+def path_text(path: Any, what: str) -> str:
+    """Return a path as text; refuse what is none."""
+    if isinstance(path, str | os.PathLike):
+        return os.fspath(path)
+    raise InvalidArgumentError(
+        f"expected the path of a {what}, got {type(path).__name__}: give it as text"
+    )
 
 
 def free_target(

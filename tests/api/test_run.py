@@ -407,6 +407,18 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
             "expected as many steps as values, got 2 and 1: give one a value",
         ),
         (lambda run: gw.judge({}), "expected a run, a path or numbers, got dict: give one of them"),  # type: ignore[arg-type]
+        (lambda _: gw.judge(5), "expected a run, a path or numbers, got int: give one of them"),
+        (lambda _: gw.report(5), "expected a run, a path or numbers, got int: give one of them"),  # type: ignore[arg-type]
+        (lambda _: gw.open_run(5), "expected the path of a log, got int: give it as text"),  # type: ignore[arg-type]
+        (lambda _: gw.open_run(b"a"), "expected the path of a log, got bytes: give it as text"),  # type: ignore[arg-type]
+        (lambda _: gw.plan(None), "expected the path of a log, got NoneType: give it as text"),  # type: ignore[arg-type]
+        (lambda run: run.report(5), "expected the path of a page, got int: give it as text"),
+        (
+            lambda run: run.forecast(until="x"),
+            "expected a whole step after 100 for until, got 'x': give a later one",
+        ),
+        (lambda _: gw.stability("a", 0.9), "expected a number, got 'a': convert it"),  # type: ignore[arg-type]
+        (lambda _: gw.stability(0.1, None), "expected a number, got None: convert it"),  # type: ignore[arg-type]
         (
             lambda run: gw.judge([2, 1], [0.1, 0.2]),
             (

@@ -66,7 +66,7 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
     if fitted.fit is None:
         return None
     lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]
-    lines += _law_lines(fitted.fit, fitted) if fitted.law_holds else []
+    lines += _law_lines(fitted.fit, fitted) if fitted.fit.status == "converged" else []
     held_out, caption = fitted.held_out_step.size > 0, ""
     marks: tuple[Mark, ...] = ()
     if fitted.outlook is not None:
@@ -82,7 +82,7 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         lines.append(observed_line("held out", *later, role="held_out", points=points))
     shown = np.concatenate([fitted.series.value_T, fitted.held_out_value])
     y_range = useful_range(*(line.ordinates for line in lines), shown=shown)
-    title = f"{fitted.title}, law and forecast"
+    title = f"{fitted.title} and forecast"
     return Chart(
         "forecast", title, STEP, "", tuple(lines), marks, caption, wide=True, y_range=y_range
     )

@@ -358,8 +358,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         >>> found.zero_variance.group_size, [row.group_size for row in found.zero_variance.shares]
         (8, [8, 16, 32])
     """
-    opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     record = run if isinstance(run, RunRecord) else open_run(run)
+    opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     held = components_beside(opened)
     if held is None:
         return plan_of_rewards(record, opened)

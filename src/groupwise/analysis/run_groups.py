@@ -229,6 +229,7 @@ def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
     """Return a record of values of a metric, at steps 1, 2, ..., or of steps and values."""
     try:
         value = np.asarray(numbers, dtype=float)
+        len(value)
     except (TypeError, ValueError):
         raise InvalidArgumentError(
             f"expected a run, a path or numbers, got {type(numbers).__name__}: give one of them"

@@ -67,7 +67,7 @@ class Summary(Plain):
     def law_answers(self) -> bool:
         """Whether a law holds whose plateau is known, of a run that did not fail."""
         fit = self.fitted.fit
-        return fit is not None and fit.status in ("converged", "flat") and not self.judgement.alarm
+        return fit is not None and fit.status == "converged" and not self.judgement.alarm
 
     @property
     def steps(self) -> dict[str, float | None]:

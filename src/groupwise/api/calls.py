@@ -5,7 +5,7 @@ Arrays go to the mathematics as they are; everything else becomes a run, which a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
@@ -199,7 +199,7 @@ def report(
         ...     "FAILED" in page.read_text(encoding="utf-8")
         True
     """
-    given = [runs] if isinstance(runs, RunRecord | str | Path) else runs
+    given = runs if isinstance(runs, Iterable) and not isinstance(runs, str) else [runs]
     opened: list[Run] = [run_of(run) for run in given]
     return write_page([(run, run.opened) for run in opened], path, metric=metric, force=force)
 

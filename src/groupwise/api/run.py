@@ -9,6 +9,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
+from numbers import Real
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ from groupwise.errors import (
     InsufficientDataError,
     InvalidArgumentError,
 )
-from groupwise.files import free_target, write_whole
+from groupwise.files import free_target, path_text, write_whole
 from groupwise.readers import open_run as read_run
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
@@ -187,10 +188,11 @@ class Run(RunRecord):
             ) from None
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
 
-    def _steps_until(self, until: float) -> list[float]:
+    def _steps_until(self, until: Any) -> list[float]:
         """Return the steps to forecast: those that would be logged, the last of them `until`."""
         steps = self.steps["step"].to_numpy()
-        if not len(steps) or not float(until).is_integer() or until <= steps[-1]:
+        whole = isinstance(until, Real) and float(until).is_integer()
+        if not len(steps) or not whole or until <= steps[-1]:
             last = f"{steps[-1]:,}" if len(steps) else "the log's own, which is empty"
             raise InvalidArgumentError(
                 f"expected a whole step after {last} for until, got {until!r}: give a later one"
@@ -298,7 +300,7 @@ def write_page(
 
     if not runs:
         raise InvalidArgumentError("expected a run, got none: give one or a list of them")
-    target = Path(path)
+    target = Path(path_text(path, "page"))
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
     free_target(target, logs, force=force)
     room = page_room(len(runs))

@@ -101,7 +101,9 @@ def _list(
         for outcome in one.outcomes:
             told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
             lines += [f"  {outcome.meaning}: {' or '.join(told)}"] if told else []
-    if len(named) > 1 and not found:
+    if len(named) < 2:
+        lines.append(f"Nothing is to be told apart. Do: {judgement.do or 'nothing'}.")
+    elif not found:
         log = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
         lines.append(f"No probe tells them apart: log {log[0]}.")
     if as_json:

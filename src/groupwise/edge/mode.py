@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Literal, get_args
+from numbers import Real
+from typing import Any, Literal, get_args
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -217,14 +218,12 @@ def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, In
 
 
 def _check_mode(
-    force: float,
-    momentum: float,
-    interval: int,
-    ratio: str,
-    kl_term: str,
-    learning_rate: float | None,
+    force: Any, momentum: Any, interval: Any, ratio: str, kl_term: str, learning_rate: Any
 ) -> None:
     """Refuse what is no mode of a run."""
+    for value in (force, momentum, interval, learning_rate or 1):
+        if not isinstance(value, Real):
+            raise InvalidArgumentError(f"expected a number, got {value!r}: convert it")
     check_setting(momentum, interval)
     if interval != int(interval):
         raise InvalidArgumentError(f"expected whole updates as refresh interval, got {interval:g}")

@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
 from groupwise.analysis.compare_answer import ComparedGroup, shared_key, shown_decimals
+from groupwise.analysis.fleet import WORST_FIRST
 from groupwise.comparison.results import Comparison, Contrast
 from groupwise.diagnostics.judgement import State
 from groupwise.pages.tables import Grid
@@ -19,7 +20,6 @@ from groupwise.wording import alike, clean, count, number, ranged, sentence
 
 _COLUMNS = 80
 _MOST_GROUPS = 9
-_BADNESS = (State.OK, State.CANNOT_TELL, State.WARNING, State.FAILING, State.FAILED)
 
 
 def print_comparison(comparison: RunComparison, console: Console, *, why: bool = False) -> None:
@@ -141,7 +141,7 @@ def _written(value: float, decimals: int | None) -> str:
 def _state_of(group: ComparedGroup) -> str:
     """Write how the runs of a group were judged, the worst first."""
     states = [run.judgement.state for run in group.runs]
-    worst = max(states, key=_BADNESS.index)
+    worst = min(states, key=WORST_FIRST.index)
     several, of = len(states), states.count(worst)
     many = "" if several == 1 else f"{several} " if of == several else f"{of}/{several} "
     return many + worst.value.replace("_", " ")

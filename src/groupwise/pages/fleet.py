@@ -84,14 +84,8 @@ def fleet_page(fleet: Fleet, *, provenance: JsonView) -> str:
 
 def _body(fleet: Fleet) -> Markup:
     """Return what stands around the list."""
-    head = join(
-        (
-            tag("th", text("State")),
-            tag("th", text("Reward"), class_="spark"),
-            tag("th", text("Run")),
-        )
-    )
-    head = join((head, tag("th", text("Step"), class_="n"), tag("th", text("What"))))
+    kinds = {"State": "", "Reward": "spark", "Run": "", "Step": "n", "What": ""}
+    head = join(tag("th", text(name), class_=kind) for name, kind in kinds.items())
     orders = {"state": "worst first", "path": "by path", "step": "by last step"}
     choices = tag(
         "select",

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from importlib import resources
 from typing import Any
 
+from groupwise.analysis.fleet import WORST_FIRST
 from groupwise.analysis.summary import Summary
 from groupwise.pages import sections
 from groupwise.pages.markup import Markup, breakable, join, tag, text
@@ -31,14 +32,14 @@ _FILES = {
     ),
     "fleet": (("page.css", "assets/list.css"), ("assets/list.js", "fleet.js")),
 }
-_PACKAGES = ("groupwise", "numpy", "scipy", "polars")
+_PACKAGES = ("numpy", "scipy", "polars")
 
 
 def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) -> str:
     """Render a page.
 
     Args:
-        summaries: one a run, at least one.
+        summaries: one a run, at least one; the page shows the worst first.
         provenance: as `made_by` gives it; made here where None.
 
     Returns:
@@ -57,6 +58,7 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
     """
     made = made_by(()) if provenance is None else provenance
     several = len(summaries) > 1
+    summaries = sorted(summaries, key=lambda one: WORST_FIRST.index(one.judgement.state))
     runs = join(
         [
             sections.run_section(summary, index, several=several)
@@ -80,26 +82,17 @@ def document(
     """Return a whole page around its content."""
     styles, scripts = _FILES[kind]
     css, script = "".join(map(_file, styles)), "".join(map(_script, scripts))
-    return "".join(
-        (
-            '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n',
-            f'<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">\n',
-            (
-                '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta '
-                'name="referrer" content="no-referrer">\n'
-            ),
-            f"<title>{html.escape(title)}</title>\n<style>{css}</style>\n</head>\n<body>\n",
-            f'<header class="brand"><span><b>groupwise</b> {kind}</span>',
-            f"<span>{html.escape(provenance['date'])}</span></header>\n<main>\n",
-            str(body),
-            "\n</main>\n",
-            str(_footer(provenance)),
-            (
-                '\n<script type="application/json" '
-                f'id="groupwise-results">{embedded(results)}</script>\n'
-            ),
-            f"<script>{script}</script>\n</body>\n</html>\n",
-        )
+    return (
+        '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        f'<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">\n'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">\n<meta '
+        'name="referrer" content="no-referrer">\n'
+        f"<title>{html.escape(title)}</title>\n<style>{css}</style>\n</head>\n<body>\n"
+        f'<header class="brand"><span><b>groupwise</b> {kind}</span>'
+        f"<span>{html.escape(provenance['date'])}</span></header>\n<main>\n{body}\n</main>\n"
+        f'{_footer(provenance)}\n<script type="application/json" '
+        f'id="groupwise-results">{embedded(results)}</script>\n'
+        f"<script>{script}</script>\n</body>\n</html>\n"
     )
 
 
@@ -177,21 +170,15 @@ def _footer(provenance: JsonView) -> Markup:
 
 def made_by(arguments: Sequence[str]) -> JsonObject:
     """Say how a page was made: versions, arguments and date."""
-    import importlib.metadata
+    from importlib.metadata import version
 
-    versions = {}
-    for package in _PACKAGES:
-        try:
-            versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            from groupwise import __version__
+    from groupwise import __version__
 
-            versions[package] = __version__ if package == "groupwise" else "not installed"
     return {
         "command": clean(" ".join(("groupwise", *arguments)), longest=2000),
         "date": _date(),
         "python": platform.python_version(),
-        "packages": versions,
+        "packages": {"groupwise": __version__} | {name: version(name) for name in _PACKAGES},
     }
 
 

@@ -88,7 +88,7 @@
   };
   const showCompletions = (run) => {
     const { completions } = run, home = find("completions");
-    home.hidden = !completions?.count;
+    find("rollouts").hidden = home.hidden = !completions?.count;
     text(find("no-completions"), completions?.count ? "" : completions?.missing ?? "");
     if (!completions?.count) return;
     if (home.run !== run.id) {

@@ -24,6 +24,7 @@ from groupwise.wording import capital, clean, number, sentence
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
 _LONGEST_REMARK = 1000
+_MOST_PARTS = 4  # of a line of a page
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
 _MARKS = {
     State.OK: "✓",
@@ -141,7 +142,8 @@ def judgement_lines(
 def said_of(judgement: Judgement) -> list[tuple[str, str]]:
     """Return the labels of a judgement with all that each has to say, for a page with room."""
     return [
-        (line.label, clean("".join(line.parts), longest=_LONGEST)) for line in _labelled(judgement)
+        (line.label, clean("".join(line.parts[:_MOST_PARTS]), longest=_LONGEST))
+        for line in _labelled(judgement)
     ]
 
 
@@ -217,7 +219,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     if not judgement.ended:
         yield _Line(
             "goes on",
-            ("judged as a run that goes on: what may be a dip gets more rows",),
+            ("the run has not ended: what may be a dip is given more rows",),
             7,
         )
     if (

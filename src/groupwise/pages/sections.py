@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from groupwise.analysis.charts import Chart
@@ -20,6 +19,7 @@ from groupwise.pages.tables import (
     component_grid,
     cost_grid,
     evidence_grid,
+    explained,
     forecast_grid,
     outlook_grid,
     parameter_grid,
@@ -49,13 +49,18 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
     )
     method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
     missing = [(title, content) for title, content, ok in asked if not ok and content.source]
-    parts = [
-        _first_screen(summary, path, "h2" if several else "h1"),
-        *(_section(title, content) for title, content, answers in asked if answers),
-        _unanswered(missing),
-        _section("How this was computed", method),
-    ]
-    return tag("article", join(parts, "\n"), class_="run", id=f"run-{index + 1}")
+    first = _first_screen(summary, path, "h2" if several else "h1")
+    rest = join(
+        [
+            *(_section(title, content) for title, content, answers in asked if answers),
+            _unanswered(missing),
+            _section("How this was computed", method),
+        ],
+        "\n",
+    )
+    titles = [title.lower() for title, content, answers in asked if answers and content.source]
+    rest = _folded(", ".join((*titles, "method")).capitalize(), rest) if several else rest
+    return tag("article", join((first, rest)), class_="run", id=f"run-{index + 1}")
 
 
 def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
@@ -339,26 +344,19 @@ def _law(summary: Summary) -> Markup:
     if fit is None:
         return _NOTHING
     beside = "" if summary.no_forecast else summary.fitted.beside_the_law
-    explained = f"R² {number(fit.r_squared)} of the raw variance"
-    if math.isfinite(fit.r_squared_explainable):
-        explained += (
-            f", {number(fit.r_squared_explainable)} of what sampling noise leaves to explain"
-        )
-    weights = "A high R² alone shows no inertia; the weights compare the laws."
-    lead = tag(
-        "p",
-        text(
-            " ".join(
-                part
-                for part in (sentence(readable(fit.message)), beside, f"{explained}.", weights)
-                if part
-            )
-        ),
-    )
+    weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
+    lead = tag("p", text(f"{sentence(readable(fit.message))} {beside}".strip()))
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
-    numbers = join((first, tag("h3", text("Candidate laws")), grid(candidate_grid(fit))))
+    numbers = join(
+        (
+            first,
+            tag("h3", text("Candidate laws")),
+            grid(candidate_grid(fit)),
+            tag("p", text(weights)),
+        )
+    )
     return join((lead, _folded("numbers", numbers)))
 
 
@@ -403,18 +401,9 @@ def _cost(judged: Judgement) -> Markup:
     spent = judged.spent
     if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    request = (
-        "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
-        if spent.seconds is not None
-        else ""
-    )
-    request = (
-        ""
-        if spent.gpu_hours is not None
-        else f"GPU-hours: {spent.missing}."
-        if spent.missing
-        else request
-    )
+    request = f"GPU-hours: {spent.missing}." if spent.missing else ""
+    if not request and spent.gpu_hours is None and spent.seconds is not None:
+        request = "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
     return join(
         (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
     )

@@ -164,6 +164,13 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     return Grid(head, rows, (0, 1, 2, 3), best)
 
 
+def explained(fit: FitResult) -> str:
+    """Say how much of the metric's variance a law explains."""
+    noise = fit.r_squared_explainable
+    left = f", of what sampling noise leaves to explain {number(noise)}"
+    return f"R² {number(fit.r_squared)}{left * math.isfinite(noise)}"
+
+
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     """Return the share of zero-variance groups at the size in use and at larger ones.
 
@@ -228,13 +235,9 @@ def _amount(cost: Cost, unit: str) -> str:
         return "–"
     if unit in ("seconds", "tokens"):
         return cost.amounts[unit].removesuffix(" tokens")
-    return (
-        f"{value:,.2f}"
-        if unit == "money"
-        else number(value, digits=3)
-        if unit == "gpu_hours"
-        else f"{value:,}"
-    )
+    if unit == "gpu_hours":
+        return number(value)
+    return f"{value:,.2f}" if unit == "money" else f"{value:,}"
 
 
 def prompt_grid(table: PromptTable) -> Grid:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -29,6 +28,7 @@ from groupwise.pages.tables import (
     Grid,
     candidate_grid,
     component_grid,
+    explained,
     forecast_grid,
     outlook_grid,
     parameter_grid,
@@ -105,13 +105,8 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.line(_status(fitted, fit, judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
-    explained = f"R² {number(fit.r_squared)}"
-    if math.isfinite(fit.r_squared_explainable):
-        explained += (
-            f", of what sampling noise leaves to explain {number(fit.r_squared_explainable)}"
-        )
     out.line(
-        f"{explained}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}."
+        f"{explained(fit)}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}."
     )
     out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
 

@@ -22,6 +22,7 @@ from groupwise.errors import (
     SeveralRunsError,
     UnreadableRunError,
 )
+from groupwise.files import path_text
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.console import (
@@ -474,7 +475,7 @@ def _check_names(columns: Mapping[str, str]) -> None:
 
 def _split(path: str | Path) -> tuple[Path, str]:
     """Return the path and the run chosen behind "#"."""
-    text = os.fspath(path)
+    text = path_text(path, "log")
     if "\0" in text or not text:
         raise UnreadableRunError(
             "expected the path of a log, got one that no system allows: check it"

@@ -84,7 +84,7 @@ def short(value: float) -> str:
     size = abs(value)
     if size >= 100:
         return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
-    if size >= 9.995 or (size > 1 and value == round(value)):
+    if size >= 9.995 or (size > 1 and size % 1 == 0):
         return f"{value:.3g}"
     if size >= 0.0995 or value == 0:
         return f"{value:z.2f}"

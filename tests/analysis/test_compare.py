@@ -19,7 +19,6 @@ from groupwise.analysis.compare_answer import (
     ComparedRun,
     answered,
     shared_key,
-    shown_decimals,
 )
 from groupwise.comparison.compare import Question
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
@@ -316,13 +315,6 @@ def test_many_names_are_counted_and_a_key_is_said_once() -> None:
     assert shared_key(["lr 1e-5", "lr 2"]) == ("lr", ["1e-5", "2"])
     assert shared_key(["my a", "my b"]) == ("", ["my a", "my b"])
     assert shared_key(["lr 1", "rho 2"]) == ("", ["lr 1", "rho 2"])
-
-
-def test_levels_are_written_with_the_decimals_that_tell_them_apart() -> None:
-    assert [
-        shown_decimals(values)
-        for values in ([0.1, 0.9], [0.90001, 0.90002], [math.nan, 0.5], [1e9])
-    ] == [2, 3, 2, None]
 
 
 def test_a_question_asks_for_another_level_and_window() -> None:

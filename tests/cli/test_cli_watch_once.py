@@ -152,7 +152,7 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     alone = told("diagnose", "run.csv")
     assert (alone["state"], alone["headline"]) == (
         "ok",
-        "reward 0.03 → 0.36, where it stands since step 60",
+        "reward 0.034 → 0.36, where it stands since step 60",
     )
     assert (
         told("watch", "run.csv", "--once")
@@ -168,7 +168,7 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     assert main(["watch", "run.csv", "--once", "--running"]) == 0
     running = capsys.readouterr().out
     assert running.startswith(
-        "✓ OK  run.csv  reward 0.03 → 0.36 in 239 steps, still learning\n  goes on     judged as a "
+        "✓ OK  run.csv  reward 0.034 → 0.36 in 239 steps, still learning\n  goes on     judged as a "
         "run that goes on"
     )
 

@@ -360,7 +360,7 @@ def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> N
     found = sign_of(signal(value), RATIO, low=38, step=41)
     assert found is not None
     assert (found.words, found.before, found.after) == (
-        "entropy 0.50 → 1.10 → 2.00",
+        "entropy 0.50 → 1.10 → 2",
         0.5,
         2.0,
     )  # the same to a reader and in JSON

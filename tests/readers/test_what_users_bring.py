@@ -643,3 +643,61 @@ def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
     log[4][old] = 7.0
     record = open_run(written(tmp_path / "log.jsonl", log))
     assert record.steps[old].null_count() == 3
+
+
+# What a stranger's table or console has around the numbers.
+
+REWARDS = [(step, step / 20, 0.5) for step in range(1, 13)]
+
+
+@each_case(
+    ("name", "above", "cell", "column"),
+    [
+        (
+            "run.tsv",
+            "# run: a\n# rate: 1e-6, beta: 0\nstep\treward\tkl\n",
+            "{}\t{}\t{}\n",
+            "reward",
+        ),
+        ("savetxt.csv", "# step,reward,kl\n", "{},{},{}\n", "reward"),
+        ("percent.csv", "step,reward (%),kl\n", "{},{},{}\n", "reward (%)"),
+        ("monitor.csv", '#{"a": 1, "b": 2, "c": 3}\nstep,reward,kl\n', "{},{},{}\n", "reward"),
+    ],
+)
+def test_a_table_below_comments_or_with_a_unit_behind_its_reward(
+    tmp_path: Path, name: str, above: str, cell: str, column: str
+) -> None:
+    path = tmp_path / name
+    path.write_text(above + "".join(cell.format(*row) for row in REWARDS))
+    record = open_run(path)
+    assert record.column("reward") == column
+    assert record.steps[column].to_list() == [reward for _, reward, _ in REWARDS]
+    assert record.steps["step"].to_list() == [step for step, _, _ in REWARDS]
+
+
+def test_the_function_that_printed_a_line_is_no_step(tmp_path: Path) -> None:
+    (tmp_path / "run.log").write_text(
+        "".join(
+            f"2026-03-01 12:00:{step:02d}.123 | INFO     | train:step:88 - step={step} | "
+            f"reward={reward} | kl={kl}\n"
+            for step, reward, kl in REWARDS
+        )
+    )
+    record = open_run(tmp_path / "run.log")
+    assert record.steps["step"].to_list() == [step for step, _, _ in REWARDS]
+    assert record.steps["reward"].to_list() == [reward for _, reward, _ in REWARDS]
+
+
+@each_case(
+    ("text", "said"),
+    [
+        ("version https://git-lfs.github.com/spec/v1\noid sha256:4d\nsize 9\n", "run git lfs pull"),
+        ("<!DOCTYPE html><html><body>404</body></html>", "a web page"),
+    ],
+)
+def test_what_a_download_left_in_place_of_a_log_is_named(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "log.jsonl").write_text(text)
+    with pytest.raises(UnreadableRunError, match=said):
+        open_run(tmp_path / "log.jsonl")

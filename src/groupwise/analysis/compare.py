@@ -402,8 +402,8 @@ def _shown(
         for run in row:
             level, speed = (None, None) if run.left_out or place is None else next(each)
             label = group.name if len(row) == 1 else short_name(run.record.name)
-            ends = run.judgement.now if run.judgement.metric == run.series.metric else None
-            if ends is None:
+            ends = run.judgement.now
+            if ends is None or run.judgement.metric != run.series.metric:
                 ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan
             runs.append(
                 ComparedRun(

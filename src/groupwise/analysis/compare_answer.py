@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from groupwise.comparison.results import Comparison, Contrast, Measured, SeedNoi
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.intervals import percent
 from groupwise.plain import Plain
-from groupwise.wording import alike, count, decimals_of, number, ranged
+from groupwise.wording import alike, count, number, ranged, short
 
 TRAILING = 10  # rows at the end of a run whose mean is where a metric that is not judged ends
 
@@ -89,12 +89,6 @@ def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
     return split[0][0], [rest for _, _, rest in split]
 
 
-def shown_decimals(values: Iterable[float]) -> int | None:
-    """Return the decimals that tell levels apart, three at most; None where none suit."""
-    decimals = decimals_of(value for value in values if math.isfinite(value))
-    return None if decimals is None else min(decimals, 3)
-
-
 def _mean(values: list[float]) -> float:
     """Mean of the finite values; nan without any."""
     finite = [value for value in values if math.isfinite(value)]
@@ -102,7 +96,6 @@ def _mean(values: list[float]) -> float:
 
 
 _MOST_NAMED = 5
-_MEANS = "means of their last rows"  # where runs end
 
 
 def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
@@ -120,17 +113,7 @@ def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[s
     return (
         (*difference(first, second, comparison), *_too_short(groups))
         if comparison.pairings
-        else _raw(first, second)
-    )
-
-
-def _raw(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
-    """What is said of two groups that have too few rows for more than to look at where they end."""
-    return (
-        (
-            f"{b.name} {_ends_at(b, a)}, {a.name} {_ends_at(a, b)} ({_MEANS}), too few "
-            "rows to tell noise from a difference."
-        ),
+        else (f"{_end(second, first)}, too few rows to tell noise from a difference.",)
     )
 
 
@@ -148,9 +131,7 @@ def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
 def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
     """Say of two groups of which a run failed who did, who did not, and where both end."""
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
-    ends = (
-        f"{worse.name} {_ends_at(worse, other)}, {other.name} {_ends_at(other, worse)} ({_MEANS})"
-    )
+    ends = _end(worse, other)
     if len(a.runs) == len(b.runs) == 1:
         which = "Both failed" if other.failed else f"{worse.name} failed, {other.name} did not"
         return (f"{which}: {ends}.",)
@@ -162,10 +143,10 @@ def _share(group: ComparedGroup) -> str:
     return f"{len(group.failed)} of {count(len(group.runs), 'run')}"
 
 
-def _ends_at(group: ComparedGroup, other: ComparedGroup) -> str:
-    """Where a group ends, with the decimals that tell it from another."""
-    both = [group.ends_at, other.ends_at]
-    return f"ends at {alike(*both, decimals=shown_decimals(both))[0]}"
+def _end(*groups: ComparedGroup) -> str:
+    """Where groups end."""
+    ends = ", ".join(f"{group.name} ends at {short(group.ends_at)}" for group in groups)
+    return f"{ends} (means of their last rows)"
 
 
 def _failures(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
@@ -199,7 +180,7 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[s
         top = max(groups, key=lambda group: group.ends_at)
         return (
             (
-                f"{top.name} ends highest, at {number(top.ends_at, digits=2)}; too few rows to "
+                f"{top.name} ends highest, at {short(top.ends_at)}; too few rows to "
                 "tell noise from a difference."
             ),
         )
@@ -304,10 +285,7 @@ def _level(
                 f"{ends}."
             )
         case "unavailable":
-            ends = (
-                f"{second.name} {_ends_at(second, first)}, {first.name} {_ends_at(first, second)}"
-            )
-            return f"{ends} ({_MEANS}). The late mean cannot be compared: {level.message}."
+            return f"{_end(second, first)}. The late mean cannot be compared: {level.message}."
 
 
 def _faster(

@@ -118,9 +118,7 @@ class Signal:
         """Write a value of it."""
         if math.isnan(value):
             return "not finite"
-        if self.quantity in _SHARES:
-            return share(value)
-        return short(value)
+        return (share if self.quantity in _SHARES else short)(value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,17 +308,12 @@ def _tiles(
         rows = reward.rows
         yield Tile("Now", reward.written(reward.now), reward.since)
         means = moving_mean(reward.value_T, rows)
-        best, (before, when) = int(means.argmax()), reward.before(None)
-        lasted = (
-            reward.told is None or float(means[best]) >= before
-        )  # a height of fewer rows than an end averages is one as well
-        end = f"step {reward.step_T[best + rows - 1]:,.0f}"
-        peak = (
-            (float(means[best]), f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}")
-            if lasted
-            else (before, when)
-        )
-        yield Tile("Peak", reward.written(peak[0]), peak[1])
+        best, (peak, when) = int(means.argmax()), reward.before(None)
+        # A height of fewer rows than an end averages is one as well.
+        if reward.told is None or float(means[best]) >= peak:
+            end = f"step {reward.step_T[best + rows - 1]:,.0f}"
+            peak, when = means[best], f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}"
+        yield Tile("Peak", reward.written(peak), when)
     for signal in sorted(signals, key=_place):
         yield Tile(signal.title, signal.written(signal.now), signal.came_from(since))
     if reward is not None:
@@ -432,13 +425,8 @@ def _is_beside(signal: Signal, fitted: Fitted) -> bool:
 
 def _row(signal: Signal, since: float | None) -> Row:
     """Return a quantity in numbers."""
-    before, when = signal.before(since)
-    return Row(
-        signal.title,
-        signal.written(float(signal.value_T[: signal.rows].mean())),
-        signal.written(before) if when.startswith("before") else "",
-        signal.written(signal.now),
-        signal.written(float(signal.value_T.min())),
-        signal.written(float(signal.value_T.max())),
-        int(signal.value_T.size),
-    )
+    value_T, (before, when) = signal.value_T, signal.before(since)
+    levels = value_T[: signal.rows].mean(), before, signal.now, value_T.min(), value_T.max()
+    first, told, now, low, high = map(signal.written, levels)
+    told = told if when.startswith("before") else ""
+    return Row(signal.title, first, told, now, low, high, value_T.size)

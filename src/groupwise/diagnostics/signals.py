@@ -111,14 +111,12 @@ class Signal:
         """The rows that hold 0 and nothing that rounding hides."""
         return zero_rows(self.value_T, self.resolution)
 
-    def written(self, value: float, digits: int = 6) -> str:
+    def written(self, value: float) -> str:
         """Write a value as surely as it is known: exactly 0, or 0 to within half a unit of the
         last printed digit.
         """
         return (
-            f"{value:z.{digits}g} (± {self.resolution:g})"
-            if self.resolution
-            else f"exactly {value:z.{digits}g}"
+            f"{value:z.6g} (± {self.resolution:g})" if self.resolution else f"exactly {value:z.6g}"
         )
 
     def __len__(self) -> int:

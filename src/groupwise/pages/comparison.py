@@ -10,13 +10,13 @@ from rich.console import Console
 from rich.markup import escape
 
 from groupwise.analysis.compare import RunComparison
-from groupwise.analysis.compare_answer import ComparedGroup, shared_key, shown_decimals
+from groupwise.analysis.compare_answer import ComparedGroup, shared_key
 from groupwise.analysis.fleet import WORST_FIRST
 from groupwise.comparison.results import Comparison, Contrast
 from groupwise.diagnostics.judgement import State
 from groupwise.pages.tables import Grid
 from groupwise.pages.text import Printer
-from groupwise.wording import alike, clean, count, number, ranged, sentence
+from groupwise.wording import clean, count, number, ranged, sentence, short
 
 _COLUMNS = 80
 _MOST_GROUPS = 9
@@ -114,13 +114,12 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
 def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tuple[str, list[str]]]:
     """Return the columns of numbers, each with its head."""
-    decimals = shown_decimals([group.ends_at for group in groups])
-    columns = [("last rows", [_written(group.ends_at, decimals) for group in groups])]
+    columns = [("last rows", [_written(group.ends_at) for group in groups])]
     if measured.pairings and any(group.level != group.ends_at for group in groups):
         columns.append(
             (
                 f"{measured.late_from:.0f}–{measured.late_to:.0f}",
-                [_written(group.level, decimals) for group in groups],
+                [_written(group.level) for group in groups],
             )
         )
     if math.isfinite(measured.reach):
@@ -133,9 +132,9 @@ def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tupl
     return columns
 
 
-def _written(value: float, decimals: int | None) -> str:
+def _written(value: float) -> str:
     """Write a level."""
-    return alike(value, decimals=decimals)[0] if math.isfinite(value) else "–"
+    return short(value) if math.isfinite(value) else "–"
 
 
 def _state_of(group: ComparedGroup) -> str:

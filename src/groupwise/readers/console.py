@@ -882,6 +882,8 @@ _ANY_BAR = re.compile(r"\d%\|")
 _BEHIND_BAR = re.compile(
     r"\|\s*(\d{1,9})/\d{1,9} \[[^\]\n]{0,60}?(?:it/s|s/it), ([^\]\n]{1,400})\]"
 )
+# Where a line was printed from, as loguru says it: module, function and line.
+_PLACE = re.compile(r"(?<=\| )[\w.]{1,80}:[\w<>]{1,80}:\d{1,7} (?=- )")
 _HELD_OUT = re.compile(r"(?i)\W*(?:eval|val|test|dev|held)")
 _EVALUATION = re.compile(r"(?i)\b(?:eval|evaluation|validation|val)\b(?!\s*[=:]\s*[-\d.])")
 _KNOWN = re.compile(
@@ -935,6 +937,8 @@ class PrintedConsole(Console):
         line = bare(_sender(line)[1] if "pid=" in line else line)
         if "μ=" in line:
             line = _MOMENTS.sub(r"\1=\2, \1 std=\3", line)
+        if "| " in line:
+            line = _PLACE.sub("", line)
         if not line or self._is_bar(line) or self._is_json(line) or self._is_of_panel(line):
             return
         step = _TRAIN_STEP.search(line) or _STEP.search(
@@ -1200,20 +1204,14 @@ def _cells(line: str) -> dict[str, float]:
     """Return the names and numbers of a line of a table, "key | value" side by side; empty for
     another line.
     """
-    cells = [cell for cell in map(str.strip, _CELL.split(line)) if cell]
-    if len(cells) < 2 or len(cells) % 2:
+    cells = list(filter(None, map(str.strip, _CELL.split(line))))
+    names, values = cells[::2], list(map(number_of, cells[1::2]))
+    if not names or len(values) < len(names) or {*map(number_of, names)} != {None}:
         return {}
-    values = [number_of(cell) for cell in cells]
-    tabled = None not in values[1::2] and not any(value is not None for value in values[::2])
-    return (
-        {
-            key[:200]: value
-            for key, value in zip(cells[::2], values[1::2], strict=True)
-            if value is not None
-        }
-        if tabled
-        else {}
-    )
+    known = {
+        name[:200]: value for name, value in zip(names, values, strict=True) if value is not None
+    }
+    return {} if None in values else known
 
 
 def sniff_printed(seen: Peek) -> float:

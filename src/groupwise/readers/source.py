@@ -49,6 +49,11 @@ _MAGIC = (
         (b"\x80\x02", b"\x80\x03", b"\x80\x04", b"\x80\x05"),
         "a pickle, which is never opened: give the log itself",
     ),
+    (b"version https://git-lfs", "a pointer of Git LFS, not the file itself: run git lfs pull"),
+    (
+        (b"<!DOCTYPE html", b"<!doctype html", b"<html"),
+        "a web page: download the file that it shows",
+    ),
 )
 
 

@@ -6,7 +6,7 @@ import csv
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from itertools import chain
+from itertools import chain, dropwhile
 from pathlib import Path
 
 import polars as pl
@@ -122,6 +122,23 @@ def _delimiter(line: str) -> str:
     return best if counts[best] else ""
 
 
+def _without_comments(lines: Sequence[str]) -> Sequence[str]:
+    """Return a table without the comments above it, of which the last names the columns where only
+    numbers follow, as NumPy writes it.
+    """
+    rows = list(dropwhile(_is_comment, lines))
+    if len(rows) in (0, len(lines)) or any(line.startswith("|") for line in rows):
+        return rows and lines
+    cells = rows[0].split(_delimiter(rows[0]) or None)
+    named = lines[len(lines) - len(rows) - 1].lstrip("# ")
+    return rows if None in map(parse_number, cells) else [named, *rows]
+
+
+def _is_comment(line: str) -> bool:
+    """Return whether a line holds no cells."""
+    return line.startswith("#") or not line.strip()
+
+
 class CsvFeed(Feed):
     """A table of cells, line by line; its first line names the columns, a row that breaks the
     format ends it.
@@ -148,8 +165,6 @@ class CsvFeed(Feed):
             ):
                 self._broken += 1
                 continue
-            if self._names is None and line.startswith("#{"):  # what a monitor says of itself
-                continue
             self._held.append(line)
             self._characters += len(line)
             self._quotes += line.count('"')
@@ -161,7 +176,9 @@ class CsvFeed(Feed):
             self.finish()
 
     def finish(self) -> None:
-        """Read what was held back."""
+        """Read what was held back, but for comments above a table that has not come."""
+        if self._names is None and self._characters < _HELD and all(map(_is_comment, self._held)):
+            return
         lines, self._held, self._quotes, self._characters = self._held, [], 0, 0
         batch: list[list[str]] = []
         try:
@@ -189,6 +206,7 @@ class CsvFeed(Feed):
         """
         csv.field_size_limit(limits.LONGEST_CELL)
         if not self._delimiter:
+            lines = _without_comments(lines)
             first = next((line for line in lines if line.strip()), "")
             between = (
                 "|"

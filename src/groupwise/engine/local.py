@@ -133,16 +133,14 @@ def _devices() -> list[str]:
 @contextmanager
 def _environment(own: dict[str, str]) -> Iterator[None]:
     """Set variables of a process before it starts: libraries read them when they load."""
-    before = {name: os.environ.get(name) for name in own}
+    before = {name: value for name, value in os.environ.items() if name in own}
     os.environ.update(own)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in own:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _serve(pipe: Connection, function: bytes, memory: int | None) -> None:

@@ -48,7 +48,12 @@ class SlurmWorker:
     def send(self, payload: bytes) -> None:
         """Hand over a shard."""
         self._number += 1
-        _put(self.box / f"in-{self._number}", payload)
+        try:
+            _put(self.box / f"in-{self._number}", payload)
+        except OSError as error:
+            raise GroupwiseError(
+                f"expected room in {_HOME}, got {first_line(error)}: make room there"
+            ) from None
 
     def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
@@ -148,14 +153,14 @@ class SlurmCrew:
         """Submit a job."""
         self._hired += 1
         box = self._folder / str(self._hired)
-        box.mkdir(mode=0o700)
         try:
+            box.mkdir(mode=0o700)
             job = self._executor.submit(serve, box, *self._needs)
         except Exception as error:  # noqa: BLE001
             # submitit raises what sbatch says in several classes
             raise GroupwiseError(
                 f"expected SLURM to take a job, got {first_line(error)}: check SBATCH_PARTITION "
-                "and its like"
+                f"and its like, and that {_HOME} has room"
             ) from None
         return SlurmWorker(box, job, cancels=self._executor.cluster != "local")
 
@@ -272,12 +277,8 @@ def serve(box: Path, cpus: int, memory: int | None) -> None:
 
 def _end_with_driver(box: Path) -> None:
     """End this process once the driver says so, or is gone."""
-    alive = box.parent / _ALIVE
     while True:
         time.sleep(_LOOK * 5)
-        try:
-            orphaned = time.time() - alive.stat().st_mtime > _ORPHANED
-        except OSError:
-            orphaned = True
+        orphaned = time.time_ns() - _touched(box.parent / _ALIVE) > 1e9 * _ORPHANED
         if orphaned or (box / _END).exists():
             os._exit(1)

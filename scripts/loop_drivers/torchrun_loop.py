@@ -79,7 +79,10 @@ def worker(folder: Path) -> None:
 
 def trained(folder: Path, kills: int) -> tuple[list[Truth], int]:
     """What the trainer logged, and how many workers were killed on the way."""
+    import torch
+
     folder.mkdir(parents=True)
+    torch.manual_seed(0)
     saved_model(folder / "model")
     launched = ["--standalone", f"--nproc-per-node={WORKERS}", __file__, "worker", str(folder)]
     command = [sys.executable, "-m", "torch.distributed.run", *launched]

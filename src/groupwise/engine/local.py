@@ -102,10 +102,8 @@ class LocalCrew:
 
     def wait(self, workers: Sequence[LocalWorker], seconds: float) -> list[LocalWorker]:
         """Return the workers that say something or have ended, after a while none."""
-        of_pipe = {worker.pipe: worker for worker in workers}
-        return [
-            of_pipe[pipe] for pipe in wait(list(of_pipe), seconds) if isinstance(pipe, Connection)
-        ]
+        ready = wait([worker.pipe for worker in workers], seconds)
+        return [worker for worker in workers if worker.pipe in ready]
 
     def close(self) -> None:
         """Nothing but the workers needs an end."""

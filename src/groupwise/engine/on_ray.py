@@ -98,9 +98,9 @@ class RayCrew:
 
     def wait(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
         """Return the actors that say something or have ended, after a while none."""
-        of_reference = {worker.reference: worker for worker in workers}
-        ready, _ = self._ray.wait(list(of_reference), num_returns=1, timeout=seconds)
-        return [of_reference[reference] for reference in ready]
+        asked = [worker.reference for worker in workers]
+        ready, _ = self._ray.wait(asked, num_returns=1, timeout=seconds)
+        return [worker for worker in workers if worker.reference in ready]
 
     def close(self) -> None:
         """Leave the cluster where this crew has joined it."""

@@ -174,8 +174,9 @@ class SlurmCrew:
         if until - self._asked > _SILENT and self._executor.cluster != "local":
             self._asked = until
             queue = _answer("squeue", "--noheader", "--format=%i", f"--name={_name(self._folder)}")
-            for worker in workers if queue is not None else ():
-                worker.is_gone = worker.job.job_id not in (queue or ())
+            if queue is not None:
+                for worker in workers:
+                    worker.is_gone = worker.job.job_id not in queue
         while True:
             ready = [worker for worker in workers if worker.is_ready()]
             if ready or time.monotonic() > until:

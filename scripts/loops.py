@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HOME, DRIVERS = ROOT / "build" / "loops", ROOT / "scripts" / "loop_drivers"
 TABLE, RESULTS = ROOT / "scripts" / "loops.tsv", ROOT / "scripts" / "loops_results.tsv"
 COLUMNS = ("name", "system", "version", "how", "log", "equal", "unknown", "different", "date")
-PATIENCE = 600  # seconds that a driver may take
+PATIENCE = 3600  # seconds that a driver may take
 CLOSE = 1e-6  # beside half a unit of the last digit that a log prints
 Row = Mapping[str, str]
 

@@ -78,7 +78,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="slurm-") as home, cluster(Path(home)):
         os.environ["HOME"] = home  # whose .cache holds the mailboxes
         os.environ["PYTHONPATH"] = f"{ROOT / 'src'}:{ROOT / 'lab' / 'src'}:{ROOT}"
-        for check in (equal_commands, equal_kills, ended_driver, killed_driver):
+        for check in (equal_commands, equal_kills, ended_driver, killed_driver, full_disk):
             started = time.perf_counter()
             trouble = check(options.folder, options.kills)
             failures += bool(trouble)
@@ -288,6 +288,25 @@ def killed_driver(_: Path, __: int) -> str:
     time.sleep(LATE + 2)
     Engine("slurm", 1).map(work.slow_third, {"one": 1})
     return left()
+
+
+def full_disk(_: Path, __: int) -> str:
+    """A disk that an answer fills ends the driver with one sentence, and leaves nothing."""
+    from groupwise.engine.engine import Engine
+    from groupwise.errors import GroupwiseError
+
+    place = Path(os.environ["HOME"]) / ".cache" / "groupwise" / "engine"
+    place.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=512k", "none", str(place)], check=True)
+    try:
+        sentence = Engine("slurm", 2).map(bytes, {"small": 1, "large": 600_000})[1].sentence
+    except GroupwiseError as error:
+        sentence = str(error)
+    finally:
+        trouble = left()
+        subprocess.run(["umount", str(place)], check=True)
+    print(sentence)
+    return trouble if sentence else "expected a shard without room, got none"
 
 
 if __name__ == "__main__":

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import io
 import json
+import pprint
 import random
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 STEPS, GROUP, PROMPTS = 12, 4, 6
 Truth = dict[str, Any]
@@ -637,6 +640,11 @@ def swift(folder: Path) -> Truth:
             "global_step/max_steps": "12/12",
         }
         file.write(json.dumps(last) + "\n")
+    with (home / "completions.jsonl").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            texts = {"prompt": ["2+2="] * GROUP, "completion": [f"{n}" for n in range(GROUP)]}
+            scores = {"solved": [row["reward"]] * GROUP, "advantages": [0.0] * GROUP}
+            file.write(json.dumps({"step": [str(step)] * GROUP, **texts, **scores}) + "\n")
     settings = {
         "num_generations": GROUP,
         "beta": 0.04,
@@ -719,6 +727,109 @@ def verifiers(folder: Path) -> Truth:
     }
 
 
+def oat(folder: Path) -> Truth:
+    """oat: the dictionary that its learner pretty-prints, an entry a line."""
+    keys = {
+        "reward": "actor/rewards",
+        "completion_length": "actor/response_tok_len",
+        "entropy": "train/entropy",
+        "loss": "train/pg_loss",
+        "gradient_norm": "train/policy_grad_norm",
+        "learning_rate": "misc/lr",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "console.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            counts = {"misc/global_step": 2 * step, "misc/query_step": 128 * step}
+            file.write(pprint.pformat(row | counts) + "\n")
+    return {
+        "version": "main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"console": "console.log"},
+    }
+
+
+def rl2(folder: Path) -> Truth:
+    """RL2: a line of the rollouts and one of the update, three digits each."""
+    rollouts = {
+        "reward": "train/rewards",
+        "completion_length": "train/response_length",
+        "truncated_share": "train/length_clip_ratio",
+    }
+    updates = {"loss": "actor/loss", "entropy": "actor/entropy", "gradient_norm": "actor/grad_norm"}
+    rows, columns = drawn(rollouts | updates)
+    with (folder / "console.log").open("w") as file:
+        for step, row in enumerate(rows, start=1):
+            for part in (rollouts, updates):
+                told = ", ".join(f"{key}: {row[key]:.3g}" for key in part.values())
+                file.write(f"Step {step}, {told}\n")
+    printed = {name: [float(f"{value:.3g}") for value in columns[name]] for name in columns}
+    return {
+        "version": "main",
+        "rows": STEPS,
+        "quantities": printed,
+        "logs": {"console": "console.log"},
+    }
+
+
+def easyr1(folder: Path) -> Truth:
+    """EasyR1: YAML below each step on its console, and a nested object a step in its file."""
+    keys = {
+        "reward": "critic/score/mean",
+        "reward_after_kl": "critic/rewards/mean",
+        "entropy": "actor/entropy_loss",
+        "loss": "actor/pg_loss",
+        "kl": "actor/kl_loss",
+        "gradient_norm": "actor/grad_norm",
+        "completion_length": "response_length/mean",
+        "truncated_share": "response_length/clip_ratio",
+        "step_time": "timing_s/step",
+    }
+    rows, columns = drawn(keys)
+    before = "\x1b[36m(Runner pid=2213)\x1b[0m "
+    console = (folder / "console.log").open("w")
+    with console, (folder / "experiment_log.jsonl").open("w") as lines:
+        for step, row in enumerate(rows, start=1):
+            nested: Truth = {}
+            for key, value in row.items():
+                *sections, leaf = key.split("/")
+                inner = nested
+                for section in sections:
+                    inner = inner.setdefault(section, {})
+                inner[leaf] = value
+            lines.write(json.dumps({"step": step, **nested}) + "\n")
+            text = f"Step {step}\n" + yaml.dump(nested, indent=2)
+            console.writelines(f"{before}{line}\n" for line in text.splitlines())
+    return {
+        "version": "main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"console": "console.log", "file": "experiment_log.jsonl"},
+    }
+
+
+def torchforge(folder: Path) -> Truth:
+    """torchforge: what its console backend prints below a heading a step."""
+    keys = {
+        "reward": "reward/evaluate_response/avg_total_reward",
+        "kl": "grpo_loss/kl_divergence_mean",
+        "loss": "rl_trainer/avg_grpo_loss",
+    }
+    rows, columns = drawn(keys)
+    with (folder / "console.log").open("w") as file:
+        file.write("ConsoleBackend: Initialized\n")
+        for step, row in enumerate(rows, start=1):
+            listed = "".join(f"  {key}: {value}\n" for key, value in row.items())
+            file.write(f"\n=== [GlobalReduce] - METRICS STEP {step} ===\n{listed}{'=' * 30}\n\n")
+    return {
+        "version": "main",
+        "rows": STEPS,
+        "quantities": columns,
+        "logs": {"console": "console.log"},
+    }
+
+
 SYSTEMS: dict[str, Callable[[Path], Truth]] = {
     "prime-rl": prime_rl,
     "nemo-rl": nemo_rl,
@@ -734,6 +845,10 @@ SYSTEMS: dict[str, Callable[[Path], Truth]] = {
     "llama-factory": llama_factory,
     "unsloth": unsloth,
     "verifiers": verifiers,
+    "oat": oat,
+    "rl2": rl2,
+    "easyr1": easyr1,
+    "torchforge": torchforge,
 }
 
 

@@ -1,10 +1,11 @@
 """TRL's own loop under torchrun, two workers over gloo: a worker is killed at random twenty times,
-torchrun starts them again from the last checkpoint, and the record must be that of an undisturbed
-run, digit by digit.
+which ends them all, torchrun is started again as a scheduler would, from the last checkpoint, and
+the record must be that of an undisturbed run, digit by digit.
 
-    python torchrun_loop.py FOLDER
+    python torchrun_loop.py FOLDER [KILLS]
 
-Runs in an environment of its own with one version of TRL (`make loops`).
+Runs in an environment of its own with one version of TRL (`make loops`). Restarts within torchrun
+(`--max-restarts`) are not used: torch 2.13 waits for ever in the second `init_process_group`.
 """
 
 from __future__ import annotations
@@ -78,25 +79,31 @@ def worker(folder: Path) -> None:
 
 def trained(folder: Path, kills: int) -> tuple[list[Truth], int]:
     """What the trainer logged, and how many workers were killed on the way."""
+    import torch
+
     folder.mkdir(parents=True)
+    torch.manual_seed(0)
     saved_model(folder / "model")
-    launched = ["--standalone", f"--nproc-per-node={WORKERS}", f"--max-restarts={2 * kills}"]
-    command = [sys.executable, "-m", "torch.distributed.run", *launched, __file__]
-    draw, killed, at = random.Random(3), 0, 0
-    with (folder / "console.txt").open("w") as log:
-        job = subprocess.Popen([*command, "worker", str(folder)], stdout=log, stderr=log)
-        while job.poll() is None:
-            time.sleep(0.05)
-            reached = checkpoint(folder)
-            if killed < kills and reached > at:
-                at = reached  # a checkpoint at least between two kills
-                time.sleep(draw.uniform(0, 1.5))
-                workers = processes(job.pid)
-                if workers:
-                    os.kill(draw.choice(workers), signal.SIGKILL)
-                    killed += 1
-    if job.returncode:
-        sys.exit(f"torchrun ended with {job.returncode}: {(folder / 'console.txt').read_text()}")
+    launched = ["--standalone", f"--nproc-per-node={WORKERS}", __file__, "worker", str(folder)]
+    command = [sys.executable, "-m", "torch.distributed.run", *launched]
+    draw, killed, at, code = random.Random(3), 0, 0, 1
+    while code:
+        before = killed
+        with (folder / "console.txt").open("a") as log:
+            job = subprocess.Popen(command, stdout=log, stderr=log)
+            while job.poll() is None:
+                time.sleep(0.05)
+                reached = checkpoint(folder)
+                if before == killed < kills and reached > at:
+                    at = reached  # a checkpoint at least between two kills
+                    time.sleep(draw.uniform(0, 1.5))
+                    workers = processes(job.pid)
+                    if workers:
+                        os.kill(draw.choice(workers), signal.SIGKILL)
+                        killed += 1
+        code = job.returncode
+        if code and killed == before:
+            sys.exit(f"torchrun ended with {code}: {(folder / 'console.txt').read_text()[-2000:]}")
     return json.loads((folder / "history.json").read_text()), killed
 
 
@@ -120,7 +127,7 @@ def main() -> None:
     os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "CUDA_VISIBLE_DEVICES": ""}
     folder = Path(sys.argv[1])
     history, _ = trained(folder / "undisturbed", 0)
-    again, killed = trained(folder / "killed", KILLS)
+    again, killed = trained(folder / "killed", int((sys.argv[2:] or [KILLS])[0]))
     of_trl = {
         "reward": "reward",
         "entropy": "entropy",

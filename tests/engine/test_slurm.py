@@ -149,11 +149,16 @@ def test_what_a_killed_driver_left_goes_at_the_next_start_and_what_lives_stays(
     assert "--name=groupwise-dead" in cluster.cancelled
 
 
+@pytest.mark.parametrize("file", ["function", "in-1"])
 def test_a_full_disk_is_one_sentence_and_leaves_nothing(
-    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, file: str
 ) -> None:
-    def full(*_: Any) -> None:
-        raise OSError(28, "No space left on device")
+    put = on_slurm._put
+
+    def full(path: Path, content: bytes) -> None:
+        if path.name == file:
+            raise OSError(28, "No space left on device")
+        put(path, content)
 
     monkeypatch.setattr(on_slurm, "_put", full)
     with pytest.raises(GroupwiseError, match=r"No space left on device.*make room there"):

@@ -547,6 +547,7 @@ class TestRefused:
             (b" \n\n", "empty"),
             (random.Random(0).randbytes(4096), "binary"),
             (b"\x1f\x8b" + b"a" * 99, "gzip"),
+            (b"\x28\xb5\x2f\xfd" + b"a" * 99, "a zstd archive: decompress it first, with zstd -d"),
             (b"\x80\x04" + b"a" * 99, "never opened"),
             (b"PK\x03\x04aa", "zip"),
             (b"SQLite format 3\0", "SQLite"),

@@ -136,17 +136,20 @@ class Engine:
 
     def _crew(self, function: bytes, cpus: int, gpus: int, memory: int | None) -> Crew:
         """Return the crew of this engine; its library is imported there and nowhere else."""
+        crew: Callable[..., Crew]
         if self.name == "ray":
             from groupwise.engine.on_ray import RayCrew
 
-            return RayCrew(function, cpus=cpus, gpus=gpus, memory=memory)
-        if self.name == "slurm":
+            crew = RayCrew
+        elif self.name == "slurm":
             from groupwise.engine.on_slurm import SlurmCrew
 
-            return SlurmCrew(function, cpus=cpus, gpus=gpus, memory=memory)
-        from groupwise.engine.local import LocalCrew
+            crew = SlurmCrew
+        else:
+            from groupwise.engine.local import LocalCrew
 
-        return LocalCrew(function, cpus=cpus, gpus=gpus, memory=memory)
+            crew = LocalCrew
+        return crew(function, cpus=cpus, gpus=gpus, memory=memory)
 
 
 class _Job:

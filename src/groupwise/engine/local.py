@@ -102,10 +102,8 @@ class LocalCrew:
 
     def wait(self, workers: Sequence[LocalWorker], seconds: float) -> list[LocalWorker]:
         """Return the workers that say something or have ended, after a while none."""
-        of_pipe = {worker.pipe: worker for worker in workers}
-        return [
-            of_pipe[pipe] for pipe in wait(list(of_pipe), seconds) if isinstance(pipe, Connection)
-        ]
+        ready = wait([worker.pipe for worker in workers], seconds)
+        return [worker for worker in workers if worker.pipe in ready]
 
     def close(self) -> None:
         """Nothing but the workers needs an end."""
@@ -133,16 +131,14 @@ def _devices() -> list[str]:
 @contextmanager
 def _environment(own: dict[str, str]) -> Iterator[None]:
     """Set variables of a process before it starts: libraries read them when they load."""
-    before = {name: os.environ.get(name) for name in own}
+    before = {name: value for name, value in os.environ.items() if name in own}
     os.environ.update(own)
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        for name in own:
+            del os.environ[name]
+        os.environ.update(before)
 
 
 def _serve(pipe: Connection, function: bytes, memory: int | None) -> None:

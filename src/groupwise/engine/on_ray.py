@@ -75,12 +75,12 @@ class RayCrew:
         has = self._ray.cluster_resources()
         room = min(int(has.get(kind, 0) // number) for kind, number in self._needs.items())
         if not room:
-            lacking = " and ".join(
-                f"{number} {kind}{'s' * (number != 1)}" for kind, number in self._needs.items()
-            )
-            came = " and ".join(
-                f"{has.get(kind, 0):g} {kind}{'s' * (has.get(kind, 0) != 1)}"
-                for kind in self._needs
+            lacking, came = (
+                " and ".join(
+                    f"{held.get(kind, 0):g} {kind}{'s' * (held.get(kind, 0) != 1)}"
+                    for kind in self._needs
+                )
+                for held in (self._needs, has)
             )
             raise GroupwiseError(
                 f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for "
@@ -98,9 +98,9 @@ class RayCrew:
 
     def wait(self, workers: Sequence[RayWorker], seconds: float) -> list[RayWorker]:
         """Return the actors that say something or have ended, after a while none."""
-        of_reference = {worker.reference: worker for worker in workers}
-        ready, _ = self._ray.wait(list(of_reference), num_returns=1, timeout=seconds)
-        return [of_reference[reference] for reference in ready]
+        asked = [worker.reference for worker in workers]
+        ready, _ = self._ray.wait(asked, num_returns=1, timeout=seconds)
+        return [worker for worker in workers if worker.reference in ready]
 
     def close(self) -> None:
         """Leave the cluster where this crew has joined it."""

@@ -48,7 +48,12 @@ class SlurmWorker:
     def send(self, payload: bytes) -> None:
         """Hand over a shard."""
         self._number += 1
-        _put(self.box / f"in-{self._number}", payload)
+        try:
+            _put(self.box / f"in-{self._number}", payload)
+        except OSError as error:
+            raise GroupwiseError(
+                f"expected room in {_HOME}, got {first_line(error)}: make room there"
+            ) from None
 
     def is_ready(self) -> bool:
         """Return whether there is an answer, or the job has ended."""
@@ -148,14 +153,14 @@ class SlurmCrew:
         """Submit a job."""
         self._hired += 1
         box = self._folder / str(self._hired)
-        box.mkdir(mode=0o700)
         try:
+            box.mkdir(mode=0o700)
             job = self._executor.submit(serve, box, *self._needs)
         except Exception as error:  # noqa: BLE001
             # submitit raises what sbatch says in several classes
             raise GroupwiseError(
                 f"expected SLURM to take a job, got {first_line(error)}: check SBATCH_PARTITION "
-                "and its like"
+                f"and its like, and that {_HOME} has room"
             ) from None
         return SlurmWorker(box, job, cancels=self._executor.cluster != "local")
 
@@ -169,8 +174,9 @@ class SlurmCrew:
         if until - self._asked > _SILENT and self._executor.cluster != "local":
             self._asked = until
             queue = _answer("squeue", "--noheader", "--format=%i", f"--name={_name(self._folder)}")
-            for worker in workers if queue is not None else ():
-                worker.is_gone = worker.job.job_id not in (queue or ())
+            if queue is not None:
+                for worker in workers:
+                    worker.is_gone = worker.job.job_id not in queue
         while True:
             ready = [worker for worker in workers if worker.is_ready()]
             if ready or time.monotonic() > until:
@@ -272,12 +278,8 @@ def serve(box: Path, cpus: int, memory: int | None) -> None:
 
 def _end_with_driver(box: Path) -> None:
     """End this process once the driver says so, or is gone."""
-    alive = box.parent / _ALIVE
     while True:
         time.sleep(_LOOK * 5)
-        try:
-            orphaned = time.time() - alive.stat().st_mtime > _ORPHANED
-        except OSError:
-            orphaned = True
+        orphaned = time.time_ns() - _touched(box.parent / _ALIVE) > 1e9 * _ORPHANED
         if orphaned or (box / _END).exists():
             os._exit(1)

@@ -577,9 +577,10 @@ def logs_in(folder: Path) -> list[Path]:
 
 
 def own_logs(logs: Sequence[Path]) -> list[Path]:
-    """Return logs of one folder but for what the run of a table printed beside it, where most
-    names of the table's first line stand.
+    """Return logs of one folder but for rollouts beside a log, and for what the run of a table
+    printed beside it, where most names of the table's first line stand.
     """
+    logs = [log for log in logs if sniff_rollouts(peek(log)) == 0.0] or logs
     readers = [best_reader(log) for log in logs] if len(logs) == 2 else []
     prints = [reader is not None and reader.name in _PRINTS for reader in readers]
     if sum(prints) != 1:

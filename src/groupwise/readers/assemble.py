@@ -352,12 +352,7 @@ def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
         return config
     # beyond its first and its last value the count is filled with these
     each = np.trim_zeros(np.diff(updates) / np.diff(merged.step))
-    whole = (
-        len(each) > 1
-        and each[0] >= 1
-        and each[0] == np.round(each[0])
-        and bool((each == each[0]).all())
-    )
+    whole = len(each) > 1 and each[0] >= 1 and each[0] % 1 == 0 and np.ptp(each) == 0
     return (
         config.with_settings({"updates_per_step": each[0]}, "the log's count of updates")
         if whole

@@ -213,7 +213,7 @@ _SAID = re.compile(
     r"\b(scale_rewards|num_generations|loss_type)(?: setting)?[\"']?[ :=]{1,4}[\"']?(\w{1,30})"
 )
 _VERSION = re.compile(r"\btrl(?:==|-| version:? )(\d+\.\d+[\w.]*)", re.IGNORECASE)
-_MARKS = frozenset({"loss", "reward", "policy_loss"})
+_MARKS = frozenset({"loss", "reward", "policy_loss", "actor/rewards"})
 _MOST_TITLES = 1000
 _MOST_RUNS = 16
 _MOST_BARS = 16
@@ -307,14 +307,13 @@ class TrlConsole(Console):
             self._whole(line)
 
     def _goes_on(self, line: str) -> bool:
-        """Return whether a line may continue the row that waits: as wide as its first line, but
-        for the last one.
+        """Return whether a line may continue the row that waits: an entry of its own, or as wide
+        as its first line, but for the last one.
         """
         more = len(line) - len(self._held[0])
         before, end, _ = line.partition("}")
         return (
-            more < 2
-            and (more > -2 or bool(end))
+            (line.startswith(" '") or (more < 2 and (more > -2 or bool(end))))
             and "{" not in before
             and "%|" not in line
             and self._length < _LONGEST_ROW

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import polars as pl
 
 from groupwise import limits
@@ -126,9 +127,10 @@ def _plain_table(block: bytes) -> pl.DataFrame | None:
         return None
     if not all(type(head[key]) is float and clean_key(key) == key for key in head):
         return None
-    rows, keys = block.count(b"\n") + (block[-1:] != b"\n"), len(head)
-    marks = {b'"': 2 * keys, b",": keys - 1, b"{": 1, b"[": 0}
-    if any(block.count(mark) != rows * times for mark, times in marks.items()):
+    letters = np.frombuffer(block, np.uint8)  # which are counted faster than bytes
+    rows, keys = np.count_nonzero(letters == ord("\n")) + (block[-1:] != b"\n"), len(head)
+    marks = {'"': 2 * keys, ",": keys - 1, "{": 1, "[": 0}
+    if any(np.count_nonzero(letters == ord(mark)) != rows * marks[mark] for mark in marks):
         return None
     try:
         table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))

@@ -19,12 +19,11 @@ import numpy as np
 from groupwise.arrays import Flags, Float, Whole
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted
-from groupwise.readers.steps import holding
+from groupwise.readers.steps import STEP_KEYS, holding
 from groupwise.record.resolution import MOST_DECIMALS, fewest_decimals
 
 Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
 
-_STEP_NAMES = ("step", "global_step", "global_step/max_steps")
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
@@ -64,7 +63,7 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     then the even spacing of the rows up to the last step is taken, if the log proves which that
     was.
     """
-    if any(key in _STEP_NAMES for key in store.names()):
+    if any(key in STEP_KEYS for key in store.names()):
         return None, []
     main = training_rows(store)
     done = _positions(printed.bars, main, printed.total)
@@ -256,7 +255,7 @@ def by_turns(store: RowStore, printed: Printed) -> tuple[int, Flags]:
     if (
         len(main) < _LEAST_ROWS
         or not np.isfinite(epoch).all()
-        or any(key in _STEP_NAMES for key in store.names())
+        or any(key in STEP_KEYS for key in store.names())
     ):
         return 1, again
     done = _positions(printed.bars, trains, printed.total)

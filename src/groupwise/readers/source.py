@@ -36,6 +36,8 @@ _FOUR_BYTES = [bytes([lead]) for lead in range(0xF0, 0xF5)]  # begin the charact
 _MAGIC = (
     (b"PAR1", "a Parquet file"),
     (b"\x1f\x8b", "a gzip archive: decompress it first"),
+    # a chunk of prime-rl's episodes, sealed
+    (b"\x28\xb5\x2f\xfd", "a zstd archive: decompress it first, with zstd -d"),
     (
         b"PK\x03\x04",
         "a zip archive or a pickle of PyTorch, which is never opened: give the log itself",

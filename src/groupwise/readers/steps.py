@@ -433,7 +433,7 @@ CALLS = "_step"  # W&B's count of calls
 STEP_KEYS = vocabulary("step")
 _COUNTER = re.compile(
     r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
-    r"|progress)/_?(?:global_)?steps?|_step"
+    r"|progress|misc)/_?(?:global_)?steps?|_step"
 )
 
 

@@ -43,10 +43,8 @@ def components(
         str | None,
         cli.option(
             "NAME",
-            (
-                "How token losses are put together: sum (the default), sequence_mean or "
-                "batch_token_mean."
-            ),
+            "How token losses are put together: sum (the default), sequence_mean or "
+            "batch_token_mean.",
             check=cli.one_of(*get_args(Aggregation)),
         ),
     ] = None,
@@ -61,10 +59,8 @@ def components(
         int | None,
         cli.option(
             "K",
-            (
-                "Sketch the scores to K numbers; by default inner products are exact where memory "
-                "allows."
-            ),
+            "Sketch the scores to K numbers; by default inner products are exact where memory "
+            "allows.",
             check=cli.whole(1),
         ),
     ] = None,
@@ -72,10 +68,8 @@ def components(
         bool | None,
         typer.Option(
             "--zero-mean/--any-mean",
-            help=(
-                "Whether scores average to zero within a prompt: whole sums at the temperature of "
-                "sampling do."
-            ),
+            help="Whether scores average to zero within a prompt: whole sums at the temperature of "
+            "sampling do.",
             show_default=False,
         ),
     ] = None,

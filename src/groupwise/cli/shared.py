@@ -125,10 +125,8 @@ Column = Annotated[
     list[str] | None,
     option(
         "NAME=COLUMN",
-        (
-            "What a column of a table is, as reward=score; or a file by step, as "
-            "eval/reward=FILE#COLUMN. Repeatable."
-        ),
+        "What a column of a table is, as reward=score; or a file by step, as "
+        "eval/reward=FILE#COLUMN. Repeatable.",
     ),
 ]
 Gpus = Annotated[
@@ -156,10 +154,8 @@ Why = Annotated[
     typer.Option(
         "--why",
         "-v",
-        help=(
-            "Also every check with its numbers, what to log for those that miss, and how the log "
-            "was read."
-        ),
+        help="Also every check with its numbers, what to log for those that miss, and how the log "
+        "was read.",
     ),
 ]
 Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]

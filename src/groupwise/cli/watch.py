@@ -24,10 +24,8 @@ def watch(
         int | None,
         cli.option(
             "N",
-            (
-                "The port to serve at; 0 for any that is free. By default 8750, or the next one "
-                "that is free."
-            ),
+            "The port to serve at; 0 for any that is free. By default 8750, or the next one "
+            "that is free.",
             check=_port,
         ),
     ] = None,

@@ -142,10 +142,8 @@ class Guard:
             await _refuse(
                 guarded,
                 403,
-                (
-                    "This page opens with the whole address that groupwise watch printed, and with "
-                    "no other."
-                ),
+                "This page opens with the whole address that groupwise watch printed, and with "
+                "no other.",
             )
         else:
             await self._application({**scope, "root_path": f"/{self._token}"}, receive, guarded)

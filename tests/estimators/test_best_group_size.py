@@ -241,6 +241,23 @@ def test_a_batch_without_replacement_by_hand() -> None:
 def test_the_words_of_a_plan() -> None:
     plan = plan_group_size(*ZERO_SHOT, Budget(64), present=32, gradient_norm2=0.47)
     says("estimators/best_group_size/1", plan.status)
+    assert list(plan.as_dict()) == [
+        "status",
+        "group_size",
+        "prompts",
+        "mse",
+        "excess",
+        "safe_sizes",
+        "next_update",
+        "critical",
+        "speed",
+        "doubled",
+        "rate_factor",
+        "present",
+        "curve",
+        "budget",
+        "notes",
+    ]
     assert list(plan.as_dict()["budget"]) == [
         "amount",
         "unit",

@@ -117,6 +117,12 @@ def test_the_page_is_small_and_well_formed(page: str) -> None:
     assert len(identifiers) == len(set(identifiers))
 
 
+def test_the_numbers_of_a_forecast_are_folded_under_that_word(page: str) -> None:
+    texts = [text.strip() for text in Page(page).texts if text.strip()]
+    head = texts.index("Expected")
+    assert texts[head - 2 : head] == ["numbers", "Step"]
+
+
 def test_the_page_requests_nothing(page: str) -> None:
     taken_apart = Page(page)
     assert not {tag for tag, _ in taken_apart.elements} & {

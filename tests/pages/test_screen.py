@@ -309,3 +309,9 @@ def test_the_json_is_that_of_the_judgement() -> None:
     assert shown["cost"] == {"steps": 125} | dict.fromkeys(
         ("rollouts", "seconds", "tokens", "gpu_hours", "money")
     )
+
+
+def test_a_terminal_of_ascii_keeps_signs_and_operators() -> None:
+    judgement = replace(FAILED, headline="gain −0.5 × 3 ÷ 2 ≤ 1 – 2")
+    first = judgement_lines(judgement, plain=True)[0]
+    assert first.endswith("gain -0.5 x 3 / 2 <= 1 - 2")

@@ -817,3 +817,18 @@ def test_a_table_of_texts_between_commas_is_one_of_rollouts(tmp_path: Path) -> N
         "step,reward,prompt,completion\n" + "".join(f"{at},0.{at},{at},9\n" for at in range(9))
     )  # numbers of tokens are no texts
     assert open_run(tmp_path / "log.csv").rollouts is None
+
+
+def test_every_name_of_an_environment_is_read_as_one(tmp_path: Path) -> None:
+    names = "data_source env_name env_id environment task_name task agent seat player".split()
+    for name in names:
+        path = tmp_path / f"{name}.jsonl"
+        rows = (
+            {"step": step, "prompt": "p", "completion": "c", "reward": number % 2, name: place}
+            for step in range(1, 9)
+            for place in ("chess", "go")
+            for number in range(4)
+        )
+        path.write_text("\n".join(map(json.dumps, rows)))
+        columns = open_run(path).steps.columns
+        assert {"environment_reward/chess", "environment_reward/go"} <= set(columns), name

@@ -28,15 +28,7 @@ from groupwise.wording import number
 FloatArray = NDArray[np.float64]
 IntArray = NDArray[np.int64]
 Role = Literal[
-    "observed",
-    "smooth",
-    "law",
-    "forecast",
-    "held_out",
-    "evaluation",
-    "beside",
-    "plateau",
-    "usual",
+    "observed", "smooth", "law", "forecast", "held_out", "evaluation", "beside", "plateau", "usual"
 ]
 POINTS = 600
 FEW_ROWS = 30  # rows that need no mean beside them
@@ -96,16 +88,13 @@ class Chart(Plain):
     caption: str = ""  # what to see, and how it was made
     wide: bool = False  # whether it takes the full width
     subject: str = ""  # the log's own key that is shown, "" where the title says it
-    y_range: tuple[float, float] | None = (
-        None  # ordinates at the bottom and the top edge, or None to show everything
-    )
-    x_scale: Literal["linear", "log2"] = (
-        "linear"  # linear, or log2 for group sizes and intervals, which people double
-    )
+    # ordinates at the bottom and the top edge, or None to show everything
+    y_range: tuple[float, float] | None = None
+    # linear, or log2 for group sizes and intervals, which people double
+    x_scale: Literal["linear", "log2"] = "linear"
     y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
-    shade: tuple[float, float | None] | None = (
-        None  # from where to where the failure is, None for the end; or None
-    )
+    # from where to where the failure is, None for the end; or None
+    shade: tuple[float, float | None] | None = None
     small: bool = False  # a sparkline
 
 
@@ -145,11 +134,6 @@ def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
     return np.array(sorted(kept))
 
 
-def mean_size(rows: int, *, groups: int = 30) -> int:
-    """Return over how many rows, an odd number, a running mean goes."""
-    return 2 * max(1, round(rows / groups / 2)) + 1
-
-
 def running_mean(y_T: ArrayLike, size: int) -> FloatArray:
     """Return the mean of the `size` rows around each row, at both ends of those that there are."""
     mean = pl.Series(np.asarray(y_T, dtype=float)).rolling_mean(size, min_samples=1, center=True)
@@ -180,11 +164,16 @@ def observed_line(
     name: str, x_T: ArrayLike, y_T: ArrayLike, *, role: Role = "observed", points: int = POINTS
 ) -> Line:
     """Make a line of raw rows: finite ones only, decimated without losing a spike."""
-    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
-    usable = np.isfinite(x) & np.isfinite(y)
-    x, y = x[usable], y[usable]
+    x, y = _finite(x_T, y_T)
     kept = kept_rows(y, points=points)
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]))
+
+
+def _finite(x_T: ArrayLike, y_T: ArrayLike) -> tuple[FloatArray, FloatArray]:
+    """Return the rows in which both are finite."""
+    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    usable = np.isfinite(x) & np.isfinite(y)
+    return x[usable], y[usable]
 
 
 def with_mean(
@@ -194,14 +183,12 @@ def with_mean(
 
     It never averages across `split`.
     """
-    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
-    usable = np.isfinite(x) & np.isfinite(y)
+    x, y = _finite(x_T, y_T)
     raw = observed_line(name, x, y, points=points)
-    if usable.sum() <= FEW_ROWS:
+    if y.size <= FEW_ROWS:
         return (raw,)
-    x, y = x[usable], y[usable]
     later = x >= split if split is not None else np.zeros(x.size, dtype=bool)
-    size = mean_size(y.size)
+    size = 2 * max(1, round(y.size / 60)) + 1
     mean = np.concatenate([running_mean(part, size) for part in (y[~later], y[later])])
     return raw, smooth_line(f"mean of {size} rows", "smooth", x, mean, points=points // 3)
 

@@ -269,11 +269,7 @@ def _known_of(question: Question, every: Sequence[MetricSeries]) -> Question:
     """The question with what the series know: which way is better, and the range of all."""
     ranges = [series.likely_bounds or (-math.inf, math.inf) for series in every]
     bounds = min(low for low, _ in ranges), max(high for _, high in ranges)
-    return replace(
-        question,
-        rises=all(series.healthy == "up" for series in every),
-        bounds=bounds,
-    )
+    return replace(question, rises=all(series.healthy == "up" for series in every), bounds=bounds)
 
 
 @dataclass(slots=True, eq=False)

@@ -13,11 +13,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.errors import (
-    GroupwiseError,
-    OverwriteError,
-    UnreadableRunError,
-)
+from groupwise.errors import GroupwiseError, OverwriteError, UnreadableRunError
 from groupwise.estimators.components import (
     LARGEST,
     QUANTITIES,

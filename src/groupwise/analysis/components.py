@@ -56,9 +56,8 @@ class Measurement:
     model: Path  # folder of the checkpoint
     adapter: Path | None = None  # folder of a LoRA adapter on it
     groups: int = 64  # of the sample, those nearest to the checkpoint's step first
-    steps: tuple[int, int] | None = (
-        None  # first and last step whose completions are used; all where None
-    )
+    # first and last step whose completions are used; all where None
+    steps: tuple[int, int] | None = None
     seed: int = 0  # of the sample, and of the sketches
     aggregation: Aggregation = "sum"  # of the scores of a completion's tokens
     layers: tuple[
@@ -66,9 +65,8 @@ class Measurement:
     ] = ()  # patterns of parameter names, or `HEAD`; those that are trained where empty
     sketch_width: int | None = None  # None: exact inner products where the rollouts fit one pass
     memory_limit: int = 2 * 2**30  # bytes of a pass
-    zero_mean: bool | None = (
-        None  # whether scores average to zero within a prompt; of whole sums they do
-    )
+    # whether scores average to zero within a prompt; of whole sums they do
+    zero_mean: bool | None = None
     precision: Precision = "float32"  # of the model's weights
     level: float = 0.95
 

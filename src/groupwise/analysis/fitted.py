@@ -363,10 +363,7 @@ def foretold(
 
 
 def _outlook(
-    fit: FitResult,
-    result: Forecast,
-    rows: tuple[ForecastRow, ...],
-    grid: tuple[ForecastRow, ...],
+    fit: FitResult, result: Forecast, rows: tuple[ForecastRow, ...], grid: tuple[ForecastRow, ...]
 ) -> Outlook:
     """The forecast, with the plateau of a law unless it converged and the forecast goes past."""
     end, here, far = fit.parameters["plateau"], grid[0].mean, rows[-1].mean

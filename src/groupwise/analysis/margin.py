@@ -60,10 +60,7 @@ def margin_of(
         try:
             forces = [
                 force_of_fit(
-                    fit,
-                    momentum,
-                    refresh_interval=remaining.refresh_interval,
-                    lag=remaining.kind,
+                    fit, momentum, refresh_interval=remaining.refresh_interval, lag=remaining.kind
                 )
                 for remaining in lag.remaining
             ]
@@ -74,7 +71,11 @@ def margin_of(
             float(threshold(remaining.kind, momentum, remaining.refresh_interval))
             for remaining in lag.remaining
         ]
-        widened = [_widened(force.force) for force in forces]
+        # A curve that is not one linear mode has a wider interval.
+        widened = [
+            replace(fitted.force, low=fitted.force.low / OFF, high=fitted.force.high * OFF)
+            for fitted in forces
+        ]
         margins = [_margin(limit, force) for limit, force in zip(limits, widened, strict=True)]
         too_fast = any(force.too_fast for force in forces)
         whole = replace(forces[0], force=_hull(widened), too_fast=too_fast)
@@ -96,11 +97,6 @@ def fits_with_a_force(
             f"the {law}, which has no force: name one of the two with --law, or none"
         )
     return [refit(other) for other in others]
-
-
-def _widened(force: Interval) -> Interval:
-    """The interval of the force of a curve that is not one linear mode."""
-    return replace(force, low=force.low / OFF, high=force.high * OFF)
 
 
 def _margin(limit: float, force: Interval) -> Interval:

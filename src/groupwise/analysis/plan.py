@@ -35,13 +35,7 @@ _MOST_FACTS, _LONGEST_FACT = 24, 80
 class GroupSizeEvidence(Plain):
     """The section on the group size."""
 
-    KEYS = (
-        "components",
-        "plan",
-        "rewards_alone=rewards",
-        "provenance",
-        "notes",
-    )
+    KEYS = ("components", "plan", "rewards_alone=rewards", "provenance", "notes")
 
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None

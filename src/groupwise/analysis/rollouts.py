@@ -114,6 +114,13 @@ class Rollouts:
         return len(self.frame)
 
     @cached_property
+    def reward(self) -> Numbers:
+        """What each completion earned, NaN where that is not known."""
+        if "reward" not in self.frame.columns:
+            return np.full(len(self), math.nan)
+        return self.frame["reward"].fill_null(math.nan).to_numpy()
+
+    @cached_property
     def orders(self) -> dict[str, Rows]:
         """View -> the numbers of its completions, in order; without what the log cannot tell."""
         newest = np.arange(len(self) - 1, -1, -1)
@@ -122,9 +129,9 @@ class Rollouts:
             orders["zero_variance"] = newest[_flags(self.frame["zero_variance"])[newest]]
         if self.frame["truncated"].count():
             orders["truncated"] = newest[_flags(self.frame["truncated"])[newest]]
-        if "reward" in self.frame.columns and self.frame["reward"].is_finite().any():
-            reward = self.frame["reward"].fill_null(math.nan).to_numpy()
-            rewarded = newest[np.isfinite(reward[newest])]
+        reward = self.reward
+        rewarded = newest[np.isfinite(reward[newest])]
+        if rewarded.size:
             orders["highest"] = rewarded[
                 np.argsort(-reward[rewarded], kind="stable")
             ]  # of equal ones the newest first
@@ -139,12 +146,7 @@ class Rollouts:
     @property
     def range(self) -> tuple[float, float]:
         """Least and largest reward, 0 and 1 where none is known."""
-        reward = (
-            self.frame["reward"].fill_null(math.nan).to_numpy()
-            if "reward" in self.frame.columns
-            else np.empty(0)
-        )
-        finite = reward[np.isfinite(reward)]
+        finite = self.reward[np.isfinite(self.reward)]
         return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
     def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
@@ -193,18 +195,13 @@ class Rollouts:
         head = self.frame.row(start, named=True)
         prompt, left = tail_of(head.get("prompt"), longest)
         last = min(stop, start + _MOST_SIBLINGS)
-        rewards = (
-            self.frame["reward"][start:last].to_list()
-            if "reward" in self.frame.columns
-            else [None] * (last - start)
-        )
         return Group(
             head["step"],
             prompt,
             left,
             start,
             stop - start,
-            tuple(map(_short, rewards)),
+            tuple(map(_short, self.reward[start:last].tolist())),
             zero_variance=bool(head["zero_variance"]),
         )
 

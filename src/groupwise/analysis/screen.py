@@ -67,9 +67,8 @@ class Signal:
     column: str = ""  # the log's own key
     about: str = ""  # what that key means
     told: Sign | None = None  # what the judgement says of it
-    judged: tuple[float, int] | None = (
-        None  # its level in its last rows by the judgement, and the step of the first of them
-    )
+    # its level in its last rows by the judgement, and the step of the first of them
+    judged: tuple[float, int] | None = None
 
     @property
     def rows(self) -> int:

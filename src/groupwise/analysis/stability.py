@@ -261,12 +261,7 @@ def measured_stability(
 
 
 def _notes(
-    record: RunRecord,
-    fit: FitResult,
-    lag: LagSetting,
-    *,
-    with_force: FitResult,
-    adam: bool,
+    record: RunRecord, fit: FitResult, lag: LagSetting, *, with_force: FitResult, adam: bool
 ) -> list[str]:
     """What to know of a judgement from a run."""
     notes = [NO_GUARANTEE, WHOLE_CURVE]

@@ -137,9 +137,7 @@ def summarise(
     group_size = group_size_evidence(used, opened=opened, until=until)
     stability = stability_evidence(used, fitted)
     forecast = None if none_shown else forecast_chart(fitted, points=points)
-    charts: dict[str, tuple[Chart, ...]] = {
-        "forecast": () if forecast is None else (forecast,),
-    }
+    charts: dict[str, tuple[Chart, ...]] = {"forecast": () if forecast is None else (forecast,)}
     return Summary(
         name=clean(record.name) or "unnamed run",
         judgement=judgement,

@@ -76,10 +76,8 @@ def plan(
         float | None,
         cli.option(
             "C",
-            (
-                "The cost of one rollout: 1 where the budget counts rollouts, else by default what "
-                "the run's log says."
-            ),
+            "The cost of one rollout: 1 where the budget counts rollouts, else by default what "
+            "the run's log says.",
         ),
     ] = None,
     prompt_pool: Annotated[

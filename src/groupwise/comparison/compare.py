@@ -16,14 +16,7 @@ import numpy as np
 
 from groupwise.comparison.contrasts import Setup, contrast, is_tested
 from groupwise.comparison.curves import Curve, late_level, time_to, within
-from groupwise.comparison.results import (
-    Comparison,
-    Contrast,
-    Measured,
-    Pairing,
-    Quantity,
-    missing,
-)
+from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing, Quantity, missing
 from groupwise.comparison.seeds import seed_noise
 from groupwise.errors import InvalidArgumentError
 
@@ -120,16 +113,7 @@ def _common_steps(groups: Curves) -> tuple[float, float]:
 def not_compared(question: Question) -> Comparison:
     """The comparison of groups of which fewer than two have rows enough: no contrast, no window."""
     empty: dict[Quantity, tuple[tuple[Measured, ...], ...]] = {"level": (), "speed": ()}
-    return Comparison(
-        (),
-        empty,
-        {},
-        math.nan,
-        math.nan,
-        math.nan,
-        question.level,
-        question.bounds,
-    )
+    return Comparison((), empty, {}, math.nan, math.nan, math.nan, question.level, question.bounds)
 
 
 def _speed(

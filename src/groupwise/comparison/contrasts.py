@@ -101,10 +101,7 @@ def _step(runs: Sequence[Measured]) -> float:
 
 
 def contrast(
-    quantity: Quantity,
-    first: Sequence[Measured],
-    second: Sequence[Measured],
-    setup: Setup,
+    quantity: Quantity, first: Sequence[Measured], second: Sequence[Measured], setup: Setup
 ) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     a, b = _usable(first), _usable(second)

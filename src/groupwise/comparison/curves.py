@@ -22,9 +22,8 @@ from groupwise.intervals import Interval
 
 FEWEST_LATE = 6
 FEWEST_ROWS = 12
-HELD_SHARE = (
-    0.1  # of the rows, at the end, over which a level that counts as held is exceeded on average
-)
+# of the rows, at the end, over which a level that counts as held is exceeded on average
+HELD_SHARE = 0.1
 TAKEN = 3  # degree of the polynomials that a smooth curve is about as free as
 _DRAWS = 200
 _SIGMA = 0.6826894921370859  # coverage of one standard error

@@ -12,18 +12,9 @@ from groupwise.plain import Plain
 
 Quantity = Literal["level", "speed"]
 Status = Literal[
-    "different",
-    "not_separable",
-    "seed_noise_unknown",
-    "within_step_noise",
-    "unavailable",
+    "different", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"
 ]
-Method = Literal[
-    "welch",
-    "pooled_t",
-    "step_noise_alone",
-    "none",
-]
+Method = Literal["welch", "pooled_t", "step_noise_alone", "none"]
 
 
 def nothing(level: float = 0.95) -> Interval:

@@ -56,7 +56,7 @@ def check(evidence: Evidence) -> Finding:
             return _by_answers(evidence, same)
         said, rows = (
             evidence.unmeasured("entropy"),
-            max(len(signal) for signal in (entropy or (), same or ())),
+            max(len(one) for one in (entropy or (), same or ())),
         )
         if not said and (rows or completions_of(evidence) is not None):
             few = (

@@ -59,10 +59,8 @@ _HELD_OUT = (
 _ACCURACY = r"((answer|eval)_)?(accuracy|acc)"
 # Of reward functions: what they grade is the form of an answer.
 FORM = re.compile(
-    (
-        r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)"
-        r"|length|(^|_)int_|language|readab"
-    ),
+    r"format|xml|(^|_)tags?(_|$)|think|style|struct|compil|syntax|json|boxed|pars(e|able)"
+    r"|length|(^|_)int_|language|readab",
     re.IGNORECASE,
 )
 _FUNCTION = re.compile(r"(?:train/)?rewards?/([A-Za-z0-9_ -]+?)(?:/mean)?")
@@ -250,9 +248,8 @@ class Evidence:
     """A run with its signals, each made once."""
 
     record: RunRecord  # the run
-    ended: bool = (
-        True  # whether the run is over; while it goes on, what may pass in a few rows is waited for
-    )
+    # whether the run is over; while it goes on, what may pass in a few rows is waited for
+    ended: bool = True
     _columns: dict[str, Signal | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # asked for so far
@@ -886,13 +883,13 @@ def start_of(log_factor_T: Float) -> int:
     return len(log_factor_T) - 1 - int(np.argmax(backwards))
 
 
-def rare_event_factors(event_T: Flags, usual: float, changed: float = 0.9) -> Float:
+def rare_event_factors(event_T: Flags, usual: float) -> Float:
     r"""Log factors against "the event has at most this chance at each row, whatever came before".
 
     $f = q'/q$ where it happens and $(1-q')/(1-q)$ where not: its mean is at most 1 for every chance
     up to $q$.
     """
     return np.asarray(
-        np.where(event_T, np.log(changed / usual), np.log((1 - changed) / (1 - usual))),
+        np.where(event_T, np.log(0.9 / usual), np.log(0.1 / (1 - usual))),
         dtype=np.float64,
     )

@@ -39,10 +39,10 @@ def check(evidence: Evidence) -> Finding:
     norms = [] if norm is None or len(norm) < FEWEST_ROWS else [norm]
     if not norms and not advantages and mean is None:
         return not_logged(NAME, "Neither advantages nor the gradient's norm are in the log.")
-    findings = [_of_advantage(evidence, advantage) for advantage in advantages]
-    findings += [] if mean is None else [_off_centre(evidence, mean)]
-    findings += [_of_norm(evidence, advantage) for advantage in norms]
-    return next(filter(None, findings), None) or no_sign(
+    found = [_of_advantage(evidence, one) for one in advantages]
+    found += [] if mean is None else [_off_centre(evidence, mean)]
+    found += [_of_norm(evidence, one) for one in norms]
+    return next(filter(None, found), None) or no_sign(
         NAME, "No sign of an update that cannot be right."
     )
 

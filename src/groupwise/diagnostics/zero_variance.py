@@ -231,9 +231,8 @@ def _room(evidence: Evidence, equal: Signal) -> Float:
     reward = evidence.reward
     stuck = None if reward is None else constant_tail(reward)
     if reward is not None and stuck is not None:
-        room[equal.step_T >= reward.step_T[stuck.row]] = (
-            0.0  # one number for every answer is the verifier's doing, not the groups'
-        )
+        # one number for every answer is the verifier's doing, not the groups'
+        room[equal.step_T >= reward.step_T[stuck.row]] = 0.0
     return room
 
 

@@ -46,11 +46,7 @@ class EffectiveForce(Plain):
 
 
 def force_of_fit(
-    result: FitResult,
-    momentum: float,
-    *,
-    refresh_interval: int = 1,
-    lag: str = "refresh",
+    result: FitResult, momentum: float, *, refresh_interval: int = 1, lag: str = "refresh"
 ) -> EffectiveForce:
     r"""Return the force per update at which the matrix decays, or swings, as a fitted curve does.
 

@@ -63,9 +63,8 @@ class Limits:
 
     seconds: float | None = None  # of one try, on the wall clock
     memory: int | None = None  # bytes that the worker may hold
-    tries: int = (
-        2  # in all; a shard that the function refused with one of our errors is not begun again
-    )
+    # in all; a shard that the function refused with one of our errors is not begun again
+    tries: int = 2
 
 
 class Crew(Protocol):

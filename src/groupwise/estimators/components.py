@@ -400,13 +400,7 @@ def components_of_pseudo_values(
     untold = intervals[0].low <= 0
     factor = _UNTOLD if untold else _widening(sample.prompts, sample.rollouts)
     intervals[0] = _lengthened(intervals[0], factor)
-    return _assembled(
-        block_BC.mean(axis=0),
-        covariance,
-        intervals,
-        sample,
-        pseudo_PC,
-    )
+    return _assembled(block_BC.mean(axis=0), covariance, intervals, sample, pseudo_PC)
 
 
 def _widening(prompts: int, rollouts: int) -> float:

@@ -63,9 +63,8 @@ class RewardStatistics(Said):
     within_variance: Interval  # mean variance of the reward within a prompt
     between_variance: Interval  # variance of the prompts' values; may come out negative
     zero_variance_share: Interval  # at the sizes the groups have
-    effective_group_size: (
-        float  # mean number of rollouts a group that are in groups with a gradient
-    )
+    # mean number of rollouts a group that are in groups with a gradient
+    effective_group_size: float
     zero_variance_shares: tuple[ZeroVarianceShare, ...]  # at other group sizes
     notes: tuple[str, ...]  # sentences
 

@@ -34,9 +34,8 @@ class ZeroVarianceShare(Plain):
 
     group_size: int  # G
     share: Interval  # with its interval
-    extrapolated: (
-        bool  # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
-    )
+    # whether G exceeds the rollouts seen, so that a law of pass rates had to be assumed
+    extrapolated: bool
     # how many groups in one more have variance than at the size in use, as a share of all groups;
     # None where G is no larger
     gained: Interval | None = None

@@ -148,10 +148,7 @@ def _message(status: ForecastStatus, rows: int) -> str:
 
 
 def _still(
-    seen: Observations,
-    ahead: Float,
-    level: float,
-    bounds: tuple[float, float] | None,
+    seen: Observations, ahead: Float, level: float, bounds: tuple[float, float] | None
 ) -> Forecast:
     """A metric that never moved says nothing of how far it can: its band is all that its bounds
     leave.

@@ -39,9 +39,8 @@ class LawFit:
     noise: NoisePosterior  # what the residuals say about the noise
     centre: float  # constant that was taken off the values
     aicc: float  # corrected Akaike criterion, noise parameters counted
-    products: profile.Gram | None = (
-        None  # inner products under the heaviest noise shape (None for the constant)
-    )
+    # inner products under the heaviest noise shape (None for the constant)
+    products: profile.Gram | None = None
     covariance: Float | None = (
         # of plateau, start and the search's coordinates in the linear model there, for unit
         # variance

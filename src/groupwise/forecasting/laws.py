@@ -330,10 +330,8 @@ LAWS: tuple[Law, ...] = (
     ),
     Law(
         "oscillator",
-        (
-            "plateau + (start - plateau) h(t + 1/2) / h(1/2), h(t) = exp(-zeta w t) [cos(s w t) + "
-            "(zeta / s) sin(s w t)], s = sqrt(1 - zeta^2), t in updates"
-        ),
+        "plateau + (start - plateau) h(t + 1/2) / h(1/2), h(t) = exp(-zeta w t) [cos(s w t) + "
+        "(zeta / s) sin(s w t)], s = sqrt(1 - zeta^2), t in updates",
         "damped oscillator: inertia, damping and a restoring force",
         ("natural_frequency", "damping_ratio"),
         (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")),

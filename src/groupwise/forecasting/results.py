@@ -97,9 +97,8 @@ class Noise:
     sampling_variance: float = float(
         "nan"
     )  # mean variance that the groups alone explain, or nan where unknown
-    smoothing: int = (
-        1  # rows over which the series had been averaged before we saw it (1: not smoothed)
-    )
+    # rows over which the series had been averaged before we saw it (1: not smoothed)
+    smoothing: int = 1
     window: float = 1.0  # updates that one row averages over
 
 

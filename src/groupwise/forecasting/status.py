@@ -91,11 +91,7 @@ def judge(
 ) -> Verdict:
     """Say what the fits support."""
     best = fits[0]
-    notes = (
-        _smoothing_note(observations),
-        _noise_note(best),
-        _rival_note(fits),
-    )
+    notes = (_smoothing_note(observations), _noise_note(best), _rival_note(fits))
     explained = _explained(observations, best.curve_M)
     outcome, numbers = (
         _few(observations, parameters["plateau"])
@@ -162,10 +158,7 @@ def _holding(
 
 
 def _collapse(
-    observations: Observations,
-    best: LawFit,
-    parameters: Mapping[str, Interval],
-    explained: float,
+    observations: Observations, best: LawFit, parameters: Mapping[str, Interval], explained: float
 ) -> JsonObject:
     """When a metric that should rise fell for good, and the levels before and after; empty where
     it did not.
@@ -229,11 +222,11 @@ def doubtful(observations: Observations, best: LawFit) -> bool:
     return observations.smoothing_doubt and best.noise.best_shape.neighbour >= 0.65
 
 
-def _range(interval: Interval, digits: str = ".4g") -> str:
+def _range(interval: Interval) -> str:
     """An interval as people write it."""
-    low = f"{interval.low:{digits}}" if np.isfinite(interval.low) else "no limit"
-    high = f"{interval.high:{digits}}" if np.isfinite(interval.high) else "no limit"
-    return f"{interval.value:{digits}} ({low} to {high})"
+    low = f"{interval.low:.4g}" if np.isfinite(interval.low) else "no limit"
+    high = f"{interval.high:.4g}" if np.isfinite(interval.high) else "no limit"
+    return f"{interval.value:.4g} ({low} to {high})"
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:

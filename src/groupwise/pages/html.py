@@ -72,12 +72,7 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
 
 
 def document(
-    title: str,
-    body: Markup,
-    results: JsonView,
-    *,
-    provenance: JsonView,
-    kind: str = "report",
+    title: str, body: Markup, results: JsonView, *, provenance: JsonView, kind: str = "report"
 ) -> str:
     """Return a whole page around its content."""
     styles, scripts = _FILES[kind]

@@ -157,11 +157,6 @@ def _section(title: str, content: Markup) -> Markup:
     return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
 
 
-def _figures(charts: Sequence[Chart], path: str) -> Markup:
-    """Return the charts that there are."""
-    return join(figure(chart, f"{path}/{place}") for place, chart in enumerate(charts))
-
-
 def _grid_of(charts: Sequence[Chart], path: str, index: int) -> Markup:
     """Return small charts side by side on one axis of steps, with what each key means."""
     if not charts:
@@ -332,7 +327,10 @@ def _forecast(summary: Summary, path: str) -> Markup:
     return join(
         (
             lead,
-            _figures(summary.charts["forecast"], f"{path}/charts/forecast"),
+            *(
+                figure(chart, f"{path}/charts/forecast/{place}")
+                for place, chart in enumerate(summary.charts["forecast"])
+            ),
             _folded("numbers", grid(forecast_grid(outlook))),
         )
     )
@@ -388,12 +386,7 @@ def _stability(evidence: StabilityEvidence) -> Markup:
         open_ = evidence.verdict == "open" or evidence.unavailable
         return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
     grids = [grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))]
-    return join(
-        (
-            tag("p", text(evidence.conclusion)),
-            _folded("numbers", join(grids)),
-        )
-    )
+    return join((tag("p", text(evidence.conclusion)), _folded("numbers", join(grids))))
 
 
 def _cost(judged: Judgement) -> Markup:

@@ -246,13 +246,7 @@ def prompt_grid(table: PromptTable) -> Grid:
     for row in table.rows:
         rate = number(row.mean) if row.now is None else share_ranged(row.now)
         rows.append(
-            (
-                row.prompt,
-                row.standing,
-                f"{row.teaching} of {row.visits}",
-                rate,
-                f"{row.rollouts}",
-            )
+            (row.prompt, row.standing, f"{row.teaching} of {row.visits}", rate, f"{row.rollouts}")
         )
     now = "Pass rate now" if table.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts")

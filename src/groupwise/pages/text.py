@@ -10,13 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from groupwise.analysis.fitted import (
-    THIS_LAW,
-    Fitted,
-    ahead,
-    gained,
-    no_forecast,
-)
+from groupwise.analysis.fitted import THIS_LAW, Fitted, ahead, gained, no_forecast
 from groupwise.analysis.plan import RunPlan, shown_sizes
 from groupwise.analysis.replay import RunReplay
 from groupwise.diagnostics.judgement import Judgement, State
@@ -35,15 +29,7 @@ from groupwise.pages.tables import (
     plan_grid,
     replay_grids,
 )
-from groupwise.wording import (
-    capital,
-    clean,
-    count,
-    law_name,
-    number,
-    readable,
-    sentence,
-)
+from groupwise.wording import capital, clean, count, law_name, number, readable, sentence
 
 
 def shown(text: str, *, longest: int = 1000) -> str:
@@ -102,18 +88,14 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
         else ""
     )
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
-    out.line(_status(fitted, fit, judged))
+    if fitted.law_holds or not judged.alarm:  # a failure is dated once, by the judgement
+        out.line(sentence(readable(fit.message)))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     out.line(
         f"{explained(fit)}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}."
     )
     out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
-
-
-def _status(fitted: Fitted, fit: FitResult, judged: Judgement) -> str:
-    """Return what a fit says of itself; a failure is dated once, by the judgement."""
-    return "" if judged.alarm and not fitted.law_holds else sentence(readable(fit.message))
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
@@ -133,10 +115,7 @@ def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:
 
 
 def print_plan(
-    plan: GroupSizePlan,
-    notes: Sequence[str],
-    console: Console,
-    judged: Judgement | None = None,
+    plan: GroupSizePlan, notes: Sequence[str], console: Console, judged: Judgement | None = None
 ) -> None:
     """Print a plan: what the run needs first, words, sizes, components."""
     out = Printer(console)

@@ -104,9 +104,8 @@ _AIM = (
     "aim.Repo(FOLDER).query_metrics(QUERY).dataframe() as a CSV"
 )
 _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
-_OURS = (
-    '"groupwise-components"'  # variance components that were saved beside the log they belong to
-)
+# variance components that were saved beside the log they belong to
+_OURS = '"groupwise-components"'
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,9 +91,8 @@ class Log:
     notes: tuple[str, ...] = ()  # what the reader had to decide
     # settings that the log itself states, under the trainer's names, with the words for where
     stated: Stated = ()
-    home: Path | None = (
-        None  # the run's folder, whose files hold settings, or None for the one that was given
-    )
+    # the run's folder, whose files hold settings, or None for the one that was given
+    home: Path | None = None
     framework: str = ""  # "trl", or "" to judge by the keys
     complete: bool = True  # whether a TRL log holds all keys (a notebook's table hides some)
     step: Float | None = None  # the step of each row where the reader knows it, else None

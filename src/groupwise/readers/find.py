@@ -23,9 +23,8 @@ _TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
 def runs_below(
     place: Path,
     without: Collection[Path] = (),
-    deepest: int = _DEEPEST,
 ) -> list[Path]:
-    """Return the runs at or so many folders below a path, by name; the path itself where none
+    """Return the runs at or below a path, by name; the path itself where none
     is, so that whoever opens it says why.
     """
     if not place.is_dir():
@@ -33,9 +32,7 @@ def runs_below(
     reader, left_out = _reader_of(place), {path.resolve() for path in without}
     if reader is not None and reader.name != _ROLLOUTS:
         return [place]
-    return sorted(
-        _found(place, left_out, _DEEPEST - deepest, beside_rollouts=reader is not None)
-    ) or [place]
+    return sorted(_found(place, left_out, 0, beside_rollouts=reader is not None)) or [place]
 
 
 def _found(

@@ -29,9 +29,8 @@ Version = tuple[int, int]
 class Rule:
     """What one key of one framework holds."""
 
-    framework: (
-        str  # who logs it; "" for a log whose framework is unknown, where only the name speaks
-    )
+    # who logs it; "" for a log whose framework is unknown, where only the name speaks
+    framework: str
     # as it is logged, lower case; `<word>` stands for any text, `<n>` for a number, `{a|b}` for one
     # of several
     key: str

@@ -1036,10 +1036,8 @@ def _meaning(column: str, reward: str) -> Meaning:
         return Meaning(
             column,
             column,
-            (
-                f"mean of the reward function {title}, unweighted, over the file's rollouts of the "
-                "step"
-            ),
+            f"mean of the reward function {title}, unweighted, over the file's rollouts of the "
+            "step",
         )
     return Meaning(
         column,

@@ -139,9 +139,8 @@ class LineReader:
         self.torn = 0
         self._size = 0
         self._step: int | None = None
-        self._is_open = self._goes_on = (
-            False  # whether the present line has no end, and whether it goes on with the one before
-        )
+        # whether the present line has no end, and whether it goes on with the one before
+        self._is_open = self._goes_on = False
         self._owed = 0  # what the head of a damaged line says is still to come of it
 
     @property

@@ -55,9 +55,8 @@ FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
 _GOES_ON = "the group size goes on changing: group_size has it for each step"
-_MOST_CHANGES = (
-    20  # of the group size that are noted: each note is written with all that stand before it
-)
+# of the group size that are noted: each note is written with all that stand before it
+_MOST_CHANGES = 20
 # a record that cannot be opened is not tried again before this many times what the last try took
 _SHARE = 20
 
@@ -437,8 +436,7 @@ class Recorder:
         odd = Odd()
         steps = steps_of_rows(self.rows, odd)
         rollouts = rollouts_table(
-            [{**rollout, "step": number} for number, some in self._recent for rollout in some],
-            odd,
+            [{**rollout, "step": number} for number, some in self._recent for rollout in some], odd
         )
         meanings = tuple(meaning for meaning in self._meanings if meaning.column in steps.columns)
         return with_notes(

@@ -38,9 +38,8 @@ class Identity:
     """What tells a run from others."""
 
     id: str = ""  # the number of its record; "" where the run does not know it
-    home: str = (
-        ""  # the place of its output as seen from the record, hashed; "" where it is not known
-    )
+    # the place of its output as seen from the record, hashed; "" where it is not known
+    home: str = ""
 
     def owns(self, other: Identity) -> bool:
         """Return whether a record is this run's: by a number it knows, else by place."""

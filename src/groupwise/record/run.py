@@ -28,13 +28,7 @@ from groupwise.errors import (
 )
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.record.journal import (
-    Journal,
-    LineReader,
-    being_written,
-    journal_lines,
-    notes_on,
-)
+from groupwise.record.journal import Journal, LineReader, being_written, journal_lines, notes_on
 from groupwise.record.probes import FILE, Probes
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
@@ -484,11 +478,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             self._about = about
 
     def append(
-        self,
-        step_row: JsonView,
-        rollouts: Sequence[JsonView] | None = None,
-        *,
-        sync: bool = True,
+        self, step_row: JsonView, rollouts: Sequence[JsonView] | None = None, *, sync: bool = True
     ) -> None:
         """Write one step and its rollouts; both are on the disk, or neither.
 

@@ -30,9 +30,8 @@ BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
 _NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
-_WIDEST = (
-    1024  # bits of a prompt_id that are written: more than 4,300 digits could not be read back
-)
+# bits of a prompt_id that are written: more than 4,300 digits could not be read back
+_WIDEST = 1024
 _MOST_TOLD = 5
 THINNED = 1 / 8  # of the rows of a table that has no room for more
 _STRETCH, _STRETCHES, _NEWEST = 16, 64, 1024  # rows of a stretch, the fewest of these, newest rows
@@ -277,10 +276,7 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
     The steps, or 1, stand in for what is not so.
     """
     updates, window = steps["optimizer_updates"].to_numpy(), steps["window"].to_numpy()
-    wrong, above = (
-        int((~np.isfinite(updates)).sum() + (np.diff(updates) < 0).sum()),
-        np.isfinite(window) & (window > 0),
-    )
+    wrong, above = _clock_faults(updates), _is_above(window)
     if wrong:
         odd["clock", "optimizer_updates"] += wrong
         steps = steps.with_columns(pl.col("step").cast(pl.Float64).alias("optimizer_updates"))
@@ -290,6 +286,16 @@ def mended(steps: pl.DataFrame, odd: Odd) -> pl.DataFrame:
             pl.Series("window", np.where(above, window, 1.0), dtype=pl.Float64)
         )
     return steps
+
+
+def _clock_faults(updates_T: Float) -> int:
+    """Return in how many rows the clock is missing, not finite, or falls."""
+    return int((~np.isfinite(updates_T)).sum() + (np.diff(updates_T) < 0).sum())
+
+
+def _is_above(window_T: Float) -> Flags:
+    """Return which windows lie above 0."""
+    return np.isfinite(window_T) & (window_T > 0)
 
 
 def rows_that_stand(step_T: Whole) -> Flags:
@@ -437,22 +443,18 @@ def check_steps(steps: pl.DataFrame) -> None:
             f"expected Float64 columns (Int64 for step), got {kind} for {wrong[0]!r}: use "
             "steps_table"
         )
-    step, updates, window = steps["step"], steps["optimizer_updates"], steps["window"]
+    step = steps["step"]
     if step.null_count() or not bool((step.to_numpy()[1:] > step.to_numpy()[:-1]).all()):
         raise InvalidArgumentError(
             "expected strictly increasing steps, got one that is missing, repeated or smaller: "
             "sort the rows"
         )
-    if (
-        updates.null_count()
-        or not np.isfinite(updates.to_numpy()).all()
-        or (np.diff(updates.to_numpy()) < 0).any()
-    ):
+    if _clock_faults(steps["optimizer_updates"].to_numpy()):
         raise InvalidArgumentError(
             "expected optimizer_updates that never fall, got a missing or a smaller one: check "
             "updates_per_step"
         )
-    if window.null_count() or not (np.isfinite(window.to_numpy()) & (window.to_numpy() > 0)).all():
+    if not _is_above(steps["window"].to_numpy()).all():
         raise InvalidArgumentError(
             "expected windows above 0, got one that is missing or not: check logging_steps"
         )

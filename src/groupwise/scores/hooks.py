@@ -210,10 +210,7 @@ def rule_of(module: Module) -> Rule | None:
     import torch
 
     nn, layer = torch.nn, cast("Any", module)
-    rules: dict[Any, Rule] = {
-        nn.Linear.forward: _linear,
-        nn.Embedding.forward: _embedding,
-    }
+    rules: dict[Any, Rule] = {nn.Linear.forward: _linear, nn.Embedding.forward: _embedding}
     rule = rules.get(type(module).forward)
     if rule is _embedding:
         odd = layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
@@ -318,10 +315,7 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
 
 
 def loop_scores(
-    model: Module,
-    total: Total,
-    batch: Batch,
-    parameters: Mapping[str, Parameter],
+    model: Module, total: Total, batch: Batch, parameters: Mapping[str, Parameter]
 ) -> dict[str, Tensor]:
     """Return N gradients of each parameter by one backward pass a rollout."""
     import torch

@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
 Precision = Literal["float32", "float64", "bfloat16", "float16"]
 BYTES = {"float64": 8, "float32": 4, "bfloat16": 2, "float16": 2}
-TRAINED = (
-    16  # bytes of a weight that AdamW trains: value, gradient and two moments, each in float32
-)
+# bytes of a weight that AdamW trains: value, gradient and two moments, each in float32
+TRAINED = 16
 _FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 _MAGIC = b"GGUF"
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
@@ -377,14 +376,14 @@ def _check_weights(folder: Path, kind: str) -> None:
     )
 
 
-def check_installed(*modules: str, what: str = "language models", extra: str = "hf") -> None:
+def check_installed(*modules: str, what: str = "language models") -> None:
     """Refuse to go on where a library of an extra is missing."""
     from importlib.util import find_spec
 
     missing = [name for name in modules if find_spec(name) is None]
     if missing:
         raise UnreadableModelError(
-            f"expected {missing[0]} to be installed for {what}: pip install 'groupwise[{extra}]'"
+            f"expected {missing[0]} to be installed for {what}: pip install 'groupwise[hf]'"
         )
 
 

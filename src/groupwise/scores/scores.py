@@ -28,12 +28,7 @@ from groupwise.scores.hooks import (
     only_these_differentiable,
     single_or_better,
 )
-from groupwise.scores.sketch import (
-    CountSketch,
-    GramTotal,
-    SketchTotal,
-    StoredScores,
-)
+from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
     import torch
@@ -358,9 +353,8 @@ class ScoreGram:
 
     gram_NN: Float  # $\langle s_i, s_j \rangle$, symmetric
     source: ScoreSource
-    gradient_K: NDArray[np.floating] | None = (
-        None  # count-sketch of the weighted sum of the scores, where weights were given
-    )
+    # count-sketch of the weighted sum of the scores, where weights were given
+    gradient_K: NDArray[np.floating] | None = None
 
     @property
     def arguments(self) -> JsonObject:
@@ -462,9 +456,8 @@ SKETCH_WIDTH = 4096
 trace, whatever the model's size.
 """
 
-_PASS = (
-    64  # rollouts of one pass where sketches are taken, after each of which the progress is told
-)
+# rollouts of one pass where sketches are taken, after each of which the progress is told
+_PASS = 64
 
 
 def inner_products(

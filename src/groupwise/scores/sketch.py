@@ -163,10 +163,7 @@ class GramTotal:
     """Sums inner products over parameters, in double precision whatever the model's."""
 
     def __init__(
-        self,
-        rollouts: int,
-        weight_N: Float | None = None,
-        sketch: CountSketch | None = None,
+        self, rollouts: int, weight_N: Float | None = None, sketch: CountSketch | None = None
     ) -> None:
         """Begin sums; with weights, also a count-sketch of the weighted sum of the scores."""
         import torch

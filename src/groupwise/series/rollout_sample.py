@@ -14,6 +14,7 @@ import polars as pl
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.record.run import RunRecord
+from groupwise.wording import count
 
 _LONGEST_TEXTS = 4096
 
@@ -25,9 +26,8 @@ class Sample:
     rows: (
         pl.DataFrame
     )  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
-    repeated: (
-        int  # groups of the run that were other visits of prompts that have their group already
-    )
+    # groups of the run that were other visits of prompts that have their group already
+    repeated: int
     notes: tuple[str, ...]  # sentences on what was left aside
     longest: tuple[str, ...] = ()
     # where no setting says at how many tokens completions were truncated, the longest of the whole
@@ -85,18 +85,11 @@ def sample_groups(
     if not repeated:
         return Sample(rows, 0, (), longest)
     note = (
-        f"{recurrence(len(sizes), different)}: each prompt counts once, at its visit nearest to "
-        f"step {middle:,}, for prompts and not visits are the independent units."
+        f"The {len(sizes):,} groups are visits of {count(different, 'different prompt')}: each "
+        f"prompt counts once, at its visit nearest to step {middle:,}, for prompts and not visits "
+        "are the independent units."
     )
     return Sample(rows, repeated, (note,), longest)
-
-
-def recurrence(groups: int, different: int) -> str:
-    """Return the beginning of a sentence on prompts that come again."""
-    return (
-        f"The {groups:,} groups are visits of {different:,} different "
-        f"{'prompt' if different == 1 else 'prompts'}"
-    )
 
 
 def without_groups(

@@ -134,7 +134,9 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert "by probe regrade, seed 1, 128 answers" in found.words
     assert told["judgement"]["cause"]["names"] == list(found.names)
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
-    assert "remain: " + found.names[0] in said_by(["probe", str(run)], capsys)
+    said_now = said_by(["probe", str(run)], capsys)
+    assert "remain: " + found.names[0] in said_now
+    assert "Nothing is to be told apart. Do: " in said_now
 
 
 def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

@@ -299,6 +299,29 @@ def test_several_runs_make_one_page_with_a_table_that_leads_to_each(summary: Sum
     assert targets == sections == ["run-1", "run-2", "run-3"]
 
 
+def test_of_several_runs_the_worst_comes_first_and_all_but_its_first_screen_is_folded(
+    summary: Summary,
+) -> None:
+    failed = dataclasses.replace(
+        summary,
+        name="worse",
+        judgement=dataclasses.replace(summary.judgement, state=State.FAILED),
+    )
+    fine = dataclasses.replace(
+        summary, judgement=dataclasses.replace(summary.judgement, state=State.OK)
+    )
+    several, alone = (Page(render(runs)) for runs in ([fine, failed], [fine]))
+    banners = [
+        attributes["class"]
+        for attributes in several.named("header")
+        if attributes["class"].startswith("banner")
+    ]
+    assert banners == ["banner failed", "banner ok"]
+    folds = [words for words in several.texts if words.endswith(", method")]
+    assert len(folds) == 2
+    assert not [words for words in alone.texts if words.endswith(", method")]
+
+
 def test_a_run_without_a_reward_has_a_page_that_says_so_and_draws_nothing_empty() -> None:
     import numpy as np
 

@@ -820,7 +820,17 @@ def test_a_table_of_texts_between_commas_is_one_of_rollouts(tmp_path: Path) -> N
 
 
 def test_every_name_of_an_environment_is_read_as_one(tmp_path: Path) -> None:
-    names = ["data_source", "env_name", "env_id", "environment", "task_name", "task", "agent", "seat", "player"]
+    names = [
+        "data_source",
+        "env_name",
+        "env_id",
+        "environment",
+        "task_name",
+        "task",
+        "agent",
+        "seat",
+        "player",
+    ]
     for name in names:
         path = tmp_path / f"{name}.jsonl"
         rows = (

@@ -190,7 +190,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
             return Finding(FINITE, status, message, first, facts=facts)
-    return no_sign(FINITE, "No column turned into something that is no finite number.")
+    return no_sign(FINITE, "Every watched column that held numbers still holds finite ones.")
 
 
 def _values(evidence: Evidence, column: str) -> Float:

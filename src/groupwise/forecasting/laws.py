@@ -231,27 +231,21 @@ class Law:
 
     Args:
         name: the name in reports and JSON.
-        formula: the law as a person would write it.
-        description: one sentence.
         shapes: names of the non-linear parameters, none to two.
         axes: the region of the search, one axis a shape; time scales are in spans of the log.
         decay: function of (t, *shape values) that returns g.
         slopes: function of (t, *shape values) that returns the derivatives of g by the shape
             values, stacked first.
-        source: where the law comes from.
         nodes: interpolation nodes that its sharpest shapes need.
         shapes_of: function of the axis values that returns the shape values; the axes are chosen
             nearly orthogonal.
     """
 
     name: str
-    formula: str
-    description: str
     shapes: tuple[str, ...]
     axes: tuple[Axis, ...]
     decay: Callable[..., Float]
     slopes: Callable[..., Float]
-    source: str
     nodes: int = 48
     shapes_of: Callable[..., tuple[Float, ...]] = lambda *axes: axes
 
@@ -308,69 +302,62 @@ class Law:
 
 
 LAWS: tuple[Law, ...] = (
+    # The reward does not move: the null hypothesis.
     Law(
         "constant",
-        "plateau",
-        "the reward does not move",
         (),
         (),
         lambda time: np.zeros(np.shape(time)),
         lambda time: np.zeros((0, *np.shape(time))),
-        "the null hypothesis",
     ),
+    # Force without inertia (2507.18014):
+    # plateau + (start - plateau) exp(-t / time_constant)
     Law(
         "exponential",
-        "plateau + (start - plateau) exp(-t / time_constant)",
-        "single-exponential saturation: force without inertia",
         ("time_constant",),
         (Axis(0.005, 10.0),),
         exponential_decay,
         exponential_slopes,
-        "2507.18014",
     ),
+    # Inertia, damping and a restoring force (2606.30789), t in updates:
+    # plateau + (start - plateau) h(t + 1/2) / h(1/2),
+    # h(t) = exp(-zeta w t) [cos(s w t) + (zeta / s) sin(s w t)], s = sqrt(1 - zeta^2)
     Law(
         "oscillator",
-        "plateau + (start - plateau) h(t + 1/2) / h(1/2), h(t) = exp(-zeta w t) [cos(s w t) + "
-        "(zeta / s) sin(s w t)], s = sqrt(1 - zeta^2), t in updates",
-        "damped oscillator: inertia, damping and a restoring force",
         ("natural_frequency", "damping_ratio"),
         (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")),
         partial(oscillator_decay, update=1.0),
         partial(oscillator_slopes, update=1.0),
-        "2606.30789",
         shapes_of=oscillator_shapes,
     ),
+    # Sigmoid in time, the predecessor of the oscillator (2507.18014):
+    # start + (plateau - start) / (1 + exp(-(t - midpoint) / width))
     Law(
         "logistic",
-        "start + (plateau - start) / (1 + exp(-(t - midpoint) / width))",
-        "sigmoid in time, the predecessor of the oscillator",
         ("midpoint", "width"),
         (Axis(-0.5, 2.0, scale="linear"), Axis(0.02, 2.0)),
         logistic_decay,
         logistic_slopes,
-        "2507.18014",
         nodes=112,
     ),
+    # Sigmoid in log time, as ScaleRL fits it (2510.13786):
+    # start + (plateau - start) / (1 + (midpoint / t)^exponent)
     Law(
         "scalerl_sigmoid",
-        "start + (plateau - start) / (1 + (midpoint / t)^exponent)",
-        "sigmoid in log time, as ScaleRL fits it",
         ("midpoint", "exponent"),
         (Axis(0.005, 10.0), Axis(0.3, 10.0, spans=False)),
         scalerl_decay,
         scalerl_slopes,
-        "2510.13786",
         nodes=112,
     ),
+    # Power-law approach to the plateau, of learning curves:
+    # plateau + (start - plateau) (1 + t / time_scale)^-exponent
     Law(
         "power_law",
-        "plateau + (start - plateau) (1 + t / time_scale)^-exponent",
-        "power-law approach to the plateau",
         ("time_scale", "exponent"),
         (Axis(0.005, 10.0), Axis(0.1, 5.0, spans=False)),
         power_decay,
         power_slopes,
-        "learning-curve practice",
     ),
 )
 

@@ -615,7 +615,7 @@ def _reward_std(
     and in its asynchronous trainer, else of the whole batch.
     """
     if any(_ASYNCHRONOUS.fullmatch(_evaluated(name)[0]) for name in columns):
-        return "within_group", "TRL's asynchronous trainer, with G and not G - 1 below"
+        return "within_group", "TRL's asynchronous trainer, which divides by G and not by G - 1"
     if versions.high <= (0, 26):
         return "within_group", versions.words()
     if versions.low >= (0, 27):

@@ -75,7 +75,7 @@ class Chart(Plain):
     """One chart."""
 
     KEYS: ClassVar[tuple[str, ...]] = (
-        *("key", "title", "subject", "x_label", "unit", "x_scale", "y_scale", "y_range"),
+        *("key", "title", "subject", "x_label", "unit", "y_range"),
         *("caption", "lines", "marks", "shade", "small", "wide"),
     )
 
@@ -91,8 +91,6 @@ class Chart(Plain):
     # ordinates at the bottom and the top edge, or None to show everything
     y_range: tuple[float, float] | None = None
     # linear, or log2 for group sizes and intervals, which people double
-    x_scale: Literal["linear", "log2"] = "linear"
-    y_scale: Literal["linear", "log10"] = "linear"  # linear, or log10 for learning rates
     # from where to where the failure is, None for the end; or None
     shade: tuple[float, float | None] | None = None
     small: bool = False  # a sparkline

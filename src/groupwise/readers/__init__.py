@@ -113,7 +113,6 @@ class Reader:
     """One format of a log."""
 
     name: str  # of the format
-    description: str  # one sentence for the docs
     sniff: Callable[
         [Any], float
     ]  # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
@@ -135,7 +134,6 @@ def _read_record(path: Path, request: Request) -> RunRecord:
 READERS: tuple[Reader, ...] = (
     Reader(
         "groupwise",
-        "a record saved by groupwise, or the journal of one being written",
         is_record,
         _read_record,
         folder=True,
@@ -143,133 +141,109 @@ READERS: tuple[Reader, ...] = (
     ),
     Reader(
         "trl_folder",
-        "the output of a TRL run, with its checkpoints, README and completions",
         sniff_folder,
         read_folder,
         folder=True,
     ),
-    Reader(
-        "trl", "the trainer_state.json of a TRL or Transformers checkpoint", sniff_state, read_state
-    ),
+    Reader("trl", sniff_state, read_state),
     Reader(
         "notebook",
-        "the progress table, or the printed steps, in a Jupyter notebook's stored output",
         sniff_notebook,
         read_notebook,
     ),
     Reader(
         "verl_console",
-        "the rows that verl prints, amid Ray's prefixes and colours",
         sniff_verl,
         None,
         feed=VerlConsole,
     ),
     Reader(
         "trl_console",
-        "the rows that TRL prints, amid progress bars",
         sniff_trl,
         None,
         feed=TrlConsole,
     ),
     Reader(
         "printed_dicts",
-        "the dictionaries that SkyRL and slime print of each step",
         sniff_dicts,
         None,
         feed=DictConsole,
     ),
     Reader(
         "printed",
-        "rows that a loop of its own printed: Step 3/30 | loss=0.1 | reward=0.5",
         sniff_printed,
         None,
         feed=PrintedConsole,
     ),
-    Reader(
-        "tensorboard", "one of TensorBoard's event files", sniff_events, read_events, binary=True
-    ),
+    Reader("tensorboard", sniff_events, read_events, binary=True),
     Reader(
         "tensorboard_folder",
-        "a folder with the event files of one run",
         sniff_events_folder,
         read_events_folder,
         folder=True,
     ),
     Reader(
         "wandb",
-        "the .wandb file of a W&B run, offline ones included",
         sniff_wandb,
         read_wandb,
         binary=True,
     ),
     Reader(
         "database",
-        "an SQLite database of trackio or MLflow",
         sniff_database,
         read_database,
         binary=True,
     ),
     Reader(
         "mlflow",
-        "a folder of MLflow's file store: mlruns, an experiment, or one run",
         sniff_mlflow,
         read_mlflow,
         folder=True,
     ),
     Reader(
         "offline",
-        "the numbers of a ClearML, neptune or SwanLab run that waits to be sent",
         sniff_offline,
         read_offline,
         binary=True,
     ),
     Reader(
         "offline_folder",
-        "the folder of such a run",
         sniff_offline_folder,
         read_offline,
         folder=True,
     ),
     Reader(
         "rollouts",
-        "one completion a row with its prompt and reward: JSON lines, CSV, Parquet, W&B's tables",
         sniff_rollouts,
         read_rollouts,
         binary=True,
     ),
     Reader(
         "rollout_folder",
-        "a folder of verl's dumps or of TRL's completions alone",
         sniff_rollout_folder,
         read_rollout_folder,
         folder=True,
     ),
     Reader(
         "parquet",
-        "a Parquet table with one row a step",
         sniff_parquet,
         read_parquet_table,
         binary=True,
     ),
     Reader(
         "events",
-        "JSON lines of events with their numbers inside, of an asynchronous trainer",
         sniff_event_stream,
         read_event_stream,
     ),
     Reader(
         "jsonl",
-        "one JSON object a line, events of several types included",
         sniff_jsonl,
         None,
         feed=JsonlFeed,
     ),
-    Reader(
-        "csv", "a table of comma-, semicolon- or tab-separated cells", sniff_csv, None, feed=CsvFeed
-    ),
+    Reader("csv", sniff_csv, None, feed=CsvFeed),
     Reader(
         "json",
-        "a JSON list of rows, columns, or an object that holds either",
         sniff_json,
         read_json,
     ),

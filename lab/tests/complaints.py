@@ -441,7 +441,32 @@ def noisy_evaluation(rng: Generator, rows: int) -> Columns:
     return columns | {"held": _evaluated(rng, rows, columns["reward"] - 0.05, 0.06)}
 
 
+def at_its_top(rng: Generator, rows: int) -> Columns:
+    """A sum of functions of unknown range that stays where hardly anything is lost: most groups
+    are all right, and hardly a gradient is left.
+    """
+    lost = rng.binomial(16, 0.3, rows) * (rng.random(rows) < 0.6) / 256
+    return healthy(rng, rows) | {
+        "reward": 2 - lost,
+        "dead": np.clip(1 - 4 * lost, 0, 1),
+        "spread": lost / 2,
+        "norm": 0.004 * np.exp(rng.normal(0, 0.2, rows)),
+    }
+
+
+def caught_up(rng: Generator, rows: int) -> Columns:
+    """Training in points that comes to where the easier held-out set has been all along."""
+    top, time = rng.uniform(1.2, 3), np.arange(rows)
+    reward = top * (1 - rng.uniform(0.2, 0.4) * np.exp(-time / (0.15 * rows)))
+    return healthy(rng, rows) | {
+        "reward": reward + rng.normal(0, 0.005, rows),
+        "held": _evaluated(rng, rows, top, 0.003),
+    }
+
+
 ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
+    "at its top": (at_its_top, ("trl", "trl")),
+    "training that catches up": (caught_up, ("trl", "verl")),
     "healthy": (healthy, ("trl", "verl")),
     "a gap that stands": (gap_that_stands, ("trl", "verl")),
     "a gap beside the KL": (gap_beside_kl, ("trl", "verl")),

@@ -165,6 +165,18 @@ def test_slow_noise_around_a_level_is_no_learning_and_a_true_gain_in_it_is() -> 
     assert sum(learning[1]) >= 0.95 * runs
 
 
+def test_the_noise_of_slow_rows_is_not_cut_short_by_those_that_lie_far() -> None:
+    """Of memory .8 the noise of a row is 3 standard deviations; rows beyond 3 of them, which slow
+    noise has together, are no dip.
+    """
+    rng = np.random.default_rng(7)
+    rows = rng.standard_normal((60, 600))
+    for row in range(1, 600):
+        rows[:, row] = 0.8 * rows[:, row - 1] + 0.6 * rows[:, row]
+    found = [_noise_of(Signal("reward", np.arange(500), one, 0.0, 0.0))[0] for one in rows[:, 100:]]
+    assert np.mean(found) / 3 == pytest.approx(1.0, abs=0.045)
+
+
 def test_nine_rows_tell_nothing_and_noise_that_hides_all_that_was_left_neither() -> None:
     assert progress_of(evidence(reward=noisy(np.full(9, 0.3)))).learning is Learning.UNKNOWN
     assert progress_of(evidence(reward=noisy(np.full(19, 0.3)))).learning is Learning.UNKNOWN

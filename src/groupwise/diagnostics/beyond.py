@@ -169,9 +169,9 @@ def sampler(evidence: Evidence) -> Finding:
     """Look for a sampler that does not match the trainer."""
     told = list(_told(evidence))
     if not told:
-        return not_logged(
-            MISMATCH, "How far sampler and trainer differ is not in the log.", LOG_GAP
-        )
+        hidden = evidence.unmeasured("sampler_mismatch")
+        said = hidden or "How far sampler and trainer differ is not in the log"
+        return not_logged(MISMATCH, f"{said}.", LOG_GAP)
     found = [(row, one) for one in told if (row := beyond(one.signal, one.event_T)) is not None]
     shown = signature(evidence)
     if not found and shown is not None and shown[0] in _FROM_THE_START:

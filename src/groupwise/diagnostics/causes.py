@@ -189,10 +189,8 @@ class Case:
     @property
     def _ends_short(self) -> bool:
         """Whether answers got shorter, and the last ones are much shorter than before."""
-        length, sign = (
-            self.evidence.quantity("completion_length"),
-            self.signs.get("completion_length"),
-        )
+        length = self.evidence.quantity("completion_length")
+        sign = self.signs.get("completion_length")
         if length is None or sign is None or not sign.before or self._limit_fell:
             return False
         late = length.value_T[-max(3, len(length) // 10) :]

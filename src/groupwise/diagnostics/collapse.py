@@ -218,11 +218,8 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
     after = length.step_T[onset]
-    silent = []
-    if gradient is not None:
-        silent += [float(gradient.is_zero[gradient.at(after) :].mean())]
-    if alike is not None:
-        silent += [median(alike.value_T[alike.at(after) :])]
+    silent = [] if gradient is None else [gradient.is_zero[gradient.at(after) :].mean()]
+    silent += [] if alike is None else [median(alike.value_T[alike.at(after) :])]
     if min(silent, default=0.0) <= HALF:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])

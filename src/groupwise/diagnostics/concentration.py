@@ -54,10 +54,8 @@ def check(evidence: Evidence) -> Finding:
     if entropy is None or len(entropy) < FEWEST_ROWS:
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
-        said, rows = (
-            evidence.unmeasured("entropy"),
-            max(len(one) for one in (entropy or (), same or ())),
-        )
+        said = evidence.unmeasured("entropy")
+        rows = max(len(one) for one in (entropy or (), same or ()))
         if not said and (rows or completions_of(evidence) is not None):
             few = (
                 f"{counted(rows, 'row')} of entropy or of groups of completions, where "
@@ -100,8 +98,8 @@ def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: b
     if flat and alike:
         # Where the top is not known a reward that rose may stand at it.
         return Status.WARNING if arrived else Status.CRITICAL
-    gone = flat and not arrived and left < GONE
-    return Status.WARNING if alike or gone or stands_since(evidence, step) else Status.INFO
+    stands = stands_since(evidence, step) or (flat and left < GONE)
+    return Status.WARNING if alike or (stands and not arrived) else Status.INFO
 
 
 def share_left(entropy: Signal) -> Float:
@@ -221,11 +219,12 @@ def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> 
     # Half of the groups teach no more where the spread within them is half of what it was.
     within = None if evidence.groups.spread_gap else evidence.groups.spread
     for track, most in ((within, 0.5), (evidence.quantity("gradient_norm"), 0.1)):
-        since = None if track is None else track.step_T >= step
-        if track is not None and since is not None and since.any() and not since.all():
-            return float(np.nanmedian(track.value_T[since])) + track.resolution < most * float(
-                np.nanmedian(track.value_T[~since])
-            )
+        if track is None:
+            continue
+        since = track.step_T >= step
+        if since.any() and not since.all():
+            late, early = (float(np.nanmedian(track.value_T[rows])) for rows in (since, ~since))
+            return late + track.resolution < most * early
     return False
 
 
@@ -238,11 +237,9 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
             NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
         )
     step, value = same.step_at(onset), same.mean(slice(onset, None))
-    status, fact = (
-        (Status.INFO, Fact.ENTROPY_SPENT_AT_TOP)
-        if _at_the_top(evidence, step)
-        else (Status.CRITICAL, Fact.ENTROPY_GONE)
-    )
+    status, fact = Status.CRITICAL, Fact.ENTROPY_GONE
+    if _at_the_top(evidence, step):
+        status, fact = Status.INFO, Fact.ENTROPY_SPENT_AT_TOP
     message = (
         f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text "
         f"since step {step:,}"

@@ -48,11 +48,8 @@ def cost_to_come(record: RunRecord) -> Cost | None:
 
 def _span(steps: pl.Series) -> tuple[int, int, int]:
     """Return the first and the last step, and the steps between two rows."""
-    return (
-        int(steps[0]),
-        int(steps[-1]),
-        int(median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1,
-    )
+    stride = int(median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
+    return int(steps[0]), int(steps[-1]), stride
 
 
 def _cost(
@@ -65,18 +62,11 @@ def _cost(
         record.config.value(name)
         for name in ("group_size", "prompts_per_step", "gpus", "gpu_price")
     )
-    rollouts = (
-        int(size) * int(prompts) * steps if size is not None and prompts is not None else None
-    )
+    rollouts = None if size is None or prompts is None else int(size) * int(prompts) * steps
     hours = None if gpus is None or seconds is None else seconds / 3600 * int(gpus)
     money = None if hours is None or price is None else hours * float(price)
-    missing = (
-        NO_CLOCK
-        if gpus is not None and seconds is None
-        else NO_GPUS
-        if gpus is None and price is not None
-        else ""
-    )
+    missing = NO_CLOCK if gpus is not None and seconds is None else ""
+    missing = NO_GPUS if gpus is None and price is not None else missing
     return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money, missing)
 
 

@@ -8,6 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from pathlib import Path
+
+from groupwise.files import table_rows
 
 
 class Seen(Enum):
@@ -172,22 +175,8 @@ class Fact(Enum):
 
 # The quantities of which one must be logged for a fact to be shown absent.
 NEEDED: Mapping[Fact, tuple[str, ...]] = {
-    Fact.LENGTH_RAN_AWAY: ("completion_length", "truncated_share"),
-    Fact.LENGTH_SHRANK: ("completion_length",),
-    Fact.LENGTH_ENDS_SHORT: ("completion_length",),
-    Fact.TRUNCATED_MORE: ("truncated_share",),
-    Fact.LIMIT_FELL: ("truncated_share", "completion_length"),
-    Fact.ENTROPY_ROSE: ("entropy",),
-    Fact.ENTROPY_FELL: ("entropy",),
-    Fact.ENTROPY_HALVED: ("entropy",),
-    Fact.GRADIENT_GREW: ("gradient_norm",),
-    Fact.GRADIENT_BROKE: ("gradient_norm",),
-    Fact.GRADIENT_LOST: ("gradient_norm",),
-    Fact.RATE_ZERO: ("learning_rate",),
-    Fact.KL_HUGE: ("kl",),
-    Fact.ROLLOUTS_STALE: ("staleness",),
-    Fact.TRUNCATED_LIKELY: ("truncated_share", "completion_length"),
-    Fact.TOOLS_FAIL: ("tool_failure_share",),
+    Fact[row["fact"]]: tuple(row["quantities"].split())
+    for row in table_rows(Path(__file__).with_name("facts.tsv"))
 }
 
 

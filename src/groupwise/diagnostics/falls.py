@@ -44,7 +44,7 @@ _RISES = 3.0
 PATIENCE = 12
 # The median size of a standard normal; standard deviations beyond which a row is no noise but a dip
 # that came back, and rounds in which such rows are left out.
-_MEDIAN, _FAR, _ROUNDS = 0.6745, 3.0, 3
+_MEDIAN, _FAR, _ROUNDS = 0.6745, 3.5, 3
 # The largest first autocorrelation of the noise: beyond it slow noise is not told from a trend.
 LONGEST_MEMORY = 0.95
 # Rows before or since a fall that tell its noise, about a trend of this degree in the root of
@@ -200,10 +200,8 @@ def change_of_fall(level: Signal, fall: Fall) -> LevelChange:
     """
     few = max(8, len(level) // 10)
     begin, end = span_of_fall(level, fall.row)
-    before, late = (
-        slice(max(0, begin - few), max(begin, 1)),
-        slice(max(end, len(level) - few), None),
-    )
+    before = slice(max(0, begin - few), max(begin, 1))
+    late = slice(max(end, len(level) - few), None)
     return change_between(level, before, late, (begin, end))
 
 
@@ -212,11 +210,9 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
     """Return the signs about the first row of the fall of the reward and about its alarm, the
     earliest of each signal first.
     """
-    change, fall, reach = (
-        level_changes(evidence).get("reward"),
-        fall_of(evidence),
-        reach_of(evidence),
-    )
+    change = level_changes(evidence).get("reward")
+    fall = fall_of(evidence)
+    reach = reach_of(evidence)
     if change is None:
         return ()
     signs = signs_about(evidence, change.first, reach=reach, end=change.last)
@@ -516,10 +512,8 @@ def held_out_at(
     if held is None:
         return None
     row = held.at(step)
-    before, after = (
-        slice(max(0, row - _NEAR), row),
-        slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR),
-    )
+    before = slice(max(0, row - _NEAR), row)
+    after = slice(max(row, len(held) - _NEAR) if ever else row, None if ever else row + _NEAR)
     if row < 2 or len(held) - row < 2:
         return None
     held_change = held.change(before, after)
@@ -622,11 +616,8 @@ def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, floa
         left = value_T - np.polyval(np.polyfit(place_T[kept], value_T[kept], degree), place_T)
         kept = np.abs(left) <= _FAR * median(np.abs(left[kept])) / _MEDIAN
     both, power = kept[1:] & kept[:-1], float(np.mean(left[kept] ** 2))
-    memory = (
-        max(float(np.mean(left[1:][both] * left[:-1][both])) / max(power, 1e-300), 0.0)
-        if both.any()
-        else 0.0
-    )
+    product = left[1:] * left[:-1]
+    memory = max(float(product[both].mean()) / max(power, 1e-300), 0.0) if both.any() else 0.0
     memory = min(memory + (fitted + (fitted + 2) * memory) / n, LONGEST_MEMORY)
     slow = (1 + memory) / (1 - memory)
     return float(np.sqrt(power * n / (n - fitted) * slow)), max((n - fitted) / slow, 1.0)

@@ -109,10 +109,8 @@ def check(evidence: Evidence) -> Finding:
         why, log = _no_pair(evidence)
         unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"
         return not_logged(NAME, f"{why}{unknown}", log)
-    coupling, moved = (
-        _overall(pair),
-        "The training reward has not moved beyond four standard errors",
-    )
+    coupling = _overall(pair)
+    moved = "The training reward has not moved beyond four standard errors"
     if coupling is not None:
         moved = f"Held-out gain over training gain is {coupling.value:.2g}"
     return no_sign(NAME, f"{moved} ({pair.name}).")
@@ -311,7 +309,8 @@ def _throughout(pair: Pair, whole: Interval | None, least: float) -> Finding | N
         if held + 1.96 * error > NEGLIGIBLE:
             return None
         status = Status.CRITICAL if held < -_GAINED * error else Status.WARNING
-    status = Status.INFO if _solved(pair, few_of(pair)) and whole.high >= 0 else status
+    late = _solved(pair, few_of(pair)) or _followed(pair)
+    status = Status.INFO if late and whole.high >= 0 else status
     return _finding(pair, whole, status, " over the whole log")
 
 
@@ -384,14 +383,17 @@ def _solved(pair: Pair, few: int) -> bool:
     """
     if not _is_share(pair.held_M):
         return False
-    caught_up = (
-        pair.scale == 1.0
-        and not pair.same
-        and float(pair.held_M[-few:].mean()) > (1 - NEGLIGIBLE) * float(pair.train_M[-few:].mean())
-    )
-    return caught_up or bool(
-        1.0 - float(pair.held_M[:few].mean()) < _HALF * pair.gain_of_training(*pair.ends)[0]
-    )
+    held, train = (float(value[-few:].mean()) for value in (pair.held_M, pair.train_M))
+    caught_up = pair.scale == 1.0 and not pair.same and held > (1 - NEGLIGIBLE) * train
+    room = 1.0 - float(pair.held_M[:few].mean())
+    return caught_up or room < _HALF * pair.gain_of_training(*pair.ends)[0]
+
+
+def _followed(pair: Pair) -> bool:
+    """Whether training has only come to where the held-out reward stands."""
+    ends, (gain, _) = pair.ends[1], pair.gain_of_training(*pair.ends)
+    ahead = float((pair.train_M - pair.held_M)[ends].mean())
+    return pair.scale == 1.0 and not pair.same and ahead < TRANSFER * gain
 
 
 def _flat_since(pair: Pair) -> Finding | None:
@@ -410,14 +412,12 @@ def _flat_since(pair: Pair) -> Finding | None:
         pair.held_M[late].mean() - held_K,
     )
     first = slice(0, width)
-    error_train, error_held = (
-        pair.gain_of_training(first, late)[1],
-        pair.gain_held_out(first, late)[1],
-    )
+    error_train = pair.gain_of_training(first, late)[1]
+    error_held = pair.gain_held_out(first, late)[1]
     risen_K = np.flatnonzero(
         (train_K > 4 * error_train) & (train_K > 0.2 * float(np.ptp(pair.train_M)))
     )
-    if not risen_K.size or _solved(pair, few):
+    if not risen_K.size or _solved(pair, few) or _followed(pair):
         return None
     ratio_K, centre_K, half_K = _ratio_of_gains(
         train_K[risen_K], error_train, held_K[risen_K], error_held

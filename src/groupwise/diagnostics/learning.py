@@ -443,10 +443,8 @@ def at_a_ceiling(evidence: Evidence, *, since: int | None = None) -> bool:
     reward = evidence.reward
     if reward is None:
         return False
-    top, rows = (
-        reward.high,
-        reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :],
-    )
+    top = reward.high
+    rows = reward.value_T[0 if since is None else min(reward.at(since), len(reward) - 1) :]
     return float(rows.mean()) > (1 - _TENTH) * top > 0 and float((rows == top).mean()) >= OFTEN
 
 

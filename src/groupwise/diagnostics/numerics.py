@@ -344,10 +344,10 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: NDArray[np.intp]) -> Finding:
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
-    message, ratio = (
-        f"The gradient norm leapt to {short(top)} at step {step:,}{more}, {short(usual)} before.",
-        exactly(top / usual),
+    message = (
+        f"The gradient norm leapt to {short(top)} at step {step:,}{more}, {short(usual)} before."
     )
+    ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
     signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
     status = Status.WARNING if many else Status.INFO
@@ -414,10 +414,8 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
         f"({counted(len(norm) - row, 'row')}) although"
     )
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
-        advice, message = (
-            "log the share of zero-variance groups; check advantages",
-            f"{zero} rewards of the batch differ{also}.",
-        )
+        advice = "log the share of zero-variance groups; check advantages"
+        message = f"{zero} rewards of the batch differ{also}."
         return Finding(
             UPDATES,
             Status.WARNING,

@@ -42,12 +42,8 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None or len(reward) < 2 * _SOON:
         return no_sign(NAME, "Too few rows tell how fast the policy moves.")
-    return (
-        _destroyed(evidence, reward)
-        or _unmoved(evidence, reward)
-        or _few_prompts(evidence)
-        or no_sign(NAME, "No sign of a step that is too large or too small.")
-    )
+    found = _destroyed(evidence, reward) or _unmoved(evidence, reward) or _few_prompts(evidence)
+    return found or no_sign(NAME, "No sign of a step that is too large or too small.")
 
 
 def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -95,8 +91,9 @@ def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:
     if small or not 0 < farthest < NEAR or steps < _LONG or kl.resolution:
         return None
     message = f"{_nothing(progress)}, and the policy is {short(farthest)} nats from its reference"
-    facts = (Fact.POLICY_UNMOVED,)
-    return Finding(NAME, Status.WARNING, message, value=exactly(farthest), limit=NEAR, facts=facts)
+    return Finding(
+        NAME, Status.WARNING, message, None, exactly(farthest), NEAR, facts=(Fact.POLICY_UNMOVED,)
+    )
 
 
 def _nothing(progress: Progress) -> str:

@@ -128,10 +128,8 @@ def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
         move = float(np.median(scaled[-_ROWS:]) - np.median(scaled[-2 * _ROWS : -_ROWS]))
         unit = 2 * signal.resolution / (median(near) if near.min() > 0 else 1.0)
         if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), unit, 1e-9):
-            before, since = (
-                median(near[-2 * _ROWS : -_ROWS]),
-                median(near[-_ROWS:]),
-            )
+            before = median(near[-2 * _ROWS : -_ROWS])
+            since = median(near[-_ROWS:])
             yield Sign(quantity, step, before, since, f"{word} {arrow(before, since)}")
 
 

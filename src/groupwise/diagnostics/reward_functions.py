@@ -132,10 +132,8 @@ def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Fin
     }
     if not change:
         return None
-    best, worst = (
-        max(change, key=lambda name: change[name].value),
-        min(change, key=lambda name: change[name].value),
-    )
+    best = max(change, key=lambda name: change[name].value)
+    worst = min(change, key=lambda name: change[name].value)
     gain, lost, stands = change[best].value, change[worst], reward.change(early, late)
     clear = min(functions[best].score(early, late), -functions[worst].score(early, late)) > _CLEAR
     if (

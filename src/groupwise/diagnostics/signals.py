@@ -334,10 +334,8 @@ class Evidence:
         least, most = (self.quantity(f"reward_{end}") for end in ("min", "max"))
         if most is None or len(most) < FEWEST_ROWS:
             return None
-        low, high = (
-            min(0.0, float((reward if least is None else least).value_T.min())),
-            most.high,
-        )
+        low = min(0.0, float((reward if least is None else least).value_T.min()))
+        high = most.high
         again = float((most.value_T == high).mean()) >= OFTEN
         return (low, high) if again and low <= reward.low and reward.high <= high else None
 
@@ -544,8 +542,8 @@ class Evidence:
     def rewards_differ(self) -> bool:
         """Whether rewards are known to differ within groups."""
         spread, equal = self.groups.spread, self.groups.zero_variance
-        largest = self.quantity("advantage_max")
-        if largest is not None and median(largest.value_T) > 0:
+        ends = map(self.quantity, ("advantage_max", "advantage_min"))
+        if any(end is not None and median(end.value_T) != 0 for end in ends):
             return True
         return (spread.known and float(np.nanmedian(spread.value_T)) > 0) or (
             equal.known and float(np.nanmedian(equal.value_T)) < 0.5

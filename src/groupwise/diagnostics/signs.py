@@ -76,10 +76,8 @@ def signs_about(
     low = int(rows[max(0, place - reach)])
     signs = []
     for watched in WATCHED:
-        signal, over = (
-            evidence.quantity(watched.quantity),
-            end if watched.up and not watched.spike else None,
-        )
+        signal = evidence.quantity(watched.quantity)
+        over = end if watched.up and not watched.spike else None
         sign = None if signal is None else sign_of(signal, watched, low=low, step=step, end=over)
         if sign is not None:
             signs.append(_at_limit(evidence, sign))
@@ -134,10 +132,8 @@ def sign_of(
         np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
     )
     first, reached = _levels(signal, before, row, min(over, len(signal) - 1), few)
-    there, last = (
-        float(signal.value_T[row]),
-        median(signal.value_T[row : row + max(5, len(signal) // 8)]),
-    )
+    there = float(signal.value_T[row])
+    last = median(signal.value_T[row : row + max(5, len(signal) // 8)])
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
     return Sign(

@@ -12,7 +12,16 @@ import numpy as np
 from groupwise.arrays import median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.groups_of_one import WITHOUT_GROUPS
-from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Learning,
+    Sign,
+    Status,
+    by_sign,
+    no_sign,
+    not_logged,
+)
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow
 from groupwise.wording import short
@@ -38,7 +47,9 @@ def check(evidence: Evidence) -> Finding:
     norm, mean = evidence.quantity("gradient_norm"), evidence.quantity("advantage")
     norms = [] if norm is None or len(norm) < FEWEST_ROWS else [norm]
     if not norms and not advantages and mean is None:
-        return not_logged(NAME, "Neither advantages nor the gradient's norm are in the log.")
+        hidden = evidence.unmeasured("gradient_norm")
+        said = hidden or "Neither advantages nor the gradient's norm are in the log"
+        return not_logged(NAME, f"{said}.")
     found = [_of_advantage(evidence, one) for one in advantages]
     found += [] if mean is None else [_off_centre(evidence, mean)]
     found += [_of_norm(evidence, one) for one in norms]
@@ -84,7 +95,8 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
     another finding.
     """
     first, whole = median(norm.value_T[:_FIRST]), median(norm.value_T)
-    stands = evidence.reward is not None and evidence.gain_score < _MOVED
+    below = progress_of(evidence).learning is not Learning.AT_TOP  # there nothing is to be learnt
+    stands = below and evidence.reward is not None and evidence.gain_score < _MOVED
     if min(first, whole) > LARGE_NORM:
         limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
     elif 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:

@@ -171,11 +171,10 @@ def _at_once(
     gone = found.value - before
     lost = Interval(gone, change.low - change.value + gone, change.high - change.value + gone)
     reward = evidence.reward
-    felt = (
-        name == "reward"
-        or reward is None
-        or reward.score(slice(0, reward.at(step)), slice(reward.at(step), None)) < -3
-    )
+    felt = name == "reward" or reward is None
+    if reward is not None and not felt:
+        row = reward.at(step)
+        felt = reward.score(slice(0, row), slice(row, None)) < -3
     status = Status.CRITICAL if felt and fell > 0 else Status.WARNING
     drop = Fact.REWARD_CONSTANT_AT_ONCE if name == "reward" else Fact.FUNCTION_CONSTANT_AT_ONCE
     facts = stated(drop, behaviour)
@@ -191,11 +190,8 @@ def _frozen(signal: Signal, found: Constant) -> bool:
     among = min(int((before > found.value).sum()), int((before < found.value).sum())) >= 2
     if signal.bounds is not None:
         low, high = signal.bounds
-        within = 0.02 < (found.value - low) / (high - low) < 0.98
-        among |= (
-            within
-            and abs(found.value - float(before.mean())) < 3 * float(np.diff(before).std()) / 2**0.5
-        )
+        near = abs(found.value - before.mean()) < 3 * np.diff(before).std() / 2**0.5
+        among |= 0.02 < (found.value - low) / (high - low) < 0.98 and bool(near)
     return among and len(signal) - found.row >= _MANY_ZEROS
 
 

@@ -113,23 +113,15 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     near = equal.value_T[max(0, begin - 6) : max(begin - 1, 0)]
     leapt = near.size >= 3 and median(near) < min(HALVED, value.value - _LEAP)
     level = None if evidence.reward is None else reward_level(evidence)[0]
-    topped = at_a_ceiling(
-        evidence, since=step
-    )  # all earn the most there is: rows held together as one stretch rise within it
+    # All earn the most there is: rows held together as one stretch rise within it.
+    topped = at_a_ceiling(evidence, since=step)
     jumped = leapt and not topped and not _rises_at(evidence, equal.step_at(begin), near.size)
-    arrived = _at_its_height(evidence, step) or (
+    arrived = _at_its_height(evidence, step, topped=topped) or (
         onset > 0 and level is not None and _rose_to(evidence, level, level.at(step))
     )
     if arrived and not jumped:
         message = f"{message}; the reward stands at its height, and its range is not known"
-        return Finding(
-            NAME,
-            Status.INFO,
-            message,
-            where,
-            value,
-            expected,
-        )
+        return Finding(NAME, Status.INFO, message, where, value, expected)
     facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
 
@@ -151,11 +143,10 @@ def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
     however fast, and nothing broke.
     """
     reward = evidence.reward
-    row = 0 if reward is None else reward.at(step)
-    return (
-        reward is not None
-        and reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
-    )
+    if reward is None:
+        return False
+    row = reward.at(step)
+    return reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
 
 
 def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
@@ -167,7 +158,7 @@ def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
     return rose and piled_up(evidence, level, since=row)
 
 
-def _at_its_height(evidence: Evidence, step: int) -> bool:
+def _at_its_height(evidence: Evidence, step: int, *, topped: bool = False) -> bool:
     """Whether a reward of unknown range stands where it was highest: it may be done."""
     reward = evidence.reward
     if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
@@ -175,9 +166,8 @@ def _at_its_height(evidence: Evidence, step: int) -> bool:
     few = max(3, len(reward) // 10)
     levels = moving_mean(reward.value_T, few)
     late = reward.level_from(min(reward.at(step), len(reward) - few))
-    return bool(
-        late > float(levels.max()) - 0.1 * float(np.ptp(levels)) - 2 * reward.scatter / np.sqrt(few)
-    )
+    least = levels.max() - 0.1 * np.ptp(levels) - 2 * reward.scatter / np.sqrt(few)
+    return topped or bool(late > least)
 
 
 def _equal_share(evidence: Evidence) -> Signal | None:
@@ -374,10 +364,8 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
     equal = _equal_share(evidence)
     if equal is None or reward.bounds is None or len(equal) < FEWEST_ROWS:
         return None
-    value, mean = (
-        equal.mean(slice(-max(len(equal) // 4, 5), None)),
-        float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean()),
-    )
+    value = equal.mean(slice(-max(len(equal) // 4, 5), None))
+    mean = float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
     if value.value < _MOSTLY or not NEAR < mean < 1 - NEAR:
         return None
     words = (

@@ -81,11 +81,11 @@ class Seen:
         )
         self.informative.append([batch.judged.problems[row] for row in np.flatnonzero(differs_P)])
 
-    def judgement(self, course: Course) -> Judgement:
-        """What the panel says."""
+    def record(self, course: Course) -> RunRecord:
+        """What the panel sees."""
         names = dict.fromkeys(name for row in self.rows for name in row if name != "step")
         columns = {name: [row.get(name) for row in self.rows] for name in names}
-        record = RunRecord(
+        return RunRecord(
             "run",
             steps_table([row["step"] for row in self.rows], columns),
             meanings=[
@@ -95,7 +95,6 @@ class Seen:
             ],
             config=course.settings.run_config(max_completion_length=course.task.completion_length),
         )
-        return judge(record, ended=False)
 
     @property
     def best(self) -> int:
@@ -129,7 +128,8 @@ def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
         seen.add(journey)
         if step % EVERY == 0:
             seen.checkpoints.append(journey.snapshot())
-            found = seen.judgement(course_of(member, faulty=journey.faulty))
+            record = seen.record(course_of(member, faulty=journey.faulty))
+            found = judge(record, ended=False)
             if found.state not in (State.OK, State.CANNOT_TELL):
                 return seen, found
     return None

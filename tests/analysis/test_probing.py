@@ -9,6 +9,7 @@ import math
 import random
 import shlex
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +56,7 @@ def raises(**more): raise RuntimeError("first\\nsecond")
 def short(**more): return [1.0]
 def missing(completions, **more): return [None for _ in completions]
 def leaves(**more): sys.exit(0)
+def writes(**more): [os.write(place, b"[1]") for place in range(3, 9) if os.path.exists(f"/dev/fd/{place}")]
 def leaves_a_child(completions, **more):
     if os.fork() == 0:
         os.setsid()
@@ -152,6 +154,7 @@ def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("short", "got 1 for 3"),
         ("missing", "got 3 for 3, 3 of them no number"),
         ("leaves", "got SystemExit: 0"),
+        ("writes", "got none: its process ended with 0"),
         ("nothing", "got AttributeError"),
     ],
 )
@@ -215,6 +218,22 @@ def test_the_command_that_is_named_has_what_was_typed(
     (tmp_path / "my set.json").write_text('{"group_size": 1}')
     told = said_by(["probe", str(run), *given], capsys)
     assert f"probe {run} {shlex.join(given)} regrade --function MODULE:NAME\n" in told
+
+
+def test_answers_that_are_graded_no_more_earned_nothing(tmp_path: Path, graders: str) -> None:
+    log = tmp_path / "log.jsonl"
+    row = {"prompt": "p", "answer": "2", "entropy": 0.5}
+    graded = [float(t % 3 == 2) if t < 400 else None for t in range(800)]
+    rows = [
+        row | {"step": t // 8, "completion": str(t % 3), "reward": earned}
+        for t, earned in enumerate(graded)
+    ]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    record = open_run(log)
+    judged = replace(judge(record), since_step=50)
+    result = run_probe(record, judged, "regrade", ProbeOptions(64, function=f"{graders}:right"))
+    assert result.outcome == "GRADES_CHANGED"
+    assert "in the log 0.25 → 0.00" in result.message
 
 
 def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, graders: str) -> None:

@@ -143,6 +143,28 @@ def test_a_knapsack_gives_the_rare_success_more_than_the_even_one() -> None:
     assert given[2] + given[3] == 16
 
 
+@each_case("rule", ["spread", "live"])
+def test_no_other_allocation_of_the_same_rollouts_does_better(rule: str) -> None:
+    """VIP's sum of variances sigma / (n - 1) is the least, the knapsack's live groups the most."""
+    for seed in range(20):
+        chance_P = np.random.default_rng(seed).uniform(0.02, 0.98, 3)
+        groups = logged(*[(1, 0, 0, 0)] * 3, per_step=3)
+        spread_P = chance_P * (1 - chance_P)
+
+        def gain(n: np.ndarray, p: np.ndarray = chance_P[:, None]) -> np.ndarray:
+            spread = np.asarray(p * (1 - p) / (n * (n - 1)))
+            return spread if rule == "spread" else p**n * (1 - p) + (1 - p) ** n * p
+
+        def worth(n_P: np.ndarray, p: np.ndarray = chance_P, s: np.ndarray = spread_P) -> float:
+            live = (1 - p**n_P - (1 - p) ** n_P).sum()
+            return -float((s / (n_P - 1)).sum()) if rule == "spread" else float(live)
+
+        every = [
+            worth(np.array(n)) for n in itertools.product(range(2, 9), repeat=3) if sum(n) == 12
+        ]
+        assert_allclose(worth(_given(groups, gain)), max(every))
+
+
 def test_a_conformal_stop_is_that_of_a_calculation_by_hand() -> None:
     """Thirty groups whose first two rollouts agree with the outcome calibrate: a score of 0 is
     allowed. Then two equal rollouts end a group, two unlike ones leave it open."""

@@ -81,11 +81,11 @@ class Seen:
         )
         self.informative.append([batch.judged.problems[row] for row in np.flatnonzero(differs_P)])
 
-    def judgement(self, course: Course, *, ended: bool) -> Judgement:
-        """What the panel says."""
+    def record(self, course: Course) -> RunRecord:
+        """What the panel sees."""
         names = dict.fromkeys(name for row in self.rows for name in row if name != "step")
         columns = {name: [row.get(name) for row in self.rows] for name in names}
-        record = RunRecord(
+        return RunRecord(
             "run",
             steps_table([row["step"] for row in self.rows], columns),
             meanings=[
@@ -95,7 +95,6 @@ class Seen:
             ],
             config=course.settings.run_config(max_completion_length=course.task.completion_length),
         )
-        return judge(record, ended=ended)
 
     @property
     def best(self) -> int:
@@ -129,8 +128,8 @@ def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
         if step % EVERY == 0 and not journey.ended:
             seen.checkpoints.append(journey.snapshot())
         if step % EVERY == 0 or journey.ended:  # a trainer that gave up leaves a log to judge
-            course = course_of(member, faulty=journey.faulty)
-            found = seen.judgement(course, ended=journey.ended)
+            record = seen.record(course_of(member, faulty=journey.faulty))
+            found = judge(record, ended=journey.ended)
             if found.state not in (State.OK, State.CANNOT_TELL):
                 return seen, found
         if journey.ended:

@@ -162,14 +162,14 @@ def counted(cause: str, record: RunRecord, probe: Probe) -> dict[str, float | st
     """Make the experiment on one run and judge anew."""
     rng = np.random.default_rng(zlib.crc32(record.name.encode()))
     before = judge(record).cause
-    first = choices(contenders(before), record)[0].probe
+    first = [one.probe for one in choices(contenders(before), record)][:1]
     made = probe(record, rng)
     spoken = [one.chances for one in KINDS[made.probe].outcomes if one.fact.name == made.outcome]
     after: Cause = judge(replace(record, probes=Probes(Path(), "", (made,)))).cause
     sizes = [record.config.value(name) or 8 for name in ("prompts_per_step", "group_size")]
     return {
         "cause": cause,
-        "first": first == made.probe,
+        "first": first == [made.probe],
         "right": bool(spoken) and max(spoken[0], key=lambda key: spoken[0][key]) == cause,
         "likely": after.certainty is Certainty.LIKELY and after.keys == (cause,),
         "cost": made.rollouts / (float(np.prod(sizes)) * record.steps["step"][-1]),

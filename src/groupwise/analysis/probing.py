@@ -98,6 +98,9 @@ def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[S
     """Grade logged answers again, before and since the change."""
     rows, column = _rewarded(_answers(record, "prompt", "completion", "reward"), how.function)
     early, late = _sides(rows, judged)
+    if late.is_empty():  # none was graded since: nothing was earned
+        _, late = _sides(_answers(record, "prompt", "completion"), judged)
+        late = late.with_columns(pl.lit(0.0).alias(column))
     rng, each = np.random.default_rng(how.seed), how.rollouts // 2
     early = _drawn(early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)

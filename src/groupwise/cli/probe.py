@@ -95,17 +95,16 @@ def _list(
     for one in found:
         by = "at most, by a first batch" if one.timed else "by the table"
         cost = f"{count(one.rollouts, 'answer')}, {one.seconds:.1f} s {by}, {one.bits:.2f} bits"
-        command = one.command.replace("RUN", opened, 1)
-        lines += ["", f"{one.probe} {one.does}: {cost}."]
-        lines.append(f"  log {one.missing}" if one.missing else f"  {command}")
+        way = f"log {one.missing}" if one.missing else f"{one.command.replace('RUN', opened, 1)}"
+        lines += ["", f"{one.probe} {one.does}: {cost}.", f"  {way}"]
         for outcome in one.outcomes:
             told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
             lines += [f"  {outcome.meaning}: {' or '.join(told)}"] if told else []
     if len(named) < 2:
         lines.append(f"Nothing is to be told apart. Do: {judgement.do or 'nothing'}.")
     elif not found:
-        log = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
-        lines.append(f"No probe tells them apart: log {log[0]}.")
+        asked = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
+        lines.append(f"No probe tells them apart: log {asked[0]}.")
     if as_json:
         cli.print_json({"causes": named, "probes": found, "judgement": judgement})
     else:

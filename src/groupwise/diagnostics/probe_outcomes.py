@@ -52,7 +52,7 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
     if min(before_2N.shape[1], after_2N.shape[1]) < _FEWEST:
         raise InsufficientDataError(
             f"expected {_FEWEST} logged answers before the change and since, got "
-            f"{before_2N.shape[1]} and {after_2N.shape[1]}: log more completions"
+            f"{before_2N.shape[1]} and {after_2N.shape[1]}: log more completions, or raise -n"
         )
     (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
     lost = was - then

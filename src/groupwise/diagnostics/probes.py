@@ -71,15 +71,15 @@ class ProbeKind(Plain):
         chances = [outcome.chances.get(cause, 0.0) for outcome in self.outcomes]
         return [*chances, max(1 - sum(chances), 0.0)]
 
-    def speaks_of(self, cause: str) -> bool:
-        """Whether an outcome has a chance under a cause of its own."""
-        return any(cause in outcome.chances for outcome in self.outcomes)
-
     def for_run(self, causes: Sequence[str], record: RunRecord) -> ProbeKind:
         """Add what it is worth where causes remain that are equally likely: it is silent on those
         that it does not tell.
         """
-        rows = [*map(self.chances, filter(self.speaks_of, causes))]
+        rows = [
+            self.chances(cause)
+            for cause in causes
+            if any(cause in outcome.chances for outcome in self.outcomes)
+        ]
         mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
         bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / (len(causes) or 1)
         lacking = {*self.logged} - logged_columns(record)

@@ -109,9 +109,9 @@ class Replay(Plain):
     @property
     def rows(self) -> tuple[Replayed, ...]:
         """Dynamic sampling and the choices."""
-        measured, same = ReplayStatus.MEASURED, Interval(1.0, 1.0, 1.0)
-        dynamic = Choice.DYNAMIC, measured, None, same, self.dynamic.drawn, same, None
-        return (Replayed(*dynamic), *self.choices)
+        same, drawn, measured = Interval(1.0, 1.0, 1.0), self.dynamic.drawn, ReplayStatus.MEASURED
+        dynamic = Replayed(Choice.DYNAMIC, measured, None, same, drawn, same, None)
+        return (dynamic, *self.choices)
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,8 +367,9 @@ def _replayed(
         )
         for chance_P, spent_P in cases
     ]
-    measured = len(cases) == 1 or choice is Choice.CONFORMAL
-    status = ReplayStatus.MEASURED if measured else ReplayStatus.EXTRAPOLATED
+    status = ReplayStatus.MEASURED
+    if len(cases) > 1 and choice is not Choice.CONFORMAL:
+        status = ReplayStatus.EXTRAPOLATED
     live, rollouts, cost = map(_span, zip(*spans, strict=True))
     return Replayed(choice, status, group_size, live, rollouts, cost, variance)
 

@@ -15,7 +15,8 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.plain import Assumption, AssumptionStatus
 
-# Standard errors: of steady noise less than one check in 100 is wrong (lab/docs/theory/fit.md).
+# Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
+# Student's t of 3 up to 6 % at 20 rows (lab/docs/theory/fit.md).
 _ALARM = 3.0
 _FEWEST_ROWS = 20
 _STEADY = 1.1  # largest over least learning rate

@@ -128,20 +128,16 @@ def judged_fits(
     parameters = intervals_of(fits[0], level=level, widening=widening)
     if fits[0].law.shapes:
         parameters = _over_laws(fits, parameters)
-    questioned = len(laws) > 1
     if doubtful(observations, fits[0]):
-        # An average bends the curve and hides its start; the hull over all laws holds the plateau.
         parameters = {
-            name: interval
-            if questioned and name == "plateau"
-            else Interval(interval.value, -np.inf, np.inf, level)
+            name: Interval(interval.value, -np.inf, np.inf, level)
             for name, interval in parameters.items()
         }
     verdict = judge(
         observations,
         fits,
         parameters,
-        healthy=healthy if questioned else "any",
+        healthy=healthy if len(laws) > 1 else "any",
     )
     return JudgedFits(fits, parameters, verdict, widening)
 

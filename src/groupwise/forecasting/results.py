@@ -57,8 +57,8 @@ class Outcome(Enum):
         "not_identifiable",
         (
             "not identifiable yet: {rows} rows cannot tell slow noise from a curve smoothed before "
-            "it was logged, which would hide its start; the plateau, {level}, and a forecast hold "
-            "either way; if the log is raw, say --set smoothing=1"
+            "it was logged, which would hide its start; a forecast holds either way; if the log is "
+            "raw, say --set smoothing=1"
         ),
     )
     EMPTY = (

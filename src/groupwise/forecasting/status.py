@@ -96,7 +96,7 @@ def judge(
     outcome, numbers = (
         _few(observations, parameters["plateau"])
         or _broken(observations, best, parameters, explained, rising=healthy == "up")
-        or _hidden(observations, best, parameters["plateau"])
+        or _hidden(observations, best)
         or _holding(observations, fits, parameters, explained)
     )
     change = numbers.pop("change", float("nan"))
@@ -109,10 +109,10 @@ def _few(observations: Observations, plateau: Interval) -> Told | None:
     return (Outcome.TOO_FEW, few) if observations.time_M.size < FEW else None
 
 
-def _hidden(observations: Observations, best: LawFit, plateau: Interval) -> Told | None:
+def _hidden(observations: Observations, best: LawFit) -> Told | None:
     """What is said of rows that are perhaps averages of each other."""
-    told = {"rows": observations.rows, "level": _range(plateau)}
-    return (Outcome.MAYBE_SMOOTHED, told) if doubtful(observations, best) else None
+    told = Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}
+    return told if doubtful(observations, best) else None
 
 
 def _broken(

@@ -144,7 +144,7 @@ def _smoothing(record: RunRecord) -> int | None:
     if stated is not None:
         return int(stated)
     readers = {source.reader for source in record.sources}
-    own = record.config.value("framework") or any(name.startswith("trl") for name in readers)
+    own = record.config.value("framework") or any("trl" in name for name in readers)
     return 1 if own and "csv" not in readers else None
 
 

@@ -125,8 +125,8 @@ def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
         journey.advance()
         if not journey.ended:
             seen.add(journey)
-        if step % EVERY == 0 and not journey.ended:
-            seen.checkpoints.append(journey.snapshot())
+            if step % EVERY == 0:
+                seen.checkpoints.append(journey.snapshot())
         if step % EVERY == 0 or journey.ended:  # a trainer that gave up leaves a log to judge
             record = seen.record(course_of(member, faulty=journey.faulty))
             found = judge(record, ended=journey.ended)

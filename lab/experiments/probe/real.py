@@ -7,8 +7,8 @@ A run is looked at every ten updates behind its fault until its log leaves the c
 its end; then the experiment on its cause is made: graded again by the verifier as it is meant to
 be, scored under the policy of now and of the start, or sampled again. Writes the table `real` of
 results.txt: of so many members how many are tied, and of these how often the experiment was named
-first, decided rightly, and the cause then was likely and right; `told` is how often it decided
-rightly of all members. The sealed task is left out; SmolLM2's runs would take a graphics card.
+first, decided rightly, and the cause then was likely and right. The sealed
+task is left out; SmolLM2's runs would take a graphics card.
 """
 
 import os
@@ -46,7 +46,7 @@ from groupwise_lab.trainer.credit import rewards_of
 from groupwise_lab.trainer.rows import rollout_rows
 
 RESULTS = results_of(__file__)
-LAST, KEPT = HORIZONS[SMALL].last_look, 64  # updates, and completions of one that are logged
+KEPT = 64  # completions of an update that are logged
 CAUSES = {
     "verifier": ("broken_verifier", "noisy_verifier"),
     "harder_data": ("hard_prompts",),
@@ -83,8 +83,8 @@ class Logged(Seen):
         sampled = batch.judged.sampled
         sums_N = sampled.log_probability_NL.mul(sampled.mask_NL).sum(1).tolist()
         rows = rollout_rows(batch.judged, batch.advantage_N, self.journey.actor.shown)
-        size = len(rows) // len(batch.judged.problems)
-        problems = [one for one in batch.judged.problems for _ in range(size)]
+        asked = batch.judged.problems
+        problems = [one for one in asked for _ in range(len(rows) // len(asked))]
         parts = self.meant(problems, batch.judged.text_N, batch.judged.ended_N)
         weights = self.meant.weights
         for place, (row, total) in enumerate(zip(rows[:KEPT], sums_N, strict=False)):
@@ -143,7 +143,7 @@ MADE = {"stale_queue": Logged.rescore, "concentration": Logged.resample}
 def looks(member: Member) -> tuple[Logged, RunRecord, bool]:
     """The run at the first look at which its log leaves the cause open, else at its end."""
     logged = Logged(member)
-    for step in range(1, LAST + 1):
+    for step in range(1, HORIZONS[SMALL].last_look + 1):
         logged.advance()
         if logged.journey.ended:
             break
@@ -156,16 +156,17 @@ def looks(member: Member) -> tuple[Logged, RunRecord, bool]:
 
 def of_cause(cause: str, most: int) -> Iterator[dict[str, float | str]]:
     """Make the experiment on members with a fault of this cause."""
-    own = [one for one in members(SMALL) if one.fault.kind in CAUSES[cause]]
-    late = [one for one in own if one.task != SEALED and one.fault.size.get("mode") != "one"]
-    if cause in ("verifier", "harder_data"):  # something was earned before
-        late = [one for one in late if one.fault.onset >= EVERY]
-    for member in late[:most]:
+    earlier = EVERY if cause in ("verifier", "harder_data") else 0  # something was earned before
+    own = [
+        one
+        for one in members(SMALL)
+        if one.fault.kind in CAUSES[cause] and one.fault.onset >= earlier and one.task != SEALED
+    ]
+    for member in [one for one in own if one.fault.size.get("mode") != "one"][:most]:
         logged, record, tied = looks(member)
         probe, row = MADE.get(cause, Logged.regrade), {}
         with suppress(InsufficientDataError):  # nothing was earned on one side
             row = counted(cause, record, lambda one, _, of=logged, made=probe: made(of, one))
-        print(cause, member.number, len(logged.rows), tied, row, flush=True)
         yield {**dict.fromkeys(SHARES, False), **row, "tied": tied}
 
 
@@ -179,12 +180,8 @@ def main() -> None:
             own = list(of_cause(cause, most))
             open_ones = [one for one in own if one["tied"]]
             shares = {key: sum(one[key] for one in open_ones) for key in SHARES}
-            told = sum(one["right"] for one in own)
-            about = {"cause": cause, "members": len(own), "tied": len(open_ones)}
-            rows.append({**about, **shares, "told": told})
+            rows.append({"cause": cause, "members": len(own), "tied": len(open_ones), **shares})
     RESULTS.write("real", rows)
-    for row in rows:
-        print(*row.values(), sep="\t")
 
 
 if __name__ == "__main__":

@@ -168,8 +168,8 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     assert main(["watch", "run.csv", "--once", "--running"]) == 0
     running = capsys.readouterr().out
     assert running.startswith(
-        "✓ OK  run.csv  reward 0.034 → 0.36 in 239 steps, still learning\n  goes on     judged as a "
-        "run that goes on"
+        "✓ OK  run.csv  reward 0.034 → 0.36 in 239 steps, still learning\n  goes on     the run "
+        "has not ended: what may be a dip is given more rows"
     )
 
 

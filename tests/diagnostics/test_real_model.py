@@ -148,7 +148,7 @@ def test_a_policy_that_its_first_update_caught_names_the_second_number_and_is_ca
         "failed",
         ("zero-variance groups: hardly any group teaches",),
     )
-    assert judgement.do.startswith("look at two completions of one prompt")
+    assert judgement.do.startswith("look at two completions of a prompt")
     assert rollouts is not None
     late = rollouts.filter(pl.col("step") > 1)
     second = [re.findall(r"\d+", json.loads(prompt)[-1]["content"])[1] for prompt in late["prompt"]]

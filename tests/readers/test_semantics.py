@@ -118,7 +118,7 @@ def test_the_asynchronous_trainer_logs_the_spread_within_groups(
         columns(*(NEW - {"frac_reward_zero_std"}), "rewards/f", key), "reward_std", version=version
     )
     assert (found.quantity, found.ambiguous) == ("reward_std_within_group", False)
-    assert "not G - 1" in found.definition
+    assert "not by G - 1" in found.definition
     assert trl_versions(NEW | {"rewards/f", key}, None, complete=True).low >= (1, 0)
 
 

@@ -378,7 +378,7 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
     success goes from w to $w + f(1 - w)$; if answers fail one by one it goes to the mean of $f^k$
     over the groups before, k their successes. Nor do rollouts tell where the groups that still
     succeed lost half of their successes, or half of those that fail are of prompts that were
-    answered before: then the policy may have come apart.
+    answered before: then the policy may have come apart, unless the held-out reward stayed.
     """
     known = evidence.graded
     if known is None:
@@ -403,7 +403,13 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
     fact = _explained(was_P, 1 - now / then, is_P) if now < then else None
     solved, failing = sides[0].filter(was_P > 0), sides[1].filter(is_P == 0)
     again = failing.join(solved, on="prompt", how="semi")
-    return None if fact is Fact.PROMPTS_FAIL and 2 * len(again) > len(failing) else fact
+    if (
+        fact is not Fact.PROMPTS_FAIL
+        or held_out_at(evidence, step, now - then) is Fact.HELD_OUT_STAYED
+    ):
+        return fact
+    fewer = 2 * is_P[is_P > 0].mean() < was_P[was_P > 0].mean()
+    return None if fewer or 2 * len(again) > len(failing) else fact
 
 
 def _explained(before: Float, lost: float, after: Float) -> Fact | None:
@@ -419,5 +425,4 @@ def _explained(before: Float, lost: float, after: Float) -> Fact | None:
         return None
     if none <= (whole + scattered) / 2:
         return Fact.ANSWERS_FAIL
-    fewer = 2 * after[after > 0].mean() < before[before > 0].mean()
-    return None if fewer else Fact.PROMPTS_FAIL
+    return Fact.PROMPTS_FAIL

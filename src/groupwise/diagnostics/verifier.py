@@ -148,10 +148,11 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
         )
     if not found.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
-    if fell < 0 and (
-        name != "reward" or found.row < 2 * FEWEST_ROWS or -fell < _LEAP * signal.scatter
-    ):
-        return None  # a function is learnt in a few rows, and so is a single prompt
+    # A function is learnt in a few rows, and so is a single prompt, but not within one row.
+    learnt = found.value - signal.value_T[found.row - 1] < HALF * found.value
+    early = found.row < 2 * FEWEST_ROWS and learnt
+    if fell < 0 and (name != "reward" or early or -fell < _LEAP * signal.scatter):
+        return None
     return _at_once(name, signal, evidence, found, behaviour)
 
 

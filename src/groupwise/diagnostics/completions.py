@@ -156,10 +156,9 @@ def _with_paid(found: Finding, reward: Signal | None, cut: Signal) -> Finding:
     row = reward.at(found.step)
     before, late = reward.level(slice(max(0, row - _MANY), row)), reward.level(slice(row, None))
     complete = 1 - cut.level_from(cut.at(found.step))
-    span = reward.high - reward.low
-    low = min(reward.low, 0.0)
-    earned = (late - low) / (reward.high - low) if span > 0 else 0.0
-    if late - before < HALF * span or earned - complete < PAID * (1 - complete):
+    low, span = min(reward.low, 0.0), reward.high - reward.low
+    least = complete + PAID * (1 - complete)
+    if span == 0 or late - before < HALF * span or late - low < least * (reward.high - low):
         return found
     shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
     message = (

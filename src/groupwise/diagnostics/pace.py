@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.arrays import median, moving_mean
+from groupwise.arrays import median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
     Finding,
@@ -26,11 +26,12 @@ from groupwise.wording import short
 
 NAME = "pace"
 # The reward of the starting policy is gone within ten updates: less than half of it is left then
-# and at the end, beyond so many standard deviations of a row, and no later row comes back to that.
-_SOON, HALF, SURELY = 10, 0.5, 5.0
-# What went with it: entropy or length a quarter less, or a third more; where they are .6 or less,
-# or their inverse, fewer standard deviations of the reward suffice.
-CHANGED, OTHER, ENOUGH = 0.75, 0.6, 3.5
+# and at the end, beyond so many standard deviations of a row, and no later row comes back to three
+# quarters.
+_SOON, HALF, SURELY, BACK = 10, 0.5, 5.0, 0.75
+# What went with it: a factor of entropy or length, up or down; beyond the second fewer standard
+# deviations of the reward suffice; as many show that they moved.
+CHANGED, OTHER, ENOUGH = 1.33, 1.67, 3.5
 # A policy that is no farther than this from its reference, nats a token, after so many steps.
 NEAR, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
@@ -60,10 +61,10 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
         _change(signal, reward.step_at(row)) for signal in (entropy, length) if signal is not None
     ]
     most = max((max(change, 1 / max(change, 1e-9)) for change in changes), default=1.0)
-    needed = ENOUGH if most >= 1 / OTHER else SURELY
-    if most <= 1 / CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
+    needed = ENOUGH if most >= OTHER else SURELY
+    if most <= CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
         return None
-    if float(moving_mean(value[row:], 5).max()) - low > HALF * (start - low):
+    if float(value[row:].max()) - low > BACK * (start - low):
         return None  # the first row was a lucky one
     first, step = reward.step_at(0), reward.step_at(row)
     if step - first > _SOON:
@@ -75,9 +76,10 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
 
 
 def _change(signal: Signal, step: int) -> float:
-    """What the three rows from a step on are of the first one."""
+    """What the three rows from a step on are of the first one, beyond the scatter of rows."""
     start, row = float(signal.value_T[0]), signal.at(step)
-    return median(signal.value_T[row : row + 3]) / start if start > 0 else 1.0
+    now = median(signal.value_T[row : row + 3])
+    return now / start if start > 0 and abs(now - start) > ENOUGH * signal.scatter else 1.0
 
 
 def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:

@@ -181,6 +181,8 @@ def check_now(found: Judgement, report: dict[str, Any], text: str) -> None:
     known = {row["name"]: row["now"] for row in report["screen"]["rows"]}
     for sign in signs_of(found):
         name = "Held-out reward" if sign.signal == "held_out" else sign.signal.partition("/")[2]
+        own = sign.words.partition(" ")[0]  # a score of the task, held against the reward
+        name = own if own in known else name
         if name in known and sign.now_from is not None and sign.after is not None:
             assert is_of(known[name], sign.after), (known, sign)
     start = re.search(rf"reward is ({NUMBER}) (?:in the last|at step)", text)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
 from pathlib import Path
 
 import pytest
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.follow import Follower
-from groupwise.record.journal import decode_entry
+from groupwise.record.journal import decode_entry, encode_entry, read_journal
 from groupwise.record.run import RecordWriter, RunRecord
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -118,3 +120,25 @@ def test_a_line_made_to_be_slow_is_given_up_in_time() -> None:
     assert reader.take(line) == []
     assert (reader.damage[0].lines, reader.damage[0].bytes) == (1, len(line) - 1)
     assert time.process_time() - began < 5
+
+
+@pytest.mark.parametrize("end", [b"", b"x", encode_entry({"row": {"step": 2, "reward": 1.0}})])
+@pytest.mark.parametrize("can_tell", [True, False])
+def test_a_hole_is_passed_over_and_what_stands_behind_it_is_read(
+    end: bytes, can_tell: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "journal.jsonl"
+    first = encode_entry({"row": {"step": 1, "reward": 0.5}})
+    with path.open("wb") as file:
+        file.write(first)
+        file.truncate((1 << 32) + 100 if can_tell else (1 << 24) + 100)
+        file.seek(0, os.SEEK_END)
+        file.write(b"\n" * bool(end) + end)
+    if not can_tell:
+        monkeypatch.delattr(os, "SEEK_DATA")
+    begun = time.process_time()
+    content = read_journal(path)
+    assert time.process_time() - begun < 5
+    assert [entry["row"]["step"] for entry in content.entries] == [1, 2][: 1 + (len(end) > 1)]
+    assert content.end + content.torn == path.stat().st_size
+    assert content.damage[0].bytes >= path.stat().st_size - len(first) - len(end) - 1

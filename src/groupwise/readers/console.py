@@ -345,17 +345,16 @@ class TrlConsole(Console):
         """
         if " [" not in text:
             return
-        bars = [(int(done), int(total)) for done, total in _BAR.findall(text)]
-        if len(self._titled) < _MOST_TITLES and not self._reached.keys() >= {
-            total for _, total in bars
-        }:
-            self._titled |= {
-                int(total) for title, total in _TITLED.findall(text) if not _TRAINING.search(title)
-            }
-        for done, total in bars:
+        for count, whole in _BAR.findall(text):
+            done, total = int(count), int(whole)
+            if total not in self._reached and len(self._titled) < _MOST_TITLES:
+                self._titled |= {
+                    int(of) for title, of in _TITLED.findall(text) if not _TRAINING.search(title)
+                }
             self._seen.pop(total, None)
             self._seen[total] = done
-            self._reached[total] = max(done, self._reached.get(total, 0))
+            if done >= self._reached.get(total, 0):
+                self._reached[total] = done
         while len(self._seen) > _MOST_BARS:
             del self._seen[next(iter(self._seen))]
 
@@ -1110,10 +1109,8 @@ class PrintedConsole(Console):
         pairs = _PAIR.findall(line)
         part = pairs and any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line))
         return self._named(
-            (
-                (f"{_OF_A_PART if part else ''}{key.strip()}", text, percent)
-                for key, text, percent in pairs
-            )
+            (f"{_OF_A_PART if part else ''}{key.strip()}", text, percent)
+            for key, text, percent in pairs
         )
 
     def _spaced(self, line: str) -> dict[str, float]:
@@ -1155,9 +1152,10 @@ class PrintedConsole(Console):
             if name.lower() in _COUNTS or name in found:
                 continue
             found[name] = float(text) / 100.0 if percent else float(text)
-            if not percent:
+            if percent:
+                self._shares.append(name)
+            else:
                 self.store.see_print(name, text)
-            self._shares += [name] if percent else []
         return found
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
@@ -1249,5 +1247,6 @@ def foreign_rows(seen: Peek, form: str) -> list[str]:
     return [
         f"rows in {program} form are in the file too and are not read: {TWO_PROGRAMS}"
         for other, (row, program) in _PROGRAMS.items()
-        if other != form and len(row.findall(start)) > 1
+        if other != form and (row != _DICT_BYTES or _ANY_DICT.search(start))
+        if len(row.findall(start)) > 1
     ]

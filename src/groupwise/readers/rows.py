@@ -87,15 +87,8 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 def summary_notes(skipped: int) -> list[str]:
     """Return the note on rows that sum up a whole training."""
-    return (
-        []
-        if not skipped
-        else [
-            "the summary row at the end is left out"
-            if skipped == 1
-            else f"{skipped} summary rows left out"
-        ]
-    )
+    one = "the summary row at the end is left out"
+    return [one if skipped == 1 else f"{skipped} summary rows left out"] if skipped else []
 
 
 def unwrapped(row: JsonObject) -> JsonView:
@@ -221,10 +214,8 @@ class RowStore:
 
     def _thin(self) -> None:
         """Keep a part of the rows, evenly, and the newest."""
-        kept = self.kept(thinned(self.count))
+        vars(self).update(vars(self.kept(thinned(self.count))))
         self.share *= THINNED
-        self.count, self._columns, self._number = kept.count, kept._columns, kept._number
-        self.labels, self.marks = kept.labels, kept.marks
 
     def _cells(self, name: str, cells: Iterable[Any], start: int) -> None:
         """Append one cell a row, from a row on."""
@@ -350,10 +341,7 @@ class RowStore:
 
     def left_out_notes(self) -> list[str]:
         """Return notes on keys and rows that were too many."""
-        notes = []
-        if self.too_wide:
-            notes.append(limits.left_out(self.too_wide))
-        return notes
+        return [limits.left_out(self.too_wide)] if self.too_wide else []
 
     def kept(self, stays: Flags) -> RowStore:
         """Return the rows whose flag is set, in their order; what was counted of cells stays as
@@ -370,7 +358,7 @@ class RowStore:
         store = copy(self)
         store.count, store._columns = int((place >= 0).sum()), {}
         number = np.zeros(store.count, dtype=np.int64)
-        number[place[place >= 0]] = np.array(self._number, dtype=np.int64)[place >= 0]
+        number[place[place >= 0]] = np.array(self._number)[place >= 0]
         store._number = array("q", number.tobytes())
         for key in self.names():
             rows, values = self.sparse(key)
@@ -424,11 +412,7 @@ class RowStore:
     def sparse(self, key: str) -> tuple[Whole, Float]:
         """Return the rows that hold the key, and their values."""
         column = self._columns.get(key) or _Column()
-        if not column.rows:
-            return np.zeros(0, dtype=np.int64), np.zeros(0)
-        return np.frombuffer(column.rows, dtype=np.int64), np.frombuffer(
-            column.values, dtype=np.float64
-        )
+        return np.array(column.rows, dtype=np.int64), np.array(column.values)
 
     def dense(self, key: str) -> Float:
         """Return the value of every row, NaN where the key is missing."""

@@ -224,8 +224,11 @@ def lines_of(text: str) -> list[str]:
     r"""Split as a file opened for text does, line feeds kept: `str.splitlines` also splits at
     characters that a JSON text may hold.
     """
-    parts = (text.replace("\r\n", "\n").replace("\r", "\n") if "\r" in text else text).split("\n")
-    return [part + "\n" for part in parts[:-1]] + ([parts[-1]] if parts[-1] else [])
+    parts = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    last = parts.pop()
+    for at, part in enumerate(parts):  # in place, for a copy would hold as much again
+        parts[at] = part + "\n"
+    return [*parts, last] if last else parts
 
 
 def first_lines(seen: Peek, most: int) -> list[str]:
@@ -370,9 +373,7 @@ def json_in(text: str, *, floats: bool = True) -> Any:
 def json_lines(lines: Iterable[str], *, floats: bool = True) -> Iterator[JsonObject | None]:
     """Yield the object of each line that is not blank, None for one that holds no whole object."""
     for line in lines:
-        text = line.strip("\0\ufeff \t\r\n")
-        if "\0" in text:
-            text = text.replace("\0", "")
+        text = line.strip("\0\ufeff \t\r\n").replace("\0", "")
         if text:
             row = json_in(text, floats=floats)
             yield row if isinstance(row, dict) else None

@@ -7,6 +7,7 @@ in `docs/reference/journal.md`.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -16,6 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
 from weakref import WeakSet
@@ -232,14 +234,14 @@ def journal_lines(path: Path) -> Iterator[bytes]:
         ) from None
 
 
-def read_journal(path: Path, *, keep: Callable[[JsonObject], Any] | None = None) -> Content:
+def read_journal(path: Path, *, keep: Callable[[JsonObject], Any] = dict) -> Content:
     """Return the sound entries of a journal, or what `keep` makes of each, and what is damaged."""
     reader = LineReader()
     entries = [
         kept
         for line in journal_lines(path)
         for entry in reader.take(line)
-        if (kept := entry if keep is None else keep(entry)) is not None
+        if (kept := keep(entry)) is not None
     ]
     return Content(entries, reader.end, reader.torn, tuple(reader.damage))
 
@@ -256,8 +258,21 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
         if len(parts) * _BLOCK >= limits.LONGEST_LINE or last == _HOLE:
             yield b"".join(parts)
             parts.clear()
+            yield from repeat(_HOLE, _skipped(file) if last == _HOLE else 0)
     if rest := b"".join(parts):
         yield rest
+
+
+def _skipped(file: BinaryIO) -> int:
+    """Go over the whole blocks of a hole; return how many, 0 where the system tells of none."""
+    start, end = file.tell(), os.fstat(file.fileno()).st_size
+    try:
+        end = file.seek(start, getattr(os, "SEEK_DATA", 0))
+    except OSError as error:
+        end = end if error.errno == errno.ENXIO else start  # that no data follow
+    blocks = (end - start) // _BLOCK
+    file.seek(start + blocks * _BLOCK)
+    return blocks
 
 
 def _sync_folder(folder: Path) -> None:
@@ -281,7 +296,7 @@ class Journal(AbstractContextManager["Journal"]):
     when it was opened, `damage` what was damaged.
     """
 
-    def __init__(self, path: Path, *, keep: Callable[[JsonObject], Any] | None = None) -> None:
+    def __init__(self, path: Path, *, keep: Callable[[JsonObject], Any] = dict) -> None:
         """Open `path`, hold it against other writers, and read what is sound."""
         self.path = path
         try:
@@ -306,11 +321,10 @@ class Journal(AbstractContextManager["Journal"]):
             if content.end:
                 self._file.seek(content.end - 1)
             self._open_line = content.end > 0 and self._file.read(1) != b"\n"
-        except OSError as error:
+        except BaseException as error:
             self._file.close()
-            raise _unwritable(path, error) from None
-        except BaseException:
-            self._file.close()
+            if isinstance(error, OSError):
+                raise _unwritable(path, error) from None
             raise
         if new:
             # A file's own fsync does not keep its name: that is in the folder, and a new folder's
@@ -360,18 +374,16 @@ class Journal(AbstractContextManager["Journal"]):
         opened = os.fstat(self._file.fileno())
         try:
             there = self.path.stat()
+            if opened.st_nlink or os.path.samestat(opened, there):
+                return
+            found = "another file in its place"
         except (FileNotFoundError, NotADirectoryError):
-            raise JournalGoneError(
-                f"expected to write {self.path}, got none there, for it was deleted or moved: "
-                "leave the folder of a run where it is"
-            ) from None
+            found = "none there, for it was deleted or moved"
         except OSError:
             return  # what is wrong, the writing itself will say
-        if opened.st_nlink == 0 and (there.st_dev, there.st_ino) != (opened.st_dev, opened.st_ino):
-            raise JournalGoneError(
-                f"expected to write {self.path}, got another file in its place: leave the folder "
-                "of a run where it is"
-            )
+        raise JournalGoneError(
+            f"expected to write {self.path}, got {found}: leave the folder of a run where it is"
+        )
 
     def sync(self) -> None:
         """Wait until all that was appended is on the disk."""

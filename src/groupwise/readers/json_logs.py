@@ -544,7 +544,7 @@ def sniff_event_stream(seen: Peek) -> float:
     """Return the confidence that the file is a stream of events with their numbers inside
     "metrics".
     """
-    if not seen.text.startswith("{"):
+    if not seen.text.startswith("{") or '"event"' not in seen.text:
         return 0.0
     rows = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
     events = sum(_is_event(row) for row in rows)

@@ -247,7 +247,7 @@ class CsvFeed(Feed):
                 if any(name.endswith("__MIN") for name in self._names or [])
                 else "a table of a chart that a tracker exported: each of its columns is of one run"
             )
-        elif {spelled(key) for key in self._names or []} == _OF_ONE_TAG:
+        elif {spelled(key) for key in (self._names or [])[:9]} == _OF_ONE_TAG:
             store = store.renamed(
                 {
                     key: key

@@ -158,7 +158,7 @@ def _with_paid(found: Finding, reward: Signal | None, cut: Signal) -> Finding:
     complete = 1 - cut.level_from(cut.at(found.step))
     low, span = min(reward.low, 0.0), reward.high - reward.low
     least = complete + PAID * (1 - complete)
-    if span == 0 or late - before < HALF * span or late - low < least * (reward.high - low):
+    if late - before <= HALF * span or late - low < least * (reward.high - low):
         return found
     shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
     message = (

@@ -149,8 +149,8 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     if not found.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     # A function is learnt in a few rows, and so is a single prompt, but not within one row.
-    learnt = found.value - signal.value_T[found.row - 1] < HALF * found.value
-    early = found.row < 2 * FEWEST_ROWS and learnt
+    leap = found.value - signal.value_T[found.row - 1]
+    early = found.row < 2 * FEWEST_ROWS and leap < HALF * found.value
     if fell < 0 and (name != "reward" or early or -fell < _LEAP * signal.scatter):
         return None
     return _at_once(name, signal, evidence, found, behaviour)
@@ -424,6 +424,4 @@ def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     )
     if abs(whole - scattered) < _CLEARLY * error:
         return None
-    if none <= (whole + scattered) / 2:
-        return Fact.ANSWERS_FAIL
-    return Fact.PROMPTS_FAIL
+    return Fact.ANSWERS_FAIL if none <= (whole + scattered) / 2 else Fact.PROMPTS_FAIL

@@ -19,6 +19,7 @@ from groupwise.errors import InvalidArgumentError
 Float = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 Whole = NDArray[np.int64]
+Places = NDArray[np.intp]  # rows and counts of them
 Columns = Mapping[str, Float]  # by name
 
 
@@ -26,15 +27,13 @@ Columns = Mapping[str, Float]  # by name
 class Groups:
     """Which rows of a long-form array belong to which group."""
 
-    order_N: (
-        NDArray[np.intp] | None
-    )  # rows sorted by group, stable; None where they are sorted already
-    start_P: NDArray[np.intp]  # first row of each group in that order
-    size_P: NDArray[np.intp]  # rows of each group
+    order_N: Places | None  # rows sorted by group, stable; None where they are sorted already
+    start_P: Places  # first row of each group in that order
+    size_P: Places  # rows of each group
     label_P: NDArray[Any]  # the group's own label
 
     @property
-    def group_of_row(self) -> NDArray[np.intp]:
+    def group_of_row(self) -> Places:
         """The number of the group of each row, in sorted order."""
         return np.repeat(np.arange(len(self.size_P)), self.size_P)
 

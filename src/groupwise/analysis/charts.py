@@ -15,8 +15,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from groupwise.arrays import Float, Whole
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import MissingMetricError
@@ -25,8 +26,6 @@ from groupwise.record.run import RunRecord
 from groupwise.series.metric import metric_series
 from groupwise.wording import number
 
-FloatArray = NDArray[np.float64]
-IntArray = NDArray[np.int64]
 Role = Literal[
     "observed", "smooth", "law", "forecast", "held_out", "evaluation", "beside", "plateau", "usual"
 ]
@@ -120,7 +119,7 @@ def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
     return tuple(axes)
 
 
-def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
+def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> Whole:
     """Choose smallest and largest value of each of `points / 2` runs of rows: no spike is lost."""
     y = np.asarray(y_T, dtype=float)
     if y.size <= points:
@@ -132,7 +131,7 @@ def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> IntArray:
     return np.array(sorted(kept))
 
 
-def running_mean(y_T: ArrayLike, size: int) -> FloatArray:
+def running_mean(y_T: ArrayLike, size: int) -> Float:
     """Return the mean of the `size` rows around each row, at both ends of those that there are."""
     mean = pl.Series(np.asarray(y_T, dtype=float)).rolling_mean(size, min_samples=1, center=True)
     return mean.to_numpy()
@@ -167,7 +166,7 @@ def observed_line(
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]))
 
 
-def _finite(x_T: ArrayLike, y_T: ArrayLike) -> tuple[FloatArray, FloatArray]:
+def _finite(x_T: ArrayLike, y_T: ArrayLike) -> tuple[Float, Float]:
     """Return the rows in which both are finite."""
     x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
     usable = np.isfinite(x) & np.isfinite(y)

@@ -219,7 +219,7 @@ def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool 
     """
     values = np.array(
         [[math.nan if value is None else float(value) for value in row] for row in rows],
-        dtype=np.float64,
+        dtype=float,
     )
     if (
         values.shape != shape

@@ -10,7 +10,6 @@ import numpy as np
 from groupwise.analysis.charts import (
     POINTS,
     Chart,
-    FloatArray,
     Line,
     Mark,
     observed_line,
@@ -18,6 +17,7 @@ from groupwise.analysis.charts import (
     useful_range,
 )
 from groupwise.analysis.fitted import Fitted, Outlook
+from groupwise.arrays import Float
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import finite_or_none, percent
 from groupwise.record.run import Meaning, RunRecord
@@ -118,7 +118,7 @@ def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
     return lines
 
 
-def beyond_spikes(y: FloatArray) -> tuple[tuple[float, float] | None, str]:
+def beyond_spikes(y: Float) -> tuple[tuple[float, float] | None, str]:
     """Choose an axis that a few spikes do not crush, and say what lies beyond it.
 
     None where all fits.

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import polars as pl
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
+from groupwise.arrays import Float
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
@@ -32,15 +33,15 @@ if TYPE_CHECKING:
 class Clock:
     """Converts between the times of a log."""
 
-    step_T: FloatArray  # logged steps, strictly increasing
-    time_T: FloatArray  # optimiser updates, or whatever clock the fit used, increasing
-    seconds_T: FloatArray | None = None  # cumulative seconds, or None
+    step_T: Float  # logged steps, strictly increasing
+    time_T: Float  # optimiser updates, or whatever clock the fit used, increasing
+    seconds_T: Float | None = None  # cumulative seconds, or None
 
     def step(self, time: float) -> float:
         """Return the step at a time, fractional between two rows."""
         return float(self.steps([time])[0])
 
-    def steps(self, time_S: ArrayLike) -> FloatArray:
+    def steps(self, time_S: ArrayLike) -> Float:
         """Return the step at each time, shape (S,)."""
         return _carried(np.asarray(time_S, dtype=float), self.time_T, self.step_T)
 
@@ -57,7 +58,7 @@ class Clock:
         )
 
 
-def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> FloatArray:
+def _carried(at_S: Float, known_T: Float, wanted_T: Float) -> Float:
     """Interpolate `wanted` at `at`, linearly beyond both ends at the pace of the nearer half."""
     usable = np.isfinite(known_T) & np.isfinite(wanted_T)
     at_T, wanted = known_T[usable], wanted_T[usable]
@@ -73,7 +74,6 @@ def _carried(at_S: FloatArray, known_T: FloatArray, wanted_T: FloatArray) -> Flo
     return np.where(at_S > at_T[-1], after, np.where(at_S < at_T[0], before, inside))
 
 
-FloatArray = NDArray[np.float64]
 _GRID = 48
 _UPDATE = re.compile(r"\bupdate [\d.e+-]+")
 _LAST_STEP = 1e12
@@ -153,8 +153,8 @@ class Fitted:
     outlook: Outlook | None = None  # the forecast, or None
     problem: str = ""  # why there is no fit; "" where there is one
     # steps after `until` that were not used
-    held_out_step: FloatArray = dataclasses.field(default_factory=lambda: np.empty(0))
-    held_out_value: FloatArray = dataclasses.field(
+    held_out_step: Float = dataclasses.field(default_factory=lambda: np.empty(0))
+    held_out_value: Float = dataclasses.field(
         default_factory=lambda: np.empty(0)
     )  # the metric there
     level: float = 0.95  # of the intervals of a fit
@@ -320,7 +320,7 @@ def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
     )
 
 
-def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[FloatArray, FloatArray]:
+def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Float, Float]:
     """Return the rows after `until`."""
     if until is None:
         return np.empty(0), np.empty(0)

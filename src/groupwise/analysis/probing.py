@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise.analysis.components import step_of_checkpoint
 from groupwise.analysis.grading import grades
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Places
 from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
 from groupwise.diagnostics.probes import ProbeKind, logged_columns
@@ -105,7 +104,7 @@ def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[S
     early = _drawn(early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)
     rows = record.with_completions(pl.concat([early, late]))
-    graded_2N = np.stack([rows[column].to_numpy().astype(np.float64), _graded(record, rows, how)])
+    graded_2N = np.stack([rows[column].to_numpy().astype(float), _graded(record, rows, how)])
     return regraded(graded_2N[:, : len(early)], graded_2N[:, len(early) :]), len(rows)
 
 
@@ -158,8 +157,8 @@ class _Answer:
     before: list[int]  # tokens of the prompt
     after: list[int]  # tokens of the answer
     sampled_T: Float  # the sampler's log-probability of each
-    own_T: NDArray[np.intp]  # the tokens that the policy wrote, by their places
-    turn_T: NDArray[np.intp]  # in which of its turns it wrote each of those
+    own_T: Places  # the tokens that the policy wrote, by their places
+    turn_T: Places  # in which of its turns it wrote each of those
 
 
 def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> list[_Answer]:
@@ -175,12 +174,12 @@ def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> li
         after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
         if sampled and len(sampled) == len(after):
             own_T, turn_T = _turns(row, len(after))
-            sampled_T = np.array(sampled, dtype=np.float64)[own_T]
+            sampled_T = np.array(sampled, dtype=float)[own_T]
             answers.append(_Answer(before, after, sampled_T, own_T, turn_T))
     return answers
 
 
-def _turns(row: Row, length: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+def _turns(row: Row, length: int) -> tuple[Places, Places]:
     """The places of the tokens that a mask of the log says to be the policy's, all without one,
     and the turn of each, from 0 on.
     """

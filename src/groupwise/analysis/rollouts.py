@@ -13,17 +13,14 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise.analysis.charts import whole_short
+from groupwise.arrays import Flags, Float, Whole
 from groupwise.plain import Plain, to_json
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TEXT_COLUMNS
 from groupwise.series.groups import LOG_COMPLETIONS, outcomes_of
 from groupwise.wording import clean, count
-
-Rows = NDArray[np.int64]
-Numbers = NDArray[np.float64]
 
 # The orders in which completions are looked at; only the first has all of them for sure.
 VIEWS = ("newest", "zero_variance", "truncated", "highest", "lowest")
@@ -114,14 +111,14 @@ class Rollouts:
         return len(self.frame)
 
     @cached_property
-    def reward(self) -> Numbers:
+    def reward(self) -> Float:
         """What each completion earned, NaN where that is not known."""
         if "reward" not in self.frame.columns:
             return np.full(len(self), math.nan)
         return self.frame["reward"].fill_null(math.nan).to_numpy()
 
     @cached_property
-    def orders(self) -> dict[str, Rows]:
+    def orders(self) -> dict[str, Whole]:
         """View -> the numbers of its completions, in order; without what the log cannot tell."""
         newest = np.arange(len(self) - 1, -1, -1)
         orders = {"newest": newest}
@@ -180,7 +177,7 @@ class Rollouts:
         return Batch(groups, made)
 
     @cached_property
-    def groups(self) -> tuple[Rows, Rows]:
+    def groups(self) -> tuple[Whole, Whole]:
         """The group of each completion, and where each group begins, with the last end."""
         key = self.frame.select("step", "prompt_id").to_numpy()
         new = (
@@ -244,7 +241,7 @@ def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
     return frame.with_columns(cut.alias("truncated"))
 
 
-def _flags(column: pl.Series) -> NDArray[np.bool_]:
+def _flags(column: pl.Series) -> Flags:
     """Return a column of flags, unknown ones as False."""
     return column.fill_null(value=False).to_numpy()
 

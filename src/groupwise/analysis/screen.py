@@ -15,7 +15,6 @@ from groupwise.analysis.charts import (
     POINTS,
     Axis,
     Chart,
-    FloatArray,
     Mark,
     Role,
     axes_of,
@@ -33,7 +32,7 @@ from groupwise.analysis.evidence import (
 )
 from groupwise.analysis.fitted import Fitted
 from groupwise.analysis.usual import usual_line
-from groupwise.arrays import moving_mean
+from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.plain import Plain
@@ -62,8 +61,8 @@ class Signal:
     quantity: str  # its canonical name
     title: str  # a few words
     unit: str  # of its axis
-    step_T: FloatArray
-    value_T: FloatArray
+    step_T: Float
+    value_T: Float
     column: str = ""  # the log's own key
     about: str = ""  # what that key means
     told: Sign | None = None  # what the judgement says of it
@@ -252,7 +251,7 @@ def _order(quantity: str) -> int:
 
 
 def _signal(
-    what: Behaviour, step_T: FloatArray, value_T: FloatArray, *, column: str = "", about: str = ""
+    what: Behaviour, step_T: Float, value_T: Float, *, column: str = "", about: str = ""
 ) -> Signal | None:
     """Return a quantity without the rows in which it is missing, or None where it is missing
     everywhere.

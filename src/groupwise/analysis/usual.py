@@ -5,12 +5,14 @@ The table is made by `lab/experiments/diagnosis/usual.py`.
 
 from __future__ import annotations
 
+import math
 import re
 from pathlib import Path
 
 import numpy as np
 
-from groupwise.analysis.charts import FloatArray, Line
+from groupwise.analysis.charts import Line
+from groupwise.arrays import Float
 from groupwise.files import table_rows
 from groupwise.record.run import RunRecord
 
@@ -19,7 +21,7 @@ _BANDS = list(table_rows(TABLE))
 LENGTH = "completion_length"  # in times that of the first rows
 MEASURES = ("entropy", "kl", "gradient_norm", "clip_ratio", LENGTH, "sampler_mismatch")
 _SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?) ?b(?![a-z])", re.IGNORECASE)
-_CLASSES = {1.0: "up to 1B", 4.0: "1B to 4B", 15.0: "4B to 15B", float("inf"): "above 15B"}
+_CLASSES = {1.0: "up to 1B", 4.0: "1B to 4B", 15.0: "4B to 15B", math.inf: "above 15B"}
 _FIRST = 5  # rows whose median is the first length
 
 
@@ -35,7 +37,7 @@ def kind_of(record: RunRecord, name: str = "") -> tuple[str, str, str]:
     return str(config.value("framework") or ""), size, "lora" if lora else ""
 
 
-def unit_of(quantity: str, value_T: FloatArray) -> float:
+def unit_of(quantity: str, value_T: Float) -> float:
     """Return what the table's numbers of a quantity are multiples of in a run."""
     return float(np.median(value_T[:_FIRST])) or 1.0 if quantity == LENGTH else 1.0
 
@@ -45,9 +47,7 @@ def _parts(row: dict[str, str]) -> list[str]:
     return [row[name] for name in ("trainer", "size", "adapter") if row[name]]
 
 
-def usual_line(
-    record: RunRecord, quantity: str, step_T: FloatArray, value_T: FloatArray
-) -> Line | None:
+def usual_line(record: RunRecord, quantity: str, step_T: Float, value_T: Float) -> Line | None:
     """Return 5 to 95 % of the rows of healthy runs of the narrowest kind as a band.
 
     None where too few runs are known.

@@ -8,13 +8,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from itertools import pairwise
 
-import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
 from groupwise.analysis.charts import observed_line, useful_range
 from groupwise.analysis.evidence import behaviours_of, beyond_spikes, definition_of, meaning_of
 from groupwise.analysis.fitted import Ahead, ahead, foretold, no_forecast, unfitted
+from groupwise.arrays import Float
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import judged_column
@@ -23,7 +22,6 @@ from groupwise.plain import Plain
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean
 
-FloatArray = NDArray[np.float64]
 _MOST_OTHERS = 12
 _CLOCKS = (
     "epoch",
@@ -113,7 +111,7 @@ def _nothing_to_see(record: RunRecord, column: str) -> bool:
 
 
 def _track(
-    record: RunRecord, names: tuple[str, str, str, str], step_T: FloatArray, points: int
+    record: RunRecord, names: tuple[str, str, str, str], step_T: Float, points: int
 ) -> Track | None:
     """Return one metric thinned, or None where it has no value."""
     key, title, unit, column = names

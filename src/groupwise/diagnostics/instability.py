@@ -13,9 +13,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import Fall, fall_of, settled, signs_of_fall
 from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
@@ -181,7 +180,7 @@ def _weights(evidence: Evidence, reward: Signal, fall: Fall | None) -> Finding |
 
 def _degenerate(
     evidence: Evidence,
-) -> Iterator[tuple[Signal, Float, NDArray[np.bool_], float, str, str]]:
+) -> Iterator[tuple[Signal, Float, Flags, float, str, str]]:
     """Yield columns of importance weights: values, where they are beyond a limit, and its words."""
     for signal in evidence.matching(ESS):
         # Of all samples where it is a share, of what it was at first where it is a count.

@@ -9,6 +9,7 @@ that nothing is said.
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -106,7 +107,7 @@ def progress_of(evidence: Evidence) -> Progress:
     """
     reward = evidence.reward
     if reward is None:
-        return Progress(Learning.UNKNOWN, float("nan"), float("nan"), None, None, 0)
+        return Progress(Learning.UNKNOWN, math.nan, math.nan, None, None, 0)
     steps = int(reward.step_T[-1] - reward.step_T[0])
     if len(reward) < FEWEST_ROWS or reward.span == 0:
         ends = float(reward.value_T[0]), float(reward.value_T[-1])
@@ -287,7 +288,7 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
         or _trend(level, noise) > surely
         or level.score(early, late) > _SURELY
     )
-    widest = float("inf") if level.bounds is None else level.bounds[1] - level.bounds[0]
+    widest = math.inf if level.bounds is None else level.bounds[1] - level.bounds[0]
     return Interval(
         change.value, max(change.value - half, -widest), min(change.value + half, widest)
     ), rises

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
-from numpy.typing import NDArray
 
-from groupwise.arrays import Flags, Float, Whole, median
+from groupwise.arrays import Flags, Float, Places, Whole, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly, no_sign, not_logged
 from groupwise.diagnostics.signals import (
@@ -325,7 +324,7 @@ def _grew(step: int, before: float, after: float) -> Sign:
     return Sign("gradient_norm", step, before, after, f"gradient norm {arrow(before, after)}")
 
 
-def _leaps(norm_T: Float) -> NDArray[np.intp]:
+def _leaps(norm_T: Float) -> Places:
     """The rows, but for the first ones, far above the median of all rows before."""
     # Where no row is large none is far above the others, whatever was before it.
     usual_T = _medians(norm_T) if float(norm_T[_FIRST:].max()) > 10 * CLIPPED else norm_T
@@ -336,7 +335,7 @@ def _leaps(norm_T: Float) -> NDArray[np.intp]:
     return np.flatnonzero(leapt_T)
 
 
-def _spikes(norm_T: Float, step_T: Whole, leaps: NDArray[np.intp]) -> Finding:
+def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
         last = f"the gradient norm is {short(norm_T[-1])} in the last row"
@@ -476,7 +475,7 @@ def _chance(evidence: Evidence, norm: Signal) -> Float:
     chance = np.where(within, USUAL, np.where(single & _mixed(evidence, norm), _BATCH_DIFFERS, 1.0))
     return np.asarray(
         np.where(np.isfinite(dead), np.maximum(dead, _BATCH_DIFFERS if unsure else USUAL), chance),
-        dtype=np.float64,
+        dtype=float,
     )
 
 
@@ -487,7 +486,7 @@ def _mixed(evidence: Evidence, norm: Signal) -> Flags:
     reward = evidence.reward
     mean = np.full(len(norm), np.nan)
     if reward is not None and reward.bounds == (0.0, 1.0):
-        mean = _at_steps(reward.step_T.astype(np.float64), reward.value_T, norm)
+        mean = _at_steps(reward.step_T.astype(float), reward.value_T, norm)
     return np.asarray((_spread_at(evidence, norm) > 1e-6) | ((mean > 1e-6) & (mean < 1 - 1e-6)))
 
 

@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Places
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import exactly
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -112,7 +111,7 @@ def _agrees(graded_2N: Float) -> bool:
 def rescored(
     gap: Sequence[Float],
     way: Sequence[Float] | None,
-    turns: Sequence[NDArray[np.intp]] | None = None,
+    turns: Sequence[Places] | None = None,
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 
@@ -158,7 +157,7 @@ def rescored(
     return Shown(fact, f"{told}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
 
 
-def _by(part_T: NDArray[np.intp], size_T: Float) -> str:
+def _by(part_T: Places, size_T: Float) -> str:
     """Write the mean of a size in each part of the answers."""
     means = np.bincount(part_T, size_T) / np.maximum(np.bincount(part_T), 1)
     return ", ".join(map(short, means[:_PARTS].tolist()))

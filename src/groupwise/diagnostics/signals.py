@@ -152,7 +152,7 @@ class Signal:
         """Return the mean of some rows with its 95 % interval."""
         part = self.value_T[rows]
         half = float(_QUANTILE * self.deviation / np.sqrt(max(part.size, 1)))
-        value = float(part.mean()) if part.size else float("nan")
+        value = float(part.mean()) if part.size else math.nan
         low, high = self.bounds if self.bounds is not None else (-np.inf, np.inf)
         return Interval(value, max(value - half, low), min(value + half, high))
 
@@ -160,7 +160,7 @@ class Signal:
         """Return the later mean minus the earlier with its 95 % interval."""
         first, last = self.value_T[early], self.value_T[late]
         if not first.size or not last.size:
-            return Interval(float("nan"), -np.inf, np.inf)
+            return Interval(math.nan, -np.inf, np.inf)
         value = float(last.mean() - first.mean())
         half = float(_QUANTILE * self.deviation * np.sqrt(1 / first.size + 1 / last.size))
         return Interval(value, value - half, value + half)
@@ -211,7 +211,7 @@ def signal_of(
 
 def share_of(step_T: Any, value_T: Any) -> Signal:
     """Make a signal of a share by step, of the rows that are finite."""
-    value = np.asarray(value_T, dtype=np.float64)
+    value = np.asarray(value_T, dtype=float)
     keep = np.isfinite(value)
     return signal_of(
         "share", np.asarray(step_T)[keep].astype(np.int64), value[keep], bounds=(0.0, 1.0)
@@ -889,5 +889,5 @@ def rare_event_factors(event_T: Flags, usual: float) -> Float:
     """
     return np.asarray(
         np.where(event_T, np.log(0.9 / usual), np.log(0.1 / (1 - usual))),
-        dtype=np.float64,
+        dtype=float,
     )

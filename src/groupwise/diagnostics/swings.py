@@ -8,6 +8,7 @@ What a swing means for a run is not known here.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -96,7 +97,7 @@ def _amplitude(value_T: Float, period: float) -> float:
     turn is there.
     """
     if len(value_T) < max(period, 4):
-        return float("inf")
+        return math.inf
     place, left = _detrended(value_T)
     return 2 * float(np.abs((left * np.exp(-2j * np.pi * place / period)).mean()))
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
+from groupwise.arrays import Float
 from groupwise.edge.threshold import (
     Complex,
-    Float,
     first_place,
     period_matrix,
     threshold,

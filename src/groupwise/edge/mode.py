@@ -15,7 +15,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.edge.threshold import Flags, check_lag, check_setting, threshold
+from groupwise.arrays import Flags
+from groupwise.edge.threshold import check_lag, check_setting, threshold
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import Plain
 

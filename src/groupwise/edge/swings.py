@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.edge.threshold import Float
+from groupwise.arrays import Float
 from groupwise.plain import Plain
 
 _LATE = 0.4
@@ -45,13 +45,13 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
     Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its
     series bounds it.
     """
-    value = np.asarray(value_T, dtype=np.float64)
+    value = np.asarray(value_T, dtype=float)
     value = value[np.isfinite(value)]
     late = value[-max(_FEWEST_LATE, math.ceil(_LATE * len(value))) :]
     n = len(late)
     if n < _FEWEST_LATE:
         return LastingSwing(0.0, math.nan, 1.0, 0)
-    place = np.arange(n, dtype=np.float64)
+    place = np.arange(n, dtype=float)
     left: Float = late - np.polyval(np.polyfit(place, late, 1), place)
     power = np.abs(np.fft.rfft(left)[1:]) ** 2
     if n % 2 == 0:

@@ -15,12 +15,10 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from groupwise.arrays import Flags, Float, Whole
 from groupwise.errors import InvalidArgumentError
 
-Float = NDArray[np.float64]
 Complex = NDArray[np.complex128]
-Flags = NDArray[np.bool_]
-Whole = NDArray[np.int64]
 
 
 LAGS = ("none", "fixed", "refresh", "async")
@@ -54,7 +52,7 @@ def period_matrix(
     """
     fixed = lag == "fixed"
     a, mu, updates = np.broadcast_arrays(
-        np.asarray(force, dtype=np.float64), np.asarray(momentum, dtype=np.float64), interval
+        np.asarray(force, dtype=float), np.asarray(momentum, dtype=float), interval
     )
     size = int(np.max(interval)) + 2 if fixed else 3
     update = np.zeros((*a.shape, size, size))
@@ -94,7 +92,7 @@ def threshold(lag: str, momentum: ArrayLike, refresh_interval: ArrayLike) -> Flo
     """
     check_lag(lag)
     mu, interval = np.broadcast_arrays(
-        np.asarray(momentum, dtype=np.float64), np.asarray(refresh_interval, dtype=np.float64)
+        np.asarray(momentum, dtype=float), np.asarray(refresh_interval, dtype=float)
     )
     check_setting(mu, interval)
     if (broken := interval[interval != np.floor(interval)]).size:
@@ -190,7 +188,7 @@ def _excess(coefficients: Float) -> Float:
 
 def check_setting(momentum: ArrayLike, interval: ArrayLike) -> None:
     """Refuse a momentum or an interval outside its domain."""
-    mu, updates = np.asarray(momentum, dtype=np.float64), np.asarray(interval, dtype=np.float64)
+    mu, updates = np.asarray(momentum, dtype=float), np.asarray(interval, dtype=float)
     usable = (mu >= 0) & (mu < 1)
     if not usable.all():
         raise InvalidArgumentError(

@@ -222,7 +222,7 @@ def plan_group_size(
 
     Source: derived here (docs/theory/plan.md).
     """
-    values = np.array([vp, t, r, gradient_norm2 or 0.0], dtype=np.float64)
+    values = np.array([vp, t, r, gradient_norm2 or 0.0], dtype=float)
     if not (np.isfinite(values).all() and (values >= 0).all() and values[:3].sum() > 0):
         raise InvalidArgumentError(
             f"the components Vp, T and R have to be zero or positive, and not all zero; got {vp}, "
@@ -568,5 +568,5 @@ def _whole(ratio: NDArray[np.floating]) -> Float:
     """Round down, but not for a rounding error: 0.3/0.1 is 2.9999999999999996, and a budget that
     divides evenly loses no prompt to that.
     """
-    whole: Float = np.floor(ratio + np.minimum(ratio * 1e-12, 1e-6)).astype(np.float64)
+    whole: Float = np.floor(ratio + np.minimum(ratio * 1e-12, 1e-6)).astype(float)
     return whole

@@ -16,9 +16,9 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Places
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.assumptions import (
     Unseen,
@@ -412,7 +412,7 @@ def _lengthened(interval: Interval, factor: float) -> Interval:
     return replace(interval, high=interval.value + factor * (interval.high - interval.value))
 
 
-def _blocks(pseudo_PC: Float, block_P: NDArray[np.intp]) -> Float:
+def _blocks(pseudo_PC: Float, block_P: Places) -> Float:
     """What independent blocks of prompts say, so that their mean is that of the prompts.
 
     Pairs within a block, a share q of all, say |g(x)|^2 in place of |g|^2 where prompts of a block

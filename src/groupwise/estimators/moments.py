@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Float, Groups, checked_shape, finite_array, groups_of
+from groupwise.arrays import Float, Groups, Places, checked_shape, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 
 SMALLEST_GROUP = 4
@@ -80,8 +80,8 @@ class GroupMoments:
     gradient_PD: (
         NDArray[np.floating] | None
     )  # its leave-one-out gradient, or a sketch; None where only inner products were given
-    size_P: NDArray[np.intp]  # rollouts of each group
-    kind_P: NDArray[np.intp]  # one number for the groups that are copies of one prompt
+    size_P: Places  # rollouts of each group
+    kind_P: Places  # one number for the groups that are copies of one prompt
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
@@ -145,7 +145,7 @@ def moments_of_scores(
     sums, gradient_PD = sums_of_scores(score, reward, groups)
     left_out = len(reward) - int(groups.size_P.sum())
     moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
-    kind_P = _kinds(np.einsum("nd,nd->n", score, score, dtype=np.float64), groups)
+    kind_P = _kinds(np.einsum("nd,nd->n", score, score, dtype=float), groups)
     return GroupMoments(
         moment_PC, _cross(gradient_PD), gradient_PD, groups.size_P, kind_P, left_out, zero_mean
     )
@@ -177,11 +177,11 @@ def moments_of_gram(
     sums, cross = _sums_of_gram(gram, reward, groups, weight * _checked_product(gram, weight))
     left_out = len(reward) - int(groups.size_P.sum())
     moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
-    kind_P = _kinds(np.diagonal(gram).astype(np.float64), groups)
+    kind_P = _kinds(np.diagonal(gram).astype(float), groups)
     return GroupMoments(moment_PC, cross, None, groups.size_P, kind_P, left_out, zero_mean)
 
 
-def _kinds(norm2_N: Float, groups: Groups) -> NDArray[np.intp]:
+def _kinds(norm2_N: Float, groups: Groups) -> Places:
     """Number the prompts behind groups: groups with a rollout of one and the same score are copies
     of one prompt where each prompt has about as many, which drawing from a list would not make.
 
@@ -209,7 +209,7 @@ def _kinds(norm2_N: Float, groups: Groups) -> NDArray[np.intp]:
 
 def _cross(gradient_PD: NDArray[np.floating]) -> Float:
     """The sum of the inner products of each gradient with the others."""
-    gradient_PD = gradient_PD.astype(np.float64, copy=False)
+    gradient_PD = gradient_PD.astype(float, copy=False)
     return np.asarray(
         gradient_PD @ gradient_PD.sum(axis=0) - np.einsum("pd,pd->p", gradient_PD, gradient_PD)
     )
@@ -223,15 +223,15 @@ def sums_of_scores(score: NDArray[Any], reward: Float, groups: Groups) -> tuple[
         block = _take(score, rows)
         # Sums of a few rollouts lose nothing in single precision that the scores had; half
         # precision and integers are widened here.
-        block = block if block.dtype in _PRECISE else block.astype(np.float64)
+        block = block if block.dtype in _PRECISE else block.astype(float)
         values = reward[rows]
         mean = values.mean(axis=1, keepdims=True)
         centred = values - mean
         weights = np.stack([np.ones_like(centred), centred, centred**2], axis=1).astype(block.dtype)
-        plain, linear, square = np.matmul(weights, block).astype(np.float64).transpose(1, 0, 2)
+        plain, linear, square = np.matmul(weights, block).astype(float).transpose(1, 0, 2)
         # A sum of a million squares in single precision would lose what every later difference
         # rests on.
-        norm = np.einsum("pmd,pmd->pm", block, block, dtype=np.float64)
+        norm = np.einsum("pmd,pmd->pm", block, block, dtype=float)
         if not np.isfinite(norm).all():
             finite_array("score_ND", score, dimensions=2)
             raise InvalidArgumentError(
@@ -260,7 +260,7 @@ def _sums_of_gram(
     table = np.empty((len(fields(GroupSums)), len(groups.size_P)))
     cross = np.empty(len(groups.size_P))
     for rows, index in _batches(groups, row_bytes=int(groups.size_P.max()) * 8):
-        block = gram[rows[:, :, None], rows[:, None, :]].astype(np.float64)
+        block = gram[rows[:, :, None], rows[:, None, :]].astype(float)
         _refuse_asymmetry(
             np.abs(block - block.transpose(0, 2, 1)).max(axis=(1, 2)), np.abs(block), axis=(1, 2)
         )
@@ -382,7 +382,7 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     columns = gram if gram.flags.f_contiguous else np.ascontiguousarray(gram).T
     weight = weight_N.astype(kind)
     product, mirrored = (
-        np.asarray(half(1.0, columns, weight, lower=lower), dtype=np.float64) for lower in (1, 0)
+        np.asarray(half(1.0, columns, weight, lower=lower), dtype=float) for lower in (1, 0)
     )
     # A NaN or infinity anywhere in a row survives the product, even where the weight is zero.
     if not (np.isfinite(product).all() and np.isfinite(mirrored).all()):
@@ -391,7 +391,7 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
             "expected inner products that can be added up in gram_NN, got an overflow: divide the "
             "scores by a constant"
         )
-    length = np.diagonal(gram).astype(np.float64)
+    length = np.diagonal(gram).astype(float)
     shortest = int(length.argmin())
     if length[shortest] < -1e-6 * length.max():
         raise InvalidArgumentError(
@@ -419,16 +419,14 @@ def _check_symmetric(gram: NDArray[Any]) -> None:
     finds a matrix of another kind.
     """
     rows = np.unique(np.linspace(0, len(gram) - 1, min(len(gram), _SYMMETRY_ROWS)).astype(int))
-    part = gram[np.ix_(rows, rows)].astype(np.float64)
+    part = gram[np.ix_(rows, rows)].astype(float)
     finite = np.where(
         np.isfinite(part) & np.isfinite(part.T), part, 0.0
     )  # what is not finite is told of by itself
     _refuse_asymmetry(np.abs(finite - finite.T), np.abs(finite))
 
 
-def _batches(
-    groups: Groups, *, row_bytes: int
-) -> Iterator[tuple[NDArray[np.intp], NDArray[np.intp]]]:
+def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[Places, Places]]:
     """Yield row numbers of groups of one size (P x m) with the groups' places, a bounded number
     at a time.
     """
@@ -441,7 +439,7 @@ def _batches(
             yield (rows if groups.order_N is None else groups.order_N[rows]), index
 
 
-def _take(values: NDArray[Any], rows: NDArray[np.intp]) -> NDArray[Any]:
+def _take(values: NDArray[Any], rows: Places) -> NDArray[Any]:
     """Return values[rows]; a view where the rows follow one another."""
     first, last = int(rows[0, 0]), int(rows[-1, -1])
     if last - first + 1 == rows.size and bool((np.diff(rows.ravel()) == 1).all()):

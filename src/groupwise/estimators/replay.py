@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, finite_array, groups_of
+from groupwise.arrays import Float, Places, finite_array, groups_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.rewards_alone import group_columns
 from groupwise.estimators.zero_variance import RewardCounts, beta_share
@@ -121,12 +121,12 @@ class LoggedGroups:
     counts: RewardCounts
     reward_N: Float  # group by group
     tokens_N: Float | None
-    start_P: NDArray[np.intp]  # first rollout of each group
+    start_P: Places  # first rollout of each group
     size_P: Float
     spread_P: Float  # unbiased variance within the group
     live_P: Float  # whether rewards differ
-    prompt_P: NDArray[np.intp]  # numbers from 0 on; each group its own where prompts are not known
-    step_P: NDArray[np.intp]  # numbers from 0 on
+    prompt_P: Places  # numbers from 0 on; each group its own where prompts are not known
+    step_P: Places  # numbers from 0 on
 
     @classmethod
     def of(
@@ -159,7 +159,7 @@ class LoggedGroups:
             reward,
             tokens,
             groups.start_P,
-            groups.size_P.astype(np.float64),
+            groups.size_P.astype(float),
             spread * (1 - flat),
             1 - flat,
             prompt,
@@ -206,16 +206,16 @@ class LoggedGroups:
         """Return the variance between two draws, and its degrees of freedom; 0 of one prompt."""
         # of one prompt alone, between its groups
         cluster_P = self.prompt_P if self.prompt_P.any() else np.arange(len(influence_P))
-        sum_C = np.bincount(cluster_P, influence_P).astype(np.float64)
+        sum_C = np.bincount(cluster_P, influence_P).astype(float)
         spread = 2 * float((sum_C**2).sum()) / max(1 - 1 / len(sum_C), 0.5)
         return spread, effective_freedom(sum_C)
 
     @property
     def right_N(self) -> Float:  # noqa: N802
         """Whether each rollout earned the highest reward of the run."""
-        return np.asarray(self.reward_N == self.reward_N.max(), dtype=np.float64)
+        return np.asarray(self.reward_N == self.reward_N.max(), dtype=float)
 
-    def earlier(self, value_P: Float, prompt_P: NDArray[np.intp]) -> Float:
+    def earlier(self, value_P: Float, prompt_P: Places) -> Float:
         """Return the sum of a value over the groups of the same prompt at earlier steps."""
         steps = int(self.step_P.max()) + 1
         visit_P = prompt_P * steps + self.step_P
@@ -418,7 +418,7 @@ def _rate(groups: LoggedGroups) -> Float:
 def _given(groups: LoggedGroups, gain: Callable[[Float], Float]) -> Float:
     """Allocate each step's rollouts where each gains most, at least two a prompt."""
     most = _LARGEST * groups.counts.usual_size
-    gain_PK = gain(np.arange(2, most, dtype=np.float64))
+    gain_PK = gain(np.arange(2, most, dtype=float))
     order = np.argsort(groups.step_P, kind="stable")
     given_P = groups.size_P.copy()
     for step in np.split(order, np.cumsum(np.bincount(groups.step_P))[:-1]):
@@ -459,7 +459,7 @@ def skipping(groups: LoggedGroups, choice: Choice) -> Replayed:
     prompt, done = groups.prompt_P[order], done_P[order]
     thrice_P = np.zeros(len(order))
     thrice_P[order[2:]] = (prompt[2:] == prompt[:-2]) * done[2:] * done[1:-1] * done[:-2]
-    kept_P = (groups.earlier(thrice_P, groups.prompt_P) == 0).astype(np.float64)
+    kept_P = (groups.earlier(thrice_P, groups.prompt_P) == 0).astype(float)
     return _replayed(groups, choice, [(groups.live_P, groups.size_P * kept_P)], kept_P)
 
 
@@ -497,9 +497,7 @@ def conformal_stop(groups: LoggedGroups, rng: np.random.Generator) -> Replayed:
     return _replayed(groups, Choice.CONFORMAL, cases, np.ones_like(own))
 
 
-def _thresholds(
-    score_P: Float, step_P: NDArray[np.intp], most: int, deviations: float
-) -> NDArray[np.intp]:
+def _thresholds(score_P: Float, step_P: Places, most: int, deviations: float) -> Places:
     """The largest score that an outcome may have, by the groups of earlier steps."""
     steps = int(step_P.max(initial=0)) + 1
     place_P = step_P * (most + 1) + score_P.astype(np.intp)

@@ -147,7 +147,7 @@ def reward_statistics(
         )
     reward, groups = finite_array("reward_N", reward_N, dimensions=1), groups_of(prompt_N)
     kept = groups.size_P >= 2
-    size = groups.size_P[kept].astype(np.float64)
+    size = groups.size_P[kept].astype(float)
     mean_P, variance_P, equal_P = (
         column[kept] for column in group_columns(groups.sorted(reward), groups)
     )
@@ -183,7 +183,7 @@ def group_columns(reward: Float, groups: Groups) -> tuple[Float, Float, Float]:
         np.minimum.reduceat(reward, groups.start_P),
         np.maximum.reduceat(reward, groups.start_P),
     )
-    return mean, variance, (low == high).astype(np.float64)
+    return mean, variance, (low == high).astype(float)
 
 
 def _between_pseudo(mean_P: Float, error_P: Float) -> Float:

@@ -16,9 +16,9 @@ from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Groups, finite_array, groups_of
+from groupwise.arrays import Float, Groups, Places, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, percent, wilson
 from groupwise.plain import Plain
@@ -106,8 +106,8 @@ def zero_variance_of_columns(
     Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by
     prompts always right or always wrong.
     """
-    share = np.asarray(equal_T, dtype=np.float64)
-    mean = None if mean_T is None else np.asarray(mean_T, dtype=np.float64)
+    share = np.asarray(equal_T, dtype=float)
+    mean = None if mean_T is None else np.asarray(mean_T, dtype=float)
     usable = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
     share, mean = share[usable], None if mean is None else mean[usable]
     if group_size < 2:
@@ -136,7 +136,7 @@ class RewardCounts:
     """How often each reward occurs in each group of two and more."""
 
     count_K: Float  # of one reward in one group, where it comes twice there
-    group_K: NDArray[np.intp]  # that group
+    group_K: Places  # that group
     size_P: Float  # rollouts
     rate_P: (
         Float | None
@@ -160,7 +160,7 @@ class RewardCounts:
         reward, size = groups.sorted(reward), groups.size_P
         values = np.unique(reward)
         rate = (
-            np.add.reduceat((reward == values[-1]).astype(np.float64), groups.start_P) / size
+            np.add.reduceat((reward == values[-1]).astype(float), groups.start_P) / size
             if len(values) == 2
             else None
         )
@@ -168,7 +168,7 @@ class RewardCounts:
         return cls(
             count_K,
             (np.cumsum(kept) - 1)[group_K],
-            size[kept].astype(np.float64),
+            size[kept].astype(float),
             None if rate is None else rate[kept],
         )
 
@@ -237,7 +237,7 @@ def beta_share(mean: ArrayLike, strength: ArrayLike, group_size: ArrayLike) -> F
     """
     from scipy.special import gammaln
 
-    mean, strength = np.asarray(mean, dtype=np.float64), np.asarray(strength, dtype=np.float64)
+    mean, strength = np.asarray(mean, dtype=float), np.asarray(strength, dtype=float)
     whole = gammaln(strength + group_size) - gammaln(strength)
     ends = [part * strength for part in (mean, 1 - mean)]
     return np.asarray(sum(np.exp(gammaln(end + group_size) - gammaln(end) - whole) for end in ends))
@@ -339,9 +339,9 @@ def _equal_rate(share: float, size: int) -> float:
     return high
 
 
-def _counted(reward: Float, groups: Groups) -> tuple[Float, NDArray[np.intp]]:
+def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
     """How often each value that occurs twice in a group occurs there, and the group."""
     values, code = np.unique(reward, return_inverse=True)
     pair, times = np.unique(groups.group_of_row * len(values) + code, return_counts=True)
     tied = times > 1
-    return times[tied].astype(np.float64), pair[tied] // len(values)
+    return times[tied].astype(float), pair[tied] // len(values)

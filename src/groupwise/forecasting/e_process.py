@@ -24,7 +24,7 @@ def change_evidence(log_factor_TK: Float) -> Float:
     n = len(log_factor_TK)
     if not n:
         return np.empty(0)
-    factors = np.asarray(log_factor_TK, dtype=np.float64).reshape(n, -1)
+    factors = np.asarray(log_factor_TK, dtype=float).reshape(n, -1)
     if np.isneginf(factors).any():
         running = _row_by_row(factors)
     else:

@@ -6,6 +6,7 @@ trainer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -259,14 +260,14 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
 def r_squared(value_T: Float, curve_T: Float) -> float:
     r"""$R^2 = 1 - \sum (y - \hat y)^2 / \sum (y - \bar y)^2$; nan for a constant series."""
     total = float(((value_T - value_T.mean()) ** 2).sum())
-    return 1 - float(((value_T - curve_T) ** 2).sum()) / total if total > 0 else float("nan")
+    return 1 - float(((value_T - curve_T) ** 2).sum()) / total if total > 0 else math.nan
 
 
 def _explainable(raw: float, value_T: Float, observations: Observations) -> float:
     """R squared over the largest R squared that the sampling noise leaves possible."""
     total = float(((value_T - value_T.mean()) ** 2).mean())
-    ceiling = 1 - observations.sampling_variance / total if total > 0 else float("nan")
-    return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else float("nan")
+    ceiling = 1 - observations.sampling_variance / total if total > 0 else math.nan
+    return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else math.nan
 
 
 def _noise_of(law_fit: LawFit, observations: Observations, residual_T: Float) -> Noise:
@@ -277,7 +278,7 @@ def _noise_of(law_fit: LawFit, observations: Observations, residual_T: Float) ->
         white_variance=variance * (1 - shape.share) * observations.rows_per_block,
         state_variance=variance * shape.share,
         correlation=float(shape.after(np.ones(1))[0]),
-        lag1=float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else float("nan"),
+        lag1=float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else math.nan,
         sampling_variance=observations.sampling_variance,
         smoothing=observations.smoothing,
         window=observations.window,
@@ -286,7 +287,7 @@ def _noise_of(law_fit: LawFit, observations: Observations, residual_T: Float) ->
 
 def _still(observations: Observations, time: Float, value: Float, level: float) -> FitResult:
     """A metric that never moves by a digit: flat, and worth a look."""
-    constant, nan, line = float(value[0]), float("nan"), np.full(value.size, float(value[0]))
+    constant, nan, line = float(value[0]), math.nan, np.full(value.size, float(value[0]))
     return FitResult(
         law="constant",
         outcome=Outcome.STILL,

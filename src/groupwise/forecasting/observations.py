@@ -14,6 +14,7 @@ not leave too.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -21,9 +22,9 @@ from functools import lru_cache
 import numpy as np
 from numpy.polynomial.chebyshev import chebvander
 from numpy.polynomial.legendre import leggauss
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, median
+from groupwise.arrays import Flags, Float, Places, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.noise import rounding
 from groupwise.limits import LARGEST_VALUE
@@ -45,7 +46,7 @@ class Observations:
 
     row_time_T: Float  # times of the usable rows, from 0
     row_value_T: Float  # their values
-    block_starts_M: NDArray[np.intp]  # first row of each block
+    block_starts_M: Places  # first row of each block
     time_M: Float  # mean time of each block
     value_M: Float  # mean value of each block
     relative_variance_M: Float  # sampling variance of each block, mean 1
@@ -145,8 +146,8 @@ def unit_nodes(order: int) -> Float:
 def _chebyshev(order: int) -> tuple[Float, Float]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""
     unit = (1 - np.cos(np.pi * np.arange(order) / (order - 1))) / 2
-    return np.asarray(unit, dtype=np.float64), np.asarray(
-        np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=np.float64
+    return np.asarray(unit, dtype=float), np.asarray(
+        np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=float
     )
 
 
@@ -193,7 +194,7 @@ def observe(
         time_M=np.add.reduceat(local, starts) / counts,
         value_M=np.add.reduceat(value, starts) / counts,
         relative_variance_M=block / block.mean(),
-        sampling_variance=float("nan") if variance is None else float(variance.mean()),
+        sampling_variance=math.nan if variance is None else float(variance.mean()),
         window=window,
         spacing=spacing,
         smoothing=width,
@@ -249,7 +250,7 @@ def _usable_rows(
     return time, value, variance
 
 
-def _clean_variance(variance_T: ArrayLike | None, keep_T: NDArray[np.bool_]) -> Float | None:
+def _clean_variance(variance_T: ArrayLike | None, keep_T: Flags) -> Float | None:
     """Sampling variances of the rows kept, with a floor where a row claims to be exact."""
     if variance_T is None:
         return None

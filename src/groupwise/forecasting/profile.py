@@ -15,14 +15,11 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Float
+from groupwise.arrays import Flags, Float
 from groupwise.forecasting.laws import Law
 from groupwise.forecasting.noise import NoiseShape, Whitener
 from groupwise.forecasting.observations import Observations, unit_nodes
-
-Flags = NDArray[np.bool_]
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
@@ -166,7 +167,7 @@ class FitResult(Said):
     low_T: Float = field(repr=False)
     high_T: Float = field(repr=False)
     residual_T: Float = field(repr=False)
-    change_time: float = float("nan")
+    change_time: float = math.nan
     notes: tuple[str, ...] = ()
 
     @property

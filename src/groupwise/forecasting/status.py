@@ -7,6 +7,7 @@ for diagnosis.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -99,7 +100,7 @@ def judge(
         or _hidden(observations, best)
         or _holding(observations, fits, parameters, explained)
     )
-    change = numbers.pop("change", float("nan"))
+    change = numbers.pop("change", math.nan)
     return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(filter(None, notes)))
 
 
@@ -292,7 +293,7 @@ def fall_from_height(observations: Observations) -> float:
     """
     value, smooth = observations.value_M, _running_mean(observations)
     if value.size < 12:
-        return float("nan")
+        return math.nan
     few = max(3, value.size // 20)
     # The height is the mean of the highest few, so that a short good time counts and a single lucky
     # mean does not.
@@ -301,14 +302,14 @@ def fall_from_height(observations: Observations) -> float:
     floor = min(float(smooth.min()), 0.0) if height > 0 else float(smooth.min())
     scatter = float(np.sqrt(np.mean(np.diff(value) ** 2) / 2))
     if height - end < 0.5 * (height - floor) or height - end < 5 * scatter / np.sqrt(few):
-        return float("nan")
+        return math.nan
     high = np.flatnonzero(smooth >= height - 0.2 * (height - end))
     first, last = int(high[0]), int(high[-1])
     # Slow noise about a level visits both ends again and again; what collapsed stood high for a
     # while and was seldom low meanwhile.
     was_low = float((smooth[first : last + 1] < end + 0.25 * (height - end)).mean())
     if was_low > 0.1 or last - first < few - 1 or last >= value.size - few:
-        return float("nan")
+        return math.nan
     # The running mean is out by half its width: two levels fit the rows about the fall best there.
     start = max(last - few, 0)
     near = value[start : last + 2 * few + 1]

@@ -131,7 +131,7 @@ def joined(generations: Sequence[Generation]) -> Generation:
 
     def column(name: str) -> Float | None:
         values = texts(name)
-        return None if values is None else np.array(values, dtype=np.float64)
+        return None if values is None else np.array(values, dtype=float)
 
     return Generation(
         np.concatenate([generation.reward_N for generation in generations]),
@@ -160,7 +160,7 @@ def array_of(value: Any) -> Float:
     """Return a tensor, or what is one already, as an array of doubles."""
     return np.asarray(
         value.detach().float().cpu().numpy() if hasattr(value, "detach") else value,
-        dtype=np.float64,
+        dtype=float,
     )
 
 

@@ -221,8 +221,8 @@ class Watch:
             reward_N,
             np.arange(count) // int(trainer.num_generations),
             {name: part_NF[:, number] for number, name in enumerate(names)},
-            None if advantages is None else np.array(advantages, dtype=np.float64),
-            np.array(length_N, dtype=np.float64) if len(length_N) == count else None,
+            None if advantages is None else np.array(advantages, dtype=float),
+            np.array(length_N, dtype=float) if len(length_N) == count else None,
             prompts,
             completions,
         )

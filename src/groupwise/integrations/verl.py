@@ -224,7 +224,7 @@ class Tap:
         config: Any = given.get("config")
         keys = config.get("gdpo_reward_keys") if hasattr(config, "get") else None
         parts = {
-            str(key): np.asarray(extras[key], dtype=np.float64)[real_N]
+            str(key): np.asarray(extras[key], dtype=float)[real_N]
             for key in keys or ()
             if key in extras
         }

@@ -345,7 +345,7 @@ def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
     updates = _rising(
         {plain(key): values for key, values in merged.columns.items()},
         _UPDATE_KEYS,
-        merged.step.astype(np.float64),
+        merged.step.astype(float),
     )
     if config.updates_per_step.known or updates is None:
         return config
@@ -467,7 +467,7 @@ def _clock(
     """Return the base columns: optimiser updates, windows, tokens and seconds; `took` is what
     each row took of these.
     """
-    step = merged.step.astype(np.float64)
+    step = merged.step.astype(float)
     per_step, counted_by = (
         float(config.value("updates_per_step") or 1.0),
         step if merged.clock is None or merged.clock[0] < 0 else merged.clock,
@@ -506,7 +506,7 @@ def _took(
     """Return the tokens and seconds of each row, all its steps together, NaN where they are not
     logged.
     """
-    step = merged.step.astype(np.float64)
+    step = merged.step.astype(float)
     steps_done = np.clip(
         np.diff(step, prepend=step[0] - min(spacing, max(step[0], 1.0))), 0, spacing
     )
@@ -566,7 +566,7 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Floa
         if name not in chosen or chosen[name] not in columns:
             continue
         values = columns[chosen[name]]
-        order = np.arange(len(values), dtype=np.float64)
+        order = np.arange(len(values), dtype=float)
         clocks[name] = _rising(
             {name: values}, (name,), order if name == "optimizer_updates" else None, sure=True
         )

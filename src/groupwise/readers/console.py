@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import ast
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -977,13 +978,13 @@ class PrintedConsole(Console):
             self._by_epoch = float(epoch[1])
             self.store.add({"step": self._by_epoch} | pairs)
         elif self._by_epoch >= 0:
-            self.store, self._by_epoch = RowStore(), float("nan")
+            self.store, self._by_epoch = RowStore(), math.nan
 
     def _keep(self, row: Row | JsonView) -> None:
         """Keep a row that names its step; epochs are none then."""
         if self._by_epoch >= 0:
             self.store = RowStore()
-        self._by_epoch = float("nan")
+        self._by_epoch = math.nan
         self.store.add(row)
 
     def _below(self, line: str) -> None:

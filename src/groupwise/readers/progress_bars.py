@@ -120,7 +120,7 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     latest = (
         next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
     )
-    return np.array(list(latest), dtype=np.float64)
+    return np.array(list(latest), dtype=float)
 
 
 def _latest(bars: Sequence[Bars], main: Flags) -> Counter[int]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -209,7 +210,7 @@ class RolloutRows:
         self.over = self.left_out = self.silent = self.messages = self.split_uids = 0
         self.texts = texts
 
-    def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = float("nan")) -> None:
+    def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = math.nan) -> None:
         """Append one row, or count it as left out where it is no rollout."""
         if not _is_rollout(row, layout):
             self.left_out += 1
@@ -366,7 +367,7 @@ def _partition(row: Mapping[Any, Any]) -> float:
         if isinstance(row.get("partition_id"), str)
         else None
     )
-    return float(match[1]) if match else float("nan")
+    return float(match[1]) if match else math.nan
 
 
 def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
@@ -623,7 +624,7 @@ def _number(path: Path) -> float:
         or _STEP_IN_NAME.search(path.name)
         or _STEP_IN_NAME.search("/".join(path.parts[-4:-1]))
     )
-    return float(next(group for group in match.groups() if group)) if match else float("nan")
+    return float(next(group for group in match.groups() if group)) if match else math.nan
 
 
 def read_rollouts(path: Path, request: Request) -> RunRecord:
@@ -992,7 +993,7 @@ def _record(
     if each is not None:
         steps, means = steps.join(each, on="step", how="left"), means + each.columns[1:]
     columns = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in means}
-    updates = steps["step"].to_numpy().astype(np.float64) * float(
+    updates = steps["step"].to_numpy().astype(float) * float(
         config.value("updates_per_step") or 1.0
     )
     named = {column.removeprefix(_CHOSEN): steps[column].to_numpy() for column in clocks}

@@ -4,6 +4,7 @@ counted.
 
 from __future__ import annotations
 
+import math
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
@@ -43,7 +44,7 @@ def parse_number(text: str) -> float | None:
     """Return the number that a cell holds, NaN for an empty one, None for a text."""
     cell = bare(text[:_LONGEST_SCALAR]).strip()
     if not cell or cell.lower() in _MISSING:
-        return float("nan")
+        return math.nan
     if len(text) > _LONGEST_SCALAR or len(cell) > _LONGEST_NUMBER or "_" in cell:
         return None
     try:
@@ -108,7 +109,7 @@ class _Column:
 
     def __init__(self, rows: ArrayLike = (), values: ArrayLike = ()) -> None:
         self.rows = array("q", np.asarray(rows, dtype=np.int64).tobytes())
-        self.values = array("d", np.asarray(values, dtype=np.float64).tobytes())
+        self.values = array("d", np.asarray(values, dtype=float).tobytes())
 
 
 def _moved(marks: Marks, place: Whole) -> Marks:
@@ -231,7 +232,7 @@ class RowStore:
     @property
     def number(self) -> Float:
         """The number of each row among those that came, from 1."""
-        return np.array(self._number, dtype=np.float64) + 1
+        return np.array(self._number, dtype=float) + 1
 
     def _takes(self, name: str) -> bool:
         """Return whether a key is there or may be added."""
@@ -246,7 +247,7 @@ class RowStore:
             try:
                 number = float(value)
             except OverflowError:
-                number = float("inf") if value > 0 else float("-inf")
+                number = math.inf if value > 0 else float("-inf")
             if self._takes(name):
                 column = self._columns.get(name) or self._columns.setdefault(name, _Column())
                 column.rows.append(self.count)
@@ -277,9 +278,7 @@ class RowStore:
         self._cell(name, sum(numbers) / len(numbers))
         if not nested and len(numbers) > 1:
             with np.errstate(all="ignore"):
-                self._cell(
-                    f"{name}/std", float(np.std(np.array(numbers, dtype=np.float64), ddof=1))
-                )
+                self._cell(f"{name}/std", float(np.std(np.array(numbers, dtype=float), ddof=1)))
             self._cell(f"{name}/count", len(numbers))
         if nested and len(set(map(len, value))) == 1:
             self._cell(f"{name}/group_size", len(value[0]))

@@ -17,9 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from groupwise import limits
-from groupwise.arrays import Flags
-
-Places = NDArray[np.int64]  # of bytes
+from groupwise.arrays import Flags, Whole
 
 _BLOCK = 1 << 15
 _MASK_DELTA = 0xA282EAD8
@@ -102,7 +100,7 @@ def _table() -> tuple[int, ...]:
     return tuple(table)
 
 
-def masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArray[np.uint32]:
+def masked_crcs(data: NDArray[np.uint8], start_N: Whole, length: int) -> NDArray[np.uint32]:
     """Return the masked CRC-32C of as many bytes from each place on, as TensorBoard's records
     have it: turned by 15 bits and shifted by a constant.
     """
@@ -114,7 +112,7 @@ def masked_crcs(data: NDArray[np.uint8], start_N: Places, length: int) -> NDArra
     return np.asarray(((crc_N >> 15) | (crc_N << 17)) + np.uint32(_MASK_DELTA), dtype=np.uint32)
 
 
-def _are_sound(data: bytes, start_N: Places, length: int) -> Flags:
+def _are_sound(data: bytes, start_N: Whole, length: int) -> Flags:
     """Return whether the masked CRC-32C of as many bytes from each place on is the number behind
     them.
     """
@@ -164,7 +162,7 @@ class TfRecords:
             position = end
         return heads, position
 
-    def _sound(self, data: bytes, heads: list[int]) -> tuple[Places, Places]:
+    def _sound(self, data: bytes, heads: list[int]) -> tuple[Whole, Whole]:
         """Return places and lengths of the payloads with the right checksum, up to the first
         head that has a wrong one.
         """

@@ -147,7 +147,7 @@ def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFr
     )
     step = [int(row["step"]) for row in rows]
     base: JsonObject = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
-    for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
+    for name, default in (("optimizer_updates", np.array(step, dtype=float)), ("window", 1.0)):
         if base[name] is not None:
             base[name] = np.where(np.isnan(base[name]), default, base[name])
     return steps_table(step, columns, **base)
@@ -243,14 +243,12 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> Float:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        numbers = np.array(
-            [math.nan if value is None else value for value in values], dtype=np.float64
-        )
+        numbers = np.array([math.nan if value is None else value for value in values], dtype=float)
     except (TypeError, ValueError, OverflowError):
         numbers = np.zeros(0)
     if numbers.shape == (len(values),):
         return numbers
-    return np.array([_number(name, value, odd) for value in values], dtype=np.float64)
+    return np.array([_number(name, value, odd) for value in values], dtype=float)
 
 
 def _number(name: str, value: Any, odd: Odd) -> float:
@@ -350,7 +348,7 @@ def _float_series(name: str, values: Any, length: int) -> pl.Series:
     if values is None:
         return pl.Series(name, [None] * length, dtype=pl.Float64)
     return pl.Series(
-        name, np.array(values, dtype=np.float64, copy=True), dtype=pl.Float64, nan_to_null=True
+        name, np.array(values, dtype=float, copy=True), dtype=pl.Float64, nan_to_null=True
     )
 
 

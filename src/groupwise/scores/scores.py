@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Float, Whole
+from groupwise.arrays import Float, Places, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import JsonObject
 from groupwise.scores.hooks import (
@@ -91,17 +91,17 @@ class Job:
         """How many there are."""
         return len(self.batch[WEIGHT])
 
-    def parts(self) -> list[NDArray[np.intp]]:
+    def parts(self) -> list[Places]:
         """Return the rollouts of each micro-batch."""
         every, size = np.arange(self.rollouts), self.source.micro_batch
         return [every[start : start + size] for start in range(0, len(every), size)]
 
-    def pairs(self) -> list[NDArray[np.intp]]:
+    def pairs(self) -> list[Places]:
         """Return the rollouts of passes in which every two rollouts meet."""
         parts = self.parts()
         return [np.concatenate(pair) for pair in combinations(parts, 2)] or parts
 
-    def part(self, rows: NDArray[np.intp]) -> dict[str, Tensor]:
+    def part(self, rows: Places) -> dict[str, Tensor]:
         """Return some rollouts, without the columns that are padding for all of them."""
         import torch
 
@@ -374,7 +374,7 @@ class ScoreSketch:
     @property
     def arguments(self) -> JsonObject:
         """As `groupwise.components` takes it."""
-        return {"score_ND": self.sketch_NK.astype(np.float64)}
+        return {"score_ND": self.sketch_NK.astype(float)}
 
 
 def score_gram(
@@ -509,7 +509,7 @@ def _evaluating(model: Module) -> Iterator[None]:
             module.training = True
 
 
-def _pass(job: Job, rows: NDArray[np.intp], total: Total) -> str:
+def _pass(job: Job, rows: Places, total: Total) -> str:
     """Give the scores of some rollouts to `total`; returns the method that was used."""
     batch = job.part(rows)
     with _evaluating(job.model):

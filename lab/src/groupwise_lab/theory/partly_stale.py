@@ -9,7 +9,8 @@ from functools import reduce
 import numpy as np
 from scipy.optimize import brentq
 
-from groupwise.edge.threshold import Float, period_matrix
+from groupwise.arrays import Float
+from groupwise.edge.threshold import period_matrix
 
 
 def updates_of_period(

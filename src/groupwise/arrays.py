@@ -48,7 +48,7 @@ def mean_ranks(values: ArrayLike) -> Float:
     `scipy.stats`, which has it too, takes a second to load.
     """
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
-    return np.asarray((np.cumsum(count) - (count - 1) / 2)[place])
+    return (np.cumsum(count) - (count - 1) / 2)[place]
 
 
 def groups_of(prompt_N: ArrayLike) -> Groups:

@@ -229,4 +229,4 @@ def _simulated(noise: NoisePosterior, step_T: Float, rng: np.random.Generator) -
     shocks[:, 0] = rng.standard_normal(_DRAWS)
     for row in range(1, step_T.size):  # scipy.signal, which has it too, takes a second to load
         shocks[:, row] += shape.correlation * shocks[:, row - 1]
-    return np.asarray(white + math.sqrt(shape.share) * shocks)
+    return white + math.sqrt(shape.share) * shocks

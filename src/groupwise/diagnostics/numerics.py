@@ -356,7 +356,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
 def _medians(value_T: Float) -> Float:
     """Return the median of all rows before each row; NaN of the first."""
     medians = pl.Series(value_T).rolling_median(value_T.size, min_samples=1)
-    return np.asarray(medians.shift().to_numpy())
+    return medians.shift().to_numpy()
 
 
 def updates(evidence: Evidence) -> Finding:
@@ -487,7 +487,7 @@ def _mixed(evidence: Evidence, norm: Signal) -> Flags:
     mean = np.full(len(norm), np.nan)
     if reward is not None and reward.bounds == (0.0, 1.0):
         mean = _at_steps(reward.step_T.astype(float), reward.value_T, norm)
-    return np.asarray((_spread_at(evidence, norm) > 1e-6) | ((mean > 1e-6) & (mean < 1 - 1e-6)))
+    return (_spread_at(evidence, norm) > 1e-6) | ((mean > 1e-6) & (mean < 1 - 1e-6))
 
 
 def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:

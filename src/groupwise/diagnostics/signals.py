@@ -568,7 +568,7 @@ class Evidence:
     @cached_property
     def _steps(self) -> Whole:
         """The steps of the log."""
-        return np.asarray(self.record.steps["step"].to_numpy().astype(np.int64))
+        return self.record.steps["step"].to_numpy().astype(np.int64)
 
     def setting(self, name: str) -> Any:
         """Return a setting of the run, or None."""

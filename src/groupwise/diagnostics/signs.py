@@ -164,7 +164,7 @@ def _scaled(value_T: Float, before: slice, watched: Watched, resolution: float) 
         return None
     size = np.abs(value_T)
     usual = median(size[size > 0]) if (size > 0).any() else 1.0
-    return np.asarray(np.log(np.maximum(size, max(0.1 * usual, resolution))))
+    return np.log(np.maximum(size, max(0.1 * usual, resolution)))
 
 
 def scatter(value_T: Float) -> float:

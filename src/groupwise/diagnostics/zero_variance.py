@@ -267,7 +267,7 @@ def _share_right(reward: Signal) -> Float:
     """
     assert reward.bounds is not None
     low, high = reward.bounds
-    return np.asarray((reward.value_T - low) / (high - low))
+    return (reward.value_T - low) / (high - low)
 
 
 def _earlier_rate(event_T: Flags) -> float:

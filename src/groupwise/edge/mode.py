@@ -204,7 +204,7 @@ def longest_interval(lag: str, force: float, momentum: float) -> tuple[float, In
     """
 
     def unstable(intervals: ArrayLike) -> Flags:
-        return np.asarray(AT_EDGE * threshold(lag, momentum, intervals) <= force)
+        return AT_EDGE * threshold(lag, momentum, intervals) <= force
 
     if lag == "none":
         return (0.0, "none") if unstable(1) else (math.inf, "any")

@@ -137,7 +137,7 @@ def _edge_of_delay(mu_N: Float, age_N: Whole) -> Float:
         low_N,
         math.pi / (2 * age_N),
     )
-    return np.asarray(force(crossing_N[:, None]).real[:, 0])
+    return force(crossing_N[:, None]).real[:, 0]
 
 
 def first_place(held: Callable[[Float], Flags], low_N: Float, high_N: Float) -> Float:

@@ -342,9 +342,9 @@ def speed_lost(error: Float, reference: Float, gradient_norm2: Float | float = 0
     """Return the share of an update's speed that one error loses beside another, with Adam at a
     small learning rate; 0 where neither has noise or signal.
     """
-    own = np.asarray(gradient_norm2 + error)
+    own = gradient_norm2 + error
     ratio = np.divide(gradient_norm2 + reference, own, out=np.ones_like(own), where=own > 0)
-    return np.asarray(1 - np.sqrt(ratio))
+    return 1 - np.sqrt(ratio)
 
 
 def rate_factor(old: float, new: float, *, sgd: bool = False) -> float:

@@ -232,7 +232,7 @@ class LoggedGroups:
         value, weight = (self.earlier(part_P, every_P) for part_P in (value_P, weight_P))
         pooled = np.where(weight > 0, value / np.maximum(weight, 1), 0.5)
         own, weight = (self.earlier(part_P, self.prompt_P) for part_P in (value_P, weight_P))
-        return np.asarray((own + pooled) / (weight + 1))
+        return (own + pooled) / (weight + 1)
 
 
 def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:

@@ -160,7 +160,7 @@ def _noise(observations: Observations, columns: Float, residual: Float) -> Noise
 def orthonormal(columns_MP: Float) -> Float:
     """An orthonormal basis of what the columns span, without the directions that coincide."""
     left, singular, _ = np.linalg.svd(columns_MP, full_matrices=False)
-    return np.asarray(left[:, singular > 1e-7 * singular[0]])
+    return left[:, singular > 1e-7 * singular[0]]
 
 
 def intervals_of(

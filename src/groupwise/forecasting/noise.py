@@ -53,7 +53,7 @@ class NoiseShape:
 
     def after(self, distance: Float) -> Float:
         """Correlation of the AR(1) part over a distance in time."""
-        return np.asarray(self.correlation ** (distance / self.gap))
+        return self.correlation ** (distance / self.gap)
 
     @property
     def neighbour(self) -> float:
@@ -128,7 +128,7 @@ class Whitener:
 
     def gram(self, columns_MK: Float) -> Float:
         """Return columns' Sigma^-1 columns."""
-        return np.asarray(columns_MK.T @ self.apply(columns_MK))
+        return columns_MK.T @ self.apply(columns_MK)
 
 
 def _slow_precision(log_phi: Float) -> tuple[Float, Float, Float]:
@@ -285,7 +285,7 @@ def _all_grams(
     weighted_PSM = columns_MP.T[:, None] * white_SM
     # The solver wants one column after another, which is how they lie here.
     right_PCSM = np.broadcast_to(weighted_PSM[:, None], (p, *off.shape)).copy()
-    solved = np.asarray(dpttrs(factor, lower, right_PCSM.reshape(p, -1).T, overwrite_b=1)[0])
+    solved = dpttrs(factor, lower, right_PCSM.reshape(p, -1).T, overwrite_b=1)[0]
     solved_CSPM = solved.T.reshape(right_PCSM.shape).transpose(1, 2, 0, 3)
     weighted_SMP = weighted_PSM.transpose(1, 2, 0)
     mixed = columns_MP.T @ weighted_SMP - solved_CSPM @ weighted_SMP

@@ -92,7 +92,7 @@ class Observations:
 
     def _polynomials(self, time_T: Float, order: int) -> Float:
         """Chebyshev polynomials in the square root of time."""
-        return np.asarray(chebvander(2 * np.sqrt(np.clip(time_T / self.span, 0, 1)) - 1, order - 1))
+        return chebvander(2 * np.sqrt(np.clip(time_T / self.span, 0, 1)) - 1, order - 1)
 
     def _block_means(self, first: int, last: int, order: int) -> Float:
         """Mean polynomials of some neighbouring blocks."""
@@ -107,7 +107,7 @@ class Observations:
         if starts.size == time.size:
             return rows
         counts = np.diff(np.append(starts, end))
-        return np.asarray(np.add.reduceat(rows, starts - starts[0], axis=0) / counts[:, None])
+        return np.add.reduceat(rows, starts - starts[0], axis=0) / counts[:, None]
 
     def interpolation_error(self, curve: Callable[[Float], Float], order: int) -> float:
         """Largest error of the basis on a curve, over fewer than two hundred rows."""
@@ -139,7 +139,7 @@ class Observations:
 
 def unit_nodes(order: int) -> Float:
     """Nodes of the basis for a log of length 1, dense near the start."""
-    return np.asarray(_chebyshev(order)[0] ** 2)
+    return _chebyshev(order)[0] ** 2
 
 
 @lru_cache(maxsize=8)
@@ -302,4 +302,4 @@ def _without_trend(value_T: Float) -> Float:
     n = value_T.size
     columns = chebvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, min(10, 2 + n // 15))
     basis, _ = np.linalg.qr(columns)
-    return np.asarray(value_T - basis @ (basis.T @ value_T))
+    return value_T - basis @ (basis.T @ value_T)

@@ -186,10 +186,8 @@ def _coarse_decay(law: Law, order: int, counts: tuple[int, ...]) -> Float:
     count in its length.
     """
     whole = whole_box(law, 1.0)
-    return np.asarray(
-        law.decay(
-            unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))
-        )
+    return law.decay(
+        unit_nodes(order), *(shape[:, None] for shape in whole.shapes(whole.points(counts)))
     )
 
 

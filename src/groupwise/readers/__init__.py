@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
 
@@ -25,37 +26,8 @@ from groupwise.errors import (
 from groupwise.files import path_text
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
-from groupwise.readers.console import (
-    DictConsole,
-    PrintedConsole,
-    TrlConsole,
-    VerlConsole,
-    foreign_rows,
-    sniff_dicts,
-    sniff_printed,
-    sniff_trl,
-    sniff_verl,
-)
-from groupwise.readers.journals import JournalFeed, given_settings
-from groupwise.readers.json_logs import (
-    JsonlFeed,
-    is_state,
-    read_event_stream,
-    read_json,
-    sniff_event_stream,
-    sniff_json,
-    sniff_jsonl,
-)
 from groupwise.readers.keys import is_quantity, known_quantities
 from groupwise.readers.kinds import check_kind
-from groupwise.readers.notebook import read_notebook, sniff_notebook
-from groupwise.readers.offline import read_offline, sniff_offline, sniff_offline_folder
-from groupwise.readers.rollouts import (
-    read_rollout_folder,
-    read_rollouts,
-    sniff_rollout_folder,
-    sniff_rollouts,
-)
 from groupwise.readers.source import (
     first_lines,
     folders_in,
@@ -63,20 +35,10 @@ from groupwise.readers.source import (
     peek,
     shown,
     some_of,
+    table_beside,
     vocabulary,
 )
-from groupwise.readers.steps import no_part
-from groupwise.readers.tables import CsvFeed, read_parquet_table, sniff_csv, sniff_parquet
-from groupwise.readers.tensorboard import (
-    read_events,
-    read_events_folder,
-    sniff_events,
-    sniff_events_folder,
-)
 from groupwise.readers.tracebacks import last_beside
-from groupwise.readers.trackers import read_database, read_mlflow, sniff_database, sniff_mlflow
-from groupwise.readers.trl import read_folder, read_state, sniff_folder, sniff_state
-from groupwise.readers.wandb_run import read_wandb, sniff_wandb
 from groupwise.record.probes import read_probes
 from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
 
@@ -110,143 +72,43 @@ _OURS = '"groupwise-components"'
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """One format of a log."""
+    """One format of a log. What reads it is loaded when it is called."""
 
     name: str  # of the format
-    sniff: Callable[
-        [Any], float
-    ]  # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
+    takes: tuple[str, ...]  # what it reads: folders, files of text or of bytes
+    most: float  # the largest confidence that `sniff` returns
+    # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
+    sniff: Callable[[Any], float]
     # path, request -> record, or None where it is read through its feed
     read: Callable[[Path, Request], RunRecord] | None
-    folder: bool = False  # whether it reads a folder rather than a file
-    binary: bool = False  # whether it reads files that are no text
     # makes what reads a log that grows line by line, or None where the format is only read whole
-    feed: Callable[[], Feed] | None = None
+    feed: Callable[[], Feed] | None
+
+    @property
+    def folder(self) -> bool:
+        """Whether it reads a folder rather than a file."""
+        return "folder" in self.takes
 
 
-def _read_record(path: Path, request: Request) -> RunRecord:
-    """Read a saved record; the user's settings win over the saved ones."""
-    if request.chosen:
-        raise no_part(path, request.chosen)
-    return given_settings(RunRecord.load(path), path, request)
+def _later(place: str) -> Any:
+    """Return a function of this room, as module.name, that is loaded when it is called."""
+
+    def call(*given: Any) -> Any:
+        module, _, name = place.partition(".")
+        return getattr(import_module(f"{__name__}.{module}"), name)(*given)
+
+    return call if place else None
 
 
-READERS: tuple[Reader, ...] = (
+# The surest first: of two that are as confident the first is taken.
+READERS: tuple[Reader, ...] = tuple(
     Reader(
-        "groupwise",
-        is_record,
-        _read_record,
-        folder=True,
-        feed=JournalFeed,
-    ),
-    Reader(
-        "trl_folder",
-        sniff_folder,
-        read_folder,
-        folder=True,
-    ),
-    Reader("trl", sniff_state, read_state),
-    Reader(
-        "notebook",
-        sniff_notebook,
-        read_notebook,
-    ),
-    Reader(
-        "verl_console",
-        sniff_verl,
-        None,
-        feed=VerlConsole,
-    ),
-    Reader(
-        "trl_console",
-        sniff_trl,
-        None,
-        feed=TrlConsole,
-    ),
-    Reader(
-        "printed_dicts",
-        sniff_dicts,
-        None,
-        feed=DictConsole,
-    ),
-    Reader(
-        "printed",
-        sniff_printed,
-        None,
-        feed=PrintedConsole,
-    ),
-    Reader("tensorboard", sniff_events, read_events, binary=True),
-    Reader(
-        "tensorboard_folder",
-        sniff_events_folder,
-        read_events_folder,
-        folder=True,
-    ),
-    Reader(
-        "wandb",
-        sniff_wandb,
-        read_wandb,
-        binary=True,
-    ),
-    Reader(
-        "database",
-        sniff_database,
-        read_database,
-        binary=True,
-    ),
-    Reader(
-        "mlflow",
-        sniff_mlflow,
-        read_mlflow,
-        folder=True,
-    ),
-    Reader(
-        "offline",
-        sniff_offline,
-        read_offline,
-        binary=True,
-    ),
-    Reader(
-        "offline_folder",
-        sniff_offline_folder,
-        read_offline,
-        folder=True,
-    ),
-    Reader(
-        "rollouts",
-        sniff_rollouts,
-        read_rollouts,
-        binary=True,
-    ),
-    Reader(
-        "rollout_folder",
-        sniff_rollout_folder,
-        read_rollout_folder,
-        folder=True,
-    ),
-    Reader(
-        "parquet",
-        sniff_parquet,
-        read_parquet_table,
-        binary=True,
-    ),
-    Reader(
-        "events",
-        sniff_event_stream,
-        read_event_stream,
-    ),
-    Reader(
-        "jsonl",
-        sniff_jsonl,
-        None,
-        feed=JsonlFeed,
-    ),
-    Reader("csv", sniff_csv, None, feed=CsvFeed),
-    Reader(
-        "json",
-        sniff_json,
-        read_json,
-    ),
+        row["name"],
+        tuple(row["takes"].split()),
+        float(row["most"]),
+        *map(_later, (row["sniff"], row["read"], row["feed"])),
+    )
+    for row in table_beside("readers.tsv")
 )
 
 
@@ -482,22 +344,19 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     must be.
     """
     seen = None if path.is_dir() else peek(path)
-    fitting = [
-        one
-        for one in READERS
-        if one.folder == (seen is None) and (one.binary or seen is None or not seen.binary)
-    ]
-    confidence, best = max(
-        ((reader.sniff(seen or path), reader) for reader in fitting), key=lambda entry: entry[0]
-    )
-    beside = logs_in(path) if confidence >= least and best.name == "tensorboard_folder" else []
+    kind = "folder" if seen is None else "bytes" if seen.binary else "text"
+    confidence, best = 0.0, None
+    for reader in READERS:
+        if reader.most > confidence and kind in reader.takes:
+            confidence, best = max(
+                (confidence, best), (reader.sniff(seen or path), reader), key=lambda entry: entry[0]
+            )
+    if best is None or confidence < least:
+        return None
     # One log beside event files may be the console of their run; of several each is a run, as are
     # the event files.
-    return (
-        best
-        if confidence >= least and sum("tfevents" not in file.name for file in beside) < 2
-        else None
-    )
+    beside = logs_in(path) if best.name == "tensorboard_folder" else []
+    return best if sum("tfevents" not in file.name for file in beside) < 2 else None
 
 
 def _in_file(path: Path, request: Request) -> Located:
@@ -519,7 +378,12 @@ def _in_file(path: Path, request: Request) -> Located:
             f"expected a log ({formats}), got {shown(path)}, which is none of them: export the run "
             "as CSV"
         )
-    return Located(path, reader, request, tuple(foreign_rows(seen, reader.name)))
+    notes: list[str] = []
+    if reader.name in _PRINTS:
+        from groupwise.readers.console import foreign_rows
+
+        notes = foreign_rows(seen, reader.name)
+    return Located(path, reader, request, tuple(notes))
 
 
 def _runs_in(folder: Path) -> list[Path]:
@@ -553,6 +417,8 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
     """Return logs of one folder but for rollouts beside a log, and for what the run of a table
     printed beside it, where most names of the table's first line stand.
     """
+    from groupwise.readers.rollouts import sniff_rollouts
+
     logs = [log for log in logs if sniff_rollouts(peek(log)) == 0.0] or logs
     readers = [best_reader(log) for log in logs] if len(logs) == 2 else []
     prints = [reader is not None and reader.name in _PRINTS for reader in readers]
@@ -587,7 +453,12 @@ def is_log(file: Path) -> bool:
     """Return whether a file that is named as a log is one by its content."""
     try:
         seen, reader = peek(file), best_reader(file, _LEAST_IN_FOLDER)
-        state = reader is not None and reader.name == "json" and is_state(seen)
-        return _OURS not in seen.text[:200] and reader is not None and not state
+        if reader is None or _OURS in seen.text[:200]:
+            return False
+        if reader.name != "json":
+            return True
+        from groupwise.readers.json_logs import is_state
+
+        return not is_state(seen)
     except GroupwiseError:
         return False

@@ -11,8 +11,9 @@ from pathlib import Path
 from groupwise.errors import NothingYetError
 from groupwise.readers.assemble import Feed, Origin, Request
 from groupwise.readers.source import shown
+from groupwise.readers.steps import no_part
 from groupwise.record.journal import Damage
-from groupwise.record.run import JournalRows, RunRecord
+from groupwise.record.run import JournalRows, RunRecord, is_record
 
 
 class JournalFeed(Feed):
@@ -45,6 +46,18 @@ class JournalFeed(Feed):
         # a step that comes again is a row too: the journal grew
         source = dataclasses.replace(record.sources[-1], rows=self._rows.taken)
         return dataclasses.replace(record, sources=(*record.sources[:-1], source))
+
+
+def sniff_saved(path: Path) -> float:
+    """Return the confidence that a folder holds a saved record."""
+    return float(is_record(path))
+
+
+def read_saved(path: Path, request: Request) -> RunRecord:
+    """Read a saved record; the user's settings win over the saved ones."""
+    if request.chosen:
+        raise no_part(path, request.chosen)
+    return given_settings(RunRecord.load(path), path, request)
 
 
 def given_settings(record: RunRecord, path: Path, request: Request) -> RunRecord:

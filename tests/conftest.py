@@ -285,7 +285,7 @@ def make_fitted(
         "start": Interval(start, start - 0.01, start + 0.01),
         "overshoot": Interval(overshoot, 0.0, 1.0),
     }
-    noise = Noise(1e-3, 1e-4, 0.5, 0.1)
+    noise = Noise(0.1)
     time = series.time_T
     broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.WANDERS
     outcomes = {

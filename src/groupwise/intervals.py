@@ -123,7 +123,7 @@ def mean_interval(value_P: Float, *, level: float = 0.95) -> Interval:
     if count < 3:
         return Interval(mean, -math.inf, math.inf, level)
     deviation = value_P - mean
-    spread = float(np.sqrt((deviation**2).sum() / (count - 1)))
+    spread = math.sqrt((deviation**2).sum() / (count - 1))
     if spread == 0:
         return Interval(mean, mean, mean, level)
     skewness = (1 + _UNSEEN / math.sqrt(count)) * float(

@@ -8,7 +8,6 @@ components need. A group is scored by itself, so that neither shards nor workers
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import re
 from collections.abc import Callable, Sequence
@@ -124,7 +123,7 @@ def measure_run(
         "method": source.method,
     }
     return SavedComponents(
-        dataclasses.replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)),
+        replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)),
         about,
     )
 

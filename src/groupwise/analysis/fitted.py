@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
@@ -153,10 +152,8 @@ class Fitted:
     outlook: Outlook | None = None  # the forecast, or None
     problem: str = ""  # why there is no fit; "" where there is one
     # steps after `until` that were not used
-    held_out_step: Float = dataclasses.field(default_factory=lambda: np.empty(0))
-    held_out_value: Float = dataclasses.field(
-        default_factory=lambda: np.empty(0)
-    )  # the metric there
+    held_out_step: Float = field(default_factory=lambda: np.empty(0))
+    held_out_value: Float = field(default_factory=lambda: np.empty(0))  # the metric there
     level: float = 0.95  # of the intervals of a fit
 
     def by_law(self, law: str | None) -> FitResult:
@@ -193,7 +190,7 @@ class Fitted:
             if math.isfinite(change)
             else fit.message
         )
-        return dataclasses.replace(
+        return replace(
             fit, time_T=self.clock.steps(fit.time_T), change_time=change, message=message
         )
 
@@ -236,7 +233,7 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
         )
     rollouts = None if record.rollouts is None else record.rollouts.filter(pl.col("step") <= until)
     error = record.error if len(steps) == len(record.steps) else ""
-    return dataclasses.replace(record, steps=steps, rollouts=rollouts, error=error)
+    return replace(record, steps=steps, rollouts=rollouts, error=error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,15 +255,15 @@ def fit_metric(
     ahead: Ahead | None = None,
 ) -> Fitted:
     """Fit one metric, and forecast it where that is asked for."""
-    bare = dataclasses.replace(unfitted(cut(record, until), metric), level=level)
+    bare = replace(unfitted(cut(record, until), metric), level=level)
     series = bare.series
     try:
         fit = _fit(series, level=level, law=law)
     except InsufficientDataError as error:
-        return dataclasses.replace(bare, problem=str(error))
+        return replace(bare, problem=str(error))
     later_step, later_value = _held_out(record, bare.metric, until)
     outlook = None if ahead is None else _outlook(fit, *foretold(bare, ahead))
-    return dataclasses.replace(
+    return replace(
         bare, fit=fit, outlook=outlook, held_out_step=later_step, held_out_value=later_value
     )
 
@@ -352,7 +349,7 @@ def foretold(
         bounds=series.likely_bounds,
         calibration=ahead.calibration,
     )
-    result = dataclasses.replace(result, time_S=time_S)
+    result = replace(result, time_S=time_S)
     columns = (result.mean_S, result.mean_low_S, result.mean_high_S, result.low_S, result.high_S)
     shown = [int(step) if step == round(step) else step for step in step_S.tolist()]
     rows = tuple(

@@ -8,9 +8,9 @@ whole line and cut to the range of the metric at the end, which leaves their cov
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -26,7 +26,7 @@ _EARLY = 0.1
 _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean something
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Question:
     """What is asked of the groups."""
 
@@ -76,9 +76,7 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
     }
     frozen["level"] = tuple(
         tuple(
-            dataclasses.replace(run, interval=within(run.interval, question.bounds))
-            if run.usable
-            else run
+            replace(run, interval=within(run.interval, question.bounds)) if run.usable else run
             for run in group
         )
         for group in level
@@ -199,9 +197,7 @@ def _pairings(
         for quantity, values in measured.items()
     ]
     tests = sum(is_tested(first, second, setups[quantity]) for quantity, first, second in requests)
-    setups = {
-        quantity: dataclasses.replace(setup, tests=tests) for quantity, setup in setups.items()
-    }
+    setups = {quantity: replace(setup, tests=tests) for quantity, setup in setups.items()}
     raw = [
         contrast(quantity, first, second, setups[quantity]) for quantity, first, second in requests
     ]
@@ -232,4 +228,4 @@ def with_status(contrast: Contrast, adjusted_p: float, *, level: float) -> Contr
     status = contrast.status
     if status == "not_separable" and adjusted_p < 1 - level:
         status = "different"
-    return dataclasses.replace(contrast, status=status, adjusted_p=adjusted_p)
+    return replace(contrast, status=status, adjusted_p=adjusted_p)

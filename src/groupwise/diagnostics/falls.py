@@ -4,6 +4,7 @@ every check and every text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -290,7 +291,7 @@ def constant_tail(signal: Signal) -> Constant | None:
     if abs(fell) < _UNITS * 2 * signal.resolution:
         return None
     # What moved away from it, or within its noise, has not come by and by.
-    noise = float(np.sqrt(np.mean(np.diff(value[:row]) ** 2) / few))
+    noise = math.sqrt(np.mean(np.diff(value[:row]) ** 2) / few)
     abrupt = bool((level - last) * np.sign(fell) <= max(0.5 * abs(fell), noise))
     # From a level that was one: the last rows of a reward that is dying anyway, or has all but
     # arrived, are no failure of the verifier.
@@ -620,7 +621,7 @@ def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, floa
     memory = max(float(product[both].mean()) / max(power, 1e-300), 0.0) if both.any() else 0.0
     memory = min(memory + (fitted + (fitted + 2) * memory) / n, LONGEST_MEMORY)
     slow = (1 + memory) / (1 - memory)
-    return float(np.sqrt(power * n / (n - fitted) * slow)), max((n - fitted) / slow, 1.0)
+    return math.sqrt(power * n / (n - fitted) * slow), max((n - fitted) / slow, 1.0)
 
 
 def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:

@@ -8,6 +8,7 @@ coupling ratio of 2606.30789.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -494,7 +495,7 @@ def _pace(pair: Pair, parting: Parting) -> _Pace | None:
         usual=pace * (train[1] - train[0]),
         error=float(noise * np.sqrt(1 + (1 + pace) ** 2 + pace**2)),
         high=bool(train[2] > best + 2 * noise),
-        held=held[2] - held[1] + 1.96 * pair.held_deviation * float(np.sqrt(2 / few)),
+        held=held[2] - held[1] + 1.96 * pair.held_deviation * math.sqrt(2 / few),
     )
 
 
@@ -888,9 +889,7 @@ def _deviation(value_M: Float) -> float:
         return noise
     least = np.sort(np.abs(np.diff(value_M)))[:-1]
     return (
-        min(noise, float(np.sqrt(least @ least / (2 * (n - 2)))))
-        * float(stdtrit(n - 3, 0.975))
-        / 1.96
+        min(noise, math.sqrt(least @ least / (2 * (n - 2)))) * float(stdtrit(n - 3, 0.975)) / 1.96
     )
 
 

@@ -281,7 +281,7 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
     noise, rows = _noise_of(level)
     quantile, surely = (float(stdtrit(rows, chance)) for chance in (_UPPER, _RISES))
     change = level.change(early, late)
-    error = max(noise, level.deviation) * float(np.sqrt(2 / (late.stop - late.start)))
+    error = max(noise, level.deviation) * math.sqrt(2 / (late.stop - late.start))
     half = quantile * error
     rises = (
         change.value > surely * error
@@ -309,7 +309,7 @@ def _trend(level: Signal, noise: float) -> float:
     """
     time = np.sqrt(np.arange(len(level)))
     time -= time.mean()
-    return float(time @ level.value_T) / float(np.sqrt(time @ time)) / noise
+    return float(time @ level.value_T) / math.sqrt(time @ time) / noise
 
 
 def _begun(level: Signal) -> bool:
@@ -361,7 +361,7 @@ def _fell_back(level: Signal, row: int) -> bool:
     """Whether the last rows are clearly below the best ones since a row."""
     few = max(_ROWS_OF_A_STEP, len(level) // 10)
     means = moving_mean(level.value_T[row:], few)
-    return float(means.max() - means[-1]) > _FELL * level.deviation * float(np.sqrt(2 / few))
+    return float(means.max() - means[-1]) > _FELL * level.deviation * math.sqrt(2 / few)
 
 
 def _arrived(level: Signal, row: int) -> int:
@@ -370,7 +370,7 @@ def _arrived(level: Signal, row: int) -> int:
     """
     few = max(_ROWS_OF_A_STEP, len(level) // 20)
     stands = float(level.value_T[thirds_since(level, row)[1]].mean())
-    near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / float(np.sqrt(few))
+    near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / math.sqrt(few)
     first = int(near.argmax())
     return row + first + (few // 2 if first else 0)
 
@@ -393,7 +393,7 @@ def _climbs(level: Signal, floor: float) -> bool:
     before, after = means[:-few], means[few:]
     drop, cuts = before - after, [0, n]
     # What such means differ by at the usual row, beside the climb, is noise, however slow it is.
-    error = max(level.scatter * float(np.sqrt(2 / few)), scatter(drop))
+    error = max(level.scatter * math.sqrt(2 / few), scatter(drop))
     while drop[row := int(drop.argmax())] > _CLEARLY * error:
         if after[row] < 0.5 * before[row]:
             return False
@@ -432,8 +432,8 @@ def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
     equal, spread = evidence.groups.zero_variance, evidence.groups.spread
     rows = level.value_T[min(since, len(level) - 1) :]
     low, high = float(rows.min()), float(rows.max())
-    alike = equal.known and float(np.nanmedian(equal.value_T)) > _NEARLY_ALL
-    alike = alike or (spread.known and float(np.nanmedian(spread.value_T)) < _TENTH * high)
+    alike = equal.known and equal.median > _NEARLY_ALL
+    alike = alike or (spread.known and spread.median < _TENTH * high)
     return alike and low > 0 and low > _NEARLY_ALL * high
 
 

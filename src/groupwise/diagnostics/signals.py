@@ -194,7 +194,7 @@ def signal_of(
     # Where most rows are one number the median sees no scatter, and the rare others still are no
     # level.
     rare = (
-        0.6 * float(np.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE))
+        0.6 * math.sqrt(np.mean(np.diff(value_T, 2) ** 2) / _SECOND_DIFFERENCE)
         if value_T.size >= 3
         else 0.0
     )
@@ -306,7 +306,7 @@ class Evidence:
         if reward is None or not self.memo.get("guessed"):
             return False
         mean = reward.level_from(0)
-        variance = float(np.nanmedian(spread.value_T)) ** 2 if spread.known else 0.0
+        variance = spread.median**2 if spread.known else 0.0
         return (
             mean > 0 and max(reward.high, mean + variance / mean) <= _TENTH + 1e-9
         )  # as sums of tenths are rounded
@@ -545,9 +545,7 @@ class Evidence:
         ends = map(self.quantity, ("advantage_max", "advantage_min"))
         if any(end is not None and median(end.value_T) != 0 for end in ends):
             return True
-        return (spread.known and float(np.nanmedian(spread.value_T)) > 0) or (
-            equal.known and float(np.nanmedian(equal.value_T)) < 0.5
-        )
+        return (spread.known and spread.median > 0) or (equal.known and equal.median < 0.5)
 
     @cached_property
     def group_size(self) -> int | None:
@@ -614,7 +612,7 @@ def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
     functions.
     """
     sampling = (
-        float(np.sqrt(np.median(series.variance_T)))
+        math.sqrt(np.median(series.variance_T))
         if series.variance_T is not None and series.variance_T.size
         else 0.0
     )
@@ -742,7 +740,7 @@ def _grades_of(value_T: Float, spread_T: Float) -> tuple[float, float] | None:
     inside = float(slope**2 + 4 * level)
     if not inside > 0:
         return None
-    span = float(np.sqrt(inside))
+    span = math.sqrt(inside)
     digits = 1 - int(np.floor(np.log10(span)))
     low, high = (round(float(slope + sign * span) / 2, digits) + 0.0 for sign in (-1, 1))
     return (low, high) if low < high else None
@@ -791,7 +789,7 @@ def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None
         return lowest
     few = max(3, len(signal) // 15)
     smooth = moving_mean(value, few) if len(signal) >= few else value
-    top = float(smooth.max()) - _LUCK * signal.scatter / float(np.sqrt(few))
+    top = float(smooth.max()) - _LUCK * signal.scatter / math.sqrt(few)
     spread = spread if spread > 0 else _ROOT_OF_BATCH * signal.scatter
     gain = top - float(smooth[0])
     return (

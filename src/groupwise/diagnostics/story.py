@@ -7,6 +7,7 @@ state is, `judge` decides.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
@@ -307,7 +308,7 @@ def _learnt_since(reward: Signal | None, step: int) -> bool:
     began = reward.at(step)
     if not few <= began <= len(reward) - few:
         return False
-    scatter = float(np.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2))
+    scatter = math.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2)
     return bool(
         means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few)
     )

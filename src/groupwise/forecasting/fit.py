@@ -245,7 +245,7 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         r_squared=raw,
         r_squared_explainable=_explainable(raw, value, observations),
         candidates=tuple(sorted(candidates, key=lambda candidate: candidate.aicc)),
-        noise=_noise_of(best, observations, value - curve),
+        noise=_noise_of(value - curve, observations.smoothing),
         time_T=time,
         value_T=value,
         curve_T=curve,
@@ -270,19 +270,11 @@ def _explainable(raw: float, value_T: Float, observations: Observations) -> floa
     return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else math.nan
 
 
-def _noise_of(law_fit: LawFit, observations: Observations, residual_T: Float) -> Noise:
-    """The noise of the heaviest shape, in the units of one row."""
-    shape, variance = law_fit.noise.best_shape, law_fit.noise.variance
+def _noise_of(residual_T: Float, smoothing: int) -> Noise:
+    """What the residuals say of the noise of a row."""
     power = float(residual_T @ residual_T)
-    return Noise(
-        white_variance=variance * (1 - shape.share) * observations.rows_per_block,
-        state_variance=variance * shape.share,
-        correlation=float(shape.after(np.ones(1))[0]),
-        lag1=float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else math.nan,
-        sampling_variance=observations.sampling_variance,
-        smoothing=observations.smoothing,
-        window=observations.window,
-    )
+    lag1 = float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else math.nan
+    return Noise(lag1, smoothing)
 
 
 def _still(observations: Observations, time: Float, value: Float, level: float) -> FitResult:
@@ -297,7 +289,7 @@ def _still(observations: Observations, time: Float, value: Float, level: float) 
         r_squared=nan,
         r_squared_explainable=nan,
         candidates=(Candidate("constant", nan, 1.0, nan),),
-        noise=Noise(0.0, 0.0, 0.0, nan, observations.sampling_variance, 1, observations.window),
+        noise=Noise(nan),
         time_T=time,
         value_T=value,
         curve_T=line,

@@ -89,18 +89,11 @@ class Outcome(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """The noise around a curve: a white part and an autocorrelated part."""
+    """The noise around a curve."""
 
-    white_variance: float  # variance of the white part of one observation, reward units squared
-    state_variance: float  # stationary variance of the AR(1) part, reward units squared
-    correlation: float  # correlation of the AR(1) part over one update
-    lag1: float  # correlation of neighbouring raw residuals
-    sampling_variance: float = float(
-        "nan"
-    )  # mean variance that the groups alone explain, or nan where unknown
+    lag1: float  # correlation of neighbouring residuals
     # rows over which the series had been averaged before we saw it (1: not smoothed)
     smoothing: int = 1
-    window: float = 1.0  # updates that one row averages over
 
 
 @dataclass(frozen=True, slots=True)

@@ -300,7 +300,7 @@ def fall_from_height(observations: Observations) -> float:
     height = float(np.sort(smooth)[-few:].mean())
     end = float(value[-few:].mean())
     floor = min(float(smooth.min()), 0.0) if height > 0 else float(smooth.min())
-    scatter = float(np.sqrt(np.mean(np.diff(value) ** 2) / 2))
+    scatter = math.sqrt(np.mean(np.diff(value) ** 2) / 2)
     if height - end < 0.5 * (height - floor) or height - end < 5 * scatter / np.sqrt(few):
         return math.nan
     high = np.flatnonzero(smooth >= height - 0.2 * (height - end))

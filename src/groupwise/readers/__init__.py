@@ -4,12 +4,11 @@ content and not by name.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -132,16 +131,14 @@ def open_run(path: str | Path, **asked: Unpack[Asked]) -> RunRecord:
 def open_runs(path: str | Path, *, by: str = "", **asked: Unpack[Asked]) -> list[RunRecord]:
     """Read every run of a path: the one, or all those of a file that holds several."""
     place, request = request_of(path, **asked)
-    request = dataclasses.replace(request, by=by)
+    request = replace(request, by=by)
     with said(place):
         located = locate(place, request)
         try:
             return [located.read()]
         except SeveralRunsError as several:
             return [
-                dataclasses.replace(
-                    located, request=dataclasses.replace(located.request, chosen=name)
-                ).read()
+                replace(located, request=replace(located.request, chosen=name)).read()
                 for name in several.names
             ]
 
@@ -200,17 +197,17 @@ class Located:
             record = read_fed(self.reader.feed(), self.path, self.request)
         if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
             check_kind(record, self.path)
-        record = dataclasses.replace(record, notes=(*record.notes, *self.notes))
+        record = replace(record, notes=(*record.notes, *self.notes))
         folder = self.path if self.reader.folder else self.request.home
         quoted = (
             last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
         )
         if quoted:
             note = f"beside the log stands a traceback: {quoted}"
-            record = dataclasses.replace(record, notes=(*record.notes, note), error=quoted)
+            record = replace(record, notes=(*record.notes, note), error=quoted)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
-        return dataclasses.replace(record, probes=read_probes(self.path, self.request.chosen))
+        return replace(record, probes=read_probes(self.path, self.request.chosen))
 
 
 def locate(place: Path, request: Request) -> Located:
@@ -249,14 +246,10 @@ def locate(place: Path, request: Request) -> Located:
             f"expected one run, got {shown(place)}, which holds {len(runs)}{more} ({some}): give "
             "the path of one, or ask groupwise fleet"
         )
-    located = locate(
-        runs[0], request if runs[0].is_dir() else dataclasses.replace(request, home=place)
-    )
+    located = locate(runs[0], request if runs[0].is_dir() else replace(request, home=place))
     others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
     note = f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run: left out"
-    return dataclasses.replace(
-        located, notes=(*located.notes, *([note] if len(others) > 1 else ()))
-    )
+    return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:
@@ -283,7 +276,7 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     meaning = Meaning(
         name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0
     )
-    return dataclasses.replace(
+    return replace(
         record,
         steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
         meanings=(*(one for one in record.meanings if one.quantity != name), meaning),

@@ -4,8 +4,8 @@ it, without reading it again.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from groupwise.errors import NothingYetError
@@ -44,8 +44,8 @@ class JournalFeed(Feed):
         record = given_settings(self._rows.record(), origin.path, request)
         record.validate()
         # a step that comes again is a row too: the journal grew
-        source = dataclasses.replace(record.sources[-1], rows=self._rows.taken)
-        return dataclasses.replace(record, sources=(*record.sources[:-1], source))
+        source = replace(record.sources[-1], rows=self._rows.taken)
+        return replace(record, sources=(*record.sources[:-1], source))
 
 
 def sniff_saved(path: Path) -> float:
@@ -67,6 +67,4 @@ def given_settings(record: RunRecord, path: Path, request: Request) -> RunRecord
             f"expected a record with steps, got none in {shown(path)}: nothing has been appended "
             "yet"
         )
-    return dataclasses.replace(
-        record, config=dataclasses.replace(record.config, **request.config.known())
-    )
+    return replace(record, config=replace(record.config, **request.config.known()))

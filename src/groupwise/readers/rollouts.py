@@ -7,13 +7,12 @@ rollouts; losses, clocks and evaluations are not in such files and are not inven
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import compress, islice
 from pathlib import Path
@@ -654,9 +653,7 @@ def read_rollout_folder(path: Path, request: Request) -> RunRecord:
 def _read(files: Sequence[Path], name: str, home: Path | None, request: Request) -> RunRecord:
     """Read files of rollouts as one run, with the settings around the first."""
     notes: list[str] = []
-    request = dataclasses.replace(
-        request, config=config_of(request.config, files[0], home, notes=notes)
-    )
+    request = replace(request, config=config_of(request.config, files[0], home, notes=notes))
     if not request.columns and any(
         _is_trl(path, _schema(path)) for path in files[:3] if peek(path).head.startswith(b"PAR1")
     ):
@@ -682,8 +679,8 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     if rows.over and len(files) > 1:  # every other file then, the last among them
         record = _read(files[::-2][::-1], name, home, request)
         note = f"{len(record.sources)} of {len(files)} files were read, evenly"
-        source = dataclasses.replace(record.sources[0], note=note, of=of)
-        return dataclasses.replace(record, sources=(source, *record.sources[1:]))
+        source = replace(record.sources[0], note=note, of=of)
+        return replace(record, sources=(source, *record.sources[1:]))
     if not rows.store.count or not rows.store.names():
         raise UnreadableRunError(
             f"expected rollouts with rewards, got none in {shown(files[0])}: give rows with "
@@ -698,7 +695,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         config = config.with_settings({"framework": "verl"}, "the keys of the rollouts")
     if rows.over:
         note = f"only the first {rows.store.count:,} of its {of:,} rows were read"
-        sources[0] = dataclasses.replace(sources[0], note=note, of=of)
+        sources[0] = replace(sources[0], note=note, of=of)
     notes = [*row_notes(rows), *rows.store.left_out_notes(), *notes]
     return _record(
         name, table, config, reward, tuple(notes), tuple(sources), texts=rows.left_texts()

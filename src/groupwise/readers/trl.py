@@ -7,10 +7,10 @@ beside it, or from the user.
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -43,7 +43,7 @@ _OF_SWIFT = "logging.jsonl"  # which ms-swift writes beside its checkpoints
 _MOST_FOLDERS = 10_000
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class State:
     """One trainer_state.json."""
 
@@ -140,7 +140,7 @@ def _record(
     )
     typed, more, sources = completions_in(files[:100_000])
     if typed is None:
-        return dataclasses.replace(record, notes=(*record.notes, *more))
+        return replace(record, notes=(*record.notes, *more))
     return with_completions(record, typed, more, sources)
 
 
@@ -170,9 +170,7 @@ def with_completions(
     evaluated = evaluated.filter(pl.any_horizontal(pl.col(evaluations).is_not_null()))
     rollouts, more = _without_evaluations(rows, evaluated)
     sources, notes = (*record.sources, *sources), (*record.notes, *remarks, *more)
-    return dataclasses.replace(
-        record, config=config, rollouts=rollouts, sources=sources, notes=notes
-    )
+    return replace(record, config=config, rollouts=rollouts, sources=sources, notes=notes)
 
 
 def states_in(folder: Path) -> list[Path]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import math
 import os
@@ -11,7 +10,7 @@ import shutil
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -356,7 +355,7 @@ class RunRecord:
         if self.rollouts is not None:
             self.with_completions(self.rollouts).write_parquet(folder / ROLLOUTS)
         about = description_of(self.name, self.config, self.meanings) | {
-            "sources": [dataclasses.asdict(source) for source in self.sources],
+            "sources": [asdict(source) for source in self.sources],
             "notes": list(self.notes),
             "labels": dict(self.labels),
             "checksums": {path.name: _checksum(path) for path in sorted(folder.iterdir())},
@@ -555,7 +554,7 @@ def description_of(
             key: {"value": setting.value, "source": setting.source}
             for key, setting in settings.items()
         },
-        "meanings": [dataclasses.asdict(meaning) for meaning in meanings],
+        "meanings": [asdict(meaning) for meaning in meanings],
     }
 
 
@@ -580,7 +579,7 @@ def parse_about(about: Any, home: Path) -> RunRecord:
         config = RunConfig()
         for key, setting in about["config"].items():
             config = config.with_settings({key: setting["value"]}, str(setting["source"]))
-        return dataclasses.replace(
+        return replace(
             RunRecord.empty(str(about["name"])),
             config=config,
             meanings=tuple(_parsed_meaning(entry) for entry in about["meanings"]),
@@ -622,7 +621,7 @@ def load_saved(home: Path) -> RunRecord:
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}
     )
-    return dataclasses.replace(record, steps=steps, rollouts=rollouts, notes=notes, labels=texts)
+    return replace(record, steps=steps, rollouts=rollouts, notes=notes, labels=texts)
 
 
 def _checksum(path: Path) -> int:
@@ -737,7 +736,7 @@ class JournalRows:
         if sum(map(len, parts)) > min(limits.MOST_ROWS, limits.MOST_CELLS // steps.width):
             self._is_thinned = True
             parts = [part.filter(thinned(len(part))) for part in parts]
-        self._record = dataclasses.replace(
+        self._record = replace(
             self._record,
             steps=stacked(parts, self._odd),
             rollouts=newest(stacked([rollouts_before, rollouts], self._odd), self._odd),
@@ -749,7 +748,7 @@ class JournalRows:
         record, sources = self._record, self._record.sources
         if self._about:
             stated = parse_about(self._about, self.path.parent)
-            record = dataclasses.replace(
+            record = replace(
                 record,
                 name=_title(stated.name, self.path.parent.name),
                 config=stated.config,
@@ -765,7 +764,7 @@ class JournalRows:
             meaning for meaning in record.meanings if meaning.column in record.steps.columns
         ]
         return with_notes(
-            dataclasses.replace(record, meanings=tuple(meanings), sources=sources),
+            replace(record, meanings=tuple(meanings), sources=sources),
             notes_on(self.lines.damage),
             Odd(self._odd),
         )
@@ -780,7 +779,7 @@ def _title(own: str, folder: str) -> str:
 def with_notes(record: RunRecord, damage: Iterable[str], odd: Odd) -> RunRecord:
     """Return the record with a sound clock, and with notes on what is odd in it."""
     steps = mended(record.steps, odd)
-    return dataclasses.replace(
+    return replace(
         record, steps=steps, notes=tuple(dict.fromkeys((*record.notes, *damage, *odd_notes(odd))))
     )
 

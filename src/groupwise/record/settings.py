@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Any, get_type_hints
 
 from groupwise.errors import InvalidArgumentError
@@ -229,7 +228,7 @@ class RunConfig:
             for name, value in settings.items()
             if value is not None
         }
-        return dataclasses.replace(self, **checked)
+        return replace(self, **checked)
 
     def known(self) -> dict[str, Setting]:
         """Return the settings that have a value, by name.

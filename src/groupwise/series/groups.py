@@ -46,6 +46,11 @@ class GroupSeries:
         return bool(np.isfinite(self.value_T).any())
 
     @property
+    def median(self) -> float:
+        """Its value in the median row that has one."""
+        return float(np.nanmedian(self.value_T))
+
+    @property
     def is_zero(self) -> Flags:
         """The rows that hold 0 and nothing that rounding hides."""
         return zero_rows(

@@ -28,6 +28,7 @@ from groupwise.forecasting.status import (
     close_laws,
     doubtful,
     judge,
+    r_squared,
     ranked,
 )
 from groupwise.intervals import Interval
@@ -255,12 +256,6 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         change_time=verdict.change_time + observations.origin,
         notes=verdict.notes,
     )
-
-
-def r_squared(value_T: Float, curve_T: Float) -> float:
-    r"""$R^2 = 1 - \sum (y - \hat y)^2 / \sum (y - \bar y)^2$; nan for a constant series."""
-    total = float(((value_T - value_T.mean()) ** 2).sum())
-    return 1 - float(((value_T - curve_T) ** 2).sum()) / total if total > 0 else math.nan
 
 
 def _explainable(raw: float, value_T: Float, observations: Observations) -> float:

@@ -318,11 +318,16 @@ def fall_from_height(observations: Observations) -> float:
     return float(observations.time_M[start + 1 + int(gain.argmax())])
 
 
+def r_squared(value_T: Float, curve_T: Float) -> float:
+    r"""$R^2 = 1 - \sum (y - \hat y)^2 / \sum (y - \bar y)^2$; nan for a constant series."""
+    total = float(((value_T - value_T.mean()) ** 2).sum())
+    return 1 - float(((value_T - curve_T) ** 2).sum()) / total if total > 0 else math.nan
+
+
 def _explained(observations: Observations, curve_M: Float) -> float:
     """Share of the variance of the running mean that a fitted curve explains."""
-    smooth = _running_mean(observations)
-    total = float(((smooth - smooth.mean()) ** 2).sum())
-    return 1 - float(((smooth - curve_M) ** 2).sum()) / total if total > 0 else 1.0
+    share = r_squared(_running_mean(observations), curve_M)
+    return 1.0 if math.isnan(share) else share
 
 
 def wanders(fit: LawFit, observations: Observations) -> bool:

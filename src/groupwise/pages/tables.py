@@ -37,7 +37,7 @@ class Grid:
     """A table of texts."""
 
     head: tuple[str, ...]  # names of the columns
-    rows: tuple[tuple[str, ...], ...]  # their cells
+    rows: Sequence[tuple[str, ...]]  # their cells
     numbers: tuple[int, ...]  # columns set flush right
     best: int = -1  # the row that is set off, or -1
     bold: frozenset[tuple[int, int]] = frozenset()  # cells that are set off, by row and column
@@ -51,14 +51,12 @@ def parameter_grid(fit: FitResult) -> Grid:
         label, unit, meaning = _PARAMETERS.get(name, (capital(name.replace("_", " ")), "", ""))
         ends = " to ".join(alike(interval.low, interval.high))
         rows.append((label, number(interval.value), ends, unit, meaning))
-    return Grid(
-        ("Parameter", "Value", f"{percent(level)} interval", "Unit", ""), tuple(rows), (1, 2)
-    )
+    return Grid(("Parameter", "Value", f"{percent(level)} interval", "Unit", ""), rows, (1, 2))
 
 
 def candidate_grid(fit: FitResult) -> Grid:
     """Return the laws with their Akaike weights, best first."""
-    rows = tuple(
+    rows = [
         (
             law_name(c.law),
             "< 0.01" if c.weight < 0.005 else f"{c.weight:.2f}",
@@ -66,7 +64,7 @@ def candidate_grid(fit: FitResult) -> Grid:
             number(c.r_squared),
         )
         for c in fit.candidates
-    )
+    ]
     best = next(
         (place for place, candidate in enumerate(fit.candidates) if candidate.law == fit.law), -1
     )
@@ -87,7 +85,7 @@ def forecast_grid(outlook: Outlook) -> Grid:
         first, last = alike(row.low, row.high, decimals=row_places)
         rows.append((f"{row.step:,.0f}", mean, f"{low} to {high}", f"{first} to {last}"))
     return Grid(
-        ("Step", "Expected", f"Mean, {level}", f"A logged row, {level}"), tuple(rows), (0, 1, 2, 3)
+        ("Step", "Expected", f"Mean, {level}", f"A logged row, {level}"), rows, (0, 1, 2, 3)
     )
 
 
@@ -119,9 +117,7 @@ def component_grid(components: Components) -> Grid:
             "group size of least error of the next update: 1 + √(R/Vp)",
         )
     )
-    return Grid(
-        ("", "Value", f"{percent(components.level)} interval", "What it is"), tuple(rows), (1, 2)
-    )
+    return Grid(("", "Value", f"{percent(components.level)} interval", "What it is"), rows, (1, 2))
 
 
 def between(interval: Interval) -> str:
@@ -147,7 +143,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     words.setdefault(plan.group_size, []).append("safe")
     if plan.present is not None:
         words.setdefault(plan.present.group_size, []).append("in use")
-    rows = tuple(
+    rows = [
         (
             f"{point.group_size:,}",
             f"{point.prompts:,}",
@@ -156,7 +152,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
             ", ".join(words.get(point.group_size, ())),
         )
         for point in points
-    )
+    ]
     best = next(
         (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
     )
@@ -192,7 +188,7 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     level = percent(outlook.now.level)
     return Grid(
         ("Group size", "Zero-variance", f"{level} interval", "More informative", ""),
-        tuple(rows),
+        rows,
         (0, 1, 2, 3),
     )
 
@@ -223,7 +219,7 @@ def cost_grid(judged: Judgement) -> Grid:
     ]
     return Grid(
         ("", "Steps", *(_COSTS[unit] for unit in units)),
-        tuple(rows),
+        rows,
         tuple(range(1, 2 + len(units))),
     )
 
@@ -250,7 +246,7 @@ def prompt_grid(table: PromptTable) -> Grid:
         )
     now = "Pass rate now" if table.binary else "Mean reward now"
     head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts")
-    return Grid(head, tuple(rows), (2, 3, 4))
+    return Grid(head, rows, (2, 3, 4))
 
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
@@ -289,7 +285,7 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
     if evidence.knows_rate and mode.max_learning_rate is not None:
         rows.append(("Largest learning rate", number(mode.max_learning_rate), "of this mode alone"))
     rows.append(("Longest refresh interval", _longest(mode), "updates, at this force"))
-    return Grid(("", "Value", ""), tuple(rows), (1,))
+    return Grid(("", "Value", ""), rows, (1,))
 
 
 def _longest(mode: Stability) -> str:
@@ -322,12 +318,12 @@ def replay_grids(run: RunReplay) -> list[Grid]:
         )
         rows.append(cells)
     head = ("", "Live of the groups", "Rollouts", "Rollouts saved", "Gradient variance", "")
-    grids = [Grid(head, tuple(rows), tuple(range(1, 5)))]
+    grids = [Grid(head, rows, tuple(range(1, 5)))]
     if made.denominators:
         parts = [
             (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))
             for row in made.denominators
         ]
         names = ("Loss divided", "Effective learning rate", "Weight of the longest quarter")
-        grids.append(Grid(names, tuple(parts), (1, 2)))
+        grids.append(Grid(names, parts, (1, 2)))
     return grids

@@ -186,4 +186,4 @@ def _parameters(fit: FitResult) -> Grid:
     """Return the parameters without what they mean, under the name of their law."""
     grid = parameter_grid(fit)
     head = (f"{capital(law_name(fit.law))}, {THIS_LAW}", *grid.head[1:4])
-    return replace(grid, head=head, rows=tuple(row[:4] for row in grid.rows))
+    return replace(grid, head=head, rows=[row[:4] for row in grid.rows])

@@ -1244,7 +1244,7 @@ _PROGRAMS = {
 
 def foreign_rows(seen: Peek, form: str) -> list[str]:
     """Return notes on the rows of other programs in a file that is read by one form."""
-    start = b"\n" + start_of(seen, _SCAN) if form in _PROGRAMS else b""
+    start = b"\n" + start_of(seen, _SCAN)
     return [
         f"rows in {program} form are in the file too and are not read: {TWO_PROGRAMS}"
         for other, (row, program) in _PROGRAMS.items()

@@ -151,7 +151,7 @@ def doubts_of(
 def _only_begun(fit: FitResult) -> bool:
     """Whether a log ends before its curve comes near a plateau."""
     slow = fit.parameters["time_constant" if fit.law == "exponential" else "tau1"].value
-    return not float(np.ptp(fit.time_T)) >= FEWEST_TIMES * slow
+    return not np.ptp(fit.time_T) >= FEWEST_TIMES * slow
 
 
 def _ahead(best: FitResult, fit: FitResult) -> float:

@@ -308,7 +308,7 @@ def _tiles(
         means = moving_mean(reward.value_T, rows)
         best, (peak, when) = int(means.argmax()), reward.before(None)
         # A height of fewer rows than an end averages is one as well.
-        if reward.told is None or float(means[best]) >= peak:
+        if reward.told is None or means[best] >= peak:
             end = f"step {reward.step_T[best + rows - 1]:,.0f}"
             peak, when = means[best], f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}"
         yield Tile("Peak", reward.written(peak), when)

@@ -193,7 +193,7 @@ def _rollout_cost(record: RunRecord, unit: str, rollouts: int | None) -> tuple[f
     except GroupwiseError:
         return None, ""
     value = value[-max(1, len(value) // 4) :]
-    if not len(value) or not float(value.mean()) > 0:
+    if not len(value) or not value.mean() > 0:
         return None, ""
     mean = float(value.mean())
     if unit == "tokens":

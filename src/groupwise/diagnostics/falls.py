@@ -384,7 +384,7 @@ def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
     if size > 1:
         low, high = max(0, row - size), min(len(signal), row + size)
         gain = np.cumsum(signal.value_T[low:high] - middle)
-        row = low + int(np.argmax(gain)) + 1 if float(gain.max()) > 0 else low
+        row = low + int(np.argmax(gain)) + 1 if gain.max() > 0 else low
         return min(row, len(signal) - 1)
     while (
         row > 1

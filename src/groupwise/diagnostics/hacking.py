@@ -356,7 +356,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     early, late = _best_of(pair), pair.ends[1]
     held, error = pair.gain_held_out(early, late)
     height = float(pair.held_M[early].mean())
-    height = height if float(pair.held_M.min()) >= 0 else float(np.ptp(pair.held_M))
+    height = height if pair.held_M.min() >= 0 else float(np.ptp(pair.held_M))
     gain, noise = pair.gain_of_training(early, late)
     if (
         pair.same
@@ -426,7 +426,7 @@ def _flat_since(pair: Pair) -> Finding | None:
     perhaps_K, limit_K = (
         ratio_K + (centre_K + half_K - ratio_K) * errors / 1.96 for errors in (_GAINED, _MANY)
     )
-    if not float(perhaps_K.min()) < _HALF:
+    if not perhaps_K.min() < _HALF:
         return None
     sure = float(limit_K.min()) < _HALF
     row = int(risen_K[limit_K.argmin() if sure else perhaps_K.argmin()])
@@ -938,9 +938,9 @@ def _scales(train_T: Float, held_T: Float) -> tuple[float, float] | None:
     def percent(value_T: Float) -> bool:
         return bool(value_T.min() >= 0.0 and _TENS < value_T.max() <= 100.0)
 
-    if _is_share(held_T) and float(np.abs(train_T).max()) > _TENS:
+    if _is_share(held_T) and np.abs(train_T).max() > _TENS:
         return (100.0, 1.0) if percent(train_T) else None
-    if _is_share(train_T) and float(np.abs(held_T).max()) > _TENS:
+    if _is_share(train_T) and np.abs(held_T).max() > _TENS:
         return (1.0, 100.0) if percent(held_T) else None
     return 1.0, 1.0
 
@@ -1030,7 +1030,7 @@ def parting_of(pair: Pair) -> Parting:
     shared_LK, own_LK = ramp_LKM @ about, (ramp_LKM**2).sum(axis=-1)
     left_LK = total - np.maximum(shared_LK, 0.0) ** 2 / np.maximum(own_LK, 1e-300)
     rest_K, rest_L = left_LK.min(axis=0), left_LK.min(axis=1)
-    if not float(rest_K.min()) < total:
+    if not rest_K.min() < total:
         return Parting(*(int(pair.step_M[0]),) * 3, 1.0, _LENGTHS[0])
     floor = max(1e-12 * total, 1e-300)
     drop_K, drop_L = (

@@ -327,7 +327,7 @@ def _grew(step: int, before: float, after: float) -> Sign:
 def _leaps(norm_T: Float) -> Places:
     """The rows, but for the first ones, far above the median of all rows before."""
     # Where no row is large none is far above the others, whatever was before it.
-    usual_T = _medians(norm_T) if float(norm_T[_FIRST:].max()) > 10 * CLIPPED else norm_T
+    usual_T = _medians(norm_T) if norm_T[_FIRST:].max() > 10 * CLIPPED else norm_T
     leapt_T = (norm_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (
         norm_T > np.maximum(HUGE, DRIFT * usual_T)
     )

@@ -132,7 +132,7 @@ def rescored(
         later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
         if later > max(_GAP, _TIMES * first):
             return Shown(Fact.GAP_AFTER_TURN, told, exactly(later))
-    if mean > _GAP and float((gap_T < -mean / 2).mean()) < _BELOW:
+    if mean > _GAP and (gap_T < -mean / 2).mean() < _BELOW:
         kept = f"{told}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
         return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
     if way is None:

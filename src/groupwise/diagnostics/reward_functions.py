@@ -243,7 +243,7 @@ def weights_of(evidence: Evidence) -> Mapping[str, float]:
     weight[moving] = solution
     left = reward.value_T - design @ weight
     scale = float(np.abs(reward.value_T).max()) or 1.0
-    if float(np.abs(left).max()) > 5e-3 * scale:
+    if np.abs(left).max() > 5e-3 * scale:
         return {}
     # Where the log is rounded a function that hardly varies has no weight that can be told.
     spread = design.std(axis=0)

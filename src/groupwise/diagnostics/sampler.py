@@ -74,7 +74,7 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         steady = abs(last - first) <= STEADY * (1 - first)
         if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
             return Fact.SAMPLING_TRUNCATED, words
-        if kept and most is not None and float((most.value_T == most.high).mean()) > CAPPED:
+        if kept and most is not None and (most.value_T == most.high).mean() > CAPPED:
             return Fact.RATIO_CAPPED, f"no ratio above {most.high:g}, and their mean {last:.3g}"
     grows = late > GREW * early > 0
     stands = evidence.reward is not None and evidence.gain_score < _MOVED

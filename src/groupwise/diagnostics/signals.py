@@ -706,7 +706,7 @@ def lowest_grade(record: RunRecord) -> float | None:
     if value.size < _MANY:
         return None
     lowest = float(value.min())
-    return lowest if float(np.isclose(value, lowest).mean()) > 0.01 else None
+    return lowest if np.isclose(value, lowest).mean() > 0.01 else None
 
 
 def two_values(
@@ -734,7 +734,7 @@ def two_values(
 def _grades_of(value_T: Float, spread_T: Float) -> tuple[float, float] | None:
     """The grades that a straight line through variance plus squared mean tells."""
     usable = np.isfinite(spread_T) & (spread_T > 0)
-    if usable.sum() < 5 or float(np.ptp(value_T[usable])) == 0:
+    if usable.sum() < 5 or np.ptp(value_T[usable]) == 0:
         return None
     slope, level = np.polyfit(value_T[usable], spread_T[usable] ** 2 + value_T[usable] ** 2, 1)
     inside = float(slope**2 + 4 * level)
@@ -781,7 +781,7 @@ _LUCK = 1.96
 def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None) -> float:
     """Return the level of a reward that counts as nothing."""
     value = signal.value_T
-    if float(value.min()) >= 0:
+    if value.min() >= 0:
         return 0.0
     if lowest is None and signal.bounds is not None:
         lowest = signal.bounds[0]
@@ -834,7 +834,7 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
     other as long as the bound on the conditional mean of a factor holds. A null rate or a horizon
     that is taken from the same log is outside it.
     """
-    if float(np.maximum(log_factor_T, 0.0).sum()) < -np.log(rate):
+    if np.maximum(log_factor_T, 0.0).sum() < -np.log(rate):
         return None  # even all bets that were won together do not reach it
     above = np.flatnonzero(change_evidence(log_factor_T) >= -np.log(rate))
     if not above.size:

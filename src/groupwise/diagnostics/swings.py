@@ -181,9 +181,7 @@ def _memory(late_T: Float) -> int:
     """
     _, left = _detrended(late_T)
     longest = len(late_T) // 3
-    forgotten = next(
-        (lag for lag in range(1, longest) if float(left[lag:] @ left[:-lag]) <= 0), longest
-    )
+    forgotten = next((lag for lag in range(1, longest) if (left[lag:] @ left[:-lag]) <= 0), longest)
     return max(forgotten // 2, 1)
 
 

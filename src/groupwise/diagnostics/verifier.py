@@ -111,7 +111,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     zero = value == 0
     paid = np.flatnonzero(~zero)
     row = int(paid[-1]) + 1 if paid.size else 0
-    if row > len(value) // 10 + 1 or not zero[row:].all() or float(value.min()) < 0:
+    if row > len(value) // 10 + 1 or not zero[row:].all() or value.min() < 0:
         return None
     where = (
         f"in all {len(value)} rows"
@@ -235,7 +235,7 @@ def _outages(evidence: Evidence) -> Finding | None:
     # numbers.
     near = int((rest.value_T < 0.5 * level[earns]).sum())
     if (
-        int(far.sum()) < max(_OUTAGES, len(reward) // 50, 10 * near)
+        far.sum() < max(_OUTAGES, len(reward) // 50, 10 * near)
         or len(np.unique(rest.value_T)) < _NUMBERS
     ):
         return None

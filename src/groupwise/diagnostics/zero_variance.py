@@ -178,7 +178,7 @@ def _equal_share(evidence: Evidence) -> Signal | None:
     if track.known:
         return share_of(track.step_T, track.value_T)
     spread = evidence.groups.spread
-    if spread.known and bool((spread.is_zero | ~np.isfinite(spread.value_T)).all()):
+    if spread.known and (spread.is_zero | ~np.isfinite(spread.value_T)).all():
         return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
     return None
 
@@ -199,7 +199,7 @@ def _pooled(evidence: Evidence, equal: Signal) -> Signal:
         grid = [
             b
             for b in range(1, GROUPS)
-            if bool(np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3))
+            if np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3)
         ]
         count = float(min(grid, default=GROUPS))
     size = int(np.ceil(GROUPS / max(count, 1.0)))
@@ -292,7 +292,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     if most * float(_share_right(reward).mean()) > STARVED:
         return None
     silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
-    if since_when(silent, 0.5, still=False) is None or float(silent.mean()) < 1 - STARVED:
+    if since_when(silent, 0.5, still=False) is None or silent.mean() < 1 - STARVED:
         return None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
@@ -392,7 +392,7 @@ def _trebled(evidence: Evidence, equal: Signal) -> Finding | None:
     early, late = equal.level_until(few), equal.mean(slice(-few, None))
     if reward is None or reward.bounds is None or late.value < max(_TIMES * early, HALVED):
         return None
-    if not STARVED < float(_share_right(reward)[-few:].mean()) < 1 - STARVED:
+    if not STARVED < _share_right(reward)[-few:].mean() < 1 - STARVED:
         return None
     words = (
         f"{100 * late.value:.0f} % of the groups have zero variance, {100 * early:.0f} % at first"

@@ -349,7 +349,7 @@ def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> G
             "overflow: divide them by a constant"
         )
     groups = groups_of(prompt_N)
-    if int(groups.size_P.sum()) != rows:
+    if groups.size_P.sum() != rows:
         raise InvalidArgumentError(
             f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {rows} "
             "rollouts"
@@ -442,6 +442,6 @@ def _batches(groups: Groups, *, row_bytes: int) -> Iterator[tuple[Places, Places
 def _take(values: NDArray[Any], rows: Places) -> NDArray[Any]:
     """Return values[rows]; a view where the rows follow one another."""
     first, last = int(rows[0, 0]), int(rows[-1, -1])
-    if last - first + 1 == rows.size and bool((np.diff(rows.ravel()) == 1).all()):
+    if last - first + 1 == rows.size and (np.diff(rows.ravel()) == 1).all():
         return values[first : last + 1].reshape(*rows.shape, -1)
     return values[rows]

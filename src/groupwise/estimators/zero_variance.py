@@ -311,9 +311,7 @@ def _beta_strength(share: float, mean: float, size: int) -> float:
     for _ in range(50):
         middle = (low + high) / 2
         low, high = (
-            (middle, high)
-            if float(beta_share(mean, math.exp(middle), size)) > share
-            else (low, middle)
+            (middle, high) if beta_share(mean, math.exp(middle), size) > share else (low, middle)
         )
     return math.exp(high)
 

@@ -74,7 +74,7 @@ def forecast(
     if not 0 < level < 1:
         raise InvalidArgumentError(f"the level of a band lies between 0 and 1; got {level}")
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
-    if float(ahead.min()) < seen.origin:
+    if ahead.min() < seen.origin:
         raise InvalidArgumentError(
             f"a forecast looks at times of the log or later; got {float(ahead.min()):g}"
         )
@@ -126,7 +126,7 @@ def _checked_times(at_S: ArrayLike) -> Float:
         ahead.ndim != 1
         or not ahead.size
         or not np.isfinite(ahead).all()
-        or float(np.abs(ahead).max()) > LARGEST_VALUE
+        or np.abs(ahead).max() > LARGEST_VALUE
     ):
         raise InvalidArgumentError(
             "a forecast needs a line of finite times to look at, at least one"

@@ -240,12 +240,12 @@ def _usable_rows(
         raise InsufficientDataError(
             f"a fit needs at least 3 finite values; the series has {time.size}"
         )
-    if float(np.abs(value).max()) > LARGEST_VALUE:
+    if np.abs(value).max() > LARGEST_VALUE:
         raise InvalidArgumentError(
             f"a metric stays below {LARGEST_VALUE:g} in size; got {float(np.abs(value).max()):g}: "
             "rescale it"
         )
-    if not bool(np.all(np.diff(time) > 0)):
+    if not np.all(np.diff(time) > 0):
         raise InvalidArgumentError("times must increase; sort the log or drop its repeated steps")
     return time, value, variance
 
@@ -294,7 +294,7 @@ def smoothing_window(value_T: ArrayLike) -> int:
     # A level that is left and comes back once, k rows later, makes the same spike by one product;
     # an average makes it by all.
     product = difference[:-k] * difference[k:]
-    return k if float(product.min()) > 0.5 * float(product.sum()) else 1
+    return k if product.min() > 0.5 * float(product.sum()) else 1
 
 
 def _without_trend(value_T: Float) -> Float:

@@ -173,7 +173,7 @@ def _collapse(
         return {}
     change = fall_from_height(observations)
     # Where 0 is no floor, slow noise can look like a fall: then a law has to describe it.
-    if not np.isfinite(change) or not (float(observations.value_M.min()) >= 0 or explained > 0.5):
+    if not np.isfinite(change) or not (observations.value_M.min() >= 0 or explained > 0.5):
         return {}
     before, after = _levels(observations, change)
     return {

@@ -41,6 +41,6 @@ def zero_rows(value_T: Float, resolution: float) -> Flags:
     """
     zero_T: Flags = value_T == 0.0
     others = np.abs(value_T[np.isfinite(value_T) & ~zero_T])
-    if resolution and (not others.size or float(np.median(others)) < TELLING * resolution):
+    if resolution and (not others.size or np.median(others) < TELLING * resolution):
         return np.zeros_like(zero_T)
     return zero_T

@@ -442,7 +442,7 @@ def check_steps(steps: pl.DataFrame) -> None:
             "steps_table"
         )
     step = steps["step"]
-    if step.null_count() or not bool((step.to_numpy()[1:] > step.to_numpy()[:-1]).all()):
+    if step.null_count() or not (step.to_numpy()[1:] > step.to_numpy()[:-1]).all():
         raise InvalidArgumentError(
             "expected strictly increasing steps, got one that is missing, repeated or smaller: "
             "sort the rows"

@@ -186,7 +186,7 @@ def _rollouts_of_a_step(record: RunRecord) -> float | None:
     meaning = record.meaning("reward")
     rounding = meaning.resolution if meaning else 0.0
     apart = (both["mean"] - both["reward"]).abs() >= max(1e-6, 2 * rounding)
-    if not len(both) or not bool((~apart).all()):  # a few completions of each step, perhaps
+    if not len(both) or not (~apart).all():  # a few completions of each step, perhaps
         return None
     return float(both["count"].median())  # type: ignore[arg-type]
 
@@ -262,7 +262,7 @@ def _from_rollouts(record: RunRecord, rows: pl.DataFrame, name: str) -> Float | 
     joined = rows.select("step").join(steps, on="step", how="left", maintain_order="left")
     both = [_filled(joined[column].to_numpy().astype(float)) for column in ("between", "within")]
     variance = np.maximum(*both)
-    return variance if float(variance.max()) > 0 else None
+    return variance if variance.max() > 0 else None
 
 
 def _filled(variance_T: Float) -> Float:

@@ -271,7 +271,7 @@ def _signals(
     """Yield the known quantities beside the metric that a log holds, in their usual order, and
     what else the judgement names.
     """
-    step = record.steps["step"].cast(pl.Float64).to_numpy()
+    step = record.values("step")
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
     wanted = {behaviour.quantity: behaviour for behaviour in (*BEHAVIOURS, *behaviours_of(record))}
     for name in (sign.signal for sign in _signs(judged)):

@@ -65,7 +65,7 @@ def tracks_of(record: RunRecord, metric: str, *, points: int) -> list[Track]:
         name: (f"log/{clean(name)}", clean(name, longest=60), "value")
         for name in others[:_MOST_OTHERS]
     }
-    step = record.steps["step"].cast(pl.Float64).to_numpy()
+    step = record.values("step")
     tracks = [
         _track(record, (*names, column), step, points if names[0] == "metric" else points // 2)
         for column, names in wanted.items()

@@ -75,7 +75,7 @@ class Run(RunRecord):
             >>> run_of([0.25, 0.5])["reward"].tolist()
             [0.25, 0.5]
         """
-        return self.steps[self.column(metric)].to_numpy().astype(float)
+        return self.values(self.column(metric))
 
     def fit(
         self, *, metric: str = "reward", law: str | None = None, level: float = 0.95

@@ -201,7 +201,7 @@ def time_to(
     step, value, smooth = run.step_T[inside], run.value_T[inside], run.smooth_T[inside]
     passed = float(passing(step, value[None], reach)[0])
     residual = value - smooth
-    if np.ptp(residual) < 1e-12 * max(1.0, float(np.abs(value).max())):
+    if np.ptp(residual) < 1e-12 * max(1.0, np.abs(value).max()):
         return Measured(Interval(passed, passed, passed, level), 0.0)
     noise = _noise(step, residual, np.ones((step.size, 1)))
     drawn = smooth + math.sqrt(noise.variance) * _simulated(noise, step, rng)

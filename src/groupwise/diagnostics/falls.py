@@ -243,7 +243,7 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
     dips = np.diff(high, prepend=high[0] - 1, append=begin) - 1
     low = (dips.sum() + 0.5) / (begin - high[0] + 1)
     by_chance = len(height) * low ** max(LOST_ROWS, lost - dips.max()) > BY_CHANCE
-    if by_chance or level - float(height[begin:].max()) < CLEARLY * reward.scatter:
+    if by_chance or level - height[begin:].max() < CLEARLY * reward.scatter:
         return None
     before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)
     return change_between(reward, before, late, (begin, begin))

@@ -194,7 +194,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
 
 def _values(evidence: Evidence, column: str) -> Float:
     """The numbers of a column, NaN where there is none."""
-    return evidence.record.steps[column].cast(pl.Float64).to_numpy()
+    return evidence.record.values(column)
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:

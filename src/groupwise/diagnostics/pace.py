@@ -64,7 +64,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     needed = ENOUGH if most >= OTHER else SURELY
     if most <= CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
         return None
-    if float(value[row:].max()) - low > BACK * (start - low):
+    if value[row:].max() - low > BACK * (start - low):
         return None  # the first row was a lucky one
     first, step = reward.step_at(0), reward.step_at(row)
     if step - first > _SOON:

@@ -318,7 +318,7 @@ class Evidence:
             column = self.record.column("reward")
         except MissingMetricError:
             return None
-        mean = self.record.steps[column].cast(pl.Float64).to_numpy()
+        mean = self.record.values(column)
         usable = np.abs(mean) <= LARGEST_VALUE
         for spread in self.batch_spreads:
             known = usable & np.isfinite(spread)
@@ -353,11 +353,7 @@ class Evidence:
             )
         ]
         columns = [meaning.column for meaning in own if meaning.column in steps.columns]
-        return [
-            steps[column].cast(pl.Float64).to_numpy()
-            for column in columns
-            if steps[column].is_finite().any()
-        ]
+        return [self.record.values(column) for column in columns if steps[column].is_finite().any()]
 
     @cached_property
     def no_reward(self) -> str:
@@ -575,7 +571,7 @@ class Evidence:
     def _column(self, column: str) -> Signal | None:
         """Return the finite values of a column as a signal, made once; None with fewer than two."""
         if column not in self._columns:
-            value = self.record.steps[column].cast(pl.Float64).to_numpy()
+            value = self.record.values(column)
             keep = np.isfinite(value)
             step, value = self._steps[keep], np.clip(value[keep], -LARGEST_VALUE, LARGEST_VALUE)
             meaning = self.record.meaning(column)

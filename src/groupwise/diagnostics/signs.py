@@ -223,7 +223,7 @@ def limit_of(evidence: Evidence) -> float | None:
     if cut is not None and length is not None:
         _, cut_rows, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
         full = length.value_T[its][cut.value_T[cut_rows] >= 0.999]
-        if full.size >= 3 and np.ptp(full) <= 0.01 * float(full.max()):
+        if full.size >= 3 and np.ptp(full) <= 0.01 * full.max():
             return float(full.max())
     most = None if length is None else repeated_most(length)
     stated = evidence.setting("max_completion_length")

@@ -289,7 +289,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     most = (
         10.0 if evidence.by_tenths else 1.0
     )  # times the share that is right, where a tenth may be the top
-    if most * float(_share_right(reward).mean()) > STARVED:
+    if most * _share_right(reward).mean() > STARVED:
         return None
     silent = (equal.value_T > 1 - STARVED) & (room < 2 * STARVED)
     if since_when(silent, 0.5, still=False) is None or silent.mean() < 1 - STARVED:

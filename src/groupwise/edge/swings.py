@@ -57,7 +57,7 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
     if n % 2 == 0:
         power[-1] /= 2  # the highest frequency has one degree of freedom and not two
     total, top = float(power.sum()), int(power.argmax())
-    if total <= 1e-24 * n * max(1.0, float(np.abs(late).max())) ** 2:
+    if total <= 1e-24 * n * max(1.0, np.abs(late).max()) ** 2:
         return LastingSwing(0.0, math.nan, 1.0, n)
     share = float(power[top]) / total
     amplitude = 2 * math.sqrt(float(power[top])) / n

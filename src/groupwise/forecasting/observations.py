@@ -294,7 +294,7 @@ def smoothing_window(value_T: ArrayLike) -> int:
     # A level that is left and comes back once, k rows later, makes the same spike by one product;
     # an average makes it by all.
     product = difference[:-k] * difference[k:]
-    return k if product.min() > 0.5 * float(product.sum()) else 1
+    return k if product.min() > 0.5 * product.sum() else 1
 
 
 def _without_trend(value_T: Float) -> Float:

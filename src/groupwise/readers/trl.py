@@ -418,7 +418,7 @@ def _logged_weights(
         return None
     weights = np.linalg.lstsq(design[good], total[good], rcond=None)[0]
     if np.abs(design[good] @ weights - total[good]).max() > 1e-5 * max(
-        1.0, float(np.abs(total[good]).max())
+        1.0, np.abs(total[good]).max()
     ):
         return None
     return {name: round(float(weight), 4) for name, weight in zip(functions, weights, strict=True)}

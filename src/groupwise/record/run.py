@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 from groupwise import limits
+from groupwise.arrays import Float
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -203,6 +204,10 @@ class RunRecord:
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""
         return tuple(name for name in self.steps.columns if name not in BASE_COLUMNS)
+
+    def values(self, column: str) -> Float:
+        """Return the numbers of a column of the steps, nan where there is none."""
+        return self.steps[column].cast(pl.Float64).to_numpy()
 
     def column(self, name: str) -> str:
         """Return the log's own key for `name`: a key, a quantity, or a forgiving spelling.

@@ -94,7 +94,7 @@ def metric_series(
         group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
-    finite = np.abs(record.steps[column].cast(pl.Float64).to_numpy()) <= LARGEST_VALUE
+    finite = np.abs(record.values(column)) <= LARGEST_VALUE
     rows = record.steps if finite.all() else record.steps.filter(finite)
     value = rows[column].to_numpy().astype(float)
     step = rows["step"].to_numpy().astype(np.int64)

@@ -59,11 +59,7 @@ def path_text(path: Any, what: str) -> str:
 
 
 def free_target(
-    output: Path,
-    inputs: Sequence[Path],
-    *,
-    force: bool,
-    endings: Sequence[str] = (),
+    output: Path, inputs: Sequence[Path], *, force: bool, endings: Sequence[str] = ()
 ) -> Path:
     """Check that a file may be written, before any work is done."""
     if endings and output.suffix.lower() not in endings:

@@ -123,8 +123,7 @@ def measure_run(
         "method": source.method,
     }
     return SavedComponents(
-        replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)),
-        about,
+        replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)), about
     )
 
 

@@ -16,11 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.errors import (
-    GroupwiseError,
-    InsufficientDataError,
-    InvalidArgumentError,
-)
+from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.files import free_target, path_text, write_whole
 from groupwise.readers import open_run as read_run
 from groupwise.record.run import RunRecord

@@ -113,11 +113,7 @@ def components(
     from groupwise.analysis.components import Measurement, measure_run
 
     between = _steps(steps)
-    given: JsonObject = {
-        "adapter": adapter,
-        "groups": groups,
-        "aggregation": aggregation,
-    }
+    given: JsonObject = {"adapter": adapter, "groups": groups, "aggregation": aggregation}
     given |= {"layers": tuple(layers or ()), "sketch_width": sketch_width, "precision": precision}
     _goes_with(
         "--engine",

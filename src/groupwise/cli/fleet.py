@@ -22,8 +22,7 @@ def fleet(
     ],
     *,
     output: Annotated[
-        Path | None,
-        cli.option("FILE", "The list as a table, .csv.", "--output", "-o"),
+        Path | None, cli.option("FILE", "The list as a table, .csv.", "--output", "-o")
     ] = None,
     page: Annotated[
         Path | None, cli.option("FILE", "Also a page with the curve of every run, and filters.")

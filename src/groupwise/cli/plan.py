@@ -131,9 +131,7 @@ def plan(
     cli.print_json(
         ({} if judged is None else cli.stands(judged))
         | group_plan.as_dict()
-        | {
-            "notes": list(dict.fromkeys((*group_plan.notes, *notes))),
-        }
+        | {"notes": list(dict.fromkeys((*group_plan.notes, *notes)))}
     )
 
 

@@ -41,8 +41,7 @@ def watch(
     running: Annotated[
         bool,
         cli.flag(
-            "--running",
-            "With --once: judge the runs as going on, so that a dip gets more rows.",
+            "--running", "With --once: judge the runs as going on, so that a dip gets more rows."
         ),
     ] = False,
     gpus: cli.Gpus = None,

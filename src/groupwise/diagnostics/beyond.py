@@ -16,14 +16,7 @@ import numpy as np
 from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
-from groupwise.diagnostics.judgement import (
-    Finding,
-    Sign,
-    Status,
-    by_sign,
-    no_sign,
-    not_logged,
-)
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
 from groupwise.diagnostics.sampler import gaps_by_turn, signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
@@ -126,12 +119,7 @@ def divergence(evidence: Evidence) -> Finding:
         "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
     )
     return by_sign(
-        DIVERGENCE,
-        Status.CRITICAL if lost else Status.WARNING,
-        message,
-        sign,
-        FAR_KL,
-        Fact.KL_HUGE,
+        DIVERGENCE, Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE
     )
 
 
@@ -264,11 +252,7 @@ def staleness(evidence: Evidence) -> Finding:
         f"{longest:g} at most."
     )
     sign = Sign(
-        "staleness",
-        step,
-        before,
-        since,
-        f"age of rollouts {led_to(before, since)} updates",
+        "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
     )
     return by_sign(STALENESS, Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
 

@@ -30,14 +30,7 @@ from groupwise.diagnostics.falls import (
     settled,
     span_of_fall,
 )
-from groupwise.diagnostics.judgement import (
-    Finding,
-    Sign,
-    Status,
-    by_sign,
-    no_sign,
-    not_logged,
-)
+from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.reward_functions import UNPAID, WANTED, weights_of
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,

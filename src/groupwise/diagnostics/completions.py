@@ -103,11 +103,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         return None
     step = int(cut.step_T[late][0])
     sign = Sign(
-        "truncated_share",
-        step,
-        first,
-        mean,
-        f"{share(mean)} truncated (was {share(first)})",
+        "truncated_share", step, first, mean, f"{share(mean)} truncated (was {share(first)})"
     )
     ends = progress_of(evidence).change.ends
     message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(*ends)}"

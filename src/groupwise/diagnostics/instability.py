@@ -142,10 +142,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     words = (
         None
         if fell is None
-        else next(
-            (sign for sign in signs_of_fall(evidence) if sign.signal == "entropy"),
-            None,
-        )
+        else next((sign for sign in signs_of_fall(evidence) if sign.signal == "entropy"), None)
     )
     if (
         words is not None and words.before and words.after is not None
@@ -178,9 +175,7 @@ def _weights(evidence: Evidence, reward: Signal, fall: Fall | None) -> Finding |
     return None
 
 
-def _degenerate(
-    evidence: Evidence,
-) -> Iterator[tuple[Signal, Float, Flags, float, str, str]]:
+def _degenerate(evidence: Evidence) -> Iterator[tuple[Signal, Float, Flags, float, str, str]]:
     """Yield columns of importance weights: values, where they are beyond a limit, and its words."""
     for signal in evidence.matching(ESS):
         # Of all samples where it is a share, of what it was at first where it is a count.

@@ -178,14 +178,7 @@ class Cost(Plain):
     money: float | None = None  # in the currency of the price
     missing: str = ""  # why GPU-hours or money were asked for and are not known
 
-    KEYS: ClassVar = (
-        "steps",
-        "rollouts",
-        "seconds",
-        "tokens",
-        "gpu_hours",
-        "money",
-    )
+    KEYS: ClassVar = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -294,13 +287,7 @@ def no_sign(check: str, message: str) -> Finding:
 
 
 def by_sign(
-    check: str,
-    status: Status,
-    message: str,
-    sign: Sign,
-    limit: float,
-    *facts: Fact,
-    log: str = "",
+    check: str, status: Status, message: str, sign: Sign, limit: float, *facts: Fact, log: str = ""
 ) -> Finding:
     """Report a quantity that went beyond a limit: since its sign, with its level since, to the
     end.

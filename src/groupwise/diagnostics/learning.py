@@ -140,8 +140,7 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
     dip = _dip(evidence, level) if standing is Learning.AT_TOP else None
     if dip is not None:
         return replace(
-            _between(level, ends, Learning.RECOVERED, gain, level.step_at(dip[0])),
-            before=dip[1],
+            _between(level, ends, Learning.RECOVERED, gain, level.step_at(dip[0])), before=dip[1]
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     before, after = (level.level(part) for part in ends)

@@ -137,13 +137,7 @@ def finite(evidence: Evidence) -> Finding:
     status = Status.CRITICAL if lost and not waits else Status.WARNING
     sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(
-        FINITE,
-        status,
-        message,
-        step,
-        signs=(sign,),
-        facts=(Fact.NOT_FINITE,),
-        column=name,
+        FINITE, status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name
     )
 
 
@@ -401,13 +395,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     also = (
         ", and so is the loss" if loss is not None and loss.is_zero[loss.at(step) :].all() else ""
     )
-    sign = Sign(
-        "gradient_norm",
-        step,
-        before,
-        0.0,
-        f"gradient norm {led_to(before, 0.0)}",
-    )
+    sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {led_to(before, 0.0)}")
     zero = (
         f"The gradient is {norm.written(0.0)} since step {step:,} "
         f"({counted(len(norm) - row, 'row')}) although"
@@ -416,13 +404,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
         advice = "log the share of zero-variance groups; check advantages"
         message = f"{zero} rewards of the batch differ{also}."
         return Finding(
-            UPDATES,
-            Status.WARNING,
-            message,
-            step,
-            advice=advice,
-            log=LOG_DEAD,
-            signs=(sign,),
+            UPDATES, Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,)
         )
     differ = (
         f"rewards differ (spread {np.median(spread):.2g})"

@@ -10,14 +10,7 @@ import numpy as np
 
 from groupwise.arrays import median
 from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import (
-    Finding,
-    Learning,
-    Status,
-    by_sign,
-    exactly,
-    no_sign,
-)
+from groupwise.diagnostics.judgement import Finding, Learning, Status, by_sign, exactly, no_sign
 from groupwise.diagnostics.learning import Progress, progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, moved

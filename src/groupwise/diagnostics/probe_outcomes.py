@@ -109,9 +109,7 @@ def _agrees(graded_2N: Float) -> bool:
 
 
 def rescored(
-    gap: Sequence[Float],
-    way: Sequence[Float] | None,
-    turns: Sequence[Places] | None = None,
+    gap: Sequence[Float], way: Sequence[Float] | None, turns: Sequence[Places] | None = None
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 

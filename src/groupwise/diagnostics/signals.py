@@ -882,6 +882,5 @@ def rare_event_factors(event_T: Flags, usual: float) -> Float:
     up to $q$.
     """
     return np.asarray(
-        np.where(event_T, np.log(0.9 / usual), np.log(0.1 / (1 - usual))),
-        dtype=float,
+        np.where(event_T, np.log(0.9 / usual), np.log(0.1 / (1 - usual))), dtype=float
     )

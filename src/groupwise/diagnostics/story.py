@@ -151,10 +151,7 @@ def _explained(look: Look, worst: Finding) -> Finding:
             (finding for finding in answers if finding is not worst and is_serious(finding)), worst
         )
     stuck = worst.check in (hacking.NAME, collapse.NAME)
-    return next(
-        (finding for finding in answers if stuck and _STUCK & {*finding.facts}),
-        worst,
-    )
+    return next((finding for finding in answers if stuck and _STUCK & {*finding.facts}), worst)
 
 
 def _stands(evidence: Evidence) -> str:

@@ -135,12 +135,7 @@ def judged_fits(
             name: Interval(interval.value, -np.inf, np.inf, level)
             for name, interval in parameters.items()
         }
-    verdict = judge(
-        observations,
-        fits,
-        parameters,
-        healthy=healthy if len(laws) > 1 else "any",
-    )
+    verdict = judge(observations, fits, parameters, healthy=healthy if len(laws) > 1 else "any")
     return JudgedFits(fits, parameters, verdict, widening)
 
 

@@ -159,8 +159,7 @@ def text_of(value: Any) -> str:
 def array_of(value: Any) -> Float:
     """Return a tensor, or what is one already, as an array of doubles."""
     return np.asarray(
-        value.detach().float().cpu().numpy() if hasattr(value, "detach") else value,
-        dtype=float,
+        value.detach().float().cpu().numpy() if hasattr(value, "detach") else value, dtype=float
     )
 
 

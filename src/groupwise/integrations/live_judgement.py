@@ -22,10 +22,7 @@ from groupwise.wording import clean
 
 StopOn = Literal["warning", "failing"]
 
-_EVERY, _SHARE = (
-    50,
-    0.02,
-)
+_EVERY, _SHARE = (50, 0.02)
 # steps between two looks, and the share of the time that they may take, where no interval is asked
 # for
 _ROWS = 60  # of the run that the judge is made ready with

@@ -22,13 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from groupwise.integrations.generation import (
-    Generation,
-    apart,
-    array_of,
-    joined,
-    step_meanings,
-)
+from groupwise.integrations.generation import Generation, apart, array_of, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.readers.configs import flatten, settings_in

@@ -10,14 +10,7 @@ from rich.cells import cell_len, set_cell_size
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.diagnostics.judgement import (
-    Certainty,
-    Finding,
-    Judgement,
-    Sign,
-    State,
-    Status,
-)
+from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
 from groupwise.intervals import Interval
 from groupwise.wording import capital, clean, number, sentence
 
@@ -217,11 +210,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     if judgement.gpu_hours:  # who gives the GPUs wants to know
         yield _Line("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:
-        yield _Line(
-            "goes on",
-            ("the run has not ended: what may be a dip is given more rows",),
-            7,
-        )
+        yield _Line("goes on", ("the run has not ended: what may be a dip is given more rows",), 7)
     if (
         judgement.not_logged
         and judgement.state is not State.OK

@@ -218,9 +218,7 @@ def cost_grid(judged: Judgement) -> Grid:
         for name, cost in spent.items()
     ]
     return Grid(
-        ("", "Steps", *(_COSTS[unit] for unit in units)),
-        rows,
-        tuple(range(1, 2 + len(units))),
+        ("", "Steps", *(_COSTS[unit] for unit in units)), rows, tuple(range(1, 2 + len(units)))
     )
 
 

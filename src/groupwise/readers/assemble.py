@@ -584,11 +584,7 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Floa
 
 
 def _rising(
-    spelled: Columns,
-    names: tuple[str, ...],
-    fill_at: Float | None,
-    *,
-    sure: bool = False,
+    spelled: Columns, names: tuple[str, ...], fill_at: Float | None, *, sure: bool = False
 ) -> Float | None:
     """Return the first of the named columns that never falls, or None; gaps are interpolated
     over `fill_at`.

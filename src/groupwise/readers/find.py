@@ -20,10 +20,7 @@ _ROLLOUTS = "rollout_folder"
 _TABLES = (".parquet", ".db", ".sqlite")  # which may hold anything else
 
 
-def runs_below(
-    place: Path,
-    without: Collection[Path] = (),
-) -> list[Path]:
+def runs_below(place: Path, without: Collection[Path] = ()) -> list[Path]:
     """Return the runs at or below a path, by name; the path itself where none
     is, so that whoever opens it says why.
     """
@@ -36,11 +33,7 @@ def runs_below(
 
 
 def _found(
-    folder: Path,
-    without: Collection[Path],
-    depth: int,
-    *,
-    beside_rollouts: bool = False,
+    folder: Path, without: Collection[Path], depth: int, *, beside_rollouts: bool = False
 ) -> list[Path]:
     """Return the runs below a folder that no reader knows, or only one of rollouts: what lies
     there beside these.

@@ -605,11 +605,7 @@ _DEVIATIONS = {
 
 
 def _reward_std(
-    columns: Columns,
-    values: Float,
-    config: RunConfig,
-    versions: VersionRange,
-    prefix: str,
+    columns: Columns, values: Float, config: RunConfig, versions: VersionRange, prefix: str
 ) -> tuple[str, str]:
     """Return what reward_std is the deviation of, and how that is known: of groups up to TRL 0.26
     and in its asynchronous trainer, else of the whole batch.
@@ -626,12 +622,7 @@ def _reward_std(
 
 
 def _dead_groups(
-    meaning: Meaning,
-    values: Float,
-    config: RunConfig,
-    window: float,
-    *,
-    several: bool,
+    meaning: Meaning, values: Float, config: RunConfig, window: float, *, several: bool
 ) -> Meaning:
     """Return the meaning of frac_reward_zero_std, which may be of the whole batch where advantages
     are scaled by the batch.

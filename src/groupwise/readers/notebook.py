@@ -88,8 +88,7 @@ def _printed(
     """
     records = []
     request = replace(
-        request,
-        config=with_found(request.config, settings_in(settings), "the notebook's code"),
+        request, config=with_found(request.config, settings_in(settings), "the notebook's code")
     )
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):

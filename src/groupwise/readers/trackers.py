@@ -152,9 +152,7 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
         if numbers is not None:
             store.add({**numbers, "step": step})
     notes = noted(
-        damaged,
-        "row is no whole JSON object and was",
-        "rows are not whole JSON objects and were",
+        damaged, "row is no whole JSON object and was", "rows are not whole JSON objects and were"
     )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(

@@ -257,11 +257,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
 
 
 def rebuilt(
-    rows: pl.DataFrame,
-    config: RunConfig,
-    means: Columns,
-    total: Float | None,
-    notes: list[str],
+    rows: pl.DataFrame, config: RunConfig, means: Columns, total: Float | None, notes: list[str]
 ) -> tuple[pl.DataFrame, RunConfig]:
     """Return rows of completions with their groups and the total reward, and the settings that
     they tell.

@@ -54,6 +54,9 @@ class AssumptionStatus(Enum):
     UNKNOWN = "unknown"
 
 
+HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class Assumption(Said):
     """One assumption of an estimate."""

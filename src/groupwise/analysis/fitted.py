@@ -176,11 +176,6 @@ class Fitted:
             "the metric ends."
         )
 
-    @property
-    def law_holds(self) -> bool:
-        """Whether there is a fit whose law holds to the end of the log."""
-        return self.fit is not None and self.fit.status != "non_stationary"
-
     def in_steps(self) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""
         fit = self.by_law(None)

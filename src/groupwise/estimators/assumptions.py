@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from groupwise.arrays import Columns, Float, mean_ranks
-from groupwise.plain import Assumption, AssumptionStatus
+from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption
 
 ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
@@ -41,18 +41,18 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
     name = "scores with a mean of 0 within prompts"
     if prompts < 3 or not standard_error > 0:
         sentence = f"{prompts:,} prompts cannot tell whether the scores average to zero."
-        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
+        return Assumption(name, UNKNOWN, sentence)
     errors = mean_norm2 / standard_error
     if errors <= ALARM:
         return Assumption(
             name,
-            AssumptionStatus.HOLDS,
+            HOLDS,
             f"The squared length of the scores' mean within prompts is {mean_norm2:.3g}, "
             f"{errors:.2g} standard errors from 0.",
         )
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         "The scores do not average to zero within prompts, as a policy's own scores do: the "
         f"squared length of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. "
         "Were the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
@@ -65,7 +65,7 @@ def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     name = "independent prompts"
     if prompts < _FEWEST_NEIGHBOURS:
         sentence = f"{_FEWEST_NEIGHBOURS} prompts could tell whether neighbours are independent."
-        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
+        return Assumption(name, UNKNOWN, sentence)
     correlation, quantity = max(
         (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
     )
@@ -73,11 +73,11 @@ def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
     if correlation <= most:
         sentence = f"Prompts do not resemble their neighbours: {measured}, at most {most:.2g}."
-        return Assumption(name, AssumptionStatus.HOLDS, sentence)
+        return Assumption(name, HOLDS, sentence)
     length = block_length(moment_P, prompts)
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         f"Prompts resemble their neighbours: {measured}, independent ones at most {most:.2g}, so "
         f"that the intervals rest on {prompts // length} blocks of {length} neighbours. Give "
         "prompts of one kind one label, components(reward_N, kind_N, ...), or measure fewer "
@@ -178,18 +178,18 @@ def scores_of_like_length(sample: Unseen) -> Assumption:
     factor = f"E|s|^2 by a factor of {math.exp(sample.unlikeness):.2g} either way"
     if sample.prompts >= _PROMPTS_PER_VARIANCE * sample.relative_variance:
         sentence = f"The prompts' scores are of like length ({factor})."
-        return Assumption(name, AssumptionStatus.HOLDS, sentence)
+        return Assumption(name, HOLDS, sentence)
     differ = f"The prompts' scores differ much in length ({factor}), so that a few prompts not "
     if sample.prompts < _FEWEST_PER_VARIANCE * sample.relative_variance:
         return Assumption(
             name,
-            AssumptionStatus.VIOLATED,
+            VIOLATED,
             f"{differ}drawn may hold most of Vp, T and R: their intervals have no upper end. "
             "Measure more prompts.",
             ("vp", "t", "r"),
         )
     sentence = f"{differ}drawn may hold much of Vp, T and R: their intervals are longer for it."
-    return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
+    return Assumption(name, UNKNOWN, sentence)
 
 
 def rewards_of_light_tails(sample: Unseen) -> Assumption:
@@ -198,19 +198,19 @@ def rewards_of_light_tails(sample: Unseen) -> Assumption:
     measured = f"the fourth moment of rewards in their groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
         sentence = f"{_FEWEST_NEIGHBOURS} groups whose rewards differ could tell their tails."
-        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
+        return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         sentence = f"No heavy tail: {measured}." if kurtosis else "Rewards are 0 or 1."
-        return Assumption(name, AssumptionStatus.HOLDS, sentence)
+        return Assumption(name, HOLDS, sentence)
     if kurtosis < _HEAVY_TAILS:
         sentence = (
             f"The tail may be heavier than these rewards show ({measured}; 3 for a normal law): "
             "the intervals of Vp, T and R are longer for it."
         )
-        return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
+        return Assumption(name, UNKNOWN, sentence)
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         f"A few rewards hold most of the variance ({measured}; 3 for a normal law), so that the "
         "intervals of Vp, T and R have no upper end. Bound the reward, or measure more prompts.",
         ("vp", "t", "r"),
@@ -225,10 +225,10 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = f"{informative:,} of {prompts:,} groups have two rewards or more on either side"
     if informative >= FEWEST_INFORMATIVE:
-        return Assumption(name, AssumptionStatus.HOLDS, f"{measured}.")
+        return Assumption(name, HOLDS, f"{measured}.")
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         f"Only {measured}, as two successes and two failures, and Vp rests on these alone: with "
         f"fewer than {FEWEST_INFORMATIVE} its interval is left open, from 0 to R/2, above which "
         "no policy lies. Measure more prompts (--groups N in a command), or prompts that are "

@@ -44,7 +44,7 @@ from groupwise.intervals import (
     ratio_interval,
     student_quantile,
 )
-from groupwise.plain import Assumption, AssumptionStatus, Plain, Said
+from groupwise.plain import VIOLATED, Assumption, Plain, Said
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
 """What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2,
@@ -525,11 +525,7 @@ def _assembled(
         f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
         "nothing is biased if the size of a group has nothing to do with its prompt."
     )
-    violated = [
-        assumption.sentence
-        for assumption in assumptions
-        if assumption.status is AssumptionStatus.VIOLATED
-    ]
+    violated = [assumption.sentence for assumption in assumptions if assumption.status is VIOLATED]
     return replace(result, notes=(*([left_out] if sample.left_out else []), *violated))
 
 

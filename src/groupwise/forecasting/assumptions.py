@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from groupwise.arrays import Float
-from groupwise.plain import Assumption, AssumptionStatus
+from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
 # Student's t of 3 up to 6 % at 20 rows (lab/docs/theory/fit.md).
@@ -41,10 +41,10 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
         f"rows scatter by {before} about the curve before {time_T[middle]:.6g}, {after} after"
     )
     if abs(ratio) <= _ALARM * error:
-        return Assumption(name, AssumptionStatus.HOLDS, f"The noise stays as large: {measured}.")
+        return Assumption(name, HOLDS, f"The noise stays as large: {measured}.")
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         f"The noise changes its size: {measured}. Give the variance of each value, fit(time_T, "
         "value_T, variance_T=...), or fit the rows of one size alone.",
     )
@@ -58,10 +58,10 @@ def noise_of_one_memory(residual_T: Float) -> Assumption:
     partial = (second - first**2) / (1 - first**2)
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"
     if partial >= -_ALARM / math.sqrt(rows):
-        return Assumption(name, AssumptionStatus.HOLDS, f"The noise does not swing: {measured}.")
+        return Assumption(name, HOLDS, f"The noise does not swing: {measured}.")
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         f"The noise swings, as AR(2) noise does: {measured}. The intervals are too long rather "
         "than too short. Fit every second row: fit(time_T[::2], value_T[::2]).",
     )
@@ -76,17 +76,17 @@ def constant_rate(rate_T: Float | None) -> Assumption:
     measured = f"it lies between {least:.3g} and {most:.3g}"
     if most <= _STEADY * least:
         sentence = f"The learning rate is constant: {measured}."
-        return Assumption(name, AssumptionStatus.HOLDS, sentence)
+        return Assumption(name, HOLDS, sentence)
     return Assumption(
         name,
-        AssumptionStatus.VIOLATED,
+        VIOLATED,
         f"The learning rate changes: {measured}. Fit in the time that it sums to: "
         "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T).",
     )
 
 
 def _unknown(name: str, sentence: str) -> Assumption:
-    return Assumption(name, AssumptionStatus.UNKNOWN, sentence)
+    return Assumption(name, UNKNOWN, sentence)
 
 
 def _correlations(value_T: Float) -> tuple[float, float]:

@@ -88,7 +88,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
         else ""
     )
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
-    if fitted.law_holds or not judged.alarm:  # a failure is dated once, by the judgement
+    if fit.status != "non_stationary" or not judged.alarm:  # the judgement dates a failure
         out.line(sentence(readable(fit.message)))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))

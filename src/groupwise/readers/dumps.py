@@ -42,11 +42,6 @@ def dump_of(rows: Sequence[Row]) -> str:
     return dump or (GROUPS if groups else "")
 
 
-def rows_of_dump(name: str, row: Row) -> list[JsonObject]:
-    """Return the completions that one row of a dump holds."""
-    return list(DUMPS[name][1](row))
-
-
 def _is_swift(row: Row) -> bool:
     """Return whether a row is a table of completions by columns."""
     columns = [row.get(key) for key in ("prompt", "completion", "step")]

@@ -29,7 +29,7 @@ from groupwise.parsing import JsonObject
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
-from groupwise.readers.dumps import GROUPS, SPELLED, SPELLINGS, dump_of, rows_of_dump
+from groupwise.readers.dumps import DUMPS, GROUPS, SPELLED, SPELLINGS, dump_of
 from groupwise.readers.rows import RowStore, clean_key, parse_number
 from groupwise.readers.source import (
     DAMAGED_LINES,
@@ -589,8 +589,7 @@ def _is_trl(path: Path, schema: Mapping[str, pl.DataType]) -> bool:
 
 def sniff_rollout_folder(path: Path) -> float:
     """Return the confidence that the folder holds dumps of rollouts, one file a step."""
-    files = _dumps(path) if path.is_dir() else []
-    for file in files[:3]:
+    for file in _dumps(path)[:3]:
         try:
             if sniff_rollouts(peek(file)):
                 return 0.9
@@ -801,7 +800,7 @@ def _add_dump(
     step = _number(path)
     for number, row in dumped:
         try:
-            completions = rows_of_dump(dump, row)
+            completions = list(DUMPS[dump][1](row))
         except (KeyError, TypeError, AttributeError):
             rows.left_out += 1
             continue

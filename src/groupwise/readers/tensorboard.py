@@ -11,7 +11,7 @@ import heapq
 import math
 import re
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -47,7 +47,7 @@ def sniff_events(seen: Peek) -> float:
 
 def sniff_events_folder(path: Path) -> float:
     """Return the confidence that the folder holds event files of one run."""
-    return 0.7 if path.is_dir() and event_files(path) else 0.0
+    return 0.7 if event_files(path) else 0.0
 
 
 def event_files(folder: Path) -> list[Path]:
@@ -69,18 +69,10 @@ def _started(path: Path) -> tuple[float, str]:
 
 
 def read_events(path: Path, request: Request) -> RunRecord:
-    """Read the scalars of one event file."""
-    return _read([path], path, request)
-
-
-def read_events_folder(path: Path, request: Request) -> RunRecord:
-    """Read the event files of one folder as one run that was begun as often as there are files."""
-    return _read(event_files(path), path, request)
-
-
-def _read(files: Sequence[Path], path: Path, request: Request) -> RunRecord:
-    """Read event files, one after the other."""
-    size = 0
+    """Read the scalars of one event file, or of those of a folder as one run that was begun as
+    often as there are files.
+    """
+    files, size = event_files(path) if path.is_dir() else [path], 0
     notes: list[str] = []
     texts: dict[str, str] = {}
     store = RowStore(limits.MOST_LONG)

@@ -311,7 +311,7 @@ _MOST = 10_000
 
 def sniff_mlflow(path: Path) -> float:
     """Return the confidence that the folder is one of MLflow's, of one run or above several."""
-    return 0.9 if path.is_dir() and any(True for _ in _runs(path)) else 0.0
+    return 0.9 if any(True for _ in _runs(path)) else 0.0
 
 
 def _runs(path: Path) -> Iterator[Path]:

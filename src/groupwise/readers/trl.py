@@ -199,7 +199,7 @@ def _global_step(path: Path) -> int:
 
 def sniff_folder(path: Path) -> float:
     """Return the confidence that the folder is the output of a Transformers trainer."""
-    return 0.95 if path.is_dir() and states_in(path) else 0.0
+    return 0.95 if states_in(path) else 0.0
 
 
 def read_folder(path: Path, request: Request) -> RunRecord:

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 import shlex
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
@@ -59,7 +58,7 @@ class GroupSizeEvidence(Plain):
         if (
             self.plan is not None
         ):  # the components stand beside it, and no more of its curve than a table shows
-            sizes = set(shown_sizes(self.plan))
+            sizes = set(self.plan.shown_sizes)
             shown["plan"].pop("components", None)
             shown["plan"]["curve"] = [
                 point.as_dict() for point in self.plan.curve if point.group_size in sizes
@@ -174,16 +173,6 @@ def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
             else prompts
         )
     return size, prompts
-
-
-def shown_sizes(plan: GroupSizePlan) -> Sequence[int]:
-    """Return the group sizes that a short table shows: powers of two, and every size that the
-    plan speaks of.
-    """
-    spoken = {plan.group_size, plan.next_update, *plan.safe_sizes}
-    spoken |= {plan.present.group_size} if plan.present is not None else set()
-    powers = {2**k for k in range(1, max(64, 8 * plan.group_size).bit_length())}
-    return sorted((spoken | powers) & {point.group_size for point in plan.curve})
 
 
 NOT_LOGGED = (

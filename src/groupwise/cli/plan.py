@@ -95,7 +95,6 @@ def plan(
     Without components, what rewards say.
     """
     from groupwise.analysis.component_file import components_beside, components_of_file
-    from groupwise.analysis.plan import batch_in_use
     from groupwise.estimators.best_group_size import plan_from_components
     from groupwise.pages.text import print_plan
 
@@ -110,6 +109,8 @@ def plan(
         if held is None:
             _show_rewards(record, source, judged, as_json=as_json)
             return
+        from groupwise.analysis.plan import batch_in_use
+
         notes.append(batch_in_use(record).said)
         spending, group_size = _of_run(record, spending, group_size, notes)
     elif opening:

@@ -185,6 +185,14 @@ class GroupSizePlan(Said):
         """What is safe, what the size in use costs, and what more rollouts bring, in words."""
         return " ".join(_sentences(self))
 
+    @property
+    def shown_sizes(self) -> list[int]:
+        """The group sizes that a short table shows: powers of two, and those it speaks of."""
+        spoken = {self.group_size, self.next_update, *self.safe_sizes}
+        spoken |= {self.present.group_size} if self.present is not None else set()
+        powers = {2**k for k in range(1, max(64, 8 * self.group_size).bit_length())}
+        return sorted((spoken | powers) & {point.group_size for point in self.curve})
+
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON, of what is known."""
         return {key: value for key, value in Plain.as_dict(self).items() if value is not None}

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.fitted import THIS_LAW, ahead, gained
-from groupwise.analysis.plan import GroupSizeEvidence, shown_sizes
+from groupwise.analysis.plan import GroupSizeEvidence
 from groupwise.analysis.screen import Screen
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Summary
@@ -364,7 +364,7 @@ def _group_size(evidence: GroupSizeEvidence) -> Markup:
     if evidence.plan is not None:
         grids += [
             tag("h3", text("Group sizes at this budget")),
-            grid(plan_grid(evidence.plan, shown_sizes(evidence.plan))),
+            grid(plan_grid(evidence.plan, evidence.plan.shown_sizes)),
         ]
     if evidence.components is not None:
         grids += [

@@ -8,21 +8,21 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from groupwise.analysis.fitted import Outlook
-from groupwise.analysis.prompt_table import PromptTable
-from groupwise.analysis.replay import RunReplay
-from groupwise.analysis.stability import StabilityEvidence, margin_alone, ranged, ranged_margin
-from groupwise.diagnostics.judgement import Cost, Judgement
-from groupwise.estimators.best_group_size import GroupSizePlan
-from groupwise.estimators.components import Components
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.files import table_rows
-from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval, percent
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
 
 if TYPE_CHECKING:
+    from groupwise.analysis.fitted import Outlook
+    from groupwise.analysis.prompt_table import PromptTable
+    from groupwise.analysis.replay import RunReplay
+    from groupwise.analysis.stability import StabilityEvidence
+    from groupwise.diagnostics.judgement import Cost, Judgement
     from groupwise.edge.mode import Stability
+    from groupwise.estimators.best_group_size import GroupSizePlan
+    from groupwise.estimators.components import Components
+    from groupwise.estimators.zero_variance import ZeroVarianceOutlook
+    from groupwise.forecasting.results import FitResult
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
@@ -249,6 +249,8 @@ def prompt_grid(table: PromptTable) -> Grid:
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
     """Return where the mode of a run stands, without what no margin can be promised for."""
+    from groupwise.analysis.stability import margin_alone, ranged, ranged_margin
+
     mode, margin = evidence.mode, evidence.margin
     assert mode is not None
     updates = f"{mode.refresh_interval} update{'' if mode.refresh_interval == 1 else 's'}"
@@ -300,6 +302,8 @@ def _longest(mode: Stability) -> str:
 
 def replay_grids(run: RunReplay) -> list[Grid]:
     """Return the choices of a replay, and what denominators of the loss do."""
+    from groupwise.analysis.stability import ranged
+
     if run.replay is None:
         return []
     made, hours, rows = run.replay, run.gpu_hours, []

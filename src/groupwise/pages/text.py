@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console
@@ -11,12 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.analysis.fitted import THIS_LAW, Fitted, ahead, gained, no_forecast
-from groupwise.analysis.plan import RunPlan, shown_sizes
-from groupwise.analysis.replay import RunReplay
 from groupwise.diagnostics.judgement import Judgement, State
-from groupwise.estimators.best_group_size import GroupSizePlan
-from groupwise.estimators.components import Components
-from groupwise.forecasting.results import FitResult
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
     Grid,
@@ -30,6 +26,13 @@ from groupwise.pages.tables import (
     replay_grids,
 )
 from groupwise.wording import capital, clean, count, law_name, number, readable, sentence
+
+if TYPE_CHECKING:
+    from groupwise.analysis.plan import RunPlan
+    from groupwise.analysis.replay import RunReplay
+    from groupwise.estimators.best_group_size import GroupSizePlan
+    from groupwise.estimators.components import Components
+    from groupwise.forecasting.results import FitResult
 
 
 def shown(text: str, *, longest: int = 1000) -> str:
@@ -122,7 +125,7 @@ def print_plan(
     _print_needed(judged, console)
     out.heading("Group size")
     out.line(plan.status)
-    out.grid(plan_grid(plan, shown_sizes(plan)))
+    out.grid(plan_grid(plan, plan.shown_sizes))
     if plan.components is not None:
         out.grid(component_grid(plan.components))
     out.notes((*plan.notes, *notes))

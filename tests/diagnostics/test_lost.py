@@ -7,7 +7,7 @@ import pytest
 
 from groupwise.diagnostics import collapse
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import State, Status
+from groupwise.diagnostics.judgement import Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -121,3 +121,66 @@ def test_a_run_that_learnt_from_nothing_or_had_just_begun_is_lost_as_soon() -> N
     # What lasted as long before, and came back, is waited for.
     outage = np.r_[learnt, np.zeros(7), np.full(20, 0.5), np.zeros(6)]
     assert collapse.lost(Evidence(log(outage), ended=False)).status is Status.NONE
+
+
+def told(columns: dict[str, np.ndarray], *, ended: bool) -> Judgement:
+    names = {
+        "length": "completion_length",
+        "cut": "truncated_share",
+        "gradient": "gradient_norm",
+        "dead": "dead_group_share",
+    }
+    meanings = tuple(Meaning(name, names.get(name, name), "test") for name in columns)
+    table = steps_table(range(1, len(columns["reward"]) + 1), columns)
+    return judge(RunRecord("run", table, meanings=meanings), ended=ended)
+
+
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize(
+    ("name", "before", "after", "cause"),
+    [
+        ("length", 200.0, 80.0, "the policy came apart (instability): its answers shrank"),
+        ("cut", 0.1, 0.55, "the policy ran away in length"),
+    ],
+)
+def test_three_rows_a_quarter_lower_with_other_answers_are_a_failure(
+    name: str, before: float, after: float, cause: str, ended: bool
+) -> None:
+    rng = np.random.default_rng(3)
+    reward = 0.6 + 0.01 * rng.standard_normal(20)
+    answers = before * (1 + 0.05 * rng.standard_normal(20))
+    failed = {State.FAILED, State.FAILING}
+    for rows, alarm in ((2, False), (3, True), (6, True)):
+        columns = {
+            "reward": np.r_[reward, 0.43 + 0.01 * rng.standard_normal(rows)],
+            name: np.r_[answers, after * (1 + 0.01 * rng.standard_normal(rows))],
+        }
+        answer = told(columns, ended=ended)
+        assert (answer.state in failed) is alarm, rows
+    assert answer.cause.names == (cause,)
+    assert "falling since step 21" in answer.headline
+    # The same answers, as low a reward before, or a loss that noise makes, are waited for.
+    same = columns | {name: np.r_[answers, answers[:6]]}
+    assert told(same, ended=ended).state not in failed
+    dips = np.r_[reward[:8], np.full(3, 0.4), reward[11:], columns["reward"][20:]]
+    assert told(columns | {"reward": dips}, ended=ended).state not in failed
+    noisy = columns["reward"] + 0.1 * rng.standard_normal(26)
+    assert told(columns | {"reward": noisy}, ended=ended).state not in failed
+
+
+def test_answers_that_shrank_to_nothing_fail_at_the_sixth_row() -> None:
+    """Half of the gradients are 0, and most groups are alike."""
+    rows = 5 + np.arange(3)
+    states = [
+        told(
+            {
+                "reward": np.linspace(2.0, 2.2, count),
+                "length": np.r_[50.0, np.full(count - 1, 2.5)],
+                "gradient": np.r_[40.0, np.resize([0.0, 300.0], count - 1)],
+                "dead": np.r_[0.3, np.full(count - 1, 0.8)],
+            },
+            ended=False,
+        ).state
+        for count in rows
+    ]
+    assert states == [State.CANNOT_TELL, State.FAILING, State.FAILING]

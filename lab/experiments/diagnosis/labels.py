@@ -225,6 +225,10 @@ def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
         "ok on a run that is not",
         "no alarm on a reward of 0",
         "likely cause that the label denies",
+        "cannot tell with reward and rows",
+        "more than eight lines of 80 columns",
+        "more than 60 words",
+        "no state at the beginning",
     ):
         count = sum(rule in run.broken() for run in runs)
         demands.append((rule, f"{count}", "0", not count))
@@ -243,14 +247,6 @@ def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
             fine >= 0.85 * len(healthy),
         )
     )
-    for rule in (
-        "cannot tell with reward and rows",
-        "more than eight lines of 80 columns",
-        "more than 60 words",
-        "no state at the beginning",
-    ):
-        count = sum(rule in run.broken() for run in runs)
-        demands.append((rule, f"{count}", "0", not count))
     caused = [run for run in runs if run.label.label in FAILED and run.label.causes]
     named = sum(bool(run.families & run.label.causes) for run in caused)
     demands.append(
@@ -346,6 +342,7 @@ class Looked:
 
     label: Label
     alarms: tuple[int, ...]  # steps of the looks that found it failing or failed
+    near: bool  # whether the first of them is within five rows of the onset
 
     @property
     def false(self) -> bool:
@@ -354,11 +351,12 @@ class Looked:
 
 
 def looked_at(record: RunRecord, label: Label, looks: int) -> Looked:
-    """Judge so many beginnings of a run, the shortest of eight rows, as what goes on."""
-    rows, alarms = len(record.steps), []
-    for count in sorted({round(8 + (rows - 8) * look / (looks - 1)) for look in range(looks)}):
+    """Judge so many beginnings of a run, the shortest of four rows, as what goes on."""
+    places, alarms = record.steps["step"].to_list(), []
+    rows = len(places)
+    for count in sorted({round(4 + (rows - 4) * look / (looks - 1)) for look in range(looks)}):
         steps = record.steps.head(count)
-        last = int(steps["step"].to_numpy().max())
+        last = places[count - 1]
         rollouts = (
             None
             if record.rollouts is None
@@ -366,7 +364,9 @@ def looked_at(record: RunRecord, label: Label, looks: int) -> Looked:
         )
         if judge(replace(record, steps=steps, rollouts=rollouts), ended=False).alarm:
             alarms.append(last)
-    return Looked(label, tuple(alarms))
+    onset = bisect_left(places, label.onset or 0)
+    near = any(bisect_left(places, step) - onset <= NEAR for step in alarms)
+    return Looked(label, tuple(alarms), near)
 
 
 def print_looks(home: Path, looks: int) -> None:
@@ -384,15 +384,12 @@ def print_looks(home: Path, looks: int) -> None:
         f"alarm at any of {looks} looks: {sum(run.false for run in sound)} of {len(sound)} healthy "
         "and recovered runs"
     )
+    near = [run.near for run in every if run.label.label == "collapse"]
+    print(f"within five rows of the onset: {sum(near)} of {len(near)} collapses")
     for run in every:
         if run.false or run.label.label not in HEALTHY:
-            onset = "" if run.label.onset is None else f", onset {run.label.onset}"
-            print(f"  {run.label.file[-50:]:50} {run.label.label}{onset}: ", end="")
-            print(
-                f"first alarm at step {run.alarms[0]}"
-                if run.alarms
-                else "no alarm while it goes on"
-            )
+            first, label = run.alarms[:1], run.label
+            print(f"  {label.file[-50:]:50} {label.label}, onset {label.onset}: alarm at {first}")
 
 
 def judged_runs(home: Path) -> Iterator[Judged]:
@@ -431,22 +428,9 @@ def main() -> None:
             f"{line['file'][-58:]:58} {line['label']:11} {line['state']:11} "
             f"{run.judgement.headline[:60]}"
         )
-        told = (
-            f"{line['certainty']} {line['cause']}".strip(),
-            line["sign"],
-            line["rows_off"] and f"{line['rows_off']} rows off",
-        )
-        print(
-            "      ",
-            *(
-                " | ".join(
-                    filter(
-                        None,
-                        (*told, line["learning"], line["broken"] and f"BREAKS: {line['broken']}"),
-                    )
-                ),
-            ),
-        )
+        told = f"{line['certainty']} {line['cause']}".strip(), line["sign"], line["rows_off"]
+        broken = line["broken"] and f"BREAKS: {line['broken']}"
+        print("      ", " | ".join(filter(None, (*told, line["learning"], broken))))
     results_of(__file__).write("labels", [line_of(run) for run in runs])
     print(
         f"\n{len(runs)} runs in {time.perf_counter() - start:.0f} s:",

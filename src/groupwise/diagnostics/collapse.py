@@ -15,7 +15,6 @@ from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import (
     HALF,
     HELD_OUT,
-    LEFT,
     PATIENCE,
     Fall,
     at_once,
@@ -60,13 +59,14 @@ _CLEARLY = 1.96
 
 
 def lost(evidence: Evidence) -> Finding:
-    """Look for a running reward of which the last three rows hold a tenth of its level or less."""
-    rows = lost_rows(evidence)
-    if rows is None:
+    """Look for a reward that its last three rows have lost, all of it or with other answers."""
+    if lost_rows(evidence) is None:
         return no_sign(LOST, "No sign of it.")
-    sign = moved("reward", rows.first, *level_changes(evidence)["reward"].ends)
-    message = f"{sign.words}, lost since step {sign.step:,}"
-    return by_sign(LOST, Status.CRITICAL, message, sign, LEFT, Fact.FALL_AT_ONCE)
+    change, floor = level_changes(evidence)["reward"], reward_floor(evidence)
+    (before, after), sign = change.ends, moved("reward", change.first, *change.ends)
+    falling = after - floor > HALF * (before - floor)
+    message = f"{sign.words}, {'falling' if falling else 'lost'} since step {sign.step:,}"
+    return by_sign(LOST, Status.CRITICAL, message, sign, before, Fact.FALL_AT_ONCE)
 
 
 def check(evidence: Evidence) -> Finding:
@@ -202,7 +202,7 @@ def _decline(evidence: Evidence) -> Finding | None:
 def _shortened(evidence: Evidence) -> Finding | None:
     """Report answers that shrank to a tenth of their length and stopped teaching."""
     length = evidence.quantity("completion_length")
-    if length is None or len(length) < FEWEST_ROWS:
+    if length is None:
         return None
     value = length.value_T
     earlier = np.maximum.accumulate(value)
@@ -213,7 +213,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
     after = length.step_T[onset]
     silent = [] if gradient is None else [gradient.is_zero[gradient.at(after) :].mean()]
     silent += [] if alike is None else [median(alike.value_T[alike.at(after) :])]
-    if min(silent, default=0.0) <= HALF:
+    if min(silent, default=0.0) < HALF:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     interval = Interval(end / before, *np.quantile(value[onset:] / before, [0.025, 0.975]).tolist())

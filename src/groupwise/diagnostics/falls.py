@@ -36,6 +36,9 @@ HELD_OUT = "held-out reward"
 # Rows that hold a tenth of the level or less, the rows before them that make it, the scatters of a
 # row between both, and the chance of such rows by those that the log had before.
 LOST_ROWS, LEFT, LEVEL_ROWS, CLEARLY, BY_CHANCE = 3, 0.1, 20, 5.0, 0.005
+# The best rows, the share of their level that each of the last rows lacks, and how many more of
+# their answers are truncated.
+BEST_ROWS, LACKS, MORE_CUT = 5, 0.2, 0.3
 # Share of the height whose loss, beyond its noise, is a decline.
 DECLINED = 0.12
 # Standard errors of a held-out reward that rises beyond doubt.
@@ -225,12 +228,53 @@ def signs_of_fall(evidence: Evidence) -> tuple[Sign, ...]:
 
 @once
 def lost_rows(evidence: Evidence) -> LevelChange | None:
-    """Return the loss of a running reward of which the last three rows hold a tenth of its level
-    or less: too few for the test of a fall, and too many for a batch without luck.
+    """Return the loss of a reward in its last three rows, too few for the test of a fall: with
+    answers that are half as long, or half of them truncated; of a run that goes on also where a
+    tenth is left, too many rows for a batch without luck.
     """
     reward = evidence.reward
-    if evidence.ended or reward is None or len(reward) < FEWEST_ROWS:
+    if reward is None or len(reward) < FEWEST_ROWS:
         return None
+    begin = _with_answers(evidence, reward)
+    if begin is None and not evidence.ended:
+        begin = _nearly_all(evidence, reward)
+    if begin is None:
+        return None
+    before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)
+    return change_between(reward, before, late, (begin, begin))
+
+
+def _with_answers(evidence: Evidence, reward: Signal) -> int | None:
+    """The row since which a reward is lower than ever since it was there, with other answers."""
+    height, late = reward.value_T - reward_floor(evidence), len(reward) - LOST_ROWS
+    means, now = moving_mean(height[:late], BEST_ROWS), float(height[late:].mean())
+    level, best = float(means.max()), int(means.argmax())
+    error = reward.scatter * np.sqrt(1 / BEST_ROWS + 1 / LOST_ROWS)
+    if height[late:].max() > (1 - LACKS) * level or level - now <= CLEARLY * error:
+        return None
+    high = np.flatnonzero(height[:late] > (level + now) / 2)
+    begin = int(high[-1]) + 1
+    lowest = moving_mean(height[high[0] : begin], LOST_ROWS).min(initial=np.inf)
+    changed = _answers_changed(evidence, reward, slice(best, best + BEST_ROWS))
+    return begin if now < lowest and changed else None
+
+
+def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
+    """Whether the last answers are half as long as those of the best rows, or half of them are
+    truncated, many more than then.
+    """
+    length, cut = (
+        None if signal is None else np.interp(reward.step_T, signal.step_T, signal.value_T)
+        for signal in map(evidence.quantity, ("completion_length", "truncated_share"))
+    )
+    if length is not None and median(length[-LOST_ROWS:]) < HALF * median(length[best]):
+        return True
+    more = 0.0 if cut is None else median(cut[-LOST_ROWS:]) - median(cut[best])
+    return cut is not None and more > MORE_CUT and bool(cut[-1] >= HALF)
+
+
+def _nearly_all(evidence: Evidence, reward: Signal) -> int | None:
+    """The row since which a reward holds a tenth of its level or less."""
     height = reward.value_T - reward_floor(evidence)
     above = np.flatnonzero(height > LEFT * _usual(height[:-LOST_ROWS]))
     begin = int(above[-1]) + 1 if above.size else 0
@@ -245,8 +289,7 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
     by_chance = len(height) * low ** max(LOST_ROWS, lost - dips.max()) > BY_CHANCE
     if by_chance or level - height[begin:].max() < CLEARLY * reward.scatter:
         return None
-    before, late = slice(max(0, begin - LEVEL_ROWS), begin), slice(begin, None)
-    return change_between(reward, before, late, (begin, begin))
+    return begin
 
 
 def _usual(height_T: Float) -> float:

@@ -69,10 +69,7 @@ def config(**settings: Any) -> RunConfig:
             "truncation",
             {"framework": "openrlhf", "max_completion_length": 1500},
             None,
-            [
-                ("mask", None, None, (), ""),
-                ("limit", 2, 3000, ("rollout.max_new_tokens=3000",), ""),
-            ],
+            [("limit", 4, 6000, ("rollout.max_new_tokens=6000",), "")],
         ),
         (
             "rate_too_large",

@@ -89,7 +89,7 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
     # all are cut off from step 22 on.
     assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
     assert judgement.cause.names == ("truncated answers are paid",)
-    assert judgement.do == "pay no truncated answer"
+    assert judgement.do == "start anew; pay no truncated answer"
 
 
 @pytest.mark.parametrize("judgement", ["harder_data-seed1"], indirect=True)

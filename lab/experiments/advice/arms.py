@@ -1,13 +1,14 @@
-"""The arms `followed` and `placebo` of the trial of advice, and harm on healthy twins.
+"""The trial of advice on small transformers: each member's four arms, and harm on its twin.
 
     python lab/experiments/advice/arms.py [--seconds N] [--healthy] [--sealed]
-    [--fresh CAUSE,...]
+    [--fresh CAUSE,... [--faults KIND,...]]
 
-A member's run is made again with its fault, its log judged every five updates; at the first look
-at which the state is warning or worse one arm does what the panel says and one goes back to the
-checkpoint of the best logged reward and divides the rate by 3. A line of `arms.jsonl` is a member;
-the other arms are in `small.jsonl`. The fault lasts: who goes back has it at once, but for the
-spent entropy, which going back undoes.
+A member is run healthy and with its fault, and its log is judged every five updates; from the first
+look at which the state is warning or worse one arm does what the panel says, one goes back to the
+checkpoint of the best logged reward and divides the rate by 3, and one goes on without the fault.
+The lines of a member in `arms.jsonl` (twins: `healthy.jsonl`, unseen members: `fresh.jsonl`) are
+written in one go. The fault lasts: who goes
+back has it at once, but for the spent entropy, which going back undoes.
 """
 
 from __future__ import annotations
@@ -41,9 +42,11 @@ from trial import (
     Journey,
     Snapshot,
     compact,
+    forked,
     keep,
     lines_of,
     piece_of,
+    processor,
     settings_of,
 )
 
@@ -55,6 +58,7 @@ from groupwise.parsing import JsonObject, JsonView
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 from groupwise_lab.trainer.rows import meanings
+from groupwise_lab.trainer.tasks import make_task
 
 PLACEBO = (Action(Kind.RATE, 1 / 3, None, (), "", ""),)
 TABLES = ("actions.tsv", "causes.tsv")
@@ -109,11 +113,12 @@ class Seen:
 def course_of(member: Member, *, faulty: bool) -> Course:
     """The settings and the task that a user has at the look."""
     chosen, task = settings_of(member, HORIZONS[SMALL].steps), healthy_task(member)
-    course = Course(chosen, task, task.verifier)
+    course, level = Course(chosen, task, task.verifier), member.form
     if faulty and member.fault is not None:
         wrong = faulty_task(member, task), faulty_settings(member.fault, chosen)
         course = replace(course, task=wrong[0], settings=wrong[1])
-    return course
+        level += member.fault.size.get("harder", 0)
+    return replace(course, easier=make_task(member.task, level=max(level - 1, 1)).train)
 
 
 def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
@@ -172,9 +177,12 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
     recent = dict.fromkeys(one for some in seen.informative[-RECENT:] for one in some)
     course = replace(course_of(member, faulty=begun), informative=tuple(recent))
     placebo = replace(followed(course, PLACEBO), step=seen.best)
+    chosen, last = settings_of(member, HORIZONS[SMALL].steps), seen.checkpoints[-1]
+    further = HORIZONS[SMALL].further
+    undone = {"oracle": forked(member, chosen, last, further)} if begun else {}
     return {
         "look": len(seen.rows),
-        "mark": seen.checkpoints[-1].mark,
+        "mark": last.mark,
         "state": found.state.value,
         "causes": found.cause.keys,
         "certainty": found.cause.certainty.value,
@@ -185,6 +193,7 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
         ],
         "followed": arm(member, seen, followed(course, found.actions)),
         "placebo": arm(member, seen, placebo),
+        **undone,
     }
 
 
@@ -201,25 +210,31 @@ def main() -> None:
     parser.add_argument("--healthy", action="store_true", help="the twins instead")
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", default="", help="members nobody has seen, for these causes")
+    parser.add_argument("--faults", default="", help="members with these faults alone")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    kind, causes = "twin" if given.healthy else "arms", set(filter(None, given.fresh.split(",")))
-    path = HERE / ("fresh.jsonl" if causes else "arms.jsonl")
+    kind = "healthy" if given.healthy else "arms"
+    causes = set(filter(None, given.fresh.split(",")))
+    path = HERE / f"{'fresh' if causes else 'healthy' if given.healthy else 'arms'}.jsonl"
     path.touch()
     end, done = time.monotonic() + given.seconds, lines_of(path)
     for member in map(small_member, itertools.count(FRESH)) if causes else members(SMALL):
         name = f"{kind}-{member.number:03}"
         if name in done or (member.task == SEALED) is not given.sealed:
             continue
+        if given.faults and member.fault and member.fault.kind not in given.faults.split(","):
+            continue
         if time.monotonic() > end:
             break
         began = time.monotonic()
         line = piece(member, faulty=not given.healthy, causes=causes)
-        about = {"number": member.number, "advice": version()}
-        for own in (piece_of("twin", member), piece_of("run", member)):
-            if causes and "followed" in line and own is not None:
-                keep(path, {"piece": own.name, **own.about, **own.run({})})
-        keep(path, {"piece": name, **about, **line, "seconds": round(time.monotonic() - began, 1)})
+        about = {"number": member.number, "advice": version(), "processor": processor()}
+        bases = ["twin"] if given.healthy else ["twin", "run"]
+        own = [piece_of(one, member) for one in bases if not causes or "followed" in line]
+        lines = [{"piece": one.name, **one.about, **one.run({})} for one in own if one]
+        lines += [{"piece": name, **about, **line, "seconds": round(time.monotonic() - began, 1)}]
+        for kept in lines:
+            keep(path, kept)
 
 
 if __name__ == "__main__":

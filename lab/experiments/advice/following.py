@@ -11,7 +11,7 @@ import numpy as np
 from groupwise.diagnostics.actions import Action, Kind
 from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier, WrappedVerifier
 from groupwise_lab.trainer.settings import TrainSettings
-from groupwise_lab.trainer.tasks import Task
+from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, Task
 
 
 @dataclass(frozen=True)
@@ -22,6 +22,7 @@ class Course:
     task: Task
     mended: Verifier  # the verifier as it is meant to be
     informative: Sequence[Problem] = ()  # problems of which some completions earned more
+    easier: Sequence[Problem] = ()  # of a level below
     step: int | None = None  # to go back to; None goes on from here
     stopped: bool = False
 
@@ -61,8 +62,9 @@ def _grouped(course: Course, action: Action) -> Course:
 
 
 def _limited(course: Course, action: Action) -> Course:
-    """Return the course with another limit of a completion."""
+    """Return the course with another limit of a completion, within the policy's context."""
     length = round((action.factor or 1) * course.task.completion_length)
+    length = min(length, LONGEST_SEQUENCE - course.task.prompt_length)
     return replace(course, task=replace(course.task, completion_length=length))
 
 
@@ -72,8 +74,8 @@ def _judged_by(course: Course, verifier: Verifier) -> Course:
 
 
 def _filtered(course: Course, _: Action) -> Course:
-    """Return the course on the problems that teach, where some do."""
-    train = tuple(course.informative) or course.task.train
+    """Return the course on the problems that teach, on easier ones where none does."""
+    train = tuple(course.informative or course.easier) or course.task.train
     return replace(course, task=replace(course.task, train=train))
 
 

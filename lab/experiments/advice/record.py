@@ -2,7 +2,7 @@
 
     python lab/experiments/advice/record.py [--sealed] [--fresh]
 
-reads `small.jsonl`, `arms.jsonl` and `fresh.jsonl` beside it, writes `record.tsv`, and prints the
+reads `arms.jsonl`, `healthy.jsonl` and `fresh.jsonl` beside it, writes `record.tsv`, and prints the
 tables of lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws,
 seed 20).
 """
@@ -58,11 +58,8 @@ def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
     arms = {"unchanged": same} | {name: line.get(name, same) for name in ("followed", "placebo")}
     onset = own["fault"]["onset"] // EVERY
     undone = [{"right_1e4": twin[onset : onset + FURTHER + 1], "step": EVERY * onset}]
-    undone += [
-        {**piece["forks"][str(look)], "step": look}
-        for piece in lines.values()
-        if piece["piece"].startswith(f"oracle-{number:03}") and str(look) in piece["forks"]
-    ]
+    if "oracle" in line:
+        undone += [{**line["oracle"], "step": look}]
     arms["oracle"] = max(undone, key=lambda one: area(one["right_1e4"]))
     recovered = {}
     for name, arm in arms.items():
@@ -109,17 +106,15 @@ def table(title: str, cases: Iterable[Case], key: Callable[[Case], str]) -> None
         print(row(name or "(no alarm)", groups[name]))
 
 
-def cases_of(name: str, kind: str, *, sealed: bool = False) -> list[Case]:
+def cases_of(name: str, *, sealed: bool = False) -> list[Case]:
     """The members that a file holds: with their fault, or the healthy twins."""
-    arms = lines_of(HERE / f"{name}.jsonl")
-    lines = lines_of(HERE / "small.jsonl") if name == "arms" else arms
+    lines = lines_of(HERE / f"{name}.jsonl")
     return [
-        case_of(one, lines, healthy=kind == "twin")
-        for one in arms.values()
+        case_of(one, lines, healthy=name == "healthy")
+        for one in lines.values()
         if "advice" in one
-        and one["piece"].startswith(kind)
         and (one["look"] is None or "followed" in one)
-        and f"run-{one['number']:03}" in lines
+        and f"twin-{one['number']:03}" in lines
         and (small_member(one["number"]).task == SEALED) is sealed
     ]
 
@@ -129,7 +124,7 @@ def records() -> dict[str, Sequence[Case]]:
     found: dict[str, Sequence[Case]] = {}
     for name in ("arms", "fresh"):
         groups = defaultdict(list)
-        for case in cases_of(name, "arms"):
+        for case in cases_of(name):
             groups[case.line].append(case)
         found |= groups
     return {line: found[line] for line in sorted(found) if line}
@@ -142,7 +137,7 @@ def main() -> None:
     parser.add_argument("--fresh", action="store_true", help="the members nobody had seen instead")
     given = parser.parse_args()
     name = "fresh" if given.fresh else "arms"
-    cases, twins = (cases_of(name, kind, sealed=given.sealed) for kind in ("arms", "twin"))
+    cases, twins = (cases_of(one, sealed=given.sealed) for one in (name, "healthy"))
     failing = [case for case in cases if case.fails]
     told = [case for case in failing if case.line]
     better = [sum(case.gain("unchanged") > 0 for case in some) for some in (failing, told)]

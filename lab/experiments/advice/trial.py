@@ -1,10 +1,11 @@
 """The trial of advice: runs with a fault, their healthy twins, and what they come to where the
 fault is taken back.
 
-    python lab/experiments/advice/trial.py --population small|language_model|first_update [--only
-    TEXT] [--seconds N] [--list]
+    python lab/experiments/advice/trial.py --population language_model|first_update [--only TEXT]
+    [--seconds N] [--list]
 
-The protocol is lab/docs/decisions/0012-the-trial-of-advice.md. A piece that is done is one line of
+The protocol is lab/docs/decisions/0012-the-trial-of-advice.md; `arms.py` runs the small population.
+A piece that is done is one line of
 POPULATION.jsonl beside this file, written whole at its end; the same command runs what is missing,
 in the protocol's order, and stops when no piece fits into the seconds that are left. One process,
 one thread.
@@ -38,7 +39,6 @@ sys.path.extend(str(HERE.parent / name) for name in ("language_models", "u_stati
 import numpy as np
 import torch
 from faults import (
-    BLOCKS,
     LANGUAGE,
     SMALL,
     Fault,
@@ -62,7 +62,6 @@ from groupwise_lab.trainer.warm_up import default_cache, right_probability, warm
 
 EVERY = 5  # updates between looks
 FIRST_UPDATE = "first_update"
-PARTS = 4  # pieces of a small member's forks: every twentieth update, then those between
 HELD_OUT = 512  # problems whose right answers' probability is the level of a small policy
 STEADY = (
     2e-4  # learning rate of the language model's runs, after a rise over its first five updates
@@ -296,8 +295,8 @@ class Piece:
     after: str = ""  # the piece whose line it needs
 
 
-def piece_of(kind: str, member: Member, part: int = 0) -> Piece | None:
-    """A twin, a run with its fault, or some forks of it; None where there is nothing to fork."""
+def piece_of(kind: str, member: Member) -> Piece | None:
+    """A twin, a run with its fault, or its forks; None where there is nothing to fork."""
     horizon, about = HORIZONS[member.population], asdict(member)
     if kind == "twin":
         # `about` keeps the fault that it is without: where length is paid, the twin has the longer
@@ -311,28 +310,14 @@ def piece_of(kind: str, member: Member, part: int = 0) -> Piece | None:
             lambda _: whole_run(member, horizon.steps, fault=member.fault),
             about,
         )
-    parts = PARTS if member.population == SMALL else 1
-    looks = [look for look in looks_of(member, horizon) if look // EVERY % parts == part]
+    looks = looks_of(member, horizon)
     if not looks:
         return None
-    name = f"oracle-{member.number:03}" + (f"-{part}" if parts > 1 else "")
     return Piece(
-        name, lambda _: oracle(member, looks, horizon), {"number": member.number, "looks": looks}
+        f"oracle-{member.number:03}",
+        lambda _: oracle(member, looks, horizon),
+        {"number": member.number, "looks": looks},
     )
-
-
-def small_pieces() -> Iterator[Piece | None]:
-    """Block by block twins, runs and the forks of every twentieth update; then the forks
-    between.
-    """
-    every = members(SMALL)
-    many = len(every) // BLOCKS
-    for start in range(0, len(every), many):
-        block = every[start : start + many]
-        for member in block:
-            yield from (piece_of("twin", member), piece_of("run", member))
-        yield from (piece_of("oracle", member) for member in block)
-    yield from (piece_of("oracle", member, part) for part in (2, 1, 3) for member in every)
 
 
 def language_pieces() -> Iterator[Piece | None]:
@@ -380,7 +365,6 @@ def grid_pieces() -> Iterator[Piece]:
 
 
 ALL: Mapping[str, Callable[[], Iterator[Piece | None]]] = {
-    SMALL: small_pieces,
     LANGUAGE: language_pieces,
     FIRST_UPDATE: grid_pieces,
 }
@@ -500,7 +484,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--population", choices=ALL, default=SMALL)
+    parser.add_argument("--population", choices=ALL, default=LANGUAGE)
     parser.add_argument("--only", default="", help="only pieces whose name has this text")
     parser.add_argument(
         "--seconds",

@@ -30,9 +30,11 @@ def test_the_enumeration_is_that_of_the_protocol(load: Load) -> None:
     protocol = (FOLDER.parents[1] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
         encoding="utf-8"
     )
+    drawn = [module.Piece(str(one.number), None, asdict(one)) for one in module.members("small")]
+    found["small"] = (len(drawn), module.digest(drawn))
     assert all(value in protocol for _, value in found.values())
     assert found == {
-        "small": (1980, "9da4cce68ee9c176"),
+        "small": (330, "a894ad4bf2468a99"),
         "language_model": (56, "30307ab377005b54"),
         "first_update": (19, "39e0f5fe9c40467d"),
     }
@@ -262,14 +264,14 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     checkpoint of the start.
     """
     arms, faults = load("arms"), load("faults")
-    own = arms.Seen.judgement
+    own = arms.judge
 
-    def alarmed(seen: Any, course: Any) -> Any:
-        state = arms.State.OK if len(seen.rows) < 10 else arms.State.WARNING
+    def alarmed(record: Any, **given: Any) -> Any:
+        state = arms.State.OK if len(record.steps) < 10 else arms.State.WARNING
         action = arms.Action(arms.Kind.RESTART, None, 3, (), "", "")
-        return replace(own(seen, course), state=state, actions=(action,))
+        return replace(own(record, **given), state=state, actions=(action,))
 
-    monkeypatch.setattr(arms.Seen, "judgement", alarmed)
+    monkeypatch.setattr(arms, "judge", alarmed)
     monkeypatch.setattr(arms, "settings_of", tiny.settings_of)
     monkeypatch.setitem(arms.HORIZONS, "small", tiny.Horizon(20, 5))
     member = made(faults, "noisy_verifier", share=0.5, mode="one")
@@ -279,6 +281,8 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     assert found["followed"]["step"] == 0
     assert found["followed"]["right_1e4"] == run["right_1e4"][:2]
     assert found["placebo"]["step"] in (5, 10)
+    undone = tiny.oracle(member, [10], tiny.Horizon(20, 5))["forks"]["10"]
+    assert found["oracle"]["right_1e4"] == undone["right_1e4"]
     unsaid = arms.piece(member, faulty=True, causes={"no cause"})
     assert "followed" not in unsaid
 
@@ -290,10 +294,6 @@ def test_the_record_of_a_line_by_hand(load: Load) -> None:
     lines = {
         "twin-000": {"piece": "twin-000", "right_1e4": [5000] * 33},
         "run-000": {"piece": "run-000", "right_1e4": [1000] * 33, "fault": fault},
-        "oracle-000-1": {
-            "piece": "oracle-000-1",
-            "forks": {"25": {"right_1e4": [4000] * (further + 1)}},
-        },
     }
     line = {
         "number": 0,
@@ -302,6 +302,7 @@ def test_the_record_of_a_line_by_hand(load: Load) -> None:
         "actions": [{"kind": "restart"}, {"kind": "mask"}],
         "followed": {"right_1e4": [4600] * (further + 1), "step": 20},
         "placebo": {"right_1e4": [1000, *[2000] * further], "step": 5},
+        "oracle": {"right_1e4": [4000] * (further + 1)},
     }
     case = record.case_of(line, lines, healthy=False)
     assert (case.fault, case.line, case.fails, case.as_placebo) == ("rate", "length", True, False)
@@ -331,10 +332,9 @@ def test_what_the_pages_print_is_what_the_files_of_the_runner_hold(load: Load) -
         assert int(row["members"]) == len(cases), line
         for arm in ("followed", "placebo"):
             assert int(row[arm]) == sum(case.recovered[arm] for case in cases), line
-    marks = record.lines_of(FOLDER / "small.jsonl")
-    arms = [one for one in record.lines_of(FOLDER / "arms.jsonl").values() if one["look"]]
-    own = {"arms": "run", "twin": "twin"}
-    for one in arms:
-        kind, number = one["piece"].split("-")
-        base = marks.get(f"{own[kind]}-{number}")
-        assert base is None or base["marks"][one["look"] // 5] == one["mark"], one["piece"]
+    for name, kind in (("arms", "run"), ("fresh", "run"), ("healthy", "twin")):
+        lines = record.lines_of(FOLDER / f"{name}.jsonl")
+        for line in lines.values():
+            if line.get("mark"):
+                base = lines[f"{kind}-{line['number']:03}"]
+                assert base["marks"][line["look"] // 5] == line["mark"], line["piece"]

@@ -23,7 +23,14 @@ from groupwise.errors import (
 )
 from groupwise.parsing import JsonObject
 from groupwise.readers.configs import Stated, config_of
-from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
+from groupwise.readers.keys import (
+    TRL_FAMILY,
+    as_shares,
+    first_and_last,
+    framework_of,
+    meanings_of,
+    with_reward,
+)
 from groupwise.readers.kinds import kind_of, refusal
 from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
@@ -394,22 +401,20 @@ def _continued(
     """
     kept, latest = dict(columns), dict[str, str]()
     for start, end, quantity, name in sorted(
-        (*_first_and_last(columns[meaning.column]), meaning.quantity, meaning.column)
+        (*first_and_last(columns[meaning.column]), meaning.quantity, meaning.column)
         for meaning in meanings
     ):
         before = latest.get(quantity)
-        if before is not None and _first_and_last(kept[before])[1] < start <= end:
+        last = end if before is None else first_and_last(kept[before])[1]
+        if before is not None and last < start <= end:
             until = np.arange(len(kept[name])) < start
             kept[name] = np.where(until, kept.pop(before), kept[name])
             notes.append(f"{before} is called {name} from row {start + 1} on: they are one column")
+        elif first_and_last(kept[before or name])[0] < start <= last < end:
+            rows = f"rows {start + 1} to {last + 1}"
+            notes.append(f"{before} and {name} are both {quantity} in {rows}: they stay apart")
         latest[quantity] = name
     return kept, tuple(meaning for meaning in meanings if meaning.column in kept)
-
-
-def _first_and_last(column: Float) -> tuple[int, int]:
-    """Return the first and the last row with a number, of an empty column the end and -1."""
-    rows = np.flatnonzero(np.isfinite(column))
-    return (int(rows[0]), int(rows[-1])) if len(rows) else (len(column), -1)
 
 
 def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Meanings]:

@@ -691,11 +691,16 @@ class Feed(ABC):
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
 
+    def take_whole(self, block: bytes) -> int:
+        """Read whole lines in UTF-8; return their number."""
+        lines = lines_in(block)
+        self.take(lines)
+        return len(lines)
+
     def take_block(self, block: bytes) -> None:
         """Read whole lines in UTF-8; where there is no room for all rows, stretches of them."""
         if self.store.share == 1.0:
-            self._lines += block.count(b"\n")
-            self.take(lines_in(block))
+            self._lines += self.take_whole(block)
             return
         lines = [*self._newest, *block.splitlines(keepends=True)]
         waits = max(0, len(lines) // _STRETCH - 1) * _STRETCH
@@ -703,7 +708,7 @@ class Feed(ABC):
             stretch = b"".join(lines[start : start + _STRETCH])
             number = np.array([self._lines // _STRETCH])
             if self.joined in stretch or stretches_kept(number, self.store.share)[0]:
-                self.take(lines_in(stretch))
+                self.take_whole(stretch)
                 self.finish()
             else:
                 self.store.read += _STRETCH * self.store.read // self._lines
@@ -714,7 +719,7 @@ class Feed(ABC):
         """Read the lines that wait."""
         if self._newest:
             self._lines += len(self._newest)
-            self.take(lines_in(b"".join(self._newest)))
+            self.take_whole(b"".join(self._newest))
             self._newest = ()
 
     def finish(self) -> None:  # noqa: B027  most hold nothing back

@@ -27,7 +27,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
-from groupwise.readers import best_reader, open_run, source
+from groupwise.readers import best_reader, open_run, rollouts, source
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import sample_groups
 
@@ -352,6 +352,52 @@ def whole(path: Path) -> str:
         )
     except GroupwiseError as error:
         return str(error)
+
+
+@each_case(
+    "odd",
+    [
+        {"output": 'so, "a": {b}\n\u00e9 \U0001f600\u2028'},
+        {"output": "\ud800"},
+        {"output": None},
+        {"output": [{"role": "user", "content": "a"}]},
+        {"output": 5, "more": 1},
+        {"input": 5, "more": "a"},
+        {"score": "1.0"},
+        {"score": float("nan")},
+        {"gts": "0.50"},
+        {"gts": True},
+        {"uid": 7},
+        {"data_source": "math"},
+        {"finish_reason": "length"},
+        {"partition_id": "train_7"},
+    ],
+)
+def test_rollouts_by_column_are_what_they_are_row_by_row(
+    odd: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether one row of a file is odd, or each."""
+    for newer in (True, False):
+        rows = verl_rows(1, uid=newer, prompts=2, size=3)
+        one = [row | (odd if at == 4 else {}) for at, row in enumerate(rows)]
+        for number, these in enumerate((one, [row | odd for row in rows])):
+            path = tmp_path / f"{number}.jsonl"
+            text = "".join(json.dumps(row, ensure_ascii=newer) + "\n" for row in these)
+            path.write_text(text, encoding="utf-8", errors="replace")
+            by_column = whole(path)
+            with left():
+                assert whole(path) == by_column
+            with monkeypatch.context() as patch:
+                patch.setattr(rollouts, "json_table", lambda _: None)
+                assert whole(path) == by_column
+
+
+def test_a_dump_of_verl_is_read_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path / "1.jsonl", verl_rows(1))
+    monkeypatch.setattr(rollouts.RolloutRows, "add", None)
+    assert len(rollouts_of(open_run(path))) == 24
+    with left():
+        assert "####" in whole(path)
 
 
 class TestLeft:

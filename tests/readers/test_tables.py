@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
+from groupwise import limits
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import (
     GroupwiseError,
@@ -19,7 +20,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
-from groupwise.readers import READERS, open_run
+from groupwise.readers import READERS, json_logs, open_run
 from groupwise.readers.assemble import Origin, Request
 from groupwise.readers.json_logs import JsonlFeed
 from groupwise.readers.source import lines_in
@@ -819,15 +820,16 @@ def test_a_log_of_two_runs_says_how_much_of_it_is_read(
     assert judge(record).headline.endswith(words)
 
 
-def held(feed: JsonlFeed) -> tuple[int, dict[str, list[float]], list[str]]:
+def held(feed: JsonlFeed) -> tuple[Any, ...]:
     """What a feed has taken so far, and what it says of it."""
     store = feed.store
     cells = {name: np.nan_to_num(store.dense(name), nan=-9.0).tolist() for name in store.names()}
+    texts = store.texts, store.labels, store.unread, store.decimals
     try:
         notes = feed.record(Origin(Path("a"), 1), Request()).notes
     except UnreadableRunError as error:
-        return store.read, cells, [str(error)]
-    return store.read, cells, list(notes)
+        return store.read, cells, texts, [str(error)]
+    return store.read, cells, texts, list(notes)
 
 
 @each_case(
@@ -860,6 +862,60 @@ def test_json_lines_by_column_are_what_they_are_row_by_row(second: str) -> None:
     by_column, by_row = JsonlFeed(), JsonlFeed()
     by_column.take_block(block)
     by_row.take(lines_in(block))
+    assert held(by_column) == held(by_row)
+
+
+ODD_TEXTS = [  # JSON of a cell, and perhaps of further ones, in a column of texts
+    r'"a, \"b\": {c}\n\u00e9 \ud83d\ude00"',
+    r'"\ud800"',
+    r'"\u0022\u003a", "more": 1',
+    r'"\u0000"',
+    '5, "more": 1',
+    '5, "more": "a:"',
+    '["a", "b:"], "more": 1',
+    '{"b": "c"}',
+    'null, "more": 1',
+    '"a", "at": "b"',
+    '"a\tb"',
+    '"\rb"',
+    '"0.50"',
+    '"nan"',
+    '"1_0"',
+    '"12%"',
+    '"12 ms"',
+]
+
+
+@each_case("odd", ODD_TEXTS)
+def test_texts_by_column_are_what_they_are_row_by_row(odd: str) -> None:
+    cells = ['"a"', odd, '"b"']
+    rows = "".join(
+        f'{{"step": {at}, "on": true, "at": {cell}, "reward": 0.5}}\n'
+        for at, cell in enumerate(cells)
+    )
+    by_column, by_row = JsonlFeed(), JsonlFeed()
+    by_column.take_block(rows.encode())
+    by_row.take(lines_in(rows.encode()))
+    assert held(by_column) == held(by_row)
+
+
+def test_json_lines_without_room_for_all_are_read_by_column_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(limits, "MOST_ROWS", 8000)
+    lines = [b'{"step": %d, "reward": 0.5, "at": "a"}\n' % step for step in range(30_000)]
+    blocks = [b"".join(lines[start : start + 5000]) for start in range(0, 30_000, 5000)]
+    by_column, by_row = JsonlFeed(), JsonlFeed()
+    for block in blocks:
+        with monkeypatch.context() as patch:
+            patch.setattr(by_column, "take", None)
+            by_column.take_block(block)
+        with monkeypatch.context() as patch:
+            patch.setattr(json_logs, "json_table", lambda _: None)
+            by_row.take_block(block)
+    by_column.take_newest()
+    by_row.take_newest()
+    assert 1000 < by_column.store.count < 8000
     assert held(by_column) == held(by_row)
 
 

@@ -629,6 +629,7 @@ def test_the_settings_of_verl_may_be_its_first_line(tmp_path: Path) -> None:
         ("completion_length", "completions/mean_length", "completion_length"),
         ("rewards/correct", "rewards/correct/mean", "reward/correct"),
         ("reward", "train/reward", "reward"),
+        ("response_length", "completions/mean_length", "completion_length"),
     ],
 )
 def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
@@ -643,6 +644,11 @@ def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
     log[4][old] = 7.0
     record = open_run(written(tmp_path / "log.jsonl", log))
     assert record.steps[old].null_count() == 3
+    assert f"{old} and {new} are both {quantity} in rows 5 to 5: they stay apart" in record.notes
+    # what is logged beside the other to the end is not called otherwise
+    log[7][old] = 7.0
+    record = open_run(written(tmp_path / "log.jsonl", log))
+    assert not any("stay apart" in note or "one column" in note for note in record.notes)
 
 
 # What a stranger's table or console has around the numbers.

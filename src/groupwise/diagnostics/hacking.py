@@ -176,8 +176,7 @@ def _fell_with_training(pair: Pair, evidence: Evidence) -> bool:
     """Whether training, which falls, has lost since the other reward was last at its height: no
     loophole pays for that.
     """
-    few = few_of(pair)
-    levels = moving_mean(pair.held_M, few)[: len(pair.step_M) - 2 * few + 1]
+    few, levels = _levels(pair)
     near = levels >= levels.max() - _FASTER * pair.held_deviation / np.sqrt(few)
     row = int(np.flatnonzero(near)[-1])
     since = slice(row, row + few), pair.ends[1]
@@ -315,10 +314,15 @@ def _throughout(pair: Pair, whole: Interval | None, least: float) -> Finding | N
     return _finding(pair, whole, status, " over the whole log")
 
 
+def _levels(pair: Pair) -> tuple[int, Float]:
+    """The rows of a stretch, and the held-out level of each before the last."""
+    few = few_of(pair)
+    return few, moving_mean(pair.held_M, few)[: len(pair.step_M) - 2 * few + 1]
+
+
 def _best_of(pair: Pair) -> slice:
     """The stretch in which the held-out reward was best, of those before the last."""
-    few = few_of(pair)
-    levels = moving_mean(pair.held_M, few)[: len(pair.step_M) - 2 * few + 1]
+    few, levels = _levels(pair)
     return slice(best := int(levels.argmax()), best + few)
 
 

@@ -23,7 +23,14 @@ from groupwise.errors import (
 )
 from groupwise.parsing import JsonObject
 from groupwise.readers.configs import Stated, config_of
-from groupwise.readers.keys import TRL_FAMILY, as_shares, framework_of, meanings_of, with_reward
+from groupwise.readers.keys import (
+    TRL_FAMILY,
+    as_shares,
+    first_and_last,
+    framework_of,
+    meanings_of,
+    with_reward,
+)
 from groupwise.readers.kinds import kind_of, refusal
 from groupwise.readers.rounding import resolutions
 from groupwise.readers.rows import LISTED, RowStore, plain
@@ -394,22 +401,20 @@ def _continued(
     """
     kept, latest = dict(columns), dict[str, str]()
     for start, end, quantity, name in sorted(
-        (*_first_and_last(columns[meaning.column]), meaning.quantity, meaning.column)
+        (*first_and_last(columns[meaning.column]), meaning.quantity, meaning.column)
         for meaning in meanings
     ):
         before = latest.get(quantity)
-        if before is not None and _first_and_last(kept[before])[1] < start <= end:
+        last = end if before is None else first_and_last(kept[before])[1]
+        if before is not None and last < start <= end:
             until = np.arange(len(kept[name])) < start
             kept[name] = np.where(until, kept.pop(before), kept[name])
             notes.append(f"{before} is called {name} from row {start + 1} on: they are one column")
+        elif first_and_last(kept[before or name])[0] < start <= last < end:
+            rows = f"rows {start + 1} to {last + 1}"
+            notes.append(f"{before} and {name} are both {quantity} in {rows}: they stay apart")
         latest[quantity] = name
     return kept, tuple(meaning for meaning in meanings if meaning.column in kept)
-
-
-def _first_and_last(column: Float) -> tuple[int, int]:
-    """Return the first and the last row with a number, of an empty column the end and -1."""
-    rows = np.flatnonzero(np.isfinite(column))
-    return (int(rows[0]), int(rows[-1])) if len(rows) else (len(column), -1)
 
 
 def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Meanings]:
@@ -682,11 +687,16 @@ class Feed(ABC):
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
 
+    def take_whole(self, block: bytes) -> int:
+        """Read whole lines in UTF-8; return their number."""
+        lines = lines_in(block)
+        self.take(lines)
+        return len(lines)
+
     def take_block(self, block: bytes) -> None:
         """Read whole lines in UTF-8; where there is no room for all rows, stretches of them."""
         if self.store.share == 1.0:
-            self._lines += block.count(b"\n")
-            self.take(lines_in(block))
+            self._lines += self.take_whole(block)
             return
         lines = [*self._newest, *block.splitlines(keepends=True)]
         waits = max(0, len(lines) // _STRETCH - 1) * _STRETCH
@@ -694,7 +704,7 @@ class Feed(ABC):
             stretch = b"".join(lines[start : start + _STRETCH])
             number = np.array([self._lines // _STRETCH])
             if self.joined in stretch or stretches_kept(number, self.store.share)[0]:
-                self.take(lines_in(stretch))
+                self.take_whole(stretch)
                 self.finish()
             else:
                 self.store.read += _STRETCH * self.store.read // self._lines
@@ -705,7 +715,7 @@ class Feed(ABC):
         """Read the lines that wait."""
         if self._newest:
             self._lines += len(self._newest)
-            self.take(lines_in(b"".join(self._newest)))
+            self.take_whole(b"".join(self._newest))
             self._newest = ()
 
     def finish(self) -> None:  # noqa: B027  most hold nothing back

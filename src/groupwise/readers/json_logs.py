@@ -10,10 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import polars as pl
-
-from groupwise import limits
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
@@ -21,7 +17,6 @@ from groupwise.readers.configs import flatten, settings_in
 from groupwise.readers.rows import (
     VALUE_KEYS,
     RowStore,
-    clean_key,
     is_summary,
     parse_number,
     summary_notes,
@@ -43,8 +38,8 @@ from groupwise.readers.source import (
     vocabulary,
 )
 from groupwise.readers.steps import STEP_KEYS, is_evaluation, one_run
+from groupwise.readers.tables import json_table
 from groupwise.record.run import RunRecord
-from groupwise.record.table import UNREADABLE
 
 _NAMES = vocabulary("name_of_a_run")
 _HEADERS, _BODIES = (
@@ -79,15 +74,15 @@ class JsonlFeed(Feed):
         self.store = RowStore()
         self._damaged = self._skipped = 0
 
-    def take_block(self, block: bytes) -> None:
-        """Read whole lines in UTF-8, by column where all rows hold the same numbers."""
-        table = _plain_table(block) if self.store.share == 1.0 else None
-        if table is None:
-            super().take_block(block)
-        else:
-            self._lines += len(table)
-            columns = [column.to_numpy() for column in table]
-            self.store.add_columns(table.columns, columns, len(table))
+    def take_whole(self, block: bytes) -> int:
+        """Read whole lines in UTF-8, by column where all rows hold the same keys; return their
+        number.
+        """
+        table = json_table(block)
+        if table is None or is_summary(table.schema):
+            return super().take_whole(block)
+        self.store.add_table(table)
+        return len(table)
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
@@ -113,30 +108,6 @@ class JsonlFeed(Feed):
                 f"{shown(origin.path)}: repair it"
             )
         return assemble(Log(self.store, origin.path, "jsonl", origin.size, tuple(notes)), request)
-
-
-def _plain_table(block: bytes) -> pl.DataFrame | None:
-    """Return the rows of a block that all hold numbers under the keys of the first one, None of
-    any other.
-
-    Polars drops what it was not told of, and makes a value of each mark: these are counted first.
-    """
-    first = block[: block.find(b"\n") + 1]
-    head = json_in(first.decode(errors="replace")) if first.count(b",") < limits.MOST_KEYS else None
-    if not isinstance(head, dict) or is_summary(head):
-        return None
-    if not all(type(head[key]) is float and clean_key(key) == key for key in head):
-        return None
-    letters = np.frombuffer(block, np.uint8)  # which are counted faster than bytes
-    rows, keys = np.count_nonzero(letters == ord("\n")) + (block[-1:] != b"\n"), len(head)
-    marks = {'"': 2 * keys, ",": keys - 1, "{": 1, "[": 0}
-    if any(np.count_nonzero(letters == ord(mark)) != rows * marks[mark] for mark in marks):
-        return None
-    try:
-        table = pl.read_ndjson(block, schema=dict.fromkeys(head, pl.Float64))
-    except UNREADABLE:
-        return None
-    return table if sum(column.count() for column in table) == rows * keys else None
 
 
 def sniff_json(seen: Peek) -> float:

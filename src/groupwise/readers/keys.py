@@ -265,12 +265,16 @@ def meanings_of(
     }
     if framework in TRL_FAMILY - {"ms-swift"}:
         ruled |= _judged_keys(columns, ruled, config, complete=complete, window=window)
-    there = {meaning.quantity for meaning in ruled.values() if meaning}
+    there = {meaning.quantity: columns[key] for key, meaning in ruled.items() if meaning}
     found = []
     for key, meaning in ruled.items():
         named = None if meaning else _plain_meaning(key, columns)
-        # what a script logs beside TRL's own is not taken for them
-        beside = named and not (framework in TRL_FAMILY and named.quantity in there)
+        # what a script logs beside TRL's own is not taken for them, but for what it logged before
+        beside = named and (
+            framework not in TRL_FAMILY
+            or named.quantity not in there
+            or _precedes(columns[key], there[named.quantity])
+        )
         found.append(named if beside else meaning)
     meanings = [
         meaning for meaning in found if meaning is not None and not is_counter(meaning.column)
@@ -280,6 +284,18 @@ def meanings_of(
     }
     alone = framework not in TRL_FAMILY and len(sources) == 1
     return _replaced(meanings, sources, quantity="eval/reward") if alone else tuple(meanings)
+
+
+def first_and_last(column: Float) -> tuple[int, int]:
+    """Return the first and the last row with a number, of an empty column the end and -1."""
+    rows = np.flatnonzero(np.isfinite(column))
+    return (int(rows[0]), int(rows[-1])) if len(rows) else (len(column), -1)
+
+
+def _precedes(earlier: Float, later: Float) -> bool:
+    """Return whether a column begins and ends before another does."""
+    pairs = zip(first_and_last(earlier), first_and_last(later), strict=True)
+    return all(first < second for first, second in pairs)
 
 
 def _replaced(meanings: Iterable[Meaning], quantities: Container[str], **fields: Any) -> Meanings:

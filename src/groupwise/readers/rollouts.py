@@ -46,7 +46,7 @@ from groupwise.readers.source import (
     some_of,
     vocabulary,
 )
-from groupwise.readers.tables import texts_and_numbers
+from groupwise.readers.tables import json_table, texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import UNREADABLE, read_parquet, steps_table
@@ -231,6 +231,28 @@ class RolloutRows:
                 self.label_column(key).append(self._label(key, row[key], layout))
         self.store.add(_cells_of(row, spelled))
 
+    def add_table(self, table: pl.DataFrame, layout: Layout, file_step: float) -> bool:
+        """Append rows by column where there is room and each holds both texts; return whether it
+        does.
+        """
+        texts = {*table.select(pl.col(pl.String)).columns}
+        start, end = self.store.count, self.store.count + len(table)
+        odd = "partition_id" in texts or end > self.store.most(table.width)
+        if odd or not {layout.prompt, layout.completion} <= texts:
+            return False
+        self._prompt += map(self._number, table[layout.prompt])
+        self._completion.extend(table[layout.completion] if self.texts else range(start, end))
+        self.file_step += [file_step] * len(table)
+        environments, groups, _ = _named(tuple(table.columns))
+        named = next((key for key in environments if key in texts), None)
+        self.environments.extend(table[named] if named else [None] * len(table))
+        for key in groups:
+            names = [self._label(key, name, layout) for name in table[key]]
+            self.label_column(key).extend(names)
+        finished = [pl.col(key).is_in(_CUT_OFF) for key in _REASONS if key in texts]
+        self.store.add_table(table.drop(_TEXT_KEYS & texts).with_columns(finished))
+        return True
+
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
         prompts = pl.Series("prompt", list(self._prompts), dtype=pl.Utf8)
@@ -291,19 +313,6 @@ class RolloutRows:
             self.split_uids += 1
             text = match[1]
         return _sound(text)
-
-
-class _Completions(RolloutRows):
-    """The completions of rows that were read before, and nothing else of them."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.kept: list[str | None] = []
-
-    def add(self, row: Mapping[Any, Any], layout: Layout, file_step: float = 0.0) -> None:  # noqa: ARG002
-        """Append the completion of a row that is a rollout."""
-        if _is_rollout(row, layout):
-            self.kept.append(self._text(row.get(layout.completion)))
 
 
 def _sound(text: str) -> str:
@@ -729,13 +738,16 @@ class _Lines:
 
     def add(self, rows: RolloutRows, block: bytes) -> int:
         """Add the rows of some lines; return how many lines are damaged."""
+        table, step = None if self.dump else json_table(block), _number(self.seen.path)
+        if table is not None and rows.add_table(table, self.layout, step):
+            return 0
         lines = json_lines(_with_room(rows, lines_in(block)))
         if self.dump:
             dumped = list(enumerate(filter(None, lines), self.taken))
             self.taken += len(dumped)
             _add_dump(rows, dumped, self.dump, self.seen.path, self.group_size)
             return 0
-        step, damaged = _number(self.seen.path), 0
+        damaged = 0
         for row in lines:
             if row is None:
                 damaged += 1
@@ -745,9 +757,9 @@ class _Lines:
 
     def completions(self, start: int) -> pl.Series:
         """Read the completions again of the block that begins at a place of the file."""
-        rows, block = _Completions(), next(iter(Blocks(self.seen, start)), b"")
-        self.add(rows, block)
-        return pl.Series(rows.kept, dtype=pl.Utf8)
+        rows = RolloutRows()
+        self.add(rows, next(iter(Blocks(self.seen, start)), b""))
+        return rows.text_columns()["completion"]
 
 
 def _add_file(

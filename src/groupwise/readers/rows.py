@@ -8,12 +8,14 @@ import math
 import re
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import cache, lru_cache
 from itertools import chain
 from typing import Any
 
 import numpy as np
+import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import limits
@@ -108,7 +110,7 @@ class _Column:
     __slots__ = ("rows", "values")
 
     def __init__(self, rows: ArrayLike = (), values: ArrayLike = ()) -> None:
-        self.rows = array("q", np.asarray(rows, dtype=np.int64).tobytes())
+        self.rows = array("i", np.asarray(rows, dtype=np.int32).tobytes())
         self.values = array("d", np.asarray(values, dtype=float).tobytes())
 
 
@@ -184,11 +186,25 @@ class RowStore:
         width = len(names)
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
-        columns = list(zip(*rows, strict=True))
-        for name, cells in zip(map(clean_key, names), columns, strict=True):
+        columns: list[Any] = list(zip(*rows, strict=True))
+        for at, (name, cells) in enumerate(zip(map(clean_key, names), columns, strict=True)):
             for cell in (*cells[:1], *cells[-1:]):  # a fixed format is that of all cells
                 self.see_print(name, cell)
+            with suppress(ValueError):
+                columns[at] = np.fromiter(map(float, cells), np.float64)
         self.add_columns(names, columns, len(rows))
+
+    def add_table(self, table: pl.DataFrame) -> None:
+        """Append rows of numbers, flags and texts without gaps."""
+        columns: list[Any] = []
+        for column in table:
+            if column.dtype == pl.String:
+                columns.append(column.to_list())
+                for cell in columns[-1]:
+                    self.see_print(column.name, cell)
+            else:
+                columns.append(column.cast(pl.Float64).to_numpy())
+        self.add_columns(table.columns, columns, len(table))
 
     def add_columns(self, names: Sequence[str], columns: Sequence[Any], length: int) -> None:
         """Append rows by column; where a table has no room for more, rows before them go."""
@@ -198,12 +214,11 @@ class RowStore:
         start, room = self.count, min(length, most - self.count)
         for name, cells in zip(map(clean_key, names), columns, strict=True):
             self.count = start
-            try:
-                part = cells[:room]
-                numbers = part.tobytes() if isinstance(part, np.ndarray) else map(float, part)
-                self._numbers(name, array("d", numbers))
-            except ValueError:
-                self._cells(name, cells[:room], start)
+            part = cells[:room]
+            if isinstance(part, np.ndarray):
+                self._numbers(name, part)
+            else:
+                self._cells(name, part, start)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
@@ -329,14 +344,15 @@ class RowStore:
         """Put numbers, one a row, in the place of a column."""
         self._columns[name] = _Column(range(self.count), values)
 
-    def _numbers(self, name: str, numbers: array[float]) -> None:
+    def _numbers(self, name: str, numbers: Float) -> None:
         """Append one number a row, from the current row on."""
         if not self._takes(name):
             self.too_wide += len(numbers)
             return
         column = self._columns.get(name) or self._columns.setdefault(name, _Column())
-        column.rows.frombytes(np.arange(self.count, self.count + len(numbers)).tobytes())
-        column.values.extend(numbers)
+        rows = np.arange(self.count, self.count + len(numbers), dtype=np.int32)
+        column.rows.frombytes(rows.tobytes())
+        column.values.frombytes(numbers.tobytes())
 
     def left_out_notes(self) -> list[str]:
         """Return notes on keys and rows that were too many."""

@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import IO, Any, AnyStr, TextIO
 
+import numpy as np
+
 from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
@@ -318,7 +320,7 @@ def _pieces(file: IO[AnyStr], most: int) -> Iterator[tuple[int, AnyStr]]:
     """
     start = file.tell()
     while piece := file.read(_BLOCK):
-        if len(piece) == _BLOCK:  # freed at once: the allocator then gives back no block
+        if len(piece) == _BLOCK and not start:  # freed: the allocator then gives back no block
             bytearray(4 * _BLOCK)
         piece += file.readline(most)
         rest = piece
@@ -337,7 +339,7 @@ def in_utf8(piece: bytes, encoding: str) -> bytes:
         if encoding == "latin-1"
         else piece.removeprefix(b"\xef\xbb\xbf")
     )
-    if _DENSE * (text.count(b"\n") + text.count(b"\r")) < len(text):
+    if _DENSE * (marks_in(text, "\n") + marks_in(text, "\r")) < len(text):
         return text
     return _BLANK.sub(lambda hole: b"\n" if hole[0].strip(b" \t") else hole[0], text)
 
@@ -377,6 +379,12 @@ def json_lines(lines: Iterable[str], *, floats: bool = True) -> Iterator[JsonObj
         if text:
             row = json_in(text, floats=floats)
             yield row if isinstance(row, dict) else None
+
+
+def marks_in(text: bytes, mark: str) -> int:
+    """Return how often an ASCII character stands in a text, counted faster than bytes do."""
+    number = ord(mark)
+    return int(number in text and np.count_nonzero(np.frombuffer(text, np.uint8) == number))
 
 
 _GAP = re.compile(r"[ \t\r\n,]*")

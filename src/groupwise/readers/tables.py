@@ -1,4 +1,4 @@
-"""Tables: cells between commas, semicolons or tabs, whole or line by line, and Parquet."""
+"""Tables: cells between commas, semicolons or tabs, whole or line by line, JSON lines, Parquet."""
 
 from __future__ import annotations
 
@@ -16,13 +16,25 @@ from groupwise.errors import UnreadableRunError
 from groupwise.parsing import JsonObject
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
 from groupwise.readers.rows import RowStore, clean_key, parse_number, spelled
-from groupwise.readers.source import Peek, first_lines, lines_of, noted, peek, shown
+from groupwise.readers.source import (
+    Peek,
+    first_lines,
+    json_in,
+    lines_of,
+    marks_in,
+    noted,
+    peek,
+    shown,
+)
 from groupwise.readers.steps import STEP_KEYS, one_run
 from groupwise.readers.wandb_run import exported_runs
 from groupwise.record.run import RunRecord
-from groupwise.record.table import read_parquet
+from groupwise.record.table import UNREADABLE, read_parquet
 
 _BATCH, _HELD = 4096, 1 << 24  # lines, and characters of them, that wait for the end of a record
+_KINDS = {float: pl.Float64, bool: pl.Boolean, str: pl.String}
+# marks as escapes, which are not counted, and half characters, which Polars takes for others
+_MISREAD = re.compile(rb"\\u(?:00[0-7]|[dD])")
 _BETWEEN = (",", ";", "\t", "|", " ")  # cells
 _MARKDOWN = ("|", "#")  # how a text begins whose table has bars between its cells
 _OF_ONE_TAG = {
@@ -314,6 +326,40 @@ def _decimal_points(row: list[str]) -> list[str]:
     return [
         cell.replace(",", ".") if re.fullmatch(r"\s*-?\d+,\d+\s*", cell) else cell for cell in row
     ]
+
+
+def json_table(block: bytes) -> pl.DataFrame | None:
+    """Return the rows of lines that all hold numbers, flags or texts under the keys of the first,
+    None of any other.
+
+    Polars drops what it was not told of, and takes any value for a text: marks are counted.
+    """
+    head = json_in(block[: block.find(b"\n") + 1].decode(errors="replace"))
+    if not isinstance(head, dict) or not 0 < len(head) < limits.MOST_KEYS:
+        return None
+    kinds = {clean_key(key): _KINDS.get(type(cell), pl.Null) for key, cell in head.items()}
+    misread = (b"\\" in block and _MISREAD.search(block)) or (
+        b"\r" in block and b"\r" in block.replace(b"\r\n", b"\n")
+    )
+    if misread or pl.Null in kinds.values() or kinds.keys() != head.keys():
+        return None
+    try:
+        table = pl.read_ndjson(block, schema=kinds)
+    except UNREADABLE:
+        return None
+    texts, rows = table.select(pl.col(pl.String)), marks_in(block, "\n") + (block[-1:] != b"\n")
+    marks = (('"', 2 * (len(kinds) + texts.width)), (":", len(kinds)))  # of a row beside its texts
+    whole = len(table) == rows and not any(table.null_count().row(0))
+    return (
+        table
+        if whole
+        and all(
+            marks_in(block, mark)
+            == each * rows + sum(text.str.count_matches(mark, literal=True).sum() for text in texts)
+            for mark, each in marks
+        )
+        else None
+    )
 
 
 def sniff_parquet(seen: Peek) -> float:

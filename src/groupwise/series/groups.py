@@ -271,13 +271,7 @@ def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
         .with_columns(pl.col("k").sum().over("step").alias("m"))
     )
     sizes = groups.select("step", "size").unique().join(counts, on="step")
-    chance = (
-        sizes.with_columns(all_from(sizes["k"], sizes["m"], sizes["size"]))
-        .sort(sizes.columns)
-        .group_by("step", "size")
-        .agg(pl.col("chance").sum())
-    )
-    return groups.join(chance.rename({"chance": "expected"}), on=["step", "size"], how="left")
+    return _expected(groups, sizes, sizes.columns, ["step", "size"])
 
 
 def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -305,13 +299,16 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
         .with_columns(pl.col("k").sum().over("prompt", "visit").alias("m"))
     )
     table = visits.join(pool, on=["prompt", "visit"]).filter(pl.col("m") >= pl.col("size"))
-    chance = (
-        table.with_columns(all_from(table["k"], table["m"], table["size"]))
-        .sort("k", "m")
-        .group_by("step", "prompt_id")
-        .agg(pl.col("chance").sum())
-    )
-    return groups.join(chance.rename({"chance": "expected"}), on=["step", "prompt_id"], how="left")
+    return _expected(groups, table, ["k", "m"], ["step", "prompt_id"])
+
+
+def _expected(
+    groups: pl.DataFrame, counts: pl.DataFrame, order: list[str], keys: list[str]
+) -> pl.DataFrame:
+    """Add the sums of the chances that counts of outcomes have, added up in their order."""
+    chance = counts.with_columns(all_from(counts["k"], counts["m"], counts["size"]))
+    expected = chance.sort(order).group_by(keys).agg(pl.col("chance").sum().alias("expected"))
+    return groups.join(expected, on=keys, how="left")
 
 
 def all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:

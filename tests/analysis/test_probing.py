@@ -379,6 +379,15 @@ def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:
     assert rescored(even, None, turns).fact is None
 
 
+def test_the_gap_is_told_by_thirds_of_the_entropy() -> None:
+    entropy = [np.array([2.0, 0.1, 0.5]), np.array([0.5, 2.2, 0.3])]
+    gap = [np.array([-0.05, 0.01, 0.02]), np.array([0.04, 0.07, -0.03])]
+    told = rescored(gap, None, None, entropy).message
+    assert "(0.02, 0.03, 0.06 at entropies of 0.20, 0.50, 2.10 nats)" in told
+    even = rescored(gap, None, None, [np.ones(3)] * 2).message
+    assert "(0.04 at entropies of 1.00 nats)" in even
+
+
 def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Gaps of a sampler in a small exact world: 64 answers of 30 tokens of 20 words."""
     rng = np.random.default_rng(seed)

@@ -144,11 +144,12 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
         )
     temperature = float(record.config.value("temperature") or 1.0)
     own = _scored(loaded, logged, temperature)
-    gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
+    gap = [one.sampled_T - score_T for one, (score_T, _) in zip(logged, own, strict=True)]
+    way, turns, entropy = None, [one.turn_T for one in logged], [own_2T[1] for own_2T in own]
     if how.reference is not None:
         first = _scored(load_language_model(how.reference), logged, temperature)
-        way = [*map(np.subtract, first, own)]
-    return rescored(gap, way, [one.turn_T for one in logged]), len(gap)
+        way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(first, own, strict=True)]
+    return rescored(gap, way, turns, entropy), len(gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,11 +192,11 @@ def _turns(row: Row, length: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 
 def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
-    """The log-probability of each token of answers under a checkpoint."""
-    from torch import no_grad
+    """The log-probability of each token of answers under a checkpoint, and the entropy there."""
+    import torch
 
     from groupwise.scores.language_models import batch_of
-    from groupwise.scores.scores import token_log_prob
+    from groupwise.scores.scores import log_probability, token_logits
 
     scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*one.before, *one.after, 0) >= size for one in answers):
@@ -206,10 +207,14 @@ def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: floa
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]
         batch = batch_of(loaded, [one.before for one in part], [one.after for one in part])
-        with no_grad():
-            score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
-        for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
-            scores.append(score_L[len(one.before) + one.own_T])
+        with torch.no_grad():
+            logits_NLV = token_logits(loaded.model, batch, temperature)
+            ids_NL = batch["input_ids"][:, -logits_NLV.shape[1] :]
+            entropy_NL = torch.special.entr(logits_NLV.softmax(-1)).sum(-1)
+            score_N2L = torch.stack([log_probability(logits_NLV, ids_NL), entropy_NL], 1).double()
+        skipped = batch["input_ids"].shape[1] - ids_NL.shape[1]
+        for one, score_2L in zip(part, score_N2L.cpu().numpy(), strict=True):
+            scores.append(score_2L[:, len(one.before) + one.own_T - skipped])
     return scores
 
 

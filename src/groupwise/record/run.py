@@ -720,14 +720,13 @@ class JournalRows:
         if not standing:
             return
         steps = steps_of_rows([entry["row"] for entry in standing], self._odd)
-        rollouts = rollouts_table(
-            [
-                {**completion, "step": entry["row"]["step"]}
-                for entry in standing
-                for completion in _rollouts_in(entry)
-            ],
-            self._odd,
-        )
+        completions = list[JsonObject]()
+        for entry in standing:
+            own = _rollouts_in(entry)
+            for completion in own:
+                completion["step"] = entry["row"]["step"]
+            completions += own
+        rollouts = rollouts_table(completions, self._odd)
         is_before, rollouts_before = pl.col("step") < steps["step"][0], self._record.rollouts
         if rollouts_before is not None:
             rollouts_before = rollouts_before.filter(is_before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,7 @@ UNREADABLE = (
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
+_TEXTS = frozenset((str, type(None)))
 _NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
 # bits of a prompt_id that are written: more than 4,300 digits could not be read back
 _WIDEST = 1024
@@ -105,39 +107,25 @@ def columns_of(rows: Sequence[JsonView], odd: Odd | None = None) -> dict[str, Fl
     """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
     odd = Odd() if odd is None else odd
     columns = {}
-    for name, (places, values) in _cells(rows, odd).items():
-        columns[sound_text(str(name))] = _float_column(name, places, values, len(rows), odd)
+    for name, values in _cells(rows, odd).items():
+        columns[sound_text(str(name))] = _numbers(name, values, odd)
         if nan := sum(value != value for value in values):
             odd["nan", str(name)] += nan
     return columns
 
 
-def _cells(rows: Sequence[JsonView], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
-    """Return the cells of each key and their rows, of as many keys as a table may have."""
-    cells: dict[str, tuple[list[int], list[Any]]] = {}
-    most, beyond = limits.most_keys(len(rows)), 0
-    for place, row in enumerate(rows):
-        for name, value in row.items():
-            if name not in cells:
-                if len(cells) >= most:
-                    beyond += 1
-                    continue
-                cells[name] = ([], [])
-            places, values = cells[name]
-            places.append(place)
-            values.append(value)
-    if beyond:
-        odd["wide", ""] += beyond
-    return cells
-
-
-def _float_column(
-    name: str, places: Sequence[int], values: Sequence[Any], length: int, odd: Odd
-) -> Float:
-    """Return a column of numbers, NaN where a row has none."""
-    column = np.full(length, math.nan)
-    column[places] = _numbers(name, values, odd)
-    return column
+def _cells(rows: Sequence[JsonView], odd: Odd, first: Sequence[str] = ()) -> dict[str, list[Any]]:
+    """Return the column of each key, some first, of as many as a table may have; None where a row
+    lacks it.
+    """
+    layouts = dict.fromkeys(map(tuple, rows))
+    names, most = [*dict.fromkeys(chain(first, *layouts))], limits.most_keys(len(rows))
+    if beyond := {*names[most:]}:
+        odd["wide", ""] += sum(name in beyond for row in rows for name in row)
+    if [len(layout) for layout in layouts] == [len(names)]:  # one pass over rows that are alike
+        flat, (layout,) = [*chain.from_iterable(row.values() for row in rows)], layouts
+        return {name: flat[layout.index(name) :: len(layout)] for name in names[:most]}
+    return {name: [row.get(name) for row in rows] for name in names[:most]}
 
 
 def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame:
@@ -156,25 +144,26 @@ def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFr
 def rollouts_table(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame | None:
     """Return a rollouts table from rows, or None where there are none."""
     odd = Odd() if odd is None else odd
-    whole = [
-        row
-        for row in rows
-        if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)
-    ]
-    if len(whole) < len(rows):
+    cells = _cells(rows, odd, WHOLE_COLUMNS)
+    if not {int}.issuperset(map(type, chain(*(cells[name] for name in WHOLE_COLUMNS)))):
+        whole = [
+            row
+            for row in rows
+            if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)
+        ]
         odd["no id", "prompt_id"] += len(rows) - len(whole)
-    if not whole:
+        rows, cells = whole, _cells(whole, Odd(), WHOLE_COLUMNS)
+    if not rows:
         return None
-    ids = {name: [whole_number(row[name], odd, name) for row in whole] for name in WHOLE_COLUMNS}
-    series = [pl.Series(name, numbers, dtype=pl.Int64) for name, numbers in ids.items()]
-    for name, cells in _cells(whole, odd).items():
+    series = []
+    for name, values in cells.items():
         if name in TEXT_COLUMNS:
-            series.append(text_series(name, [row.get(name) for row in whole], odd))
-        elif name not in WHOLE_COLUMNS:
+            series.append(text_series(name, values, odd))
+        elif name in WHOLE_COLUMNS:
+            series.append(pl.Series(name, _whole_numbers(name, values, odd), dtype=pl.Int64))
+        else:
             key = sound_text(str(name))
-            series.append(
-                _float_series(key, _float_column(name, *cells, len(whole), odd), len(whole))
-            )
+            series.append(_float_series(key, _numbers(name, values, odd), len(rows)))
     return pl.DataFrame({column.name: column for column in series})
 
 
@@ -216,7 +205,7 @@ def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
     """Return a column of texts."""
-    texts = list(map(_text, values))
+    texts = values if _TEXTS.issuperset(map(type, values)) else list(map(_text, values))
     try:
         return pl.Series(name, texts, dtype=pl.Utf8)
     except UnicodeEncodeError:
@@ -232,6 +221,14 @@ def sound_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def _whole_numbers(name: str, values: Sequence[int], odd: Odd) -> Any:
+    """Return whole numbers of 64 bits."""
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        return [whole_number(value, odd, name) for value in values]
+
+
 def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
     """Return a whole number of 64 bits; of a larger one its last, which keeps hashes apart."""
     if -(2**63) <= value < 2**63:
@@ -243,9 +240,7 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> Float:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        numbers = np.array(
-            [math.nan if value is None else value for value in values], dtype=np.float64
-        )
+        numbers = np.array(values, dtype=np.float64)
     except (TypeError, ValueError, OverflowError):
         numbers = np.zeros(0)
     if numbers.shape == (len(values),):

@@ -313,6 +313,13 @@ def token_log_prob(model: Module, batch: Batch, *, temperature: float = 1.0) -> 
     """Return the log-probability of every token; 0 before the first completion."""
     import torch
 
+    logits, ids = token_logits(model, batch, temperature), batch["input_ids"]
+    before = ids.shape[1] - logits.shape[1]
+    return torch.nn.functional.pad(log_probability(logits, ids[:, before:]), (before, 0))
+
+
+def token_logits(model: Module, batch: Batch, temperature: float = 1.0) -> Tensor:
+    """Return the logits behind every token from the first completion on."""
     ids, completion = batch["input_ids"], batch["completion_mask"]
     # Where every row is still prompt nobody asks for logits, and those of a large vocabulary are
     # most of a small model's work.
@@ -326,9 +333,7 @@ def token_log_prob(model: Module, batch: Batch, *, temperature: float = 1.0) -> 
         **few,
     )
     logits = single_or_better(getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1])
-    if temperature != 1.0:
-        logits = logits / temperature
-    return torch.nn.functional.pad(log_probability(logits, ids[:, before:]), (before, 0))
+    return logits if temperature == 1.0 else logits / temperature
 
 
 def log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:

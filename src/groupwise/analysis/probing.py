@@ -193,10 +193,10 @@ def _turns(row: Row, length: int) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
 
 def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
     """The log-probability of each token of answers under a checkpoint, and the entropy there."""
-    import torch
+    from torch import no_grad
 
     from groupwise.scores.language_models import batch_of
-    from groupwise.scores.scores import log_probability, token_logits
+    from groupwise.scores.scores import token_log_prob
 
     scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*one.before, *one.after, 0) >= size for one in answers):
@@ -207,14 +207,11 @@ def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: floa
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]
         batch = batch_of(loaded, [one.before for one in part], [one.after for one in part])
-        with torch.no_grad():
-            logits_NLV = token_logits(loaded.model, batch, temperature)
-            ids_NL = batch["input_ids"][:, -logits_NLV.shape[1] :]
-            entropy_NL = torch.special.entr(logits_NLV.softmax(-1)).sum(-1)
-            score_N2L = torch.stack([log_probability(logits_NLV, ids_NL), entropy_NL], 1).double()
-        skipped = batch["input_ids"].shape[1] - ids_NL.shape[1]
-        for one, score_2L in zip(part, score_N2L.cpu().numpy(), strict=True):
-            scores.append(score_2L[:, len(one.before) + one.own_T - skipped])
+        with no_grad():
+            made = token_log_prob(loaded.model, batch, temperature=temperature, entropy=True)
+        score_2NL = made.double().cpu().numpy()
+        for row, one in enumerate(part):
+            scores.append(score_2NL[:, row, len(one.before) + one.own_T])
     return scores
 
 

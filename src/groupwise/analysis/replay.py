@@ -29,7 +29,7 @@ PROXY = (
     "Gradient variance is a proxy by rewards alone, within prompts; the part between prompts "
     "speaks for smaller groups."
 )
-LOG_LENGTHS = "Log each completion's length: tokens, and what the loss's denominator does, need it."
+LOG_LENGTHS = "Log each completion's length: what the loss's denominator does needs it."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -105,7 +105,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
                 f"groups, got neither: {LOG_COMPLETIONS}"
             )
         return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
-    group = outcomes.select(pl.struct("step", "prompt_id").rank("dense"))["step"]
+    group = outcomes.select("step", "prompt_id").to_struct().rank("dense")
     prompt = outcomes["prompt"].cast(pl.Categorical).to_physical()  # faster than a rank of texts
     lengths = "length" in outcomes.columns and not outcomes["length"].null_count()
     groups = LoggedGroups.of(
@@ -140,9 +140,9 @@ def _refuse_torn(record: RunRecord, groups: LoggedGroups) -> None:
     size, usual = record.config.value("group_size"), int(np.median(groups.size_P))
     rows = int(groups.step_P.max()) + 1
     visit = np.unique(groups.prompt_P * rows + groups.step_P)
-    first, visits = np.unique(visit // rows, return_index=True, return_counts=True)[1:]
-    beyond = visit[first + visits - 1] - visit[first]
-    torn = bool(((visits > 1) & (visits == beyond + 1) & (visits < rows)).all())
+    prompt = visit // rows
+    visits, apart = np.bincount(prompt), np.diff(visit)[np.diff(prompt) == 0]
+    torn = visits.min() > 1 and visits.max() < rows and apart.max() == 1
     if torn or (size is not None and usual < size):
         raise InsufficientDataError(
             f"expected whole groups in one row of the log, got {usual} rollouts of a prompt there: "

@@ -118,10 +118,11 @@ def rescored(
     r"""Tell by which weights answers were sampled.
 
     Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
-    those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of the one on the other is 0 for errors
-    of rounding, 1 where the reference sampled, and between both for weights in between. A truncated
-    distribution raises the log-probability of each token that it keeps, and lowers none. A history
-    that is tokenised anew leaves the first of its `turns` without a gap.
+    those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of
+    the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
+    both for weights in between. A truncated distribution raises the log-probability of each token
+    that it keeps, and lowers none. A history that is tokenised anew leaves the first of its `turns`
+    without a gap.
     """
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)

@@ -79,7 +79,6 @@ class DynamicSampling(Plain):
 
     drawn: Interval  # groups a live group, mean over the updates
     batches: float  # the same where whole batches are drawn and what is too much is dropped
-    tokens: Interval | None  # a live group
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,9 +221,7 @@ class LoggedGroups:
         order = np.argsort(visit_P, kind="stable")
         visit, total = visit_P[order], np.concatenate([[0.0], np.cumsum(value_P[order])])
         here, first = (np.searchsorted(visit, at) for at in (visit, visit // steps * steps))
-        earlier_P = np.empty(len(visit))
-        earlier_P[order] = total[here] - total[first]
-        return earlier_P
+        return np.asarray((total[here] - total[first])[np.argsort(order)])
 
     def predicted(self, value_P: Float, weight_P: Float) -> Float:
         """Return a mean that earlier steps foretell: of the prompt's own groups, and with the
@@ -296,7 +293,7 @@ def dynamic_sampling(groups: LoggedGroups) -> DynamicSampling:
     """
     from scipy.special import bdtr
 
-    live_P, tokens_N = groups.live_P, groups.tokens_N
+    live_P = groups.live_P
     live = groups.share(live_P, np.ones_like(live_P))
     share_B, updates_B = _shares_along(groups)
     drawn = float(updates_B @ (1 / share_B))
@@ -309,7 +306,6 @@ def dynamic_sampling(groups: LoggedGroups) -> DynamicSampling:
             drawn * live.value / live.low if live.low else math.inf,
         ),
         1 + float(updates_B @ bdtr(batch - 1, many_M1 * batch, share_B).sum(axis=0)),
-        None if tokens_N is None else groups.ratio(groups.sums(tokens_N), live_P),
     )
 
 
@@ -407,10 +403,7 @@ def by_live_groups(groups: LoggedGroups) -> Replayed:
     Source: arXiv 2509.25849, whose value of a live group is left out here.
     """
     right = _rate(groups)[:, None]
-    wrong = 1 - right
-    given = _given(  # exp of a logarithm is many times faster than a power
-        groups, lambda n: np.exp(n * np.log(right)) * wrong + np.exp(n * np.log(wrong)) * right
-    )
+    given = _given(groups, lambda n: right**n * (1 - right) + (1 - right) ** n * right)
     return _allocated(groups, Choice.KNAPSACK, given)
 
 
@@ -482,7 +475,7 @@ def conformal_stop(groups: LoggedGroups, rng: np.random.Generator) -> Replayed:
     """
     own, right_N = groups.size_P, groups.right_N
     group_N = np.repeat(np.arange(len(own)), own.astype(np.intp))
-    order = np.argsort(group_N + rng.random(len(right_N)))
+    order = np.argsort(group_N + rng.random(len(right_N)))  # faster than a sort by two keys
     total = np.concatenate([[0], np.cumsum(right_N[order])])
     often_P = 2 * groups.sums(right_N) >= own
     wide = math.sqrt(2) * student_quantile(_LEVEL, math.inf)

@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -660,13 +661,14 @@ def step_in(entry: JsonView) -> int | None:
 
 
 def _rollouts_in(entry: JsonView) -> list[JsonObject]:
-    """Return the completions of an entry of a journal."""
-    rollouts = entry.get("rollouts")
-    return (
-        [rollout for rollout in rollouts if isinstance(rollout, dict)]
-        if isinstance(rollouts, list)
-        else []
-    )
+    """Return the completions of an entry of a journal, with its step."""
+    rollouts, step = entry.get("rollouts"), entry["row"]["step"]
+    if not isinstance(rollouts, list):
+        return []
+    completions = [rollout for rollout in rollouts if isinstance(rollout, dict)]
+    for completion in completions:
+        completion["step"] = step
+    return completions
 
 
 def standing_steps(entries: Iterable[JsonView]) -> list[JsonView]:
@@ -720,13 +722,7 @@ class JournalRows:
         if not standing:
             return
         steps = steps_of_rows([entry["row"] for entry in standing], self._odd)
-        completions = list[JsonObject]()
-        for entry in standing:
-            own = _rollouts_in(entry)
-            for completion in own:
-                completion["step"] = entry["row"]["step"]
-            completions += own
-        rollouts = rollouts_table(completions, self._odd)
+        rollouts = rollouts_table([*chain.from_iterable(map(_rollouts_in, standing))], self._odd)
         is_before, rollouts_before = pl.col("step") < steps["step"][0], self._record.rollouts
         if rollouts_before is not None:
             rollouts_before = rollouts_before.filter(is_before)

@@ -30,7 +30,6 @@ UNREADABLE = (
 BASE_COLUMNS = ("step", "optimizer_updates", "window", "tokens", "seconds")
 TEXT_COLUMNS = ("prompt", "completion")
 WHOLE_COLUMNS = ("step", "prompt_id")
-_TEXTS = frozenset((str, type(None)))
 _NAMED = frozenset((*TEXT_COLUMNS, *WHOLE_COLUMNS))
 # bits of a prompt_id that are written: more than 4,300 digits could not be read back
 _WIDEST = 1024
@@ -118,21 +117,17 @@ def _cells(rows: Sequence[JsonView], odd: Odd, first: Sequence[str] = ()) -> dic
     """Return the column of each key, some first, of as many as a table may have; None where a row
     lacks it.
     """
-    layouts = dict.fromkeys(map(tuple, rows))
-    names, most = [*dict.fromkeys(chain(first, *layouts))], limits.most_keys(len(rows))
+    names = [*dict.fromkeys(chain(first, chain.from_iterable(rows)))]
+    most = limits.most_keys(len(rows))
     if beyond := {*names[most:]}:
         odd["wide", ""] += sum(name in beyond for row in rows for name in row)
-    if [len(layout) for layout in layouts] == [len(names)]:  # one pass over rows that are alike
-        flat, (layout,) = [*chain.from_iterable(row.values() for row in rows)], layouts
-        return {name: flat[layout.index(name) :: len(layout)] for name in names[:most]}
     return {name: [row.get(name) for row in rows] for name in names[:most]}
 
 
 def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame:
     """Return a steps table from rows: updates that are missing are the steps, windows are 1."""
-    columns = columns_of(
-        [{name: value for name, value in row.items() if name != "step"} for row in rows], odd
-    )
+    columns = columns_of(rows, odd)
+    columns.pop("step", None)
     step = [int(row["step"]) for row in rows]
     base: JsonObject = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=np.float64)), ("window", 1.0)):
@@ -146,13 +141,13 @@ def rollouts_table(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataF
     odd = Odd() if odd is None else odd
     cells = _cells(rows, odd, WHOLE_COLUMNS)
     if not {int}.issuperset(map(type, chain(*(cells[name] for name in WHOLE_COLUMNS)))):
-        whole = [
+        rows = [
             row
             for row in rows
             if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)
         ]
-        odd["no id", "prompt_id"] += len(rows) - len(whole)
-        rows, cells = whole, _cells(whole, Odd(), WHOLE_COLUMNS)
+        odd["no id", "prompt_id"] += len(cells["step"]) - len(rows)
+        cells = _cells(rows, Odd(), WHOLE_COLUMNS)
     if not rows:
         return None
     series = []
@@ -205,7 +200,7 @@ def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
 
 def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
     """Return a column of texts."""
-    texts = values if _TEXTS.issuperset(map(type, values)) else list(map(_text, values))
+    texts = list(map(_text, values))
     try:
         return pl.Series(name, texts, dtype=pl.Utf8)
     except UnicodeEncodeError:

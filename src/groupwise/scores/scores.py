@@ -309,17 +309,14 @@ def _bytes_of_rollout(job: Job) -> int:
     return 3 * sum(kept.values()) + (2 * own_gradient if job.source.method == "loop" else 0)
 
 
-def token_log_prob(model: Module, batch: Batch, *, temperature: float = 1.0) -> Tensor:
-    """Return the log-probability of every token; 0 before the first completion."""
+def token_log_prob(
+    model: Module, batch: Batch, *, temperature: float = 1.0, entropy: bool = False
+) -> Tensor:
+    """Return the log-probability of every token, or it and the entropy there; 0 before the first
+    completion.
+    """
     import torch
 
-    logits, ids = token_logits(model, batch, temperature), batch["input_ids"]
-    before = ids.shape[1] - logits.shape[1]
-    return torch.nn.functional.pad(log_probability(logits, ids[:, before:]), (before, 0))
-
-
-def token_logits(model: Module, batch: Batch, temperature: float = 1.0) -> Tensor:
-    """Return the logits behind every token from the first completion on."""
     ids, completion = batch["input_ids"], batch["completion_mask"]
     # Where every row is still prompt nobody asks for logits, and those of a large vocabulary are
     # most of a small model's work.
@@ -333,7 +330,12 @@ def token_logits(model: Module, batch: Batch, temperature: float = 1.0) -> Tenso
         **few,
     )
     logits = single_or_better(getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1])
-    return logits if temperature == 1.0 else logits / temperature
+    if temperature != 1.0:
+        logits = logits / temperature
+    scores = log_probability(logits, ids[:, before:])
+    if entropy:
+        scores = torch.stack([scores, torch.special.entr(logits.softmax(-1)).sum(-1)])
+    return torch.nn.functional.pad(scores, (before, 0))
 
 
 def log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:

@@ -266,13 +266,7 @@ def _step_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFr
         .with_columns(pl.col("k").sum().over("step").alias("m"))
     )
     sizes = groups.select("step", "size").unique().join(counts, on="step")
-    chance = (
-        sizes.with_columns(all_from(sizes["k"], sizes["m"], sizes["size"]))
-        .sort(sizes.columns)
-        .group_by("step", "size")
-        .agg(pl.col("chance").sum())
-    )
-    return groups.join(chance.rename({"chance": "expected"}), on=["step", "size"], how="left")
+    return _with_chance(groups, sizes.sort(sizes.columns), "size")
 
 
 def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.DataFrame:
@@ -300,13 +294,14 @@ def _prompt_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> pl.Data
         .with_columns(pl.col("k").sum().over("prompt", "visit").alias("m"))
     )
     table = visits.join(pool, on=["prompt", "visit"]).filter(pl.col("m") >= pl.col("size"))
-    chance = (
-        table.with_columns(all_from(table["k"], table["m"], table["size"]))
-        .sort("k", "m")
-        .group_by("step", "prompt_id")
-        .agg(pl.col("chance").sum())
-    )
-    return groups.join(chance.rename({"chance": "expected"}), on=["step", "prompt_id"], how="left")
+    return _with_chance(groups, table.sort("k", "m"), "prompt_id")
+
+
+def _with_chance(groups: pl.DataFrame, table: pl.DataFrame, key: str) -> pl.DataFrame:
+    """Add the probability that all are one outcome, summed over the outcomes."""
+    chance = table.select("step", key, all_from(table["k"], table["m"], table["size"]))
+    chance = chance.group_by("step", key).agg(pl.col("chance").sum().alias("expected"))
+    return groups.join(chance, on=["step", key], how="left")
 
 
 def all_from(k: pl.Series, m: pl.Series, size: pl.Series) -> pl.Series:

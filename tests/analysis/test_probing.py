@@ -151,8 +151,8 @@ def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     [
         ("hangs", "within 0.5 s, got none"),
         ("raises", "got RuntimeError: first second: try"),
-        ("short", "got 1 for 3"),
-        ("missing", "got 3 for 3, 3 of them no number"),
+        ("short", "got 1 for 3 answers: try"),
+        ("missing", "got 3 of 3 that are no number below 1e+15: try"),
         ("leaves", "got SystemExit: 0"),
         ("writes", "got none: its process ended with 0"),
         ("nothing", "got AttributeError"),
@@ -195,6 +195,18 @@ def test_what_is_not_there_is_named_and_nothing_is_written(
     assert main(["probe", str(run), *words]) == 2
     assert message in capsys.readouterr().err
     assert not (run / FILE).exists()
+
+
+def test_an_experiment_that_could_not_tell_may_be_made_again(
+    tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    assert main(["probe", str(run), "regrade", "--function", f"{graders}:awaits"]) == 0
+    assert "It cannot tell: " in capsys.readouterr().out
+    assert main(["probe", str(run), "--json"]) == 0
+    listed = [one["probe"] for one in json.loads(capsys.readouterr().out)["probes"]]
+    assert listed[-1] == "regrade"
+    assert len(listed) > 1
 
 
 def test_rollouts_without_completions_are_told_what_they_lack(
@@ -377,6 +389,15 @@ def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:
     assert "by turn)" in shown.message
     even = [rng.normal(size=30) * 0.3 for _ in turns]
     assert rescored(even, None, turns).fact is None
+
+
+def test_the_gap_is_told_by_thirds_of_the_entropy() -> None:
+    entropy = [np.array([2.0, 0.1, 0.5]), np.array([0.5, 2.2, 0.3])]
+    gap = [np.array([-0.05, 0.01, 0.02]), np.array([0.04, 0.07, -0.03])]
+    told = rescored(gap, None, None, entropy).message
+    assert "(0.02, 0.03, 0.06 at entropies of 0.20, 0.50, 2.10 nats)" in told
+    even = rescored(gap, None, None, [np.ones(3)] * 2).message
+    assert "(0.037 at entropies of 1.00 nats)" in even
 
 
 def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from tests.analysis.test_measure import _offline, checkpoint  # noqa: F401 - fixtures
 
 from groupwise.cli.app import main
+from groupwise.wording import short
 
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
@@ -84,6 +86,23 @@ def test_logged_answers_tell_which_weights_sampled(
     result = result_of(capsys, str(log), "rescore", "--model", str(first))
     assert result["outcome"] == ""
     assert "--reference" in result["message"]
+
+
+def test_the_entropy_is_that_of_the_checkpoint(
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    model = transformers.AutoModelForCausalLM.from_pretrained(checkpoint)
+    with torch.no_grad():
+        model.get_output_embeddings().weight.zero_()  # all tokens are equally likely
+    model.save_pretrained(first)
+    result = result_of(capsys, str(log), "rescore", "--model", str(first))
+    even = math.log(model.config.vocab_size)
+    assert f"at entropies of {short(even)} nats" in result["message"]
 
 
 def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(

@@ -72,8 +72,9 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
     grade_N, count = np.array(came.get("grades", []), dtype=float), len(columns["completions"])
     bad_N = ~(np.abs(grade_N) < _MOST)  # NaN too
     if "error" in came or len(grade_N) != count or bad_N.any():
-        error = f"{len(grade_N)} for {count}, {bad_N.sum()} of them no number below {_MOST:g}"
-        error = clean(came.get("error", error))
+        wrong = f"{bad_N.sum()} of {count} that are no number below {_MOST:g}"
+        wrong = wrong if len(grade_N) == count else f"{len(grade_N)} for {count} answers"
+        error = clean(came.get("error", wrong))
         raise InvalidArgumentError(f"expected {wanted}, got {error}: {_SIMPLER}")
     return grade_N
 

@@ -143,11 +143,12 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
         )
     temperature = float(record.config.value("temperature") or 1.0)
     own = _scored(loaded, logged, temperature)
-    gap, way = [one.sampled_T - score_T for one, score_T in zip(logged, own, strict=True)], None
+    gap = [one.sampled_T - score_T for one, (score_T, _) in zip(logged, own, strict=True)]
+    way, turns, entropy = None, [one.turn_T for one in logged], [own_2T[1] for own_2T in own]
     if how.reference is not None:
         first = _scored(load_language_model(how.reference), logged, temperature)
-        way = [*map(np.subtract, first, own)]
-    return rescored(gap, way, [one.turn_T for one in logged]), len(gap)
+        way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(first, own, strict=True)]
+    return rescored(gap, way, turns, entropy), len(gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,7 +191,7 @@ def _turns(row: Row, length: int) -> tuple[Places, Places]:
 
 
 def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
-    """The log-probability of each token of answers under a checkpoint."""
+    """The log-probability of each token of answers under a checkpoint, and the entropy there."""
     from torch import no_grad
 
     from groupwise.scores.language_models import batch_of
@@ -206,9 +207,10 @@ def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: floa
         part = answers[start : start + _BATCH]
         batch = batch_of(loaded, [one.before for one in part], [one.after for one in part])
         with no_grad():
-            score_NL = token_log_prob(loaded.model, batch, temperature=temperature).double()
-        for one, score_L in zip(part, score_NL.cpu().numpy(), strict=True):
-            scores.append(score_L[len(one.before) + one.own_T])
+            made = token_log_prob(loaded.model, batch, temperature=temperature, entropy=True)
+        score_2NL = made.double().cpu().numpy()
+        for row, one in enumerate(part):
+            scores.append(score_2NL[:, row, len(one.before) + one.own_T])
     return scores
 
 

@@ -29,7 +29,7 @@ PROXY = (
     "Gradient variance is a proxy by rewards alone, within prompts; the part between prompts "
     "speaks for smaller groups."
 )
-LOG_LENGTHS = "Log each completion's length: tokens, and what the loss's denominator does, need it."
+LOG_LENGTHS = "Log each completion's length: what the loss's denominator does needs it."
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -105,18 +105,17 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
                 f"groups, got neither: {LOG_COMPLETIONS}"
             )
         return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
-    _refuse_torn(record, outcomes)
+    group = outcomes.select("step", "prompt_id").to_struct().rank("dense")
+    prompt = outcomes["prompt"].cast(pl.Categorical).to_physical()  # faster than a rank of texts
     lengths = "length" in outcomes.columns and not outcomes["length"].null_count()
-    label = outcomes.select(
-        pl.struct("step", "prompt_id").rank("dense"), pl.col("prompt").rank("dense")
-    )
     groups = LoggedGroups.of(
         outcomes["outcome"].to_numpy(),
-        label["step"].to_numpy(),
+        group.to_numpy(),
         outcomes["step"].to_numpy(),
-        prompt_N=None if label["prompt"].null_count() else label["prompt"].to_numpy(),
+        prompt_N=None if prompt.null_count() else prompt.to_numpy(),
         tokens_N=outcomes["length"].to_numpy() if lengths else None,
     )
+    _refuse_torn(record, groups)
     made = replay(groups, seed=seed)
     dynamic = (
         "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
@@ -124,8 +123,9 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         f"{number(made.dynamic.batches)} times those of the log in whole batches. Its mean over "
         "updates is of stretches of 50 live groups: a change within one is smoothed."
     )
-    notes = (UNKNOWN, PROXY, dynamic, *made.notes, *([] if lengths else [LOG_LENGTHS]))
-    return RunReplay(made, None, spent, notes)
+    log = "" if lengths else LOG_LENGTHS
+    notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
+    return RunReplay(made, None, spent, tuple(filter(None, notes)))
 
 
 def replay_of_rollouts(record: RunRecord) -> RunReplay | None:
@@ -135,17 +135,14 @@ def replay_of_rollouts(record: RunRecord) -> RunReplay | None:
     return None
 
 
-def _refuse_torn(record: RunRecord, outcomes: pl.DataFrame) -> None:
+def _refuse_torn(record: RunRecord, groups: LoggedGroups) -> None:
     """Refuse groups smaller than the setting says, or prompts in neighbouring rows alone."""
-    size = record.config.value("group_size")
-    usual = int(np.median(outcomes.group_by("step", "prompt_id").len()["len"].to_numpy()))
-    rows, row = outcomes["step"].n_unique(), pl.col("row")
-    spans = (
-        outcomes.select("prompt", row=pl.col("step").rank("dense").cast(pl.Int64))
-        .group_by("prompt")
-        .agg(row.n_unique(), row.max().alias("last") - row.min())
-    )
-    torn = all(1 < visits == beyond + 1 < rows for _, visits, beyond in spans.iter_rows())
+    size, usual = record.config.value("group_size"), int(np.median(groups.size_P))
+    rows = int(groups.step_P.max()) + 1
+    visit = np.unique(groups.prompt_P * rows + groups.step_P)
+    prompt = visit // rows
+    visits, apart = np.bincount(prompt), np.diff(visit)[np.diff(prompt) == 0]
+    torn = visits.min() > 1 and visits.max() < rows and apart.max() == 1
     if torn or (size is not None and usual < size):
         raise InsufficientDataError(
             f"expected whole groups in one row of the log, got {usual} rollouts of a prompt there: "

@@ -105,14 +105,12 @@ def contrast(
 ) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     a, b = _usable(first), _usable(second)
+    held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
     if not a or not b:
         problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
-        return Contrast(
-            quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
-        )
-    held = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)]
-    if sum(held) < len(a) + len(b):
+    elif sum(held) < len(a) + len(b):
         problem = f"held in {held[0]} of {len(a)} and in {held[1]} of {len(b)} runs"
+    if problem:
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
         )

@@ -109,15 +109,19 @@ def _agrees(graded_2N: Float) -> bool:
 
 
 def rescored(
-    gap: Sequence[Float], way: Sequence[Float] | None, turns: Sequence[Places] | None = None
+    gap: Sequence[Float],
+    way: Sequence[Float] | None,
+    turns: Sequence[Places] | None = None,
+    entropy: Sequence[Float] | None = None,
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 
     Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
-    those of the reference less the checkpoint's. The slope of the one on the other is 0 for errors
-    of rounding, 1 where the reference sampled, and between both for weights in between. A truncated
-    distribution raises the log-probability of each token that it keeps, and lowers none. A history
-    that is tokenised anew leaves the first of its `turns` without a gap.
+    those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of
+    the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
+    both for weights in between. A truncated distribution raises the log-probability of each token
+    that it keeps, and lowers none. A history that is tokenised anew leaves the first of its `turns`
+    without a gap.
     """
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)
@@ -125,6 +129,10 @@ def rescored(
     half_T = np.concatenate([2 * np.arange(len(one)) // len(one) for one in gap])
     told, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
     told += f" ({_by(half_T, size_T)} by halves of the answers)"
+    if entropy is not None:
+        entropy_T = np.concatenate([*entropy])
+        third_T = np.searchsorted(np.unique(np.quantile(entropy_T, (1 / 3, 2 / 3))), entropy_T)
+        told += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
     if turns is not None and (turn_T := np.concatenate([*turns])).any():
         told += f" ({_by(turn_T, size_T)} by turn)"
         later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))

@@ -144,13 +144,13 @@ def contenders(cause: Cause) -> tuple[str, ...]:
 
 def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
-    the log is too poor for come last.
+    could not tell come behind them, and those that the log is too poor for last.
     """
-    made = {one.probe for one in _results(record)}
-    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if kind.probe not in made)
+    made = {one.probe: one.outcome for one in _results(record)}
+    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if not made.get(kind.probe))
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS),
-        key=lambda one: (bool(one.missing), -one.bits / one.seconds, one.seconds),
+        key=lambda one: (bool(one.missing), one.probe in made, -one.bits / one.seconds),
     )
 
 

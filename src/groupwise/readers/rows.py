@@ -256,15 +256,19 @@ class RowStore:
             width < limits.MOST_KEYS and (self.count + 1) * (width + 1) <= limits.MOST_CELLS
         )
 
+    def _column(self, name: str) -> _Column:
+        """The column of a key, a new one where there is none."""
+        return self._columns.get(name) or self._columns.setdefault(name, _Column())
+
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
         if isinstance(value, float | int | np.number):
             try:
                 number = float(value)
             except OverflowError:
-                number = math.inf if value > 0 else float("-inf")
+                number = math.inf if value > 0 else -math.inf
             if self._takes(name):
-                column = self._columns.get(name) or self._columns.setdefault(name, _Column())
+                column = self._column(name)
                 column.rows.append(self.count)
                 column.values.append(number)
             else:
@@ -349,7 +353,7 @@ class RowStore:
         if not self._takes(name):
             self.too_wide += len(numbers)
             return
-        column = self._columns.get(name) or self._columns.setdefault(name, _Column())
+        column = self._column(name)
         rows = np.arange(self.count, self.count + len(numbers), dtype=np.int32)
         column.rows.frombytes(rows.tobytes())
         column.values.frombytes(numbers.tobytes())

@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -664,13 +665,14 @@ def step_in(entry: JsonView) -> int | None:
 
 
 def _rollouts_in(entry: JsonView) -> list[JsonObject]:
-    """Return the completions of an entry of a journal."""
-    rollouts = entry.get("rollouts")
-    return (
-        [rollout for rollout in rollouts if isinstance(rollout, dict)]
-        if isinstance(rollouts, list)
-        else []
-    )
+    """Return the completions of an entry of a journal, with its step."""
+    rollouts, step = entry.get("rollouts"), entry["row"]["step"]
+    if not isinstance(rollouts, list):
+        return []
+    completions = [rollout for rollout in rollouts if isinstance(rollout, dict)]
+    for completion in completions:
+        completion["step"] = step
+    return completions
 
 
 def standing_steps(entries: Iterable[JsonView]) -> list[JsonView]:
@@ -724,14 +726,7 @@ class JournalRows:
         if not standing:
             return
         steps = steps_of_rows([entry["row"] for entry in standing], self._odd)
-        rollouts = rollouts_table(
-            [
-                {**completion, "step": entry["row"]["step"]}
-                for entry in standing
-                for completion in _rollouts_in(entry)
-            ],
-            self._odd,
-        )
+        rollouts = rollouts_table([*chain.from_iterable(map(_rollouts_in, standing))], self._odd)
         is_before, rollouts_before = pl.col("step") < steps["step"][0], self._record.rollouts
         if rollouts_before is not None:
             rollouts_before = rollouts_before.filter(is_before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -105,46 +106,28 @@ def columns_of(rows: Sequence[JsonView], odd: Odd | None = None) -> dict[str, Fl
     """Return rows of numbers as columns, NaN where a row has no value or one that is no number."""
     odd = Odd() if odd is None else odd
     columns = {}
-    for name, (places, values) in _cells(rows, odd).items():
-        columns[sound_text(str(name))] = _float_column(name, places, values, len(rows), odd)
+    for name, values in _cells(rows, odd).items():
+        columns[sound_text(str(name))] = _numbers(name, values, odd)
         if nan := sum(value != value for value in values):
             odd["nan", str(name)] += nan
     return columns
 
 
-def _cells(rows: Sequence[JsonView], odd: Odd) -> dict[str, tuple[list[int], list[Any]]]:
-    """Return the cells of each key and their rows, of as many keys as a table may have."""
-    cells: dict[str, tuple[list[int], list[Any]]] = {}
-    most, beyond = limits.most_keys(len(rows)), 0
-    for place, row in enumerate(rows):
-        for name, value in row.items():
-            if name not in cells:
-                if len(cells) >= most:
-                    beyond += 1
-                    continue
-                cells[name] = ([], [])
-            places, values = cells[name]
-            places.append(place)
-            values.append(value)
-    if beyond:
-        odd["wide", ""] += beyond
-    return cells
-
-
-def _float_column(
-    name: str, places: Sequence[int], values: Sequence[Any], length: int, odd: Odd
-) -> Float:
-    """Return a column of numbers, NaN where a row has none."""
-    column = np.full(length, math.nan)
-    column[places] = _numbers(name, values, odd)
-    return column
+def _cells(rows: Sequence[JsonView], odd: Odd, first: Sequence[str] = ()) -> dict[str, list[Any]]:
+    """Return the column of each key, some first, of as many as a table may have; None where a row
+    lacks it.
+    """
+    names = [*dict.fromkeys(chain(first, chain.from_iterable(rows)))]
+    most = limits.most_keys(len(rows))
+    if beyond := {*names[most:]}:
+        odd["wide", ""] += sum(name in beyond for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names[:most]}
 
 
 def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame:
     """Return a steps table from rows: updates that are missing are the steps, windows are 1."""
-    columns = columns_of(
-        [{name: value for name, value in row.items() if name != "step"} for row in rows], odd
-    )
+    columns = columns_of(rows, odd)
+    columns.pop("step", None)
     step = [int(row["step"]) for row in rows]
     base: JsonObject = {name: columns.pop(name, None) for name in BASE_COLUMNS[1:]}
     for name, default in (("optimizer_updates", np.array(step, dtype=float)), ("window", 1.0)):
@@ -156,25 +139,26 @@ def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFr
 def rollouts_table(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame | None:
     """Return a rollouts table from rows, or None where there are none."""
     odd = Odd() if odd is None else odd
-    whole = [
-        row
-        for row in rows
-        if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)
-    ]
-    if len(whole) < len(rows):
-        odd["no id", "prompt_id"] += len(rows) - len(whole)
-    if not whole:
+    cells = _cells(rows, odd, WHOLE_COLUMNS)
+    if not {int}.issuperset(map(type, chain(*(cells[name] for name in WHOLE_COLUMNS)))):
+        rows = [
+            row
+            for row in rows
+            if all(isinstance(row.get(name), int | np.integer) for name in WHOLE_COLUMNS)
+        ]
+        odd["no id", "prompt_id"] += len(cells["step"]) - len(rows)
+        cells = _cells(rows, Odd(), WHOLE_COLUMNS)
+    if not rows:
         return None
-    ids = {name: [whole_number(row[name], odd, name) for row in whole] for name in WHOLE_COLUMNS}
-    series = [pl.Series(name, numbers, dtype=pl.Int64) for name, numbers in ids.items()]
-    for name, cells in _cells(whole, odd).items():
+    series = []
+    for name, values in cells.items():
         if name in TEXT_COLUMNS:
-            series.append(text_series(name, [row.get(name) for row in whole], odd))
-        elif name not in WHOLE_COLUMNS:
+            series.append(text_series(name, values, odd))
+        elif name in WHOLE_COLUMNS:
+            series.append(pl.Series(name, _whole_numbers(name, values, odd), dtype=pl.Int64))
+        else:
             key = sound_text(str(name))
-            series.append(
-                _float_series(key, _float_column(name, *cells, len(whole), odd), len(whole))
-            )
+            series.append(_float_series(key, _numbers(name, values, odd), len(rows)))
     return pl.DataFrame({column.name: column for column in series})
 
 
@@ -232,6 +216,14 @@ def sound_text(text: str) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def _whole_numbers(name: str, values: Sequence[int], odd: Odd) -> Any:
+    """Return whole numbers of 64 bits."""
+    try:
+        return np.array(values, dtype=np.int64)
+    except OverflowError:
+        return [whole_number(value, odd, name) for value in values]
+
+
 def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
     """Return a whole number of 64 bits; of a larger one its last, which keeps hashes apart."""
     if -(2**63) <= value < 2**63:
@@ -243,7 +235,7 @@ def whole_number(value: int, odd: Odd, name: str = "prompt_id") -> int:
 def _numbers(name: str, values: Sequence[Any], odd: Odd) -> Float:
     """Return a column of numbers, NaN for None and for what is no number."""
     try:
-        numbers = np.array([math.nan if value is None else value for value in values], dtype=float)
+        numbers = np.array(values, dtype=float)
     except (TypeError, ValueError, OverflowError):
         numbers = np.zeros(0)
     if numbers.shape == (len(values),):

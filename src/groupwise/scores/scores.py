@@ -309,8 +309,12 @@ def _bytes_of_rollout(job: Job) -> int:
     return 3 * sum(kept.values()) + (2 * own_gradient if job.source.method == "loop" else 0)
 
 
-def token_log_prob(model: Module, batch: Batch, *, temperature: float = 1.0) -> Tensor:
-    """Return the log-probability of every token; 0 before the first completion."""
+def token_log_prob(
+    model: Module, batch: Batch, *, temperature: float = 1.0, entropy: bool = False
+) -> Tensor:
+    """Return the log-probability of every token, or it and the entropy there; 0 before the first
+    completion.
+    """
     import torch
 
     ids, completion = batch["input_ids"], batch["completion_mask"]
@@ -328,7 +332,10 @@ def token_log_prob(model: Module, batch: Batch, *, temperature: float = 1.0) -> 
     logits = single_or_better(getattr(output, "logits", output)[:, before - 1 - ids.shape[1] : -1])
     if temperature != 1.0:
         logits = logits / temperature
-    return torch.nn.functional.pad(log_probability(logits, ids[:, before:]), (before, 0))
+    scores = log_probability(logits, ids[:, before:])
+    if entropy:
+        scores = torch.stack([scores, torch.special.entr(logits.softmax(-1)).sum(-1)])
+    return torch.nn.functional.pad(scores, (before, 0))
 
 
 def log_probability(logits_NLV: Tensor, token_NL: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from groupwise.readers import READERS, json_logs, open_run
 from groupwise.readers.assemble import Origin, Request
 from groupwise.readers.json_logs import JsonlFeed
 from groupwise.readers.source import lines_in
+from groupwise.readers.tables import json_table
 from groupwise.record.run import RunRecord
 
 
@@ -917,6 +918,12 @@ def test_json_lines_without_room_for_all_are_read_by_column_too(
     by_row.take_newest()
     assert 1000 < by_column.store.count < 8000
     assert held(by_column) == held(by_row)
+
+
+def test_no_long_line_comes_to_polars(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("polars.read_ndjson", None)
+    row = b'{"step": 1, "x": [%s0]}\n' % (b"0," * limits.MOST_VALUES)
+    assert json_table(b'{"step": 1}\n' + row) is None
 
 
 def test_json_lines_of_the_same_numbers_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:

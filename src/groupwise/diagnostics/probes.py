@@ -146,9 +146,8 @@ def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
     could not tell come behind them, and those that the log is too poor for last.
     """
-    made = _latest(_results(record))
-    told = {name for name, result in made.items() if result.outcome}
-    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if kind.probe not in told)
+    made = {name: one.outcome for name, one in _latest(_results(record)).items()}
+    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if not made.get(kind.probe))
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS),
         key=lambda one: (bool(one.missing), one.probe in made, -one.bits / one.seconds),

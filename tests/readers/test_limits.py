@@ -399,7 +399,8 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
                 [{"prompt_id": 0, f"r{step}": 1.0}],
                 sync=False,
             )
-    left_out = limits.left_out(2 * (3_000 - limits.MOST_KEYS) + 3)
+    # beside them `reward`, `prompt_id` and the step of both tables
+    left_out = limits.left_out(2 * (3_000 - limits.MOST_KEYS) + 4)
     assert opened_bounded(tmp_path)[0] == f"3000\n{left_out}\n"
     follower = Follower(tmp_path)
     follower.poll()

@@ -263,14 +263,16 @@ def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
     """Whether the last answers are half as long as those of the best rows, or half of them are
     truncated, many more than then.
     """
-    length, cut = (
-        None if signal is None else np.interp(reward.step_T, signal.step_T, signal.value_T)
-        for signal in map(evidence.quantity, ("completion_length", "truncated_share"))
-    )
-    if length is not None and median(length[-LOST_ROWS:]) < HALF * median(length[best]):
-        return True
-    more = 0.0 if cut is None else median(cut[-LOST_ROWS:]) - median(cut[best])
-    return cut is not None and more > MORE_CUT and bool(cut[-1] >= HALF)
+    for name in ("completion_length", "truncated_share"):
+        if (signal := evidence.quantity(name)) is None:
+            continue
+        value = np.interp(reward.step_T, signal.step_T, signal.value_T)
+        before, now = median(value[best]), median(value[-LOST_ROWS:])
+        if name == "truncated_share":
+            return now - before > MORE_CUT and bool(value[-1] >= HALF)
+        if now < HALF * before and before - now > CLEARLY * signal.scatter:
+            return True
+    return False
 
 
 def _nearly_all(evidence: Evidence, reward: Signal) -> int | None:

@@ -339,9 +339,7 @@ def _float_series(name: str, values: Any, length: int) -> pl.Series:
     """Return a Float64 column in which NaN is null; None is a column of nulls."""
     if values is None:
         return pl.Series(name, [None] * length, dtype=pl.Float64)
-    return pl.Series(
-        name, np.array(values, dtype=float, copy=True), dtype=pl.Float64, nan_to_null=True
-    )
+    return pl.Series(name, np.array(values, dtype=float), dtype=pl.Float64, nan_to_null=True)
 
 
 def plain_number(key: Any, value: Any) -> float | None:

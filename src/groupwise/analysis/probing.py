@@ -293,11 +293,11 @@ def _sampled(
     assert how.model is not None
     loaded, parts = load_language_model(how.model), list[list[str]]()
     generate: Any = loaded.model.generate
-    context = loaded.context or 2 * _LONGEST
-    longest = int(record.config.value("max_completion_length") or min(_LONGEST, context // 2))
+    context = loaded.context or math.inf
+    longest = int(record.config.value("max_completion_length") or min(_LONGEST, context / 2))
     asked, _ = _encoded(loaded, prompts)
     begun = max(map(len, asked))
-    if begun + longest > (loaded.context or math.inf):
+    if begun + longest > context:
         raise InvalidArgumentError(
             f"expected {longest:,} tokens within the checkpoint's context of {context:,}, got "
             f"{begun:,} of a prompt: give a checkpoint that reads more, or fewer tokens of an "

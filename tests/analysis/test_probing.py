@@ -209,6 +209,59 @@ def test_an_experiment_that_could_not_tell_may_be_made_again(
     assert len(listed) > 1
 
 
+def wrong_and_right(path: Path) -> None:
+    path.write_text(
+        "def once(completions, **more):\n"
+        "    return [float(text != '0') for text in completions]\n"
+        "def alike(completions, **more): return [1.0 for _ in completions]\n"
+        "def falls(completions, **more):\n"  # answers since the change come last
+        "    half = len(completions) // 2\n"
+        "    return [float(text != '0') for text in completions[:half]] + [0.0] * half\n"
+    )
+
+
+@each_case(
+    ("functions", "cause"),
+    [
+        (["once", "falls"], "harder_data"),
+        (["falls", "once"], "verifier"),
+        (["once", "alike"], "verifier"),  # the second cannot tell
+    ],
+)
+def test_a_later_result_of_a_probe_replaces_the_earlier_one(
+    functions: list[str],
+    cause: str,
+    tmp_path: Path,
+    graders: str,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run, _ = run_of("verifier", tmp_path)
+    wrong_and_right(Path("others.py"))
+    for name in functions:
+        assert main(["probe", str(run), "regrade", "--function", f"others:{name}"]) == 0
+    capsys.readouterr()
+    assert gw.open_run(run).judgement.cause.keys == (cause,)
+    listed = json.loads(said_by(["probe", str(run), "--json"], capsys))["probes"]
+    assert "regrade" not in [one["probe"] for one in listed]
+
+
+def test_torn_groups_are_said_where_experiments_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"step": t // 16, "prompt": f"p{t // 4}", "reward": float(t % 2), "entropy": 0.5}
+        for t in range(960)
+    ]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["replay", str(log), "--set", "group_size=8"]) == 2
+    error = capsys.readouterr().err
+    assert "expected whole groups in one row of the log, got 4 rollouts" in error
+    listed = said_by(["probe", str(log), "--set", "group_size=8"], capsys)
+    assert "Expected whole groups in one row of the log, got 4 rollouts" in listed
+    assert "whole groups" not in said_by(["probe", str(log)], capsys)
+
+
 def test_rollouts_without_completions_are_told_what_they_lack(
     tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

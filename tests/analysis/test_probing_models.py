@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from tests.analysis.test_measure import _offline, checkpoint  # noqa: F401 - fixtures
+from tests.cases import each_case
 
 from groupwise.cli.app import main
 from groupwise.wording import short
@@ -119,6 +120,117 @@ def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(
     (first / "model.safetensors").unlink()
     assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
     assert "expected *.safetensors" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def with_tokenizer_of(folder: Path, *, unknown: str) -> Path:
+    """Give a checkpoint a tokenizer that has a letter in the place of the plus sign."""
+    path = folder / "tokenizer.json"
+    core = json.loads(path.read_text())
+    names = {"+": "a", ".": unknown} if unknown != "<pad>" else {"+": "a"}
+    vocabulary = core["model"]["vocab"].items()
+    core["model"]["vocab"] = {names.get(name, name): number for name, number in vocabulary}
+    core["model"]["unk_token"] = unknown
+    path.write_text(json.dumps(core))
+    path = folder / "tokenizer_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"unk_token": unknown}))
+    return folder
+
+
+@each_case("unknown", ["<pad>", "<unk>"])
+@each_case("probe", ["rescore", "resample"])
+def test_a_checkpoint_of_another_tokenizer_is_refused(
+    probe: str,
+    unknown: str,
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    other = str(with_tokenizer_of(first, unknown=unknown))
+    before = sorted(tmp_path.iterdir())
+    assert main(["probe", str(log), probe, "--model", other]) == 2
+    error = capsys.readouterr().err
+    assert "got unknown ones, padding or none: give checkpoints with the tokenizer" in error
+    assert "Traceback" not in error
+    assert error.count("groupwise: ") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_a_first_policy_of_another_tokenizer_is_refused(
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    path = first / "tokenizer.json"
+    core = json.loads(path.read_text())
+    vocabulary = core["model"]["vocab"]
+    vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
+    path.write_text(json.dumps(core))
+    before = sorted(tmp_path.iterdir())
+    models = ["--model", str(checkpoint), "--reference", str(first)]
+    assert main(["probe", str(log), "rescore", *models]) == 2
+    assert "expected two checkpoints of one tokenizer" in capsys.readouterr().err
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@each_case(
+    ("context", "given"),
+    [(6, []), (20, ["--set", "max_completion_length=15"]), (8, ["-n", "16"])],
+)
+def test_prompts_that_leave_no_room_for_an_answer_are_refused(
+    context: int,
+    given: list[str],
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    with_context(first, context)
+    before = sorted(tmp_path.iterdir())
+    assert main(["probe", str(log), "resample", "--model", str(first), *given]) == 2
+    error = capsys.readouterr().err
+    assert f"tokens within the checkpoint's context of {context}, got 6 of a prompt" in error
+    assert "Traceback" not in error
+    assert error.count("groupwise: ") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def with_context(folder: Path, context: int) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"max_position_embeddings": context}))
+
+
+def test_answers_beyond_the_context_are_left_out_and_counted(
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    rows = list(map(json.loads, log.read_text().splitlines()))
+    for row in rows[:2]:  # two tokens longer than the others
+        row["completion"] += "11"
+        row["completion_ids"] += [1, 1]
+        row["logprobs"] += [-1.0, -1.0]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    with_context(first, 6 + TOKENS)
+    models = ["--model", str(checkpoint), "--reference", str(first)]
+    result = result_of(capsys, str(log), "rescore", *models)
+    assert result["rollouts"] == ANSWERS - 2
+    assert "(the context of 16 tokens left 2 answers out)" in result["message"]
+    with_context(first, 10)
+    before = sorted(tmp_path.iterdir())
+    assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
+    assert f"got 0 (the context of 10 tokens left {ANSWERS} answers out)" in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
 

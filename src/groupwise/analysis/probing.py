@@ -4,8 +4,9 @@ function or model, and what comes of it. The log is only read, and nothing is tr
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -29,7 +30,7 @@ from groupwise.readers.source import Blocks, json_lines, peek, vocabulary
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
-from groupwise.wording import short
+from groupwise.wording import count, short
 
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
@@ -40,6 +41,7 @@ _LARGEST = 1e9  # of what is logged of a token
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _PROMPTS = 4  # that are sampled again
 _LONGEST = 256  # tokens of an answer where no setting says
+_GIVE = "give checkpoints with the tokenizer that sampled"
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
@@ -133,22 +135,27 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     nearest = rows if step is None else rows.sort((pl.col("step") - step - 1).abs())
     rows = nearest.head(_NEAR * how.rollouts)
     rows = record.with_completions(_drawn(rows, how.rollouts, np.random.default_rng(how.seed)))
-    loaded = load_language_model(how.model)
-    logged = _tokens(loaded, rows, _raw_rows(record, rows))
-    if len(logged) < _BATCH:
+    models = [load_language_model(path) for path in (how.model, how.reference) if path]
+    logged = _tokens(models, rows, _raw_rows(record, rows))
+    context = min(loaded.context or math.inf for loaded in models)
+    fitting = [one for one in logged if len(one.before) + len(one.after) <= context]
+    left = ""
+    if beyond := len(logged) - len(fitting):
+        left = f" (the context of {context:,} tokens left {count(beyond, 'answer')} out)"
+    if len(fitting) < _BATCH:
         raise InsufficientDataError(
             f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
-            f"checkpoint's tokenizer makes, got {len(logged)}: log a list, logprobs, and give "
-            "checkpoints with the tokenizer that sampled"
+            f"checkpoint's tokenizer makes, got {len(fitting)}{left}: log a list, logprobs, and "
+            "give checkpoints with the tokenizer that sampled"
         )
     temperature = float(record.config.value("temperature") or 1.0)
-    own = _scored(loaded, logged, temperature)
-    gap = [one.sampled_T - score_T for one, (score_T, _) in zip(logged, own, strict=True)]
-    way, turns, entropy = None, [one.turn_T for one in logged], [own_2T[1] for own_2T in own]
-    if how.reference is not None:
-        first = _scored(load_language_model(how.reference), logged, temperature)
-        way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(first, own, strict=True)]
-    return rescored(gap, way, turns, entropy), len(gap)
+    own, *first = (_scored(loaded, fitting, temperature) for loaded in models)
+    gap = [one.sampled_T - score_T for one, (score_T, _) in zip(fitting, own, strict=True)]
+    way, turns, entropy = None, [one.turn_T for one in fitting], [own_2T[1] for own_2T in own]
+    if first:
+        way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(*first, own, strict=True)]
+    shown = rescored(gap, way, turns, entropy)
+    return replace(shown, message=shown.message + left), len(gap)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,12 +169,35 @@ class _Answer:
     turn_T: Places  # in which of its turns it wrote each of those
 
 
-def _tokens(loaded: LanguageModel, rows: pl.DataFrame, raw: Sequence[Row]) -> list[_Answer]:
-    """The answers of which each token has a log-probability in the log."""
-    from groupwise.scores.language_models import end_of, tokens_of
+def _encoded(
+    loaded: LanguageModel, prompts: Iterable[str], answers: Sequence[str] = ()
+) -> tuple[list[list[int]], list[list[int]]]:
+    """The tokens of prompts, all of which the tokenizer must know, and of answers."""
+    from groupwise.scores.language_models import tokens_of
 
-    texts, prompts = rows["completion"].to_list(), list(map(prompt_of, rows["prompt"]))
-    answers, tokens = [], tokens_of(loaded, prompts, texts, ends=[None] * len(texts))
+    own, ends = loaded.tokenizer, [None] * len(answers)
+    before, after = tokens_of(loaded, list(map(prompt_of, prompts)), answers, ends=ends)
+    lost = {own.unk_token_id, own.pad_token_id} - {own.eos_token_id, own.bos_token_id}
+    if not all(ids and lost.isdisjoint(ids) for ids in before):
+        raise InvalidArgumentError(
+            "expected prompts in tokens of the checkpoint, got unknown ones, padding or none: "
+            f"{_GIVE}"
+        )
+    return before, after
+
+
+def _tokens(
+    models: Sequence[LanguageModel], rows: pl.DataFrame, raw: Sequence[Row]
+) -> list[_Answer]:
+    """The answers of which each token has a log-probability in the log."""
+    from groupwise.scores.language_models import end_of
+
+    loaded, texts, answers = models[0], rows["completion"].to_list(), list[_Answer]()
+    tokens = _encoded(loaded, rows["prompt"], texts)
+    if _encoded(models[-1], [], texts)[1] != tokens[1]:
+        raise InvalidArgumentError(
+            f"expected two checkpoints of one tokenizer, got answers in unlike tokens: {_GIVE}"
+        )
     for row, before, made in zip(raw, *tokens, strict=True):
         ids = _numbers(row.get("completion_ids"), int) or made
         logged = [_numbers(row.get(key)) for key in SPELLINGS["log_probability"]]
@@ -200,8 +230,7 @@ def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: floa
     scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*one.before, *one.after, 0) >= size for one in answers):
         raise InvalidArgumentError(
-            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: give "
-            "checkpoints with the tokenizer that sampled"
+            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: {_GIVE}"
         )
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]
@@ -258,19 +287,25 @@ def _sampled(
     from groupwise.scores.language_models import (
         end_of,
         load_language_model,
-        prompt_ids,
         quiet_transformers,
     )
 
     assert how.model is not None
     loaded, parts = load_language_model(how.model), list[list[str]]()
     generate: Any = loaded.model.generate
-    longest = int(record.config.value("max_completion_length") or _LONGEST)
+    context = loaded.context or math.inf
+    longest = int(record.config.value("max_completion_length") or min(_LONGEST, context / 2))
+    asked, _ = _encoded(loaded, prompts)
+    begun = max(map(len, asked))
+    if begun + longest > context:
+        raise InvalidArgumentError(
+            f"expected {longest:,} tokens within the checkpoint's context of {context:,}, got "
+            f"{begun:,} of a prompt: give a checkpoint that reads more, or fewer tokens of an "
+            "answer by --set max_completion_length=N"
+        )
     torch.manual_seed(how.seed)
-    for prompt in prompts:
-        ids = torch.tensor([prompt_ids(loaded.tokenizer, prompt_of(prompt))] * each)
-        begun = ids.shape[1]
-        room = (loaded.context or begun + longest) - begun
+    for prompt in asked:
+        ids = torch.tensor([prompt] * each)
         with quiet_transformers():
             out = generate(
                 ids,
@@ -279,10 +314,10 @@ def _sampled(
                 temperature=float(record.config.value("temperature") or 1.0),
                 top_k=0,
                 top_p=1.0,
-                max_new_tokens=max(min(longest, room), 1),
+                max_new_tokens=longest,
                 pad_token_id=end_of(loaded),
             )
-        parts.append(loaded.tokenizer.batch_decode(out[:, begun:], skip_special_tokens=True))
+        parts.append(loaded.tokenizer.batch_decode(out[:, len(prompt) :], skip_special_tokens=True))
     return parts
 
 

@@ -91,8 +91,8 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         InsufficientDataError: no group has two rollouts, groups are torn, none is live, or neither
             rollouts nor a share of zero-variance groups are logged.
     """
-    outcomes, spent = named_outcomes(record), cost_since(record, None)
-    if outcomes is None:
+    groups, spent = logged_groups(record), cost_since(record, None)
+    if groups is None:
         if record.rollouts is not None and "reward" in record.rollouts.columns:
             raise InsufficientDataError(
                 "expected two rollouts or more of one prompt in a row of the log, got single ones: "
@@ -105,17 +105,6 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
                 f"groups, got neither: {LOG_COMPLETIONS}"
             )
         return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
-    group = outcomes.select("step", "prompt_id").to_struct().rank("dense")
-    prompt = outcomes["prompt"].cast(pl.Categorical).to_physical()  # faster than a rank of texts
-    lengths = "length" in outcomes.columns and not outcomes["length"].null_count()
-    groups = LoggedGroups.of(
-        outcomes["outcome"].to_numpy(),
-        group.to_numpy(),
-        outcomes["step"].to_numpy(),
-        prompt_N=None if prompt.null_count() else prompt.to_numpy(),
-        tokens_N=outcomes["length"].to_numpy() if lengths else None,
-    )
-    _refuse_torn(record, groups)
     made = replay(groups, seed=seed)
     dynamic = (
         "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
@@ -123,7 +112,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         f"{number(made.dynamic.batches)} times those of the log in whole batches. Its mean over "
         "updates is of stretches of 50 live groups: a change within one is smoothed."
     )
-    log = "" if lengths else LOG_LENGTHS
+    log = LOG_LENGTHS if groups.tokens_N is None else ""
     notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
     return RunReplay(made, None, spent, tuple(filter(None, notes)))
 
@@ -135,8 +124,24 @@ def replay_of_rollouts(record: RunRecord) -> RunReplay | None:
     return None
 
 
-def _refuse_torn(record: RunRecord, groups: LoggedGroups) -> None:
-    """Refuse groups smaller than the setting says, or prompts in neighbouring rows alone."""
+def logged_groups(record: RunRecord) -> LoggedGroups | None:
+    """The rewards of logged groups; None where there are none.
+
+    Groups smaller than the setting says, or prompts in neighbouring rows alone, are refused.
+    """
+    outcomes = named_outcomes(record)
+    if outcomes is None:
+        return None
+    group = outcomes.select("step", "prompt_id").to_struct().rank("dense")
+    named = outcomes["prompt"].cast(pl.Categorical).to_physical()  # faster than a rank of texts
+    lengths = "length" in outcomes.columns and not outcomes["length"].null_count()
+    groups = LoggedGroups.of(
+        outcomes["outcome"].to_numpy(),
+        group.to_numpy(),
+        outcomes["step"].to_numpy(),
+        prompt_N=None if named.null_count() else named.to_numpy(),
+        tokens_N=outcomes["length"].to_numpy() if lengths else None,
+    )
     size, usual = record.config.value("group_size"), int(np.median(groups.size_P))
     rows = int(groups.step_P.max()) + 1
     visit = np.unique(groups.prompt_P * rows + groups.step_P)
@@ -148,3 +153,4 @@ def _refuse_torn(record: RunRecord, groups: LoggedGroups) -> None:
             f"expected whole groups in one row of the log, got {usual} rollouts of a prompt there: "
             f"log whole groups, or give --set group_size={usual} where these are whole"
         )
+    return groups

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from groupwise.cli import shared as cli
-from groupwise.errors import InvalidArgumentError
+from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.files import free_target
 
 if TYPE_CHECKING:
@@ -84,14 +84,19 @@ def _list(
 ) -> None:
     """Say which experiments would tell the causes apart that remain."""
     from groupwise.analysis.probing import measured
+    from groupwise.analysis.replay import logged_groups
     from groupwise.diagnostics.causes import label_of
     from groupwise.diagnostics.probes import choices, contenders
-    from groupwise.wording import count
+    from groupwise.wording import count, sentence
 
     causes = contenders(judgement.cause)
     named = {key: label_of(key) for key in causes}
     found = [measured(record, judgement, kind, how) for kind in choices(causes, record)]
     lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
+    try:
+        logged_groups(record)
+    except GroupwiseError as error:
+        lines.append(sentence(str(error)))
     for one in found:
         by = "at most, by a first batch" if one.timed else "by the table"
         cost = f"{count(one.rollouts, 'answer')}, {one.seconds:.1f} s {by}, {one.bits:.2f} bits"

@@ -146,7 +146,7 @@ def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
     could not tell come behind them, and those that the log is too poor for last.
     """
-    made = {one.probe: one.outcome for one in _results(record)}
+    made = {name: one.outcome for name, one in _latest(_results(record)).items()}
     kinds = (kind.for_run(causes, record) for kind in KINDS.values() if not made.get(kind.probe))
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS),
@@ -190,14 +190,24 @@ def check(evidence: Evidence) -> Finding:
         ]
     if not results:
         return not_logged(NAME, "no experiment was made of this change")
-    facts = stated(*(one.fact for one in map(outcome_of, results) if one))
-    message = "; ".join(map(said, results))
+    latest = _latest(results).values()
+    facts = stated(*(one.fact for one in map(outcome_of, latest) if one))
+    message = "; ".join(map(said, latest))
     return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
 
 
 def _results(record: RunRecord) -> tuple[ProbeResult, ...]:
     """What the experiments on a run showed, the oldest first."""
     return () if record.probes is None else record.probes.results
+
+
+def _latest(results: Iterable[ProbeResult]) -> dict[str, ProbeResult]:
+    """The last result of each experiment; what cannot tell replaces none that does."""
+    latest = dict[str, ProbeResult]()
+    for result in results:
+        if result.outcome or result.probe not in latest:
+            latest[result.probe] = result
+    return latest
 
 
 def told_by(record: RunRecord) -> str:

@@ -926,6 +926,12 @@ def test_no_long_line_comes_to_polars(monkeypatch: pytest.MonkeyPatch) -> None:
     assert json_table(b'{"step": 1}\n' + row) is None
 
 
+def test_a_quotation_mark_in_a_key_hides_no_number_in_a_text() -> None:
+    keys = rb'{"a\"b": 1, "c\"d": 2, "t": %s, "u": %s}'
+    rows = [keys % cells for cells in ((b'"x"', b'"y"'), (b"5", b"6"))]
+    assert json_table(b"\n".join(rows)) is None
+
+
 def test_json_lines_of_the_same_numbers_are_read_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
     feed = JsonlFeed()
     monkeypatch.setattr(feed, "take", None)

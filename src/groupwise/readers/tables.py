@@ -341,7 +341,11 @@ def json_table(block: bytes) -> pl.DataFrame | None:
     )
     if not isinstance(head, dict) or not 0 < len(head) < limits.MOST_KEYS:
         return None
-    kinds = {clean_key(key): _KINDS.get(type(cell), pl.Null) for key, cell in head.items()}
+    # A quotation mark in a key would upset the count below: such rows go one by one.
+    kinds = {
+        clean_key(key).replace('"', ""): _KINDS.get(type(cell), pl.Null)
+        for key, cell in head.items()
+    }
     misread = (b"\\" in block and _MISREAD.search(block)) or b"\r" in block.replace(b"\r\n", b"\n")
     if misread or pl.Null in kinds.values() or kinds.keys() != head.keys():
         return None

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import json
 import os
 import random
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +23,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
+from groupwise.files import table_rows
 from groupwise.readers import READERS, json_logs, open_run
 from groupwise.readers.assemble import Origin, Request
 from groupwise.readers.json_logs import JsonlFeed
@@ -654,6 +658,23 @@ def test_every_reader_has_a_name_and_a_sniff() -> None:
     assert len({reader.name for reader in READERS}) == len(READERS)
     for reader in READERS:
         assert callable(reader.sniff)
+
+
+def test_no_sniff_is_surer_than_the_table_says_and_the_surest_comes_first() -> None:
+    """What may be surer than all before it is asked; what is listed too low never would be."""
+    rows = table_rows(Path(json_logs.__file__).with_name("readers.tsv"))
+    most = [float(row["most"]) for row in rows]
+    assert most == sorted(most, reverse=True)
+    for row in rows:
+        module, _, name = row["sniff"].partition(".")
+        sniff = getattr(import_module(f"groupwise.readers.{module}"), name)
+        tree = ast.parse(inspect.getsource(sniff))
+        written = [
+            node.value
+            for node in ast.walk(tree)
+            if isinstance(node, ast.Constant) and isinstance(node.value, float)
+        ]
+        assert float(row["most"]) == max(written, default=1.0), row["name"]
 
 
 def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) -> None:

@@ -316,6 +316,8 @@ def test_the_record_of_a_line_by_hand(load: Load) -> None:
         "oracle": True,
     }
     assert case.gain("unchanged") == pytest.approx(0.36)
+    best = line | {"oracle": {"right_1e4": [6000] * (further + 1)}}
+    assert record.case_of(best, lines, healthy=False).outcome["oracle"] == pytest.approx(0.6)
     silent = record.case_of({"number": 0, "look": None}, lines, healthy=False)
     assert (silent.line, silent.gain("unchanged"), silent.gain("placebo")) == ("", 0, 0)
     assert record.interval([0.1, 0.1]) == "+0.100 (+0.100 to +0.100)"

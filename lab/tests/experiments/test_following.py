@@ -13,7 +13,7 @@ from tests.cases import each_case
 from groupwise.diagnostics.actions import Action, Kind
 from groupwise_lab.trainer.rewards import FailingVerifier
 from groupwise_lab.trainer.settings import TrainSettings
-from groupwise_lab.trainer.tasks import make_task
+from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, make_task
 
 with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "advice") as load:
     FOLLOWING = load("following")
@@ -75,6 +75,10 @@ def test_actions_on_the_task_and_on_the_course() -> None:
     for kind in (Kind.REWARD, Kind.VERIFIER):
         assert followed(start, [action(kind)]).task.verifier is TASK.verifier
     assert followed(start, [action(Kind.FILTER)]).task.train == TASK.train[:3]
+    hard = replace(start, informative=(), easier=TASK.train[3:5])
+    assert followed(hard, [action(Kind.FILTER)]).task.train == TASK.train[3:5]
+    most = followed(start, [action(Kind.LIMIT, factor=1e3)]).task
+    assert most.completion_length + most.prompt_length == LONGEST_SEQUENCE
     assert followed(start, [action(Kind.RESTART, value=35)]).step == 35
     assert followed(start, [action(Kind.ANEW)]).step == 0
     assert followed(start, [action(Kind.STOP)]).stopped

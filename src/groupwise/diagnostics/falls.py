@@ -263,16 +263,17 @@ def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
     """Whether the last answers are half as long as those of the best rows, or half of them are
     truncated, many more than then.
     """
-    for name in ("completion_length", "truncated_share"):
-        if (signal := evidence.quantity(name)) is None:
-            continue
-        value = np.interp(reward.step_T, signal.step_T, signal.value_T)
+    length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
+    if length is not None:
+        value = np.interp(reward.step_T, length.step_T, length.value_T)
         before, now = median(value[best]), median(value[-LOST_ROWS:])
-        if name == "truncated_share":
-            return now - before > MORE_CUT and bool(value[-1] >= HALF)
-        if now < HALF * before and before - now > CLEARLY * signal.scatter:
+        if now < HALF * before and before - now > CLEARLY * length.scatter:
             return True
-    return False
+    if cut is None:
+        return False
+    value = np.interp(reward.step_T, cut.step_T, cut.value_T)
+    more = median(value[-LOST_ROWS:]) - median(value[best])
+    return more > MORE_CUT and bool(value[-1] >= HALF)
 
 
 def _nearly_all(evidence: Evidence, reward: Signal) -> int | None:

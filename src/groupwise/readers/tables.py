@@ -334,11 +334,9 @@ def json_table(block: bytes) -> pl.DataFrame | None:
 
     Polars drops what it was not told of, and takes any value for a text: marks are counted.
     """
-    head = (
-        json_in(block[: block.find(b"\n") + 1].decode(errors="replace"))
-        if len(block) < 2 * limits.MOST_VALUES  # Polars makes 50 bytes of a byte of lists
-        else None
-    )
+    if len(block) >= 2 * limits.MOST_VALUES:  # Polars makes 50 bytes of a byte of lists
+        return None
+    head = json_in(block[: block.find(b"\n") + 1].decode(errors="replace"))
     if not isinstance(head, dict) or not 0 < len(head) < limits.MOST_KEYS:
         return None
     # A quotation mark in a key would upset the count below: such rows go one by one.
@@ -355,17 +353,13 @@ def json_table(block: bytes) -> pl.DataFrame | None:
         return None
     texts, rows = table.select(pl.col(pl.String)), marks_in(block, "\n") + (block[-1:] != b"\n")
     marks = (('"', 2 * (len(kinds) + texts.width)), (":", len(kinds)))  # of a row beside its texts
-    whole = len(table.drop_nulls()) == rows
-    return (
-        table
-        if whole
-        and all(
-            marks_in(block, mark)
-            == each * rows + sum(text.str.count_matches(mark, literal=True).sum() for text in texts)
-            for mark, each in marks
-        )
-        else None
-    )
+    if len(table.drop_nulls()) != rows:
+        return None
+    for mark, each in marks:
+        inside = sum(text.str.count_matches(mark, literal=True).sum() for text in texts)
+        if marks_in(block, mark) != each * rows + inside:
+            return None
+    return table
 
 
 def sniff_parquet(seen: Peek) -> float:

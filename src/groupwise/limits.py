@@ -15,6 +15,7 @@ LARGEST_COUNT = 2**53  # of a step or a setting that counts: beyond it not every
 MOST_ROWS = 100_000  # of a log that is read row by row, and steps of a run
 MOST_LONG = 1 << 19  # rows of a table that is read by column, in which each row may name one metric
 MOST_KEYS = 2000  # columns of a log
+MOST_NAMES = 20_000  # keys of a row that are looked at, texts among them
 MOST_CELLS = 1 << 23  # rows times columns of a table, missing ones included
 LONGEST_LINE = 1 << 26  # bytes of one line
 LONGEST_CELL = 1 << 20  # characters of one cell between commas

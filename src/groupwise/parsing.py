@@ -18,7 +18,7 @@ _MADE = (
     "{",
 )  # each stands before, or behind, at least one of the values that a text makes
 _WINDOW = 1 << 20
-_FLOATS = json.JSONDecoder(parse_int=float)  # integers as floats, NaN allowed
+_PLAIN, _FLOATS = json.JSONDecoder(), json.JSONDecoder(parse_int=float)  # NaN allowed
 
 
 class NestingError(ValueError):
@@ -63,6 +63,6 @@ def parse_json(text: str | bytes, *, floats: bool = False) -> Any:
         text = text.decode("utf-8", "surrogatepass")
     check_values(text)
     try:
-        return _FLOATS.decode(text) if floats else json.loads(text)
+        return (_FLOATS if floats else _PLAIN).decode(text)
     except RecursionError:
         raise NestingError from None

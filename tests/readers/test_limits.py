@@ -316,6 +316,23 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         assert record.in_part == f"{len(record.steps)} of about 50 rows were read, in stretches"
 
 
+def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_NAMES", 5)
+    monkeypatch.setattr(limits, "MOST_KEYS", 4)
+    row = {"step": 1, "reward": 0.5, **{f"k{number}": 1.0 for number in range(6)}}
+    (tmp_path / "run.jsonl").write_text(
+        "".join(json.dumps(row | {"step": at}) + "\n" for at in (1, 2))
+    )
+    (tmp_path / "run.csv").write_text(
+        f"{','.join(row)}\n" + "1,0.5,1,1,1,1,1,1\n2,0.5,1,1,1,1,1,1\n"
+    )
+    for name in ("run.jsonl", "run.csv"):
+        record = open_run(tmp_path / name)
+        assert set(record.steps.columns) >= {"reward", "k0", "k1"}
+        assert "k2" not in record.steps.columns
+        assert any(": 8 cells of the later keys left out" in note for note in record.notes)
+
+
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "MOST_CELLS", 60)
     path = tmp_path / "rollouts.jsonl"
@@ -500,7 +517,7 @@ CONSOLES = {
 }
 
 
-@each_case("name", [*CONSOLES, "run.csv", "trackio.db", "record"])
+@each_case("name", [*CONSOLES, "run.csv", "run.ipynb", "trackio.db", "record"])
 def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row takes twenty microseconds: 60 MB of short ones were two million, and a minute."""
     monkeypatch.setattr(limits, "MOST_LONG" if name == "run.csv" else "MOST_ROWS", 50)
@@ -509,6 +526,10 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
         path.write_text("".join(CONSOLES[name](step) for step in range(1, 81)))
     elif name == "run.csv":
         path.write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(1, 81)))
+    elif name == "run.ipynb":
+        rows = "".join(f"<tr><td>{step}<td>0.5" for step in range(1, 81))
+        output = {"data": {"text/html": f"<table><tr><td>Step<td>reward{rows}"}}
+        path.write_text(json.dumps({"cells": [{"outputs": [output]}], "nbformat": 4}))
     elif name == "record":
         with RecordWriter(path) as writer:
             for step in range(1, 81):

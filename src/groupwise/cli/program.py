@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import gc
 import importlib
 import os
 import sys
@@ -27,6 +28,7 @@ _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 # The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is
 # first imported.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+gc.set_threshold(100_000)  # what is made of a log has no cycles, and is large
 
 
 @cache

@@ -1078,6 +1078,9 @@ class PrintedConsole(Console):
 
     def finish(self) -> None:
         """Keep the row whose lines are all read."""
+        if not self._block and not self._bar:
+            self._heads = []
+            return
         if not self._is_listed and any(_REWARD.search(name) for name in self._block):
             self._is_listed = True
             if self._bars == self.store.count:  # which came before the first reward
@@ -1149,8 +1152,8 @@ class PrintedConsole(Console):
         """Return numbers by name, the first of each; counters of steps are none."""
         found: dict[str, float] = {}
         for key, text, percent in cells:
-            name = re.sub(r" (?:of|at|for|in)$", "", key)
-            if name.lower() in _COUNTS or name in found:
+            name = _counted(key)
+            if name is None or name in found:
                 continue
             found[name] = float(text) / 100.0 if percent else float(text)
             if percent:
@@ -1168,6 +1171,13 @@ class PrintedConsole(Console):
         return Log(
             _whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated
         )
+
+
+@lru_cache(maxsize=4096)
+def _counted(key: str) -> str | None:
+    """Return the name of a number without a preposition at its end; None for a counter of steps."""
+    name = re.sub(r" (?:of|at|for|in)$", "", key)
+    return None if name.lower() in _COUNTS else name
 
 
 def _whole(store: RowStore) -> RowStore:
@@ -1203,8 +1213,10 @@ def _cells(line: str) -> dict[str, float]:
     another line.
     """
     cells = list(filter(None, map(str.strip, _CELL.split(line))))
+    if len(cells) % 2:
+        return {}
     names, values = cells[::2], list(map(number_of, cells[1::2]))
-    if not names or len(values) < len(names) or {*map(number_of, names)} != {None}:
+    if {*map(number_of, names)} != {None}:
         return {}
     known = {
         name[:200]: value for name, value in zip(names, values, strict=True) if value is not None

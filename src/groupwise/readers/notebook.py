@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from html import unescape
+from itertools import compress
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from groupwise.readers.console import DictConsole, PrintedConsole, TrlConsole, V
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import Peek, lines_of, peek, read_whole, shown
 from groupwise.record.run import RunRecord
+from groupwise.record.table import thinned
 
 _TABLE, _ROW, _CELL = (
     re.compile(r"(?i)<table\b"),
@@ -70,9 +72,12 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     ]
     if len(tables) > 1:
         notes.append(f"the notebook has {len(tables)} progress tables: the longest is read")
-    store = RowStore()
-    names = [name or f"column {number}" for number, name in enumerate(longest[0], start=1)]
-    store.add_cells(names, [row for row in longest[1:] if row])
+    store, (head, *rows) = RowStore(), longest
+    while len(rows) > limits.MOST_ROWS:
+        rows = list(compress(rows, thinned(len(rows))))
+    names = [name or f"column {number}" for number, name in enumerate(_cells(head), start=1)]
+    store.add_cells(names, [*filter(None, map(_cells, rows))])
+    store.read, store.share = len(longest) - 1, len(rows) / (len(longest) - 1)
     stated = ((settings, "the notebook's code"),)
     return assemble(
         Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False),
@@ -113,13 +118,15 @@ def _printed(
     )
 
 
-def _parse(html: str) -> list[list[list[str]]]:
-    """Return the tables of an HTML text that look like a training's: a header with "Step" and
-    rows below.
+def _parse(html: str) -> list[list[str]]:
+    """Return the rows of each table of an HTML text that looks like a training's: a header with
+    "Step" and rows below.
     """
-    tables = [[_cells(row) for row in _ROW.split(table)[1:]] for table in _TABLE.split(html)[1:]]
+    tables = [_ROW.split(table)[1:] for table in _TABLE.split(html)[1:]]
     return [
-        table for table in tables if len(table) > 1 and table[0] and table[0][0].lower() == "step"
+        table
+        for table in tables
+        if len(table) > 1 and "".join(_cells(table[0])[:1]).lower() == "step"
     ]
 
 

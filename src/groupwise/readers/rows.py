@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import numpy as np
@@ -55,7 +55,7 @@ def parse_number(text: str) -> float | None:
         return {"true": 1.0, "false": 0.0}.get(cell.lower())
 
 
-@lru_cache(maxsize=10 * limits.MOST_KEYS, typed=True)
+@lru_cache(maxsize=limits.MOST_NAMES, typed=True)
 def clean_key(key: Any) -> str:
     r"""Return a key as a text without control characters, at most 200 long."""
     text = str(key)
@@ -64,7 +64,7 @@ def clean_key(key: Any) -> str:
     return text.strip()[:200] or "unnamed"
 
 
-@lru_cache(maxsize=10 * limits.MOST_KEYS)
+@lru_cache(maxsize=limits.MOST_NAMES)
 def plain(key: str) -> str:
     """Return a key as the rules see it: lower case, without blanks around "/", without a
     tracker's prefix.
@@ -164,7 +164,8 @@ class RowStore:
         if self.count >= self.most():
             self._thin()
         start = self.count
-        for key, cell in row.items():
+        self.too_wide += max(0, len(row) - limits.MOST_NAMES)
+        for key, cell in islice(row.items(), limits.MOST_NAMES):
             name = clean_key(key)
             if isinstance(cell, str):
                 self.see_print(name, cell)
@@ -183,7 +184,9 @@ class RowStore:
 
     def add_cells(self, names: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         """Append rows of texts, as a CSV file holds them; short rows lack their last cells."""
-        width = len(names)
+        width = min(len(names), limits.MOST_NAMES)
+        self.too_wide += (len(names) - width) * len(rows)
+        names = names[:width]
         if any(len(row) != width for row in rows):
             rows = [[*row[:width], *[""] * (width - len(row))] for row in rows]
         columns: list[Any] = list(zip(*rows, strict=True))
@@ -249,30 +252,25 @@ class RowStore:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=float) + 1
 
-    def _takes(self, name: str) -> bool:
-        """Return whether a key is there or may be added."""
-        width = len(self._columns)
-        return name in self._columns or (
-            width < limits.MOST_KEYS and (self.count + 1) * (width + 1) <= limits.MOST_CELLS
-        )
-
-    def _column(self, name: str) -> _Column:
-        """The column of a key, a new one where there is none."""
-        return self._columns.get(name) or self._columns.setdefault(name, _Column())
+    def _new(self, name: str) -> _Column | None:
+        """The column of a new key; None where there is no room."""
+        if len(self._columns) >= limits.most_keys(self.count + 1):
+            return None
+        return self._columns.setdefault(name, _Column())
 
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
-        if isinstance(value, float | int | np.number):
+        if isinstance(value, (float, int, np.number)):
             try:
                 number = float(value)
             except OverflowError:
                 number = math.inf if value > 0 else -math.inf
-            if self._takes(name):
-                column = self._column(name)
-                column.rows.append(self.count)
-                column.values.append(number)
-            else:
+            column = self._columns.get(name) or self._new(name)
+            if column is None:
                 self.too_wide += 1
+                return
+            column.rows.append(self.count)
+            column.values.append(number)
         elif isinstance(value, str):
             self._text(name, value)
         elif isinstance(value, Mapping) and depth < _DEPTH:
@@ -283,7 +281,8 @@ class RowStore:
 
     def see_print(self, name: str, text: str) -> None:
         """Note how many decimals a number was printed with."""
-        if (decimals := printed_decimals(text)) > self.decimals.get(name, 0) and self._takes(name):
+        decimals = printed_decimals(text)
+        if decimals > self.decimals.get(name, 0) and len(self.decimals) < limits.MOST_NAMES:
             self.decimals[name] = decimals
 
     def _listed(self, name: str, value: list[Any]) -> None:
@@ -350,10 +349,10 @@ class RowStore:
 
     def _numbers(self, name: str, numbers: Float) -> None:
         """Append one number a row, from the current row on."""
-        if not self._takes(name):
+        column = self._columns.get(name) or self._new(name)
+        if column is None:
             self.too_wide += len(numbers)
             return
-        column = self._column(name)
         rows = np.arange(self.count, self.count + len(numbers), dtype=np.int32)
         column.rows.frombytes(rows.tobytes())
         column.values.frombytes(numbers.tobytes())

@@ -193,3 +193,15 @@ def test_the_reward_of_the_environment_is_the_reward_where_nothing_else_is() -> 
     assert quantities("env_reward") == {"env_reward": "reward"}
     assert quantities("env_reward", "reward") == {"env_reward": "task_score", "reward": "reward"}
     assert quantities("accuracy")["accuracy"] == "reward"
+
+
+def test_length_that_is_paid_is_a_loophole_and_no_accident() -> None:
+    """The task's own falls to nothing as the answers run to their limit: where the total rises
+    meanwhile, they are paid for it.
+    """
+    grown = 1 / (1 + np.exp(-(ROW - 40) / 2))
+    exact, beside = (0.2 + 0.3 * ROW / N + WAVE) * (1 - grown), 0.25 + 0.01 * WAVE
+    run = {"completions/mean_length": 40 + 400 * grown, "completions/clipped_ratio": 0.98 * grown}
+    for length, cause in ((0.25 + 0.75 * grown + 0.1 * WAVE, "reward_hacking"), (beside, "length")):
+        found = told(paid(exact=exact, length=length) | run | {"entropy": 0.4 + 0.3 * grown})
+        assert found.cause.keys == (cause,)

@@ -72,6 +72,24 @@ def test_a_gap_that_grows_with_the_turns_is_the_historys(growth: float, told: bo
     assert ("at turn 3" in found.message) is told
 
 
+def test_two_columns_that_only_grow_together_do_not_drive_each_other() -> None:
+    """What drives a gap moves it from row to row as well."""
+    grown = np.geomspace(1, 40, N)
+    for alike, seen in ((True, True), (False, False)):
+        noise, other = (rounding(seed) / 0.008 for seed in (3, 3 if alike else 4))
+        found = check(log(sampler_mismatch=0.01 * grown * noise, gradient_norm=grown * other))
+        assert found.status is Status.WARNING
+        assert (Fact.GAP_FOLLOWS_GRADIENT in found.facts) is seen
+
+
+def test_a_gap_that_goes_with_the_calls_of_tools_is_the_historys() -> None:
+    calls = np.linspace(0.5, 6, N)
+    found = check(
+        log(sampler_mismatch=0.03 * calls * np.sqrt(rounding(0) / 0.008), tool_calls=calls)
+    )
+    assert Fact.GAP_FOLLOWS_TURNS in found.facts
+
+
 def test_a_nat_of_mismatch_is_another_model() -> None:
     found = check(log(sampler_mismatch=np.full(N, -2.0)))
     assert (found.status, found.step, found.signs[0].before) == (Status.CRITICAL, 1, None)

@@ -341,3 +341,13 @@ def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
     assert record.steps["int"].to_list() == [0.05] * 4
     assert record.steps[record.column("completion_length")].to_list() == [4.3] * 4
     assert record.steps[record.column("truncated_share")].to_list() == [0.625] * 4
+
+    short = [
+        f"Iter {step}: loss 0.000, total_r_mean {step / 100:.3f}, total_r_std 0.471, "
+        f"group_r_mean 0.333, group_r_std 0.239, kl 0.004, lr 1.000e-05, it/s 0.088\n\n"
+        for step in (10, 20, 30, 40)
+    ]
+    (tmp_path / "short.log").write_text("".join(short))
+    record = open_run(tmp_path / "short.log")
+    assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
+    assert record.steps[record.column("reward_std_within_group")].to_list() == [0.239] * 4

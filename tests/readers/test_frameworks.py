@@ -355,6 +355,7 @@ def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> Non
         (["reward", "loss"], ""),
         (["run 1 - critic/score/mean"], "verl"),
         (["rollout/raw_reward"], "slime"),
+        (["reward/all/mean", "solve_none/all", "reward/maths/mean"], "prime-rl"),
         (["train/baseline_reward/pct_0"], "nemo-rl"),
         (["env/all/reward/total"], "tinker"),
         (["inference.rollout/sums/avg_reward"], "marin"),

@@ -24,7 +24,7 @@ KEPT, FAR_BELOW, ALIKE, SUMMED, TINY = 0.97, 0.9, 0.35, 5.0, 1e-6
 # The share of rows whose largest ratio is one number from which that is a cap.
 CAPPED = 0.8
 # A gap that stands, grows, or goes with another column, by rank.
-STEADY, GREW, TOGETHER = 0.3, 3.0, 0.8
+STEADY, GREW, TOGETHER, TOGETHER_IN_ROWS = 0.3, 3.0, 0.8, 0.3
 # Probabilities of one token by both engines: below it more than rounding parts them.
 CORRELATED = 0.8
 _FIRST = 10
@@ -80,8 +80,11 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
-        together = 0.0 if other is None else _rank_correlation(gap, other)
+        together, apart = (0.0, 0.0) if other is None else _rank_correlations(gap, other)
         if fact is Fact.GAP_FOLLOWS_KL and not (grows and stands):
+            continue
+        # Whatever grows goes with a gap that does; what drives it moves it from row to row.
+        if fact is Fact.GAP_FOLLOWS_GRADIENT and apart < TOGETHER_IN_ROWS:
             continue
         if (-together if quantity == "entropy" else together) > TOGETHER:
             return fact, f"the gap goes with {words} (rank correlation {together:.2g})"
@@ -93,6 +96,7 @@ _COMPANIONS = (
     ("kl", Fact.GAP_FOLLOWS_KL, "the KL to the reference while the reward stands"),
     ("staleness", Fact.GAP_FOLLOWS_AGE, "the age of the rollouts"),
     ("turns", Fact.GAP_FOLLOWS_TURNS, "the number of turns"),
+    ("tool_calls", Fact.GAP_FOLLOWS_TURNS, "the calls of tools"),
     ("entropy", Fact.GAP_GROWS_AS_ENTROPY_FALLS, "an entropy that falls"),
     ("gradient_norm", Fact.GAP_FOLLOWS_GRADIENT, "the gradient's norm"),
 )
@@ -104,11 +108,17 @@ def _ends(value_T: Float) -> tuple[float, float]:
     return median(value_T[:few]), median(value_T[-few:])
 
 
-def _rank_correlation(first: Signal, other: Signal) -> float:
-    """Spearman's correlation over the steps that both have; 0 with few of them."""
+def _rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
+    """Spearman's correlation over the steps that both have, and that of their changes from row to
+    row; 0 with few of them.
+    """
     _, left, right = np.intersect1d(first.step_T, other.step_T, return_indices=True)
     if len(left) < 2 * FEWEST_ROWS:
-        return 0.0
-    rank_2T = np.stack([mean_ranks(np.abs(first.value_T[left])), mean_ranks(other.value_T[right])])
-    correlation = np.corrcoef(rank_2T) if rank_2T.std(axis=1).min() > 0 else np.eye(2)
-    return float(np.atleast_2d(correlation)[0, 1])
+        return 0.0, 0.0
+    value_2T = np.stack([np.abs(first.value_T[left]), other.value_T[right]])
+    pair = []
+    for row_2T in (value_2T, np.diff(value_2T)):
+        rank_2T = np.stack([mean_ranks(row_T) for row_T in row_2T])
+        flat = rank_2T.std(axis=1).min() == 0
+        pair.append(0.0 if flat else float(np.corrcoef(rank_2T)[0, 1]))
+    return pair[0], pair[1]

@@ -342,6 +342,9 @@ def test_near_the_top() -> None:
     assert near_top(any_, signal_of("a", steps, np.full(40, 0.5), bounds=(-1.0, 1.0))) is True
     late = np.where(steps < 30, 0.1, 0.9)
     assert near_top(any_, signal_of("a", steps, late, bounds=(0.0, 1.0))) is True
+    seldom = np.where(steps % 3 == 2, 0.05, 0.0)
+    assert near_top(any_, signal_of("a", steps, seldom)) is False
+    assert near_top(any_, signal_of("a", steps, 0.05 - seldom)) is None
 
 
 @each_case(

@@ -412,12 +412,15 @@ def _climbs(level: Signal, floor: float) -> bool:
 
 def near_top(evidence: Evidence, level: Signal) -> bool | None:
     """Return whether the last quarter of the reward stands near the top of its range; None where
-    the top is not known.
+    the top is not known. One that is at its lowest in most of these rows is at no top.
     """
+    late = -max(len(level) // 4, 1)
+    if level.high > level.low == median(level.value_T[late:]):
+        return False
     if level.bounds is None or evidence.by_tenths:
         return None
     low, high = level.bounds
-    left = (high - level.level_from(-max(len(level) // 4, 1))) / (high - low)
+    left = (high - level.level_from(late)) / (high - low)
     # Between the ends of a sum there may be easy parts: the last tenth of its range is its top.
     if evidence.memo.get("ends") and _TENTH < left <= NEAR:
         return None

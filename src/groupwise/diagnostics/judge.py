@@ -276,20 +276,11 @@ def _told(ranked: Sequence[Finding], worst: Finding | None) -> Finding | None:
     """
     if worst is None or worst.check not in _EXPLAINED:
         return worst
-    explaining = [
-        finding
-        for finding in ranked
-        if is_serious(finding) and _EXPLAINED[worst.check] & {*finding.facts}
-    ]
-    better = next(
-        (
-            finding
-            for finding in explaining
-            if finding.step is None or worst.step is None or finding.step <= worst.step
-        ),
-        None,
-    )
-    return worst if better is None else better
+    for finding in ranked:
+        explains = is_serious(finding) and _EXPLAINED[worst.check] & {*finding.facts}
+        if explains and (None in (finding.step, worst.step) or finding.step <= worst.step):
+            return finding
+    return worst
 
 
 def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:

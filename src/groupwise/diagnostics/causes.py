@@ -191,8 +191,8 @@ class Case:
         sign = self.signs.get("completion_length")
         if length is None or sign is None or not sign.before or self._limit_fell:
             return False
-        late = length.value_T[-max(3, len(length) // 10) :]
-        return self.ratio(sign.signal) < 1 and float(late.mean()) <= SHRANK * sign.before
+        late = length.level_from(-length.tenth)
+        return self.ratio(sign.signal) < 1 and late <= SHRANK * sign.before
 
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:
         """Yield what is asked, and what kind of fall it is."""
@@ -278,8 +278,7 @@ def verdict(case: Case) -> Cause:
     """
     cause, record = _by_rules(case), case.evidence.record
     if chances := weighed(cause, case.seen):
-        best = max(chances, key=lambda key: chances[key])
-        surely = chances[best] >= LIKELY
+        surely = max(chances.values()) >= LIKELY
         keys = [key for key in chances if chances[key] >= (LIKELY if surely else LEFT_OUT)]
         names = tuple(_label(CAUSES[key], case) for key in keys)
         certainty = Certainty.LIKELY if surely else Certainty.CANNOT_TELL
@@ -368,11 +367,7 @@ def advice_for(
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    line = line.format(
-        step=f"{step:,}" if step is not None else "",
-        onset=f"{onset:,}" if onset is not None else "",
-    )
-    return Advice(line, keys, step)
+    return Advice(line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}"), keys, step)
 
 
 def is_serious(finding: Finding) -> bool:

@@ -210,7 +210,7 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
-    late = level.level_from(-max(len(level) // 10, few)) - floor
+    late = level.level_from(-level.tenth) - floor
     height = np.minimum(
         np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
     )
@@ -248,7 +248,7 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
 def _recovered(level: Signal, fall: Fall) -> Progress:
     """The progress of a reward that fell for a while."""
     step = level.step_at(fall.row)
-    _, late = both_ends(level, max(3, len(level) // 10))
+    _, late = both_ends(level, level.tenth)
     return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 
 
@@ -377,7 +377,7 @@ def _arrived(level: Signal, row: int) -> int:
     few that are, by their noise, the middle.
     """
     few = max(_ROWS_OF_A_STEP, len(level) // 20)
-    stands = float(level.value_T[thirds_since(level, row)[1]].mean())
+    stands = level.level(thirds_since(level, row)[1])
     near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / math.sqrt(few)
     first = int(near.argmax())
     return row + first + (few // 2 if first else 0)

@@ -48,22 +48,19 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
     value, few = reward.value_T, max(5, len(reward) // 10)
     start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
-    soon, late = float(value[_SOON : 2 * _SOON].mean()), float(value[-few:].mean())
-    gone = max(soon, late) - low < HALF * (start - low)
-    if not gone:
+    soon, late = reward.level(slice(_SOON, 2 * _SOON)), reward.level_from(-few)
+    if max(soon, late) - low >= HALF * (start - low):
         return None
     row = int(np.argmax(value < low + HALF * (start - low)))
-    entropy, length = evidence.quantity("entropy"), evidence.quantity("completion_length")
-    changes = [
-        _change(signal, reward.step_at(row)) for signal in (entropy, length) if signal is not None
-    ]
-    most = max((max(change, 1 / max(change, 1e-9)) for change in changes), default=1.0)
+    first, step = reward.step_at(0), reward.step_at(row)
+    signals = map(evidence.quantity, ("entropy", "completion_length"))
+    changes = [_change(signal, step) for signal in signals if signal is not None]
+    most = max(changes, default=1.0)
     needed = ENOUGH if most >= OTHER else SURELY
     if most <= CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
         return None
     if value[row:].max() - low > BACK * (start - low):
         return None  # the first row was a lucky one
-    first, step = reward.step_at(0), reward.step_at(row)
     if step - first > _SOON:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
@@ -73,10 +70,13 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
 
 
 def _change(signal: Signal, step: int) -> float:
-    """What the three rows from a step on are of the first one, beyond the scatter of rows."""
+    """The factor, up or down, of the first row to the three from a step on, beyond the scatter of
+    rows.
+    """
     start, row = float(signal.value_T[0]), signal.at(step)
     now = median(signal.value_T[row : row + 3])
-    return now / start if start > 0 and abs(now - start) > ENOUGH * signal.scatter else 1.0
+    moves = start > 0 and abs(now - start) > ENOUGH * signal.scatter
+    return max(now / start, start / max(now, 1e-9)) if moves else 1.0
 
 
 def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,11 +21,11 @@ RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
 # checkpoint.
 _NOTES = (
-    (r"the step drops back to ([\d, ]{1,200})\)", 0, "The run was restarted", True),
-    (r"resumed after step (\d{1,15})", 1, "The run was resumed", True),
+    (r"the step drops back to ([\d, ]{1,200})\)", 0, "The run was restarted", False),
+    (r"resumed after step (\d{1,15})", 1, "The run was resumed", False),
     # it may be printed by what goes on
-    (r"an error stands behind step (\d{1,15})", 1, "The run was resumed", False),
-    (r"1 step logged more than once \(at (\d+)\)", 0, "A row is repeated, as by a restart,", False),
+    (r"an error stands behind step (\d{1,15})", 1, "The run was resumed", True),
+    (r"1 step logged more than once \(at (\d+)\)", 0, "A row is repeated, as by a restart,", True),
 )
 _WATCHED = {
     "reward": "reward",
@@ -45,18 +45,17 @@ _FALLS, _RISES = 5.0, 3
 _GAPS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Restart:
+class _Restart(NamedTuple):
     """Where a run may have gone on from a checkpoint."""
 
+    unsure: bool  # whether an error in passing alone says so, and not the log
     step: int
     said: str  # what tells it, as the beginning of a sentence
-    sure: bool  # whether the log says so, and not an error in passing alone
 
 
 def check(evidence: Evidence) -> Finding:
     """Look for a restart, and for what jumped at it."""
-    restarts = sorted(_restarts(evidence), key=lambda restart: (not restart.sure, restart.step))
+    restarts = sorted(_restarts(evidence))
     for restart in restarts:
         jumps = tuple(_jumps(evidence, restart.step))
         if jumps:
@@ -64,7 +63,7 @@ def check(evidence: Evidence) -> Finding:
             message = f"{restart.said} at step {restart.step:,}, and there {words}."
             facts = (Fact.RESTART_JUMP,)
             return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
-    if not restarts or not restarts[0].sure:
+    if not restarts or restarts[0].unsure:
         return no_sign(RESTART, "No sign of a restart in mid-run.")
     step = restarts[0].step
     message = f"{restarts[0].said} at step {step:,}, and nothing jumped there."
@@ -75,16 +74,17 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     """Yield where the log says that the run was restarted, and where its learning rate
     looks like it.
     """
-    for pattern, behind, said, sure in _NOTES:
+    for pattern, behind, said, unsure in _NOTES:
         for steps_noted in re.findall(pattern, "\n".join(evidence.record.notes)):
             for step in re.findall(r"\d{1,15}", steps_noted):
-                yield _Restart(int(step) + behind, said, sure=sure)
+                yield _Restart(unsure, int(step) + behind, said)
     steps = evidence.record.steps["step"].to_numpy()
     gaps = np.diff(steps)
     uneven = np.flatnonzero(gaps != median(gaps)) if gaps.size else gaps
     if uneven.size <= _GAPS:
+        missing = "Rows are missing, as by a restart,"
         for row in uneven.tolist():
-            yield _Restart(int(steps[row + 1]), "Rows are missing, as by a restart,", sure=False)
+            yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T
@@ -92,7 +92,9 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
         for row in fell.tolist():
             steps_up = np.diff(value[row : row + 1 + _RISES])
             if len(steps_up) == _RISES and steps_up.min() > 0:
-                yield _Restart(rate.step_at(row), "The learning rate starts anew", sure=True)
+                yield _Restart(
+                    unsure=False, step=rate.step_at(row), said="The learning rate starts anew"
+                )
 
 
 def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:

@@ -398,7 +398,9 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
     if min(map(len, sides)) < _GROUPS:
         return None
     was_P, is_P = (side["right"].to_numpy() for side in sides)
-    then, now = (float(side["right"].sum() / side["len"].sum()) for side in sides)
+    then, now = (
+        float(side["right"].to_numpy().sum() / side["len"].to_numpy().sum()) for side in sides
+    )
     fact = _explained(was_P, 1 - now / then, is_P) if now < then else None
     solved, failing = sides[0].filter(was_P > 0), sides[1].filter(is_P == 0)
     again = failing.join(solved, on="prompt", how="semi")

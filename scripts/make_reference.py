@@ -489,8 +489,11 @@ def causes_page() -> str:
         f"{one['followed']} recovered, placebo {one['placebo']}."
         for one in table_rows(ROOT / "lab" / "experiments" / "advice" / "record.tsv")
     }
+    table = ROOT / "src" / "groupwise" / "diagnostics" / "causes.tsv"
+    shows = {one["key"]: one["shows"] for one in table_rows(table)}
     for row in CAUSES.values():
         lines += [f"## {capital(row.label.format(column='a column'))}", ""]
+        lines += [f"Must show: {shows[row.key]}.", ""]
         lines += ["| weight | certainty | where | and all of |", "|---|---|---|---|"]
         for clause in sorted(row.clauses, key=lambda one: -one.weight):
             asked = "to explain: "
@@ -522,6 +525,25 @@ def atom_words(atom: Any) -> str:
     }[wanted]
 
 
+def with_table(path: Path, name: str, table: str) -> str:
+    """A page whose table of a name is another."""
+    made = f"<!-- table {name} -->\n\n{table}\n\n<!-- end -->"
+    pattern = rf"<!-- table {name} -->.*?<!-- end -->"
+    return re.sub(pattern, lambda _: made, path.read_text(encoding="utf-8"), flags=re.DOTALL)
+
+
+def with_causes(path: Path) -> str:
+    """A page of the playbook, with what to do first about each of its causes."""
+    from groupwise.diagnostics.causes import CAUSES
+
+    lines = [
+        f"- *{row.label.format(column='a column')}*: {row.do.format(step='N', onset='N')}"
+        for row in CAUSES.values()
+        if row.page == path.stem
+    ]
+    return with_table(path, "causes", "\n".join(lines))
+
+
 def with_tools(path: Path) -> str:
     """A page whose table of tools is that of the server."""
     from groupwise.cli.tools import TOOLS
@@ -530,10 +552,9 @@ def with_tools(path: Path) -> str:
         f"| `{tool.name}` | {tool.about} | {named((*tool.takes, 'detail'))} |"
         for tool in TOOLS.values()
     ]
-    table = "\n".join(["| tool | answers | takes |", "|---|---|---|", *rows])
-    made = f"<!-- table tools -->\n\n{table}\n\n<!-- end -->"
-    pattern = r"<!-- table tools -->.*?<!-- end -->"
-    return re.sub(pattern, lambda _: made, path.read_text(encoding="utf-8"), flags=re.DOTALL)
+    return with_table(
+        path, "tools", "\n".join(["| tool | answers | takes |", "|---|---|---|", *rows])
+    )
 
 
 def pages() -> dict[Path, str]:
@@ -551,6 +572,7 @@ def pages() -> dict[Path, str]:
         LABORATORY / "tasks.md": tasks_page(),
         LABORATORY / "training.md": training_page(),
         **{ROOT / name: with_tools(ROOT / name) for name in ("SKILL.md", "llms.txt")},
+        **{path: with_causes(path) for path in sorted((ROOT / "docs" / "playbook").glob("*.md"))},
     }
 
 

@@ -335,6 +335,24 @@ def learnt_by_heart(rng: Generator, rows: int) -> Columns:
     }
 
 
+def rate_jumps(rng: Generator, rows: int) -> Columns:
+    """A run that is resumed with another schedule: the rate is five to thirty times as large, and
+    the policy comes apart.
+    """
+    columns, onset = healthy(rng, rows), int(rng.uniform(0.35, 0.65) * rows)
+    since = np.arange(rows) - onset
+    gone = 1 - np.exp(-np.maximum(since - rng.integers(1, 6), 0) / rng.uniform(1, 8))
+    noise = rng.normal(0, 0.01, rows)
+    return columns | {
+        "rate": 1e-6 * np.where(since < 0, 1, rng.uniform(5, 30)) * (1 - 0.5 * since / rows),
+        "reward": columns["reward"] * (1 - rng.uniform(0.7, 0.95) * gone) + noise * gone,
+        "entropy": columns["entropy"] * np.exp(rng.uniform(-2.5, 1.8) * gone),
+        "length": columns["length"] * np.exp(rng.uniform(-2, 1.2) * gone),
+        "norm": columns["norm"] * np.exp(rng.uniform(0.5, 3) * gone),
+        "kl": columns["kl"] * np.exp(rng.uniform(1, 4) * gone),
+    }
+
+
 Kind = Callable[[Generator, int], Columns]
 CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "truncated sampling": (truncated_sampling, ("trl", "verl"), "truncated distribution"),
@@ -363,6 +381,7 @@ CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "discards": (discards, ("verl", "verl"), "discards starve"),
     "columns part": (columns_part, ("trl", "trl"), "reward hacking"),
     "learnt by heart": (learnt_by_heart, ("trl", "verl"), "overfitting"),
+    "rate jumps": (rate_jumps, ("trl", "verl"), "the learning rate rose in mid-run"),
 }
 """By name: the generator, the two trainers whose keys it has, words of the cause."""
 
@@ -464,6 +483,18 @@ def caught_up(rng: Generator, rows: int) -> Columns:
     }
 
 
+def schedule_in_cycles(rng: Generator, rows: int) -> Columns:
+    """A rate that comes down to a twentieth and starts anew, four times, and harms nothing."""
+    place = np.arange(rows) * 4 / rows % 1
+    return healthy(rng, rows) | {"rate": 1e-6 * (0.05 + 0.475 * (1 + np.cos(np.pi * place)))}
+
+
+def long_warm_up(rng: Generator, rows: int) -> Columns:
+    """A rate that rises over a third of the log."""
+    rise = rng.uniform(0.2, 0.4) * rows
+    return healthy(rng, rows) | {"rate": 1e-6 * np.minimum((1 + np.arange(rows)) / rise, 1)}
+
+
 ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "at its top": (at_its_top, ("trl", "trl")),
     "training that catches up": (caught_up, ("trl", "verl")),
@@ -480,6 +511,8 @@ ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "few discards": (few_discards, ("verl", "verl")),
     "fewer turns": (fewer_turns, ("verl", "prime-rl")),
     "a noisy evaluation": (noisy_evaluation, ("trl", "verl")),
+    "a schedule in cycles": (schedule_in_cycles, ("trl", "verl")),
+    "a long warm-up": (long_warm_up, ("trl", "nemo-rl")),
 }
 """Healthy logs by name: the generator and the two trainers whose keys it has."""
 
@@ -508,10 +541,25 @@ def loophole(rng: Generator, rows: int) -> Columns:
     return columns | {"reward": rise, "held": _evaluated(rng, rows, held, 0.01)}
 
 
+def broken_in_a_cycle(rng: Generator, rows: int) -> Columns:
+    """A verifier that fails for most answers, in a run whose rate comes down and starts anew."""
+    columns, broken = schedule_in_cycles(rng, rows), _since(rng, rows, 0.01) > 0.5
+    left = rng.choice([0.0, rng.uniform(0.1, 0.4)])
+    return columns | {"reward": np.where(broken, left, 1.0) * columns["reward"]}
+
+
+def raised_after_a_fall(rng: Generator, rows: int) -> Columns:
+    """A policy that came apart, and a rate that was raised an eighth of the log later."""
+    columns, late = rate_jumps(rng, rows), rows // 8
+    return columns | {"rate": np.append(np.full(late, 1e-6), columns["rate"][:-late])}
+
+
 DOUBTFUL: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "a set that is too hard": (harder_set, ("trl", "verl"), "no such cause"),
     "such a set beside a leap": (hard_set_beside_a_leap, ("trl", "verl"), "no such cause"),
     "a loophole": (loophole, ("trl", "verl"), "reward hacking"),
+    "a verifier that fails in a cycle": (broken_in_a_cycle, ("trl", "verl"), "verifier"),
+    "a rate raised after a fall": (raised_after_a_fall, ("trl", "verl"), "the policy "),
 }
 """Logs beside overfitting: nothing but what the words say is likely."""
 

@@ -451,6 +451,27 @@ def test_the_line_that_says_what_to_do(
     assert advice_for(cause, finding, step=step, onset=onset).do == line
 
 
+@each_case(
+    ("step", "facts", "logged", "expected"),
+    [
+        (4, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), told(LIKELY, "rate_rose")),
+        (4, (Fact.BEHAVIOUR_STEPPED,), (ENTROPY,), told(POSSIBLE, "rate_rose")),
+        (4, (), (), told(POSSIBLE, "rate_rose")),
+        # a verifier that fails as a cycle starts anew
+        (4, (Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED), (ENTROPY,), None),
+        (None, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), None),  # far from the fall
+    ],
+)
+def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
+    step: int | None, facts: tuple[Fact, ...], logged: tuple[str, ...], expected: Cause | None
+) -> None:
+    rose = Finding("learning_rate", Status.INFO, "", step, facts=(Fact.RATE_ROSE,))
+    given = case((Fact.FALL_AT_ONCE, *facts), logged=logged)
+    cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
+    assert (replace(cause, rivals=()) == expected) is (expected is not None)
+    assert ("rate_rose" in cause.keys) is (expected is not None)
+
+
 def test_nothing_to_do_is_no_line() -> None:
     assert advice_for(Cause(), None, step=None, onset=None).do == ""
 

@@ -551,6 +551,35 @@ def test_a_learning_rate_of_zero() -> None:
     )
 
 
+def rises(row: int, times: float, before: float = 1e-6, rows: int = 60) -> NDArray[np.float64]:
+    """A rate that is so many times as large from a row on."""
+    return before * np.where(np.arange(rows) < row, 1.0, times)
+
+
+@each_case(
+    ("given", "step"),
+    [
+        ({"rate": rises(30, 3.1)}, 31),
+        ({"rate": rises(30, 2.9)}, None),
+        ({"rate": rises(8, 10.0)}, 9),
+        ({"rate": rises(7, 10.0)}, None),  # a warm-up in its first rows
+        ({"rate": np.minimum(np.arange(1, 61) / 40, 1.0) * 1e-6}, None),  # and a long one
+        ({"rate": np.where(np.arange(60) < 30, 0.0, 1e-6)}, None),  # that waits
+        ({"rate": rises(20, 5.0) * rises(40, 5.0) * 1e6}, 41),  # the last of two
+    ],
+)
+def test_a_rate_that_rises_at_once_in_mid_run(given: dict[str, Any], step: int | None) -> None:
+    found = told(**given)
+    assert (found.step, found.facts) == (step, () if step is None else (Fact.RATE_ROSE,))
+    assert found.status is (Status.NONE if step is None else Status.INFO)
+
+
+@each_case(("row", "step"), [(25, 26), (44, None)])
+def test_a_rate_that_rose_behind_a_fall_is_not_told(row: int, step: int | None) -> None:
+    reward = noisy(np.where(np.arange(60) < 30, 0.6, 0.05))
+    assert told(reward=reward, rate=rises(row, 10.0)).step == step
+
+
 def test_a_schedule_that_ends_at_zero_is_none() -> None:
     decays = 1e-6 * np.maximum(1 - np.arange(40) / 30, 0)
     assert told(rate=decays).status is Status.NONE

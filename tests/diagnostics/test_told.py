@@ -36,6 +36,7 @@ NAMES = {
     "length": "completion_length",
     "gradient": "gradient_norm",
     "held_out": "eval/reward",
+    "rate": "learning_rate",
     "dead": "dead_group_share",
     "kl": "kl",
 }
@@ -392,6 +393,25 @@ def test_what_moved_long_after_a_decline_began_is_no_first_sign_of_it() -> None:
     assert [sign.signal for sign in found.then] == ["kl"]
 
 
+def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_gone_back_to() -> (
+    None
+):
+    row, noise = np.arange(120), np.random.default_rng(3).standard_normal(120)
+    gone = np.clip((row - 63) / 6, 0, 1)
+    found = judge(
+        log(
+            reward=0.6 - 0.55 * gone + 0.02 * noise,
+            entropy=0.5 * np.exp(1.2 * gone) + 0.005 * np.roll(noise, 5),
+            rate=np.where(row < 60, 1e-6, 1.2e-5),
+        )
+    )
+    assert found.cause.keys == ("rate_rose",)
+    assert found.first_sign is not None
+    assert found.first_sign.words == "learning rate 1e-6 → 1.2e-5"
+    assert found.do.startswith("restart from step 60 with the learning rate of then")
+    assert [one.kind.value for one in found.actions] == ["restart", "rate"]
+
+
 def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_out() -> None:
     row, noise = np.arange(200), np.random.default_rng(2).standard_normal(200)
     reward, held = (
@@ -404,9 +424,14 @@ def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_
     saturated = np.where(
         row % 10 == 0, 0.1 + 0.2 * np.minimum(row / 80, 1) + 0.01 * np.roll(noise, 7), np.nan
     )
-    assert judge(log(reward=reward, held_out=saturated)).headline.startswith(
-        "nothing learnt in 199 steps"
-    )
+    arrived = judge(log(reward=reward, held_out=saturated))
+    assert (arrived.state, arrived.learning) == (State.OK, Learning.ARRIVED)
+    assert arrived.headline == "held-out 0.14 → 0.29 in 199 steps, reward 0.50 → 0.50"
+    for lost in (
+        {"reward": reward - 0.01 * (row > 100), "held_out": saturated},
+        {"reward": reward, "held_out": np.where(row > 150, saturated - 0.1, saturated)},
+    ):
+        assert judge(log(**lost)).state is State.WARNING
     harder = 0.8 - 0.2 * np.clip((row - 80) / 60, 0, 1) + 0.02 * noise
     assert judge(log(reward=harder, held_out=held)).state is State.OK
     assert judge(log(reward=harder)).learning is Learning.FALLING

@@ -146,16 +146,14 @@ def judged(kind: str, seed: int) -> Row:
         *ALLOWED[truth.label],
         *(("warning",) if truth.stands and found.learning is Learning.FLAT else ()),
     )
+    verdict = verdict_of(found, truth)
     told = {
         "kind": kind,
         "seed": seed,
         "state": str(found.state),
         "right": str(found.state) in allowed,
         "stands": truth.stands,
-    }
-    verdict = verdict_of(found, truth)
-    # The right words: the true cause at any certainty; none where there is none.
-    told |= {
+        # The right words: the true cause at any certainty; none where there is none.
         "worded": verdict in RIGHT if truth.causes else verdict == "none",
         "verdict": verdict,
         "certainty": str(found.cause.certainty),
@@ -324,22 +322,21 @@ def grouped(found: Sequence[Row], kinds: Sequence[str] = KINDS) -> Iterator[tupl
 
 def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
     """Write all tables."""
-    states = [str(state) for state in State if state is not State.FAILING]
+    states = ["ok", "warning", "failed"]
     lines = []
-    for kind, part in grouped(found):
-        count, wrong = Counter(one["state"] for one in part), sum(not one["right"] for one in part)
-        shares = [count[state] / len(part) for state in states]
-        lines.append(
-            [
-                kind,
-                len(part),
-                *shares,
-                count["failed"],
-                upper(count["failed"], len(part)),
-                1 - wrong / len(part),
-            ]
-        )
-    write("states", ["kind", "runs", *states, "alarms", "alarms_upper", "allowed"], lines)
+    together = "all healthy", [one for one in found if one["kind"] in HEALTHY]
+    for kind, part in [*grouped(found), together]:
+        count, runs = Counter(one["state"] for one in part), len(part) or 1
+        allowed = sum(one["right"] for one in part) / runs
+        # Of a healthy run that is said to stand, and does.
+        beside = sum(one["right"] for one in part if one["state"] != "ok") / runs
+        shares, alarms = [count[state] / runs for state in states], count["failed"]
+        lines.append([kind, runs, *shares, alarms, upper(alarms, runs), beside, allowed])
+    write(
+        "states",
+        ["kind", "runs", *states, "alarms", "alarms_upper", "beside_ok", "allowed"],
+        lines,
+    )
     lines = []
     for kind, part in grouped(found, ILL):
         count = Counter(one["verdict"] for one in part)

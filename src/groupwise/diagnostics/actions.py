@@ -1,6 +1,7 @@
 """What to do as data: actions of a kind and a size, with the setting in the user's own trainer.
 
-`actions.tsv` has the actions of each cause and check, `settings.tsv` the settings of each kind.
+`causes.tsv` has the actions of each cause, `actions.tsv` those of facts and checks, `settings.tsv`
+the settings of each kind.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class Action(Plain):
 
 _ACTIONS = {
     row["key"]: row["actions"].split("; ")
-    for row in table_rows(Path(__file__).with_name("actions.tsv"))
+    for name in ("causes.tsv", "actions.tsv")
+    for row in table_rows(Path(__file__).with_name(name))
 }
 _SETTINGS = {Kind(row["kind"]): row for row in table_rows(Path(__file__).with_name("settings.tsv"))}
 _FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
@@ -98,9 +100,8 @@ def _action(entry: str, config: RunConfig, step: int | None) -> Action:
     name, _, size = entry.partition(" ")
     kind = Kind(name)
     row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
-    goes_back = kind is Kind.RESTART and step is not None
     factor: float | None = None
-    value: float | None = step if goes_back else None
+    value: float | None = step if kind is Kind.RESTART else None
     words = size[1:] or str(step)
     if size.startswith("="):
         value = float(words)

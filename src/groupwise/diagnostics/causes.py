@@ -154,27 +154,25 @@ class Case:
 
     def _moved(self) -> Iterator[Fact]:
         """Yield what signals did about the change."""
-        length, cut, entropy = "completion_length", "truncated_share", "entropy"
-        moved = {
-            Fact.LENGTH_RAN_AWAY: (length, self.ratio(length) >= MUCH_LONGER),
-            Fact.LENGTH_SHRANK: (length, self.ratio(length) <= SHRANK and not self._limit_fell),
-            Fact.LENGTH_ENDS_SHORT: (length, self._ends_short),
-            Fact.TRUNCATED_MORE: (cut, self.gained(cut) > 0),
-            Fact.LIMIT_FELL: (cut, self._limit_fell),
-            Fact.ENTROPY_ROSE: (entropy, self.ratio(entropy) >= ENTROPY_RISES),
-            Fact.ENTROPY_FELL: (entropy, self.ratio(entropy) < 1),
-            Fact.ENTROPY_HALVED: (entropy, self.ratio(entropy) <= ENTROPY_HALVES),
-            Fact.GRADIENT_GREW: ("gradient_norm", self.ratio("gradient_norm") >= GRADIENT_GROWS),
-            Fact.GRADIENT_BROKE: ("gradient_norm", self.ratio("gradient_norm") >= EXPLODED),
-            Fact.REWARD_NOT_FINITE: ("reward", "reward" in self.signs),
+        longer, entropy = self.ratio("completion_length"), self.ratio("entropy")
+        gradient, cut = self.ratio("gradient_norm"), self.gained("truncated_share")
+        holds = {
+            Fact.LENGTH_RAN_AWAY: longer >= (1 if cut >= CUT_MORE else MUCH_LONGER),
+            Fact.LENGTH_SHRANK: longer <= SHRANK and not self._limit_fell,
+            Fact.LENGTH_ENDS_SHORT: self._ends_short,
+            Fact.TRUNCATED_MORE: cut > 0,
+            Fact.LIMIT_FELL: self._limit_fell,
+            Fact.ENTROPY_ROSE: entropy >= ENTROPY_RISES,
+            Fact.ENTROPY_FELL: entropy < 1,
+            Fact.ENTROPY_HALVED: entropy <= ENTROPY_HALVES,
+            Fact.GRADIENT_GREW: gradient >= GRADIENT_GROWS,
+            Fact.GRADIENT_BROKE: gradient >= EXPLODED,
+            Fact.REWARD_NOT_FINITE: "reward" in self.signs,
+            Fact.SAMPLER_MOVED: any(
+                self.ratio(name) >= SAMPLER_MOVES for name in CAUSES["sampler"].first
+            ),
         }
-        if self.gained(cut) >= CUT_MORE and self.ratio(length) >= 1:
-            moved[Fact.LENGTH_RAN_AWAY] = cut, True
-        for name in CAUSES["sampler"].first:
-            moved |= {Fact.SAMPLER_MOVED: (name, True)} if self.ratio(name) >= SAMPLER_MOVES else {}
-        for fact, (quantity, holds) in moved.items():
-            if holds and quantity in self.signs:
-                yield fact
+        yield from (fact for fact, held in holds.items() if held)
 
     @cached_property
     def _limit_fell(self) -> bool:
@@ -193,8 +191,8 @@ class Case:
         sign = self.signs.get("completion_length")
         if length is None or sign is None or not sign.before or self._limit_fell:
             return False
-        late = length.value_T[-max(3, len(length) // 10) :]
-        return self.ratio(sign.signal) < 1 and float(late.mean()) <= SHRANK * sign.before
+        late = length.level_from(-length.tenth)
+        return self.ratio(sign.signal) < 1 and late <= SHRANK * sign.before
 
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:
         """Yield what is asked, and what kind of fall it is."""
@@ -280,8 +278,7 @@ def verdict(case: Case) -> Cause:
     """
     cause, record = _by_rules(case), case.evidence.record
     if chances := weighed(cause, case.seen):
-        best = max(chances, key=lambda key: chances[key])
-        surely = chances[best] >= LIKELY
+        surely = max(chances.values()) >= LIKELY
         keys = [key for key in chances if chances[key] >= (LIKELY if surely else LEFT_OUT)]
         names = tuple(_label(CAUSES[key], case) for key in keys)
         certainty = Certainty.LIKELY if surely else Certainty.CANNOT_TELL
@@ -296,7 +293,7 @@ def _by_rules(case: Case) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
-    best, scores = 0.0, list[tuple[float, Row, Certainty]]()
+    scores = list[tuple[float, Row, Certainty]]()
     for row in CAUSES.values():
         clause = max(
             (one for one in row.clauses if _holds(one, case, row)),
@@ -306,16 +303,17 @@ def _by_rules(case: Case) -> Cause:
         if clause is not None:
             against = sum(weight for fact, weight in row.against if fact in case.seen)
             scores.append((clause.weight - against, row, clause.certainty))
-            best = max(best, clause.weight - against)
-    top = [(row, certainty) for score, row, certainty in scores if score == best]
-    if not top:
+    if not scores:
         return Cause()
-    rows = [row for row, _ in top]
+    best = max(score for score, _, _ in scores)
+    rows, certainties = zip(
+        *((row, certainty) for score, row, certainty in scores if score == best), strict=True
+    )
     names = tuple(_label(row, case) for row in rows)
     keys = tuple(row.key for row in rows)
     rivals = tuple(row.key for score, row, _ in scores if score < best)
-    if len(top) == 1:
-        return Cause(top[0][1], names, keys=keys, rivals=rivals)
+    if len(rows) == 1:
+        return Cause(certainties[0], names, keys=keys, rivals=rivals)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
@@ -350,7 +348,7 @@ class Advice:
     """What to do: the line, and the actions that it comes to."""
 
     do: str = ""
-    keys: tuple[str, ...] = ()  # of the actions: the first that `actions.tsv` has
+    keys: tuple[str, ...] = ()  # of the actions: the first that has some
     step: int | None = None  # of the checkpoint to go back to
 
 
@@ -369,11 +367,7 @@ def advice_for(
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    line = line.format(
-        step=f"{step:,}" if step is not None else "",
-        onset=f"{onset:,}" if onset is not None else "",
-    )
-    return Advice(line, keys, step)
+    return Advice(line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}"), keys, step)
 
 
 def is_serious(finding: Finding) -> bool:

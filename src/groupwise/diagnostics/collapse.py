@@ -165,8 +165,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
 
 def _came_back(signal: Signal, fall: Fall) -> bool:
     """Whether the last rows have made good half of a fall."""
-    late = signal.value_T[-3 - len(signal) // 10 :]
-    return float(late.mean()) > (fall.height + fall.end) / 2
+    return signal.level_from(-3 - len(signal) // 10) > (fall.height + fall.end) / 2
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:

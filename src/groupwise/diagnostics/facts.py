@@ -76,6 +76,7 @@ class Fact(Enum):
     GRADIENT_EXPLODED = "the gradient norm exploded"
     GRADIENT_LOST = "the gradient norm is 0"
     RATE_ZERO = "the learning rate is 0"
+    RATE_ROSE = "the learning rate trebled from one row to the next, in mid-run"
     CRASHED = "the log ends in an error"
     # sampler and trainer
     SAMPLER_MISMATCH = "sampler and trainer give unlike probabilities"

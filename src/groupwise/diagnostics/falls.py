@@ -670,9 +670,11 @@ def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, floa
     return math.sqrt(power * n / (n - fitted) * slow), max((n - fitted) / slow, 1.0)
 
 
-def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
-    """Return the levels between which the held-out reward rose beyond doubt since a step, and
-    went on to; None where it did not.
+def held_out_rose(
+    evidence: Evidence, step: int, *, late_gain: float = 1.0
+) -> tuple[float, float] | None:
+    """Return the levels between which the held-out reward rose beyond doubt since a step, with so
+    many standard errors of it in the second half; None where it did not.
     """
     held = evidence.held_out
     row = 0 if held is None else held.at(step)
@@ -682,7 +684,7 @@ def held_out_rose(evidence: Evidence, step: int) -> tuple[float, float] | None:
     begin = row - few if row >= few else row
     middle = (begin + len(held) - few) // 2
     early, between, late = (slice(start, start + few) for start in (begin, middle, len(held) - few))
-    if held.score(early, late) < _RISES or held.score(between, late) < 1:
+    if held.score(early, late) < _RISES or held.score(between, late) < late_gain:
         return None
     return held.level(early), held.level(late)
 

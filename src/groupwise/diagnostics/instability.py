@@ -139,15 +139,11 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     else:
         return None
     peak = median(entropy.value_T[row : row + few])
-    words = (
-        None
-        if fell is None
-        else next((sign for sign in signs_of_fall(evidence) if sign.signal == "entropy"), None)
-    )
-    if (
-        words is not None and words.before and words.after is not None
-    ):  # the sign of the fall: one change has one level before and after
-        usual, peak = words.before, words.after
+    signs_told = () if fell is None else signs_of_fall(evidence)
+    sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
+    # The sign of the fall: one change has one level before and after.
+    if sign is not None and sign.before and sign.after is not None:
+        usual, peak = sign.before, sign.after
         scale = max(usual, entropy.resolution, 1e-9)
     rows = entropy.value_T[row : row + few] / scale
     value = Interval(peak / scale, float(rows.min()), float(rows.max()))

@@ -261,8 +261,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     fall = fall_of(evidence)
     if fall is not None and fall.lasts and not settled(evidence, reward, fall):
         return False
-    few = max(3, len(reward) // 10)
-    early, late = both_ends(reward, few)
+    early, late = both_ends(reward, reward.tenth)
     lost = -reward.score(early, late)
     most = -reward.change(early, late).value > _MOST * abs(reward.level(early))
     return (lost > _BEYOND_DOUBT and most) or (
@@ -276,20 +275,12 @@ def _told(ranked: Sequence[Finding], worst: Finding | None) -> Finding | None:
     """
     if worst is None or worst.check not in _EXPLAINED:
         return worst
-    explaining = [
-        finding
-        for finding in ranked
-        if is_serious(finding) and _EXPLAINED[worst.check] & {*finding.facts}
-    ]
-    better = next(
-        (
-            finding
-            for finding in explaining
-            if finding.step is None or worst.step is None or finding.step <= worst.step
-        ),
-        None,
-    )
-    return worst if better is None else better
+    for finding in ranked:
+        explains = is_serious(finding) and _EXPLAINED[worst.check] & {*finding.facts}
+        later = worst.step is not None and (finding.step or 0) > worst.step
+        if explains and not later:
+            return finding
+    return worst
 
 
 def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:

@@ -26,7 +26,15 @@ from groupwise.diagnostics.falls import (
     loss_of,
     slow_noise,
 )
-from groupwise.diagnostics.judgement import Finding, Learning, Status, no_sign, not_logged
+from groupwise.diagnostics.judgement import (
+    Finding,
+    Learning,
+    Sign,
+    Status,
+    by_sign,
+    no_sign,
+    not_logged,
+)
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     OFTEN,
@@ -37,7 +45,7 @@ from groupwise.diagnostics.signals import (
     reward_floor,
     thirds_since,
 )
-from groupwise.diagnostics.signs import scatter
+from groupwise.diagnostics.signs import arrow, scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 from groupwise.wording import short
@@ -183,16 +191,17 @@ def _height(
 
 def _or_held_out(evidence: Evidence, level: Signal, progress: Progress) -> Progress:
     """The progress of a reward that stands where prompts chosen by their pass rate, or harder
-    ones, keep it: what the held-out one does.
+    ones, or noise keep it: what the held-out one does.
     """
     if progress.learning not in (Learning.FLAT, Learning.ARRIVED):
         return progress
-    rose = held_out_rose(evidence, level.step_at(0) if progress.since is None else progress.since)
-    return (
-        progress
-        if rose is None
-        else replace(progress, learning=Learning.LEARNING, since=None, held_out=rose)
-    )
+    since, learning = progress.since, Learning.LEARNING
+    first = level.step_at(0) if since is None else since
+    rose = held_out_rose(evidence, first)
+    if rose is None and since is None and progress.gain is not None and progress.gain.high > 0:
+        rose, learning = held_out_rose(evidence, first, late_gain=-1.0), Learning.ARRIVED
+    held = replace(progress, learning=learning, since=None, held_out=rose)
+    return progress if rose is None else held
 
 
 def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
@@ -201,7 +210,7 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
-    late = level.level_from(-max(len(level) // 10, few)) - floor
+    late = level.level_from(-level.tenth) - floor
     height = np.minimum(
         np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
     )
@@ -239,7 +248,7 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
 def _recovered(level: Signal, fall: Fall) -> Progress:
     """The progress of a reward that fell for a while."""
     step = level.step_at(fall.row)
-    _, late = both_ends(level, max(3, len(level) // 10))
+    _, late = both_ends(level, level.tenth)
     return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 
 
@@ -368,7 +377,7 @@ def _arrived(level: Signal, row: int) -> int:
     few that are, by their noise, the middle.
     """
     few = max(_ROWS_OF_A_STEP, len(level) // 20)
-    stands = float(level.value_T[thirds_since(level, row)[1]].mean())
+    stands = level.level(thirds_since(level, row)[1])
     near = moving_mean(level.value_T[row:], few) >= stands - level.deviation / math.sqrt(few)
     first = int(near.argmax())
     return row + first + (few // 2 if first else 0)
@@ -460,6 +469,8 @@ def _held_out_arrived(evidence: Evidence) -> bool:
 
 
 RATE, _FEWEST_RATES = "learning_rate", 3
+# A rate is so many times that of the row before: a warm-up does that in its first rows.
+_TREBLED = 3.0
 
 
 def rate(evidence: Evidence) -> Finding:
@@ -491,13 +502,32 @@ def rate(evidence: Evidence) -> Finding:
             if signal.value_T[-1] or not signal.resolution
             else f"below {signal.resolution:g}"
         )
-        return no_sign(RATE, f"No sign of it: the learning rate is {last}.")
+        return _rise(evidence, signal) or no_sign(
+            RATE, f"No sign of it: the learning rate is {last}."
+        )
     step = signal.step_at(row)
     message = (
         f"the learning rate {short(before)} → 0 at step {step:,}: nothing has been learnt in the "
         f"{n - row} rows since"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
+
+
+def _rise(evidence: Evidence, rate: Signal) -> Finding | None:
+    """Report a rate that rose at once behind the first rows, in which it warms up; of several rises
+    the last before the reward had lost half of what it lost.
+    """
+    value, fall = rate.value_T, level_changes(evidence).get("reward")
+    last = rate.step_T[-1] if fall is None else (fall.first + fall.last) / 2
+    rose = value[1:] > _TREBLED * (value[:-1] + rate.resolution)
+    rose &= (value[:-1] > 0) & (rate.step_T[1:] <= last)
+    row = 1 + int(np.flatnonzero(rose).max(initial=0))
+    if row < FEWEST_ROWS:
+        return None
+    before, after = float(value[row - 1]), float(value[row])
+    sign = Sign(RATE, rate.step_at(row), before, after, f"learning rate {arrow(before, after)}")
+    message = f"{sign.words} at step {sign.step:,}."
+    return by_sign(RATE, Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
 
 
 def _no_rate(message: str, step: int | None, status: Status = Status.CRITICAL) -> Finding:

@@ -166,7 +166,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
     """Report rows without a finite number that are followed by finite ones."""
     rewards = _columns(evidence, "reward")
     updates = [name for quantity in _OF_UPDATE for name in _columns(evidence, quantity)]
-    values = {name: _values(evidence, name) for name in (*updates, *rewards)}
+    values = {name: evidence.record.values(name) for name in (*updates, *rewards)}
     # A reward is one of every update; whether it was NaN there or is missing no log tells.
     updated = np.any([np.isfinite(values[name]) for name in updates or rewards], axis=0)
     for name, value in values.items():
@@ -184,11 +184,6 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             status = Status.WARNING if many else Status.INFO
             return Finding(FINITE, status, message, first, facts=facts)
     return no_sign(FINITE, "Every watched column that held numbers still holds finite ones.")
-
-
-def _values(evidence: Evidence, column: str) -> Float:
-    """The numbers of a column, NaN where there is none."""
-    return evidence.record.values(column)
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
@@ -214,13 +209,13 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
     if len(evidence.record.steps) < FEWEST_ROWS:
         return
     rewards = (
-        np.flatnonzero(np.isfinite(_values(evidence, column)))
+        np.flatnonzero(np.isfinite(evidence.record.values(column)))
         for column in _columns(evidence, "reward")
     )
     ends = {int(rows[-1]) for rows in rewards if rows.size}
     for quantity in _WATCHED:
         for column in _columns(evidence, quantity):
-            value = _values(evidence, column)
+            value = evidence.record.values(column)
             finite_rows = np.flatnonzero(np.isfinite(value))
             if not finite_rows.size:
                 yield _Broken(column, quantity, 0, value.size, None)
@@ -252,7 +247,7 @@ def _alive(evidence: Evidence) -> tuple[Flags, Flags]:
     every = evidence.record.metrics()
     trained = [name for name in every if not name.lower().startswith(("eval", "val"))]
     there, some = (
-        np.any([np.isfinite(_values(evidence, name)) for name in names], axis=0)
+        np.any([np.isfinite(evidence.record.values(name)) for name in names], axis=0)
         for names in (trained or every, every)
     )
     return there, ~some
@@ -263,7 +258,7 @@ def _written(evidence: Evidence, column: str, last: int) -> bool:
     for quantity in _BESIDE:
         for other in _columns(evidence, quantity):
             if other != column:
-                there = np.isfinite(_values(evidence, other))
+                there = np.isfinite(evidence.record.values(other))
                 if there[: last + 1].mean() >= _FULL and there[last + 1 :].mean() >= _FULL:
                     return True
     return False

@@ -11,7 +11,7 @@ import numpy as np
 from groupwise.arrays import median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Learning, Status, by_sign, exactly, no_sign
-from groupwise.diagnostics.learning import Progress, progress_of
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.update import SMALL_NORM
@@ -36,7 +36,11 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None or len(reward) < 2 * _SOON:
         return no_sign(NAME, "Too few rows tell how fast the policy moves.")
-    found = _destroyed(evidence, reward) or _unmoved(evidence, reward) or _few_prompts(evidence)
+    found, progress = _destroyed(evidence, reward), progress_of(evidence)
+    if found is None and progress.learning is Learning.FLAT:
+        levels = arrow(progress.before, progress.after)
+        said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
+        found = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
     return found or no_sign(NAME, "No sign of a step that is too large or too small.")
 
 
@@ -44,22 +48,19 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
     value, few = reward.value_T, max(5, len(reward) // 10)
     start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
-    soon, late = float(value[_SOON : 2 * _SOON].mean()), float(value[-few:].mean())
-    gone = max(soon, late) - low < HALF * (start - low)
-    if not gone:
+    soon, late = reward.level(slice(_SOON, 2 * _SOON)), reward.level_from(-few)
+    if max(soon, late) - low >= HALF * (start - low):
         return None
     row = int(np.argmax(value < low + HALF * (start - low)))
-    entropy, length = evidence.quantity("entropy"), evidence.quantity("completion_length")
-    changes = [
-        _change(signal, reward.step_at(row)) for signal in (entropy, length) if signal is not None
-    ]
-    most = max((max(change, 1 / max(change, 1e-9)) for change in changes), default=1.0)
+    first, step = reward.step_at(0), reward.step_at(row)
+    signals = map(evidence.quantity, ("entropy", "completion_length"))
+    changes = [_change(signal, step) for signal in signals if signal is not None]
+    most = max(changes, default=1.0)
     needed = ENOUGH if most >= OTHER else SURELY
     if most <= CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
         return None
     if value[row:].max() - low > BACK * (start - low):
         return None  # the first row was a lucky one
-    first, step = reward.step_at(0), reward.step_at(row)
     if step - first > _SOON:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
@@ -69,42 +70,34 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
 
 
 def _change(signal: Signal, step: int) -> float:
-    """What the three rows from a step on are of the first one, beyond the scatter of rows."""
+    """The factor, up or down, of the first row to the three from a step on, beyond the scatter of
+    rows.
+    """
     start, row = float(signal.value_T[0]), signal.at(step)
     now = median(signal.value_T[row : row + 3])
-    return now / start if start > 0 and abs(now - start) > ENOUGH * signal.scatter else 1.0
+    moves = start > 0 and abs(now - start) > ENOUGH * signal.scatter
+    return max(now / start, start / max(now, 1e-9)) if moves else 1.0
 
 
-def _unmoved(evidence: Evidence, reward: Signal) -> Finding | None:
-    """A reward that stands, of a policy that is where it began."""
-    kl, progress = evidence.quantity("kl"), progress_of(evidence)
-    if kl is None or len(kl) < FEWEST_ROWS or progress.learning is not Learning.FLAT:
+def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
+    """A policy that is where it began."""
+    kl, norm = evidence.quantity("kl"), evidence.quantity("gradient_norm")
+    if kl is None or len(kl) < FEWEST_ROWS:
         return None
-    farthest, steps = float(np.quantile(kl.value_T, 0.95)), reward.step_at(-1)
-    norm = evidence.quantity("gradient_norm")
+    farthest = float(np.quantile(kl.value_T, 0.95))
     small = norm is not None and median(norm.value_T) < SMALL_NORM
-    if small or not 0 < farthest < NEAR or steps < _LONG or kl.resolution:
+    if small or not 0 < farthest < NEAR or reward.step_at(-1) < _LONG or kl.resolution:
         return None
-    message = f"{_nothing(progress)}, and the policy is {short(farthest)} nats from its reference"
+    message = f"{said}, and the policy is {short(farthest)} nats from its reference"
     return Finding(
         NAME, Status.WARNING, message, None, exactly(farthest), NEAR, facts=(Fact.POLICY_UNMOVED,)
     )
 
 
-def _nothing(progress: Progress) -> str:
-    """Say that nothing is learnt."""
-    levels = arrow(progress.before, progress.after)
-    return f"nothing learnt in {progress.steps:,} steps: reward {levels}"
-
-
-def _few_prompts(evidence: Evidence) -> Finding | None:
-    """Large groups of few prompts, where nothing is learnt."""
+def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
+    """Large groups of few prompts."""
     size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
     if size is None or prompts is None or size < LARGE_GROUP or float(prompts) >= FEW_PROMPTS:
         return None
-    progress = progress_of(evidence)
-    if progress.learning is not Learning.FLAT:
-        return None
-    few = f"{float(prompts):g} prompts a step in groups of {size}"
-    message = f"{_nothing(progress)}, with {few}"
+    message = f"{said}, with {float(prompts):g} prompts a step in groups of {size}"
     return Finding(NAME, Status.WARNING, message, facts=(Fact.FEW_PROMPTS,))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,9 +20,13 @@ from groupwise.diagnostics.signs import arrow
 RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
 # checkpoint.
-_DROPPED_BACK = re.compile(r"the step drops back to ([\d, ]{1,200})\)")
-_REPEATED = re.compile(r"1 step logged more than once \(at (\d{1,15})\)")
-_RESUMED = re.compile(r"(resumed after|an error stands behind) step (\d{1,15})")
+_NOTES = (
+    (r"the step drops back to ([\d, ]{1,200})\)", 0, "The run was restarted", False),
+    (r"resumed after step (\d{1,15})", 1, "The run was resumed", False),
+    # it may be printed by what goes on
+    (r"an error stands behind step (\d{1,15})", 1, "The run was resumed", True),
+    (r"1 step logged more than once \(at (\d+)\)", 0, "A row is repeated, as by a restart,", True),
+)
 _WATCHED = {
     "reward": "reward",
     "sampler_mismatch": "sampler mismatch",
@@ -41,76 +45,56 @@ _FALLS, _RISES = 5.0, 3
 _GAPS = 3
 
 
-@dataclass(frozen=True, slots=True)
-class _Restart:
+class _Restart(NamedTuple):
     """Where a run may have gone on from a checkpoint."""
 
+    unsure: bool  # whether an error in passing alone says so, and not the log
     step: int
     said: str  # what tells it, as the beginning of a sentence
-    sure: bool  # whether the log says so, and not an error in passing alone
 
 
 def check(evidence: Evidence) -> Finding:
     """Look for a restart, and for what jumped at it."""
-    restarts = sorted(_restarts(evidence), key=lambda restart: (not restart.sure, restart.step))
+    restarts = sorted(_restarts(evidence))
     for restart in restarts:
-        jumps = list(_jumps(evidence, restart.step))
+        jumps = tuple(_jumps(evidence, restart.step))
         if jumps:
-            message = (
-                f"{restart.said} at step {restart.step:,}, and there "
-                f"{', '.join(sign.words for sign in jumps[:3])}."
-            )
-            return Finding(
-                RESTART,
-                Status.WARNING,
-                message,
-                restart.step,
-                signs=tuple(jumps),
-                facts=(Fact.RESTART_JUMP,),
-            )
-    sure = [restart for restart in restarts if restart.sure]
-    if sure:
-        return Finding(
-            RESTART,
-            Status.INFO,
-            f"{sure[0].said} at step {sure[0].step:,}, and nothing jumped there.",
-            sure[0].step,
-        )
-    return no_sign(RESTART, "No sign of a restart in mid-run.")
+            words = ", ".join(sign.words for sign in jumps[:3])
+            message = f"{restart.said} at step {restart.step:,}, and there {words}."
+            facts = (Fact.RESTART_JUMP,)
+            return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
+    if not restarts or restarts[0].unsure:
+        return no_sign(RESTART, "No sign of a restart in mid-run.")
+    step = restarts[0].step
+    message = f"{restarts[0].said} at step {step:,}, and nothing jumped there."
+    return Finding(RESTART, Status.INFO, message, step)
 
 
 def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     """Yield where the log says that the run was restarted, and where its learning rate
     looks like it.
     """
-    for note in evidence.record.notes:
-        for steps in _DROPPED_BACK.findall(note):
-            yield from (
-                _Restart(int(step), "The run was restarted", sure=True)
-                for step in re.findall(r"\d{1,15}", steps)
-            )
-        for said, step in _RESUMED.findall(note):
-            sure = said.startswith("resumed")  # an error may be printed by what goes on
-            yield _Restart(int(step) + 1, "The run was resumed", sure=sure)
-        for step in _REPEATED.findall(note):
-            yield _Restart(int(step), "A row is repeated, as by a restart,", sure=False)
+    for pattern, behind, said, unsure in _NOTES:
+        for steps_noted in re.findall(pattern, "\n".join(evidence.record.notes)):
+            for step in re.findall(r"\d{1,15}", steps_noted):
+                yield _Restart(unsure, int(step) + behind, said)
     steps = evidence.record.steps["step"].to_numpy()
     gaps = np.diff(steps)
     uneven = np.flatnonzero(gaps != median(gaps)) if gaps.size else gaps
     if uneven.size <= _GAPS:
+        missing = "Rows are missing, as by a restart,"
         for row in uneven.tolist():
-            yield _Restart(int(steps[row + 1]), "Rows are missing, as by a restart,", sure=False)
+            yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T
-        fell = np.flatnonzero(
-            (value[:-1] > 0)
-            & ((value[1:] + rate.resolution) * _FALLS < value[:-1])
-            & (np.arange(1, value.size) + _RISES < value.size)
-        )
-        for row in (fell + 1).tolist():
-            if (np.diff(value[row : row + 1 + _RISES]) > 0).all():
-                yield _Restart(rate.step_at(row), "The learning rate starts anew", sure=True)
+        fell = np.flatnonzero((value[1:] + rate.resolution) * _FALLS < value[:-1]) + 1
+        for row in fell.tolist():
+            steps_up = np.diff(value[row : row + 1 + _RISES])
+            if len(steps_up) == _RISES and steps_up.min() > 0:
+                yield _Restart(
+                    unsure=False, step=rate.step_at(row), said="The learning rate starts anew"
+                )
 
 
 def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:

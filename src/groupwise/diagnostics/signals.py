@@ -136,6 +136,11 @@ class Signal:
         """Return the largest value less the smallest."""
         return self.high - self.low
 
+    @property
+    def tenth(self) -> int:
+        """Return a tenth of the number of rows, three at least."""
+        return max(3, len(self) // 10)
+
     def level(self, rows: slice) -> float:
         """Return the mean of some rows."""
         return float(self.value_T[rows].mean())

@@ -15,7 +15,7 @@ import numpy as np
 
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics import collapse, completions, hacking, instability, numerics, verifier
-from groupwise.diagnostics.causes import Advice, Case, advice_for, is_serious, verdict
+from groupwise.diagnostics.causes import CAUSES, Advice, Case, advice_for, is_serious, verdict
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import by_and_by, fall_of, level_changes, signs_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
@@ -200,6 +200,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
     abrupt = not by_and_by(level, fall.row)
     cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
+    signs = _led(look, cause, signs)
     fell = "collapsed" if worst.status is Status.CRITICAL else "fell"
     headline = f"reward {arrow(before, after)}, {fell} {own.where}"
     return Story(
@@ -230,6 +231,15 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
     own = {sign.signal: sign for sign in signs if sign.signal == "reward"}
     levelled = (_at_levels(sign, own.get(sign.signal)) for sign in earliest.values())
     return tuple(sorted(levelled, key=lambda sign: sign.step))
+
+
+def _led(look: Look, cause: Cause, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
+    """The signs with those of the quantities that the cause moves first."""
+    first = {name for key in cause.keys for name in CAUSES[key].first}
+    first -= {sign.signal for sign in signs}
+    own = (sign for answer in look.answers.values() for sign in answer.signs)
+    more = [sign for sign in own if sign.signal in first]
+    return tuple(sorted((*more, *signs), key=lambda sign: sign.step))
 
 
 def _of_hack(look: Look, worst: Finding) -> Story:
@@ -264,6 +274,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         signs = _not_before(look, worst.step, signs)
     broke = worst.check in (*collapse.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, worst.step)
+    signs = _led(look, cause, signs)
     first = min(
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
@@ -315,10 +326,9 @@ def _course(progress: Progress) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
     if progress.held_out is not None:
-        return (
-            f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps, {moved}: still "
-            "learning"
-        )
+        goes_on = ": still learning" if progress.learning is Learning.LEARNING else ""
+        held_out = f"held-out {arrow(*progress.held_out)} in {progress.steps:,} steps"
+        return f"{held_out}, {moved}{goes_on}"
     if progress.learning is Learning.LEARNING:
         dips = progress.since is not None
         return (

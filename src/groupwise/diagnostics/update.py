@@ -42,17 +42,18 @@ _MOVED = 3.0
 
 def check(evidence: Evidence) -> Finding:
     """Look for an update that cannot be right."""
-    ends = [evidence.quantity(f"advantage_{end}") for end in ("min", "max")]
-    advantages = [signal for signal in ends if signal is not None and len(signal) >= FEWEST_ROWS]
-    norm, mean = evidence.quantity("gradient_norm"), evidence.quantity("advantage")
-    norms = [] if norm is None or len(norm) < FEWEST_ROWS else [norm]
-    if not norms and not advantages and mean is None:
+    searches = (
+        ("advantage_min", _of_advantage),
+        ("advantage_max", _of_advantage),
+        ("advantage", _off_centre),
+        ("gradient_norm", _of_norm),
+    )
+    logged = [(signal, of) for name, of in searches if (signal := evidence.quantity(name))]
+    if not logged:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "Neither advantages nor the gradient's norm are in the log"
         return not_logged(NAME, f"{said}.")
-    found = [_of_advantage(evidence, one) for one in advantages]
-    found += [] if mean is None else [_off_centre(evidence, mean)]
-    found += [_of_norm(evidence, one) for one in norms]
+    found = (of(evidence, signal) for signal, of in logged if len(signal) >= FEWEST_ROWS)
     return next(filter(None, found), None) or no_sign(
         NAME, "No sign of an update that cannot be right."
     )

@@ -29,7 +29,6 @@ from groupwise.diagnostics.falls import (
 )
 from groupwise.diagnostics.judgement import (
     Finding,
-    Sign,
     Status,
     by_sign,
     exactly,
@@ -47,7 +46,7 @@ from groupwise.diagnostics.signals import (
     reward_floor,
     signal_of,
 )
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signs import arrow, moved
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval, wilson
 from groupwise.wording import clean, short
@@ -124,7 +123,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     if row == 0:
         return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
-    sign = Sign("reward", reward.step_at(row), before, 0.0, f"reward {arrow(before, 0.0)}")
+    sign = moved("reward", reward.step_at(row), before, 0.0)
     return by_sign(NAME, status, message, sign, 0.0, fact)
 
 
@@ -170,7 +169,8 @@ def _at_once(
         f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
     )
     gone = found.value - before
-    lost = Interval(gone, change.low - change.value + gone, change.high - change.value + gone)
+    off = gone - change.value
+    lost = Interval(gone, change.low + off, change.high + off)
     reward = evidence.reward
     felt = name == "reward" or reward is None
     if reward is not None and not felt:

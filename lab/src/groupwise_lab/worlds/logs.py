@@ -944,11 +944,7 @@ _KEYS: Mapping[str, tuple[str, str, float]] = {
     "step_time": ("step_time", "timing_s/step", 0.7),
     "eval/reward": ("eval_reward", "val-core/math/reward/mean@1", 0.5),
 }
-_SPELLED = {
-    "completion_length_min": "completion_length",
-    "completion_length_max": "completion_length",
-    "clip_ratio": "clip_ratio/mean",
-}
+_SPELLED = {"clip_ratio": "clip_ratio/mean"}
 
 
 def _key(quantity: str, world: World) -> tuple[str, float]:

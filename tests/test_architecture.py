@@ -86,14 +86,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parsing": {
         "limits"
     },  # JSON of strangers: readers, records, models and prompts bound alike what a text makes
-    "plain": set(),
+    "plain": set(),  # what a result is
     "prompts": {
         "parsing"
     },  # readers, scores and the trainer write and read the messages of a chat alike
-    "arrays": {"errors"},
+    "arrays": {"errors", "plain"},
     "intervals": {"errors", "arrays", "plain"},
     "engine": {
         "errors",
+        "plain",
         "processes",
     },  # any function on any shards: it knows nothing of what they are
     "threads": set(),  # of BLAS
@@ -102,7 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wording": {
         "intervals"
     },  # numbers and texts as people read them: results and pages write them alike
-    "examples": {"errors"},
+    "examples": {"errors", "plain"},
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
     # which groups are scored: of the estimators the smallest group; the lag of a record: of

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 # chosen by coverage on prompts whose scores differ in length as exp(.5 z), at 64 prompts and at 256
 _UNSEEN = 2.4
@@ -26,7 +25,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval(Plain):
     """A value with the interval that goes with it.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, ClassVar, Literal
 
@@ -21,7 +20,7 @@ from groupwise.arrays import Float, Whole
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import MissingMetricError
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import metric_series
 from groupwise.wording import number
@@ -36,7 +35,7 @@ _LARGEST = 2**53  # below it every whole number is one
 _KNOTS = 200  # points of a clock
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line(Plain):
     """One series of a chart, decimated."""
 
@@ -61,7 +60,7 @@ class Line(Plain):
         return shown if self.low else {name: shown[name] for name in ("name", "role", "x", "y")}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark(Plain):
     """A vertical rule across a chart."""
 
@@ -69,7 +68,7 @@ class Mark(Plain):
     label: str  # what happens there, two or three words
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chart(Plain):
     """One chart."""
 
@@ -95,7 +94,7 @@ class Chart(Plain):
     small: bool = False  # a sparkline
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis(Plain):
     """A clock that charts can be drawn along in place of the step; linear between points."""
 

@@ -34,7 +34,7 @@ from groupwise.comparison.results import Comparison
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.plain import Said
+from groupwise.plain import Said, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
@@ -44,7 +44,7 @@ Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
 _SHORT = 0.5
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RunComparison(Said):
     """Groups of runs with what was found.
 

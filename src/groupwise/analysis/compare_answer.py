@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 from groupwise.comparison.results import Comparison, Contrast, Measured, SeedNoise
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.intervals import percent
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.wording import alike, count, number, ranged, short
 
 TRAILING = 10  # rows at the end of a run whose mean is where a metric that is not judged ends
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedRun(Plain):
     """One run of a comparison."""
 
@@ -46,7 +45,7 @@ class ComparedRun(Plain):
         return math.isfinite(self.speed.value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedGroup(Plain):
     """Runs of one setting in a comparison."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, replace
 from pathlib import Path, PurePath
 from typing import ClassVar, Self, get_type_hints
 
@@ -24,7 +24,7 @@ from groupwise.errors import (
 )
 from groupwise.files import first_bytes, write_whole
 from groupwise.parsing import JsonView
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
 from groupwise.wording import clean, shortest_paths
@@ -37,7 +37,7 @@ MEMORY = (
 _LONGEST = 400
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FleetRow(Plain):
     """One run of a fleet."""
 
@@ -97,7 +97,7 @@ Progress = Callable[
 ]  # what is being done, how much of it is done, and of how much
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judge:
     """Judges the runs of one path; it travels to the workers."""
 
@@ -144,7 +144,7 @@ class Judge:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fleet(Plain):
     """How many runs stand."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from groupwise.estimators.rewards_alone import even_pass_rate, smallest_group
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import Plain, Said
+from groupwise.plain import Plain, Said, frozen
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence, zero_variance_outlook
@@ -30,7 +30,7 @@ LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=
 _MOST_FACTS, _LONGEST_FACT = 24, 80
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSizeEvidence(Plain):
     """The section on the group size."""
 
@@ -185,7 +185,7 @@ _NEEDS_SIZE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch(Plain):
     """What one logged step is made of; None is unknown."""
 
@@ -227,7 +227,7 @@ class Batch(Plain):
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RunPlan(Said):
     """What a run says of its group size."""
 

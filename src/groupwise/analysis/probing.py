@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
 from groupwise.diagnostics.probes import ProbeKind, logged_columns
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
@@ -45,7 +46,7 @@ _GIVE = "give checkpoints with the tokenizer that sampled"
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeOptions:
     """How an experiment is made."""
 
@@ -158,7 +159,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     return replace(shown, message=shown.message + left), len(gap)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Answer:
     """A logged answer as its model reads it."""
 

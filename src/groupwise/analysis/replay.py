@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
@@ -16,7 +15,7 @@ from groupwise.diagnostics.cost import cost_since
 from groupwise.diagnostics.judgement import Cost
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
-from groupwise.plain import Said
+from groupwise.plain import Said, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import LOG_COMPLETIONS
 from groupwise.wording import number, share_ranged
@@ -32,7 +31,7 @@ PROXY = (
 LOG_LENGTHS = "Log each completion's length: what the loss's denominator does needs it."
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RunReplay(Said):
     """A run replayed, or what rewards alone say of it."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -35,7 +35,7 @@ from groupwise.analysis.usual import usual_line
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judgement import Judgement, Sign
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence
 from groupwise.wording import capital, clean, sentence, share, short
@@ -45,7 +45,7 @@ LAST = 10  # rows before a step that its level before averages
 _SHARES = ("truncated_share", "dead_group_share")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tile(Plain):
     """One number of the first screen."""
 
@@ -54,7 +54,7 @@ class Tile(Plain):
     more: str  # what it was before, or where it stands
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signal:
     """One quantity of a run, finite rows only."""
 
@@ -119,7 +119,7 @@ class Signal:
         return (share if self.quantity in _SHARES else short)(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row(Plain):
     """One quantity in numbers."""
 
@@ -132,7 +132,7 @@ class Row(Plain):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Screen(Plain):
     """What the first screen shows."""
 

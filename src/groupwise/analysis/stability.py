@@ -7,7 +7,6 @@ The verdict is never "unstable": a curve alone does not tell that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from groupwise.analysis.fitted import Fitted
@@ -22,7 +21,7 @@ from groupwise.analysis.margin import (
 from groupwise.edge.trainers import LagSetting
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.intervals import Interval
-from groupwise.plain import Plain, plain
+from groupwise.plain import Plain, frozen, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
     StabilitySetting,
@@ -46,7 +45,7 @@ _OF_A_FORCE = dict.fromkeys(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StabilityEvidence(Plain):
     """The section on stability."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from groupwise.comparison.curves import Curve, late_level, time_to, within
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing, Quantity, missing
 from groupwise.comparison.seeds import seed_noise
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 Curves = Sequence[Sequence[Curve]]
 QUANTITIES: tuple[Quantity, ...] = ("level", "speed")
@@ -26,7 +27,7 @@ _EARLY = 0.1
 _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean something
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """What is asked of the groups."""
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from groupwise.intervals import Interval
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 Quantity = Literal["level", "speed"]
 Status = Literal[
@@ -22,7 +21,7 @@ def nothing(level: float = 0.95) -> Interval:
     return Interval(math.nan, -math.inf, math.inf, level)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured(Plain):
     """One quantity of one run."""
 
@@ -49,7 +48,7 @@ def missing(problem: str, *, level: float = 0.95) -> Measured:
     return Measured(nothing(level), math.nan, problem)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeedNoise(Plain):
     """How much runs of one setting differ by their seeds, beyond the noise of their steps."""
 
@@ -67,7 +66,7 @@ class SeedNoise(Plain):
         return math.sqrt(self.step)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
@@ -107,7 +106,7 @@ class Contrast(Plain):
     )  # with unknown seed noise, the spread of seeds up to which the difference would be real
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pairing:
     """One group held against the first."""
 
@@ -116,7 +115,7 @@ class Pairing:
     contrasts: tuple[Contrast, ...]  # level and speed, in this order
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Groups of runs compared, each with the first."""
 

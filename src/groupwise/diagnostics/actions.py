@@ -6,12 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
 from groupwise.files import table_rows
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.settings import RunConfig
 
 
@@ -48,7 +47,7 @@ class Kind(StrEnum):
     STOP = "stop"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Action(Plain):
     """One change.
 

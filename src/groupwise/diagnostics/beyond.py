@@ -9,7 +9,6 @@ asked for where it is not logged. What went wrong is not judged here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.errors import GroupwiseError
 from groupwise.intervals import percent
+from groupwise.plain import frozen
 from groupwise.series.staleness import lag_of
 from groupwise.wording import clean, short
 
@@ -141,7 +141,7 @@ def _leap(kl: Signal) -> Finding:
     return Finding(DIVERGENCE, Status.INFO, message, first)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Told:
     """How one quantity shows a mismatch."""
 

@@ -17,6 +17,7 @@ from groupwise.diagnostics.probes import LEFT_OUT, LIKELY, choices, told_by, wei
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.files import table_rows
+from groupwise.plain import frozen
 
 # Levels after a change over those before it that are moves, by what a fact says.
 MUCH_LONGER, SHRANK, CUT_MORE = 1.5, 0.6, 0.15
@@ -24,7 +25,7 @@ ENTROPY_RISES, ENTROPY_HALVES = 1.4, 0.5
 GRADIENT_GROWS, EXPLODED, SAMPLER_MOVES = 10.0, 1e4, 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clause:
     """Facts that speak for a cause together: of each entry one must be as it says."""
 
@@ -33,7 +34,7 @@ class Clause:
     atoms: tuple[tuple[tuple[Fact, ...], Seen], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One cause, as `causes.tsv` has it."""
 
@@ -345,7 +346,7 @@ def label_of(key: str, column: str = "") -> str:
     return CAUSES[key].label.format(column=column)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """What to do: the line, and the actions that it comes to."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 from groupwise.wording import clean
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
@@ -463,7 +464,7 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     return replace(finding, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else finding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pace:
     """How far training rose as two rewards parted, beside what its pace of before makes of these
     rows.
@@ -751,7 +752,7 @@ IN_SHARES = ", per cent taken as shares"
 LOG_UNITS = "both rewards in the same units"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pair:
     """Training and held-out reward at the same steps."""
 
@@ -990,7 +991,7 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parting:
     """Where training and held-out reward part."""
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import exactly
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, wilson
+from groupwise.plain import frozen
 from groupwise.wording import ranged, short
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
@@ -30,7 +30,7 @@ _ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
 EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """What an experiment shows."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 
@@ -20,7 +20,7 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Status, n
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import reach_of
 from groupwise.files import table_rows
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
@@ -30,7 +30,7 @@ NAME = "probes"
 LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome(Plain):
     """What an experiment may show."""
 
@@ -44,7 +44,7 @@ class Outcome(Plain):
         return self.chances.get(cause, self.others)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeKind(Plain):
     """One experiment, as `probes.tsv` has it, and what it is worth to a run."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -16,6 +15,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Sign, Status, no_sign
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import arrow
+from groupwise.plain import frozen
 
 RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
@@ -41,7 +41,7 @@ _FALLS, _RISES = 5.0, 3
 _GAPS = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Restart:
     """Where a run may have gone on from a checkpoint."""
 

@@ -25,6 +25,7 @@ from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval
 from groupwise.limits import LARGEST_VALUE
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
@@ -91,7 +92,7 @@ _MEASURED = frozenset(
 _SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signal:
     """One metric with its noise."""
 
@@ -814,7 +815,7 @@ CRITICAL = 0.005
 WARNING = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alarm:
     """An e-process that crossed its threshold."""
 

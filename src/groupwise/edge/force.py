@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -25,7 +24,7 @@ from groupwise.edge.threshold import (
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 _POINTS = 800
 _FADED = 3.0  # blocks within which a sign that flips cannot be told from one that does not
@@ -33,7 +32,7 @@ _FADED = 3.0  # blocks within which a sign that flips cannot be told from one th
 _FOREIGN = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EffectiveForce(Plain):
     """The force per update that a fitted curve has."""
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +22,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
-from groupwise.plain import Plain, Said
+from groupwise.plain import Plain, Said, frozen
 from groupwise.wording import count, number
 
 Sizes = NDArray[np.integer]
@@ -39,7 +38,7 @@ _DRAWN = QUANTITIES.index("gradient_norm2") + 1
 _SIMULATED = tuple(table_rows(Path(__file__).with_name("price_of_group_size.tsv")))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget(Plain):
     """What one optimiser step may cost, and what prompts and rollouts cost.
 
@@ -107,7 +106,7 @@ class Budget(Plain):
         return self.prompts_of(group_size) * (self.prompt_cost + self.rollout_cost * group_size)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CurvePoint(Plain):
     """One group size."""
 
@@ -117,7 +116,7 @@ class CurvePoint(Plain):
     excess: float  # largest excess over the best size, over all that Vp may come to
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Present(Plain):
     """The group size in use, and its price beside the safe one: shares of the speed of an update
     that it loses; below 0 it is faster.
@@ -132,7 +131,7 @@ class Present(Plain):
     rate_factor: float  # of the learning rate where the safe size takes its place
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class GroupSizePlan(Said):
     """A use of a budget that no course of the run makes bad.
 
@@ -362,7 +361,7 @@ def rate_factor(old: float, new: float, *, sgd: bool = False) -> float:
     return old / new if sgd else math.sqrt(old / new)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Question:
     """What is to be planned, and from what."""
 

@@ -12,7 +12,7 @@ and draws nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -44,7 +44,7 @@ from groupwise.intervals import (
     ratio_interval,
     student_quantile,
 )
-from groupwise.plain import VIOLATED, Assumption, Plain, Said
+from groupwise.plain import VIOLATED, Assumption, Plain, Said, frozen
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
 """What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2,
@@ -85,7 +85,7 @@ _UNTOLD = 1.5
 _ROUNDING = 1e-14
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate(Plain):
     """One estimated quantity."""
 
@@ -111,7 +111,7 @@ class Estimate(Plain):
         return self.interval.low > 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """What an estimate was made from."""
 
@@ -121,7 +121,7 @@ class Sample:
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Components(Said):
     """The variance components of one policy, on one distribution of prompts.
 

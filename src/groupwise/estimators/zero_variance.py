@@ -11,7 +11,6 @@ interval that of all laws of difficulty whatever. It recommends no group size.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import ClassVar
 
@@ -21,12 +20,12 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, Groups, Places, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, percent, wilson
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta law
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZeroVarianceShare(Plain):
     """The share of groups with equal rewards throughout, at one group size."""
 
@@ -41,7 +40,7 @@ class ZeroVarianceShare(Plain):
     gained: Interval | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZeroVarianceOutlook(Plain):
     """The share of zero-variance groups at the size in use and at larger ones."""
 
@@ -131,7 +130,7 @@ def zero_variance_of_columns(
     return _of_shares(share, mean, group_size, groups, level)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RewardCounts:
     """How often each reward occurs in each group of two and more."""
 

@@ -14,7 +14,6 @@ fall. Derived by us.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
@@ -25,6 +24,7 @@ from scipy.special import ndtri
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject, parse_json
+from groupwise.plain import frozen
 
 Kind = Literal["window", "row"]
 KINDS: tuple[Kind, ...] = ("window", "row")
@@ -37,7 +37,7 @@ FURTHEST = float(np.log(10))
 _WILDEST = 50.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """How to stretch the foresight of a window's mean and of a row."""
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -32,6 +31,7 @@ from groupwise.forecasting.status import (
     ranked,
 )
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 from groupwise.threads import on_one_thread
 
 Direction = Literal["up", "any"]
@@ -95,7 +95,7 @@ def fit(
     return _result(observations, judged, time[keep], value[keep])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedFits:
     """All laws fitted to one series, the one to report first, its intervals, and what they
     support.

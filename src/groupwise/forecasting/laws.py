@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 Values = Any
 """A number, or an array of them."""
@@ -189,7 +190,7 @@ def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dic
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """One axis of the region in which a law's shape is sought."""
 
@@ -225,7 +226,7 @@ class Axis:
         return float(low), float(high)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Law:
     """A named law: its decay, its shape parameters and the region in which they are sought.
 

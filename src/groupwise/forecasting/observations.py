@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -28,6 +27,7 @@ from groupwise.arrays import Flags, Float, Places, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.noise import rounding
 from groupwise.limits import LARGEST_VALUE
+from groupwise.plain import frozen
 
 MAX_BLOCKS = 600
 # Ranges below it are no movement.
@@ -40,7 +40,7 @@ _MAY_HIDE = range(16, 120)
 POLYNOMIALS = 100.0  # condition of the trends that are taken off before noise is looked at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observations:
     """A cleaned series, ready for a law."""
 

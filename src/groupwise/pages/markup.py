@@ -5,14 +5,14 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
 
+from groupwise.plain import frozen
 from groupwise.wording import clean
 
 _LONGEST = 4000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Markup:
     """Markup that is safe already."""
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
+from groupwise.plain import frozen
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ _PARAMETERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """A table of texts."""
 

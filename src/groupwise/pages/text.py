@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -25,6 +25,7 @@ from groupwise.pages.tables import (
     plan_grid,
     replay_grids,
 )
+from groupwise.plain import frozen
 from groupwise.wording import capital, clean, count, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def shown(text: str, *, longest: int = 1000) -> str:
     return escape(clean(text, longest=longest))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Printer:
     """Prints headings, sentences, tables and notes on a console."""
 

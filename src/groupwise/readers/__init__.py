@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -23,6 +23,7 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.files import path_text
+from groupwise.plain import frozen
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.keys import is_quantity, known_quantities
@@ -69,7 +70,7 @@ _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
 _OURS = '"groupwise-components"'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """One format of a log. What reads it is loaded when it is called."""
 
@@ -179,7 +180,7 @@ def said(place: Path) -> Iterator[None]:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Located:
     """A log that was found."""
 

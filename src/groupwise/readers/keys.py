@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from groupwise.arrays import Columns, Float
+from groupwise.plain import frozen
 from groupwise.readers.rows import plain, snake
 from groupwise.readers.source import table_beside, vocabulary
 from groupwise.readers.steps import is_counter
@@ -25,7 +26,7 @@ from groupwise.record.run import Meaning, Meanings, RunConfig
 Version = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """What one key of one framework holds."""
 
@@ -172,7 +173,7 @@ _MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VersionRange:
     """The TRL versions that can have written a log, both ends included."""
 

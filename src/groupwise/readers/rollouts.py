@@ -26,6 +26,7 @@ from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
@@ -77,7 +78,7 @@ _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _LARGEST_STEP = 2.0**53
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """Where the rows of a file keep their texts."""
 

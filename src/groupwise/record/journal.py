@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
+from groupwise.plain import frozen
 from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
@@ -44,7 +45,7 @@ class JournalGoneError(GroupwiseError):
     """The journal that is being written was deleted or moved."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Damage:
     """A stretch of a journal that holds no sound entry, and the steps on both sides of it."""
 
@@ -210,7 +211,7 @@ class LineReader:
         self.damage.append(lost)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Content:
     """What a journal holds."""
 

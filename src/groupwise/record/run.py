@@ -10,7 +10,7 @@ import shutil
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,7 @@ from groupwise.errors import (
 )
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
+from groupwise.plain import frozen
 from groupwise.record.journal import Journal, LineReader, being_written, journal_lines, notes_on
 from groupwise.record.probes import FILE, Probes
 from groupwise.record.settings import RunConfig, Setting
@@ -84,7 +85,7 @@ RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL, _TORN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meaning:
     """What one column of `steps` holds.
 
@@ -116,7 +117,7 @@ class Meaning:
 Meanings = tuple[Meaning, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """One file that was read.
 
@@ -142,7 +143,7 @@ class Source:
     of: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRecord:
     """One run: steps, rollouts where known, settings, meanings, and where all of it came from.
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(f"groupwise.{_HOME[name]}"), name)
     from groupwise.files import table_rows
 
-    formerly = table_rows(Path(__file__).with_name("formerly.tsv"))
+    formerly = table_rows("formerly.tsv")
     place = next((row["place"] for row in formerly if row["name"] == name), "")
     if not place:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -60,6 +62,12 @@ class Interval(Plain):
         return self.low <= truth <= self.high
 
 
+def hull(intervals: Sequence[Interval]) -> Interval:
+    """Return the first value with the least and the largest end of all."""
+    lowest = min(interval.low for interval in intervals)
+    return replace(intervals[0], low=lowest, high=max(interval.high for interval in intervals))
+
+
 def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     r"""Wilson's score interval of a proportion.
 
@@ -84,7 +92,7 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     """
     from scipy.special import ndtri
 
-    _check_level(level)
+    check_level(level)
     if not (trials > 0 and 0 <= successes <= trials):
         raise InvalidArgumentError(
             f"a proportion needs 0 <= successes <= trials and trials > 0; got {successes} of "
@@ -99,7 +107,7 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     return Interval(share, max(0.0, low), min(1.0, high), level)
 
 
-def _check_level(level: float) -> None:
+def check_level(level: float) -> None:
     """Refuse what is no coverage."""
     if not 0 < level < 1:
         raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
@@ -164,7 +172,7 @@ def student_quantile(level: float, freedom: float) -> float:
     """Return the two-sided quantile of Student's t."""
     from scipy.special import stdtrit
 
-    _check_level(level)
+    check_level(level)
     return float(stdtrit(freedom, 0.5 + level / 2))
 
 

@@ -20,16 +20,18 @@ class Plain:
 
     `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another
     key (dots lead to attributes of attributes), "*name" the keys of an attribute beside its own.
-    Without it, every field of the dataclass is shown.
+    Without it, every field of the dataclass is shown, behind the properties that `MORE` names.
     """
 
     __slots__ = ()
     KEYS: ClassVar[tuple[str, ...]] = ()
+    MORE: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         shown: dict[str, Any] = {}
-        for entry in self.KEYS or getattr(type(self), "__dataclass_fields__", ()):
+        fields_of = getattr(type(self), "__dataclass_fields__", ())
+        for entry in self.KEYS or (*self.MORE, *fields_of):
             key, _, name = entry.partition("=")
             if key.startswith("*"):
                 shown |= plain(attrgetter(key[1:])(self))

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -71,11 +71,6 @@ class Mark(Plain):
 @frozen
 class Chart(Plain):
     """One chart."""
-
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("key", "title", "subject", "x_label", "unit", "y_range"),
-        *("caption", "lines", "marks", "shade", "small", "wide"),
-    )
 
     key: str  # unique on the page of its run
     title: str  # a few words
@@ -248,8 +243,7 @@ CELLS, _BESIDE = 40, 5  # of a curve; rows on either side of a change
 
 def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
     """Yield of each signal that moved the rows beside its change, as they are logged."""
-    signs = (judgement.first_sign, *judgement.then)
-    for sign in filter(None, signs):
+    for sign in judgement.signs:
         with suppress(MissingMetricError):
             series = metric_series(record, sign.signal)
             change = int(np.searchsorted(series.step_T, sign.step))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -64,10 +64,18 @@ class RunComparison(Said):
             30-40, difference 0.00 (−0.28 to 0.28).
     """
 
-    KEYS: ClassVar = (
-        *("answer=sentence", "metric", "level=found.level", "late_from=found.late_from"),
-        *("late_to=found.late_to", "reach=found.reach"),
-        *("bounds=found.bounds", "groups", "seed_noise=found.seed_noise", "comparisons", "notes"),
+    KEYS = (
+        "answer=sentence",
+        "metric",
+        "level=found.level",
+        "late_from=found.late_from",
+        "late_to=found.late_to",
+        "reach=found.reach",
+        "bounds=found.bounds",
+        "groups",
+        "seed_noise=found.seed_noise",
+        "comparisons",
+        "notes",
         "separates",
     )
 

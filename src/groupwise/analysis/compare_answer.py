@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
 
 from groupwise.comparison.results import Comparison, Contrast, Measured, SeedNoise
 from groupwise.diagnostics.judgement import Judgement
@@ -19,10 +18,18 @@ TRAILING = 10  # rows at the end of a run whose mean is where a metric that is n
 class ComparedRun(Plain):
     """One run of a comparison."""
 
-    KEYS: ClassVar = (
-        *("name", "state=judgement.state", "headline=judgement.headline"),
-        *("since_step=judgement.since_step", "rows", "last_step", "ends_at", "left_out"),
-        *("level", "speed", "held"),
+    KEYS = (
+        "name",
+        "state=judgement.state",
+        "headline=judgement.headline",
+        "since_step=judgement.since_step",
+        "rows",
+        "last_step",
+        "ends_at",
+        "left_out",
+        "level",
+        "speed",
+        "held",
     )
 
     name: str  # as its log calls it
@@ -49,7 +56,7 @@ class ComparedRun(Plain):
 class ComparedGroup(Plain):
     """Runs of one setting in a comparison."""
 
-    KEYS: ClassVar = ("name", "runs")
+    KEYS = ("name", "runs")
 
     name: str  # what they are called
     runs: tuple[ComparedRun, ...]  # all of them

@@ -29,7 +29,6 @@ FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
 _LARGEST_FILE = 200 * 2**20
 _MOST_ROLLOUTS = 2**53
-_LEVEL = 0.95
 
 
 @frozen

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -94,9 +94,13 @@ class ForecastRow(Plain):
 class Outlook(Said):
     """A forecast on the clock of the log."""
 
-    KEYS: ClassVar = (
-        *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
-        *("expected_gain=gain", "plateau"),
+    KEYS = (
+        "status=result.status",
+        "message=result.message",
+        "level=result.level",
+        "forecast=rows",
+        "expected_gain=gain",
+        "plateau",
     )
 
     result: Forecast  # with times in updates

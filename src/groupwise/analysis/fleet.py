@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import astuple, replace
 from pathlib import Path, PurePath
-from typing import ClassVar, Self, get_type_hints
+from typing import Self, get_type_hints
 
 import polars as pl
 
@@ -148,7 +148,7 @@ class Judge:
 class Fleet(Plain):
     """How many runs stand."""
 
-    KEYS: ClassVar = ("counts", "separates", "runs")
+    MORE = ("counts", "separates")
 
     runs: tuple[FleetRow, ...]  # worst first
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -35,7 +34,7 @@ LOG_LENGTHS = "Log each completion's length: what the loss's denominator does ne
 class RunReplay(Said):
     """A run replayed, or what rewards alone say of it."""
 
-    KEYS: ClassVar = ("status", "replay", "spent", "rewards", "notes")
+    MORE = ("status",)
 
     replay: Replay | None  # None without rollouts
     rewards: RunPlan | None  # None with rollouts

@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import ClassVar
 
 from groupwise.diagnostics.judgement import Learning, State
 from groupwise.plain import Plain, frozen
@@ -26,10 +25,7 @@ _FAILED = (State.FAILING, State.FAILED, Learning.FLAT, Learning.FALLING)
 class Separation(Plain):
     """A setting of which no run that learnt shares a value with one that did not."""
 
-    KEYS: ClassVar = (
-        *("sentence", "setting", "learnt", "learnt_with", "not_learnt", "not_learnt_with"),
-        *("settings_tried", "chance", "also"),
-    )
+    MORE = ("sentence",)
 
     setting: str
     learnt: int  # runs

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import forecast_chart
@@ -35,10 +35,24 @@ _FEWEST_POINTS, _FEWEST_HELD = 120, 12
 class Summary(Plain):
     """Everything that a report says of one run."""
 
-    KEYS: ClassVar = (
-        *("run=name", "metric=fitted.metric", "quantity=fitted.quantity", "judgement", "screen"),
-        *("steps", "fit=fitted", "forecast=fitted.outlook", "charts", "group_size", "stability"),
-        *("rollouts", "prompts", "settings", "unknown_settings", "columns=meanings", "notes"),
+    KEYS = (
+        "run=name",
+        "metric=fitted.metric",
+        "quantity=fitted.quantity",
+        "judgement",
+        "screen",
+        "steps",
+        "fit=fitted",
+        "forecast=fitted.outlook",
+        "charts",
+        "group_size",
+        "stability",
+        "rollouts",
+        "prompts",
+        "settings",
+        "unknown_settings",
+        "columns=meanings",
+        "notes",
         "sources",
     )
 

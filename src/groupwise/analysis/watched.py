@@ -152,11 +152,10 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
         # Nobody may be left to write: what would be none of a run that is over is none.
         none = no_forecast(judgement) or (not ended and no_forecast(judge(record, ended=True)))
         forecast = "" if none else _forecast(record, judgement, metric, level)
-    signs = [sign for sign in (judgement.first_sign, *judgement.then) if sign is not None]
     # What was held out goes by its own name in the words.
     moved = tuple(
         name
-        for sign in signs
+        for sign in judgement.signs
         for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60))
     )
     return Judged(judgement, moved, judgement.last_step, len(record.steps), forecast)

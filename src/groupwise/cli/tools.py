@@ -49,7 +49,7 @@ class Tool:
     takes: tuple[str, ...]  # names of ARGUMENTS; the first is needed
 
 
-_ROWS = list(table_rows(Path(__file__).with_name("tools.tsv")))
+_ROWS = list(table_rows("cli/tools.tsv"))
 # name -> its JSON type, and what it is
 ARGUMENTS = {row["name"]: (row["kind"], row["about"]) for row in _ROWS if row["kind"] != "tool"}
 TOOLS = {

@@ -72,19 +72,16 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
         for quantity in QUANTITIES
     }
     pairings = _pairings(groups, measured, setups, question)
-    frozen = {
-        quantity: tuple(tuple(group) for group in values) for quantity, values in measured.items()
-    }
-    frozen["level"] = tuple(
-        tuple(
+    measured["level"] = [
+        [
             replace(run, interval=within(run.interval, question.bounds)) if run.usable else run
             for run in group
-        )
+        ]
         for group in level
-    )
+    ]
     return Comparison(
         pairings,
-        frozen,
+        measured,
         seeds,
         float(late_from),
         float(stop),
@@ -111,8 +108,16 @@ def _common_steps(groups: Curves) -> tuple[float, float]:
 
 def not_compared(question: Question) -> Comparison:
     """The comparison of groups of which fewer than two have rows enough: no contrast, no window."""
-    empty: dict[Quantity, tuple[tuple[Measured, ...], ...]] = {"level": (), "speed": ()}
-    return Comparison((), empty, {}, math.nan, math.nan, math.nan, question.level, question.bounds)
+    return Comparison(
+        (),
+        {"level": (), "speed": ()},
+        {},
+        math.nan,
+        math.nan,
+        math.nan,
+        question.level,
+        question.bounds,
+    )
 
 
 def _speed(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, frozen
@@ -25,7 +25,7 @@ def nothing(level: float = 0.95) -> Interval:
 class Measured(Plain):
     """One quantity of one run."""
 
-    KEYS: ClassVar = ("*interval", "step_error", "problem")
+    KEYS = ("*interval", "step_error", "problem")
     # the value, with what the noise of its steps leaves open; a time is infinite where the level is
     # not held by the end
     interval: Interval
@@ -52,7 +52,7 @@ def missing(problem: str, *, level: float = 0.95) -> Measured:
 class SeedNoise(Plain):
     """How much runs of one setting differ by their seeds, beyond the noise of their steps."""
 
-    KEYS: ClassVar = ("deviation", "freedom", "step_deviation")
+    KEYS = ("deviation", "freedom", "step_deviation")
     deviation: Interval  # standard deviation of the runs' true values, with its interval
     freedom: int  # degrees of freedom that it rests on; 0 where every group has one run
     # variance of the measured values within the groups, seeds and steps together; nan without
@@ -70,21 +70,6 @@ class SeedNoise(Plain):
 class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
-    KEYS: ClassVar = (
-        "quantity",
-        "status",
-        "message",
-        "difference",
-        "method",
-        "runs",
-        "seeds_needed",
-        "p_value",
-        "adjusted_p",
-        "freedom",
-        "step_error",
-        "minimum_detectable",
-        "largest_seed_deviation",
-    )
     quantity: Quantity  # level, or speed (a time: less is faster)
     status: Status  # what can be said
     message: str  # why it is unavailable, or how many runs hold the level; else ""
@@ -121,7 +106,7 @@ class Comparison:
 
     pairings: tuple[Pairing, ...]  # one a group but the first
     measured: Mapping[
-        Quantity, tuple[tuple[Measured, ...], ...]
+        Quantity, Sequence[Sequence[Measured]]
     ]  # quantity -> for each group one value a run
     seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
     late_from: float  # first step of the late window

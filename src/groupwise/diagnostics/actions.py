@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import StrEnum
-from pathlib import Path
 
 from groupwise.files import table_rows
 from groupwise.plain import Plain, frozen
@@ -69,11 +68,8 @@ class Action(Plain):
     missing: str
 
 
-_ACTIONS = {
-    row["key"]: row["actions"].split("; ")
-    for row in table_rows(Path(__file__).with_name("actions.tsv"))
-}
-_SETTINGS = {Kind(row["kind"]): row for row in table_rows(Path(__file__).with_name("settings.tsv"))}
+_ACTIONS = {row["key"]: row["actions"].split("; ") for row in table_rows("diagnostics/actions.tsv")}
+_SETTINGS = {Kind(row["kind"]): row for row in table_rows("diagnostics/settings.tsv")}
 _FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
 
 

@@ -72,11 +72,6 @@ _GAPS = (
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 
 
-def _few(rows: int) -> int:
-    """Rows of a tenth."""
-    return max(3, rows // 10)
-
-
 def _left(value_T: Float, row: int) -> tuple[int, float | None, float]:
     """Say when what is beyond a limit from a row on left its own level: there, the level before
     (None without rows), that beyond.
@@ -167,7 +162,7 @@ def sampler(evidence: Evidence) -> Finding:
     if found:
         row, first = min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
-    late = median(told[0].value_T[-_few(len(told[0].signal)) :])
+    late = median(told[0].value_T[-told[0].signal.tenth :])
     return no_sign(MISMATCH, f"{told[0].words} {short(late)}, within its limit.")
 
 
@@ -226,7 +221,7 @@ def staleness(evidence: Evidence) -> Finding:
         return not_logged(
             STALENESS, "The age of the rollouts is not in the log.", LOG_AGE if wanted else ""
         )
-    late = median(age.value_T[-_few(len(age)) :])
+    late = median(age.value_T[-age.tenth :])
     try:
         longest = float(lag_of(evidence.record).longest)
     except GroupwiseError:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from groupwise.diagnostics.facts import NEEDED, Fact, Seen
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
@@ -92,7 +91,7 @@ def _row(cells: Mapping[str, str]) -> Row:
 
 
 CAUSES: Mapping[str, Row] = {
-    row.key: row for row in map(_row, table_rows(Path(__file__).with_name("causes.tsv")))
+    row.key: row for row in map(_row, table_rows("diagnostics/causes.tsv"))
 }
 
 # A slow decline, or that of one function, unless it came at once.
@@ -194,7 +193,7 @@ class Case:
         sign = self.signs.get("completion_length")
         if length is None or sign is None or not sign.before or self._limit_fell:
             return False
-        late = length.value_T[-max(3, len(length) // 10) :]
+        late = length.value_T[-length.tenth :]
         return self.ratio(sign.signal) < 1 and float(late.mean()) <= SHRANK * sign.before
 
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:

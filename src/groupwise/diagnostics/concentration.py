@@ -169,11 +169,6 @@ def same_answers(evidence: Evidence) -> Signal | None:
     return share_of(steps["step"], steps["share"]) if len(steps) > 1 else None
 
 
-def _few(signal: Signal) -> int:
-    """Rows of a stretch at the end."""
-    return max(3, len(signal) // 10)
-
-
 def _start(entropy: Signal) -> float:
     """Entropy at the start: of the first rows alone, since it falls fastest there."""
     return entropy.level_until(max(1, len(entropy) // 40))
@@ -232,7 +227,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     """Judge by the texts alone."""
     onset = since_when(same.value_T > 0.5, still=False)
     if onset is None:
-        share = 100 * same.level_from(-_few(same))
+        share = 100 * same.level_from(-same.tenth)
         return no_sign(
             NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
         )

@@ -114,7 +114,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
     before, after = signal.level(first), signal.level(last)
     if len(signal) < (1 if kind == _HELD_OUT else 2) * FEWEST_ROWS:
         return Environment(kind, name, Course.FEW_ROWS, before, after)
-    few = max(3, len(signal) // 10)
+    few = signal.tenth
     smooth = moving_mean(signal.value_T, _SMOOTH)
     best, now = float(smooth[: len(smooth) - few].max()), signal.level_from(-few)
     if best - now > LOST * (best - floor_of(signal)):

@@ -261,8 +261,7 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     fall = fall_of(evidence)
     if fall is not None and fall.lasts and not settled(evidence, reward, fall):
         return False
-    few = max(3, len(reward) // 10)
-    early, late = both_ends(reward, few)
+    early, late = both_ends(reward, reward.tenth)
     lost = -reward.score(early, late)
     most = -reward.change(early, late).value > _MOST * abs(reward.level(early))
     return (lost > _BEYOND_DOUBT and most) or (

@@ -88,7 +88,7 @@ class Sign(Plain):
             `after`.
     """
 
-    KEYS: ClassVar = ("signal", "step", "before", "after")
+    KEYS = ("signal", "step", "before", "after")
 
     signal: str
     step: int
@@ -123,7 +123,7 @@ class Cause(Plain):
         rivals: rows of `causes.tsv` that weaker facts speak for.
     """
 
-    KEYS: ClassVar = ("certainty", "names", "log")
+    KEYS = ("certainty", "names", "log")
 
     certainty: Certainty = Certainty.NONE
     names: tuple[str, ...] = ()
@@ -178,7 +178,7 @@ class Cost(Plain):
     money: float | None = None  # in the currency of the price
     missing: str = ""  # why GPU-hours or money were asked for and are not known
 
-    KEYS: ClassVar = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
+    KEYS = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -224,7 +224,7 @@ class Finding(Plain):
         column: the log's own key that it is about, where it is about one alone.
     """
 
-    KEYS: ClassVar = ("check", "status", "step", "value", "limit", "message")
+    KEYS = ("check", "status", "step", "value", "limit", "message")
 
     check: str
     status: Status
@@ -329,9 +329,22 @@ class Judgement(Said):
         environments: the reward of each environment or seat on its own, or None.
     """
 
-    KEYS: ClassVar = (
-        *("state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+    KEYS = (
+        "state",
+        "headline",
+        "since_step",
+        "first_sign",
+        "then",
+        "cause",
+        "learning",
+        "do",
+        "actions",
+        "cost",
+        "spent",
+        "to_come",
+        "not_logged",
+        "checks",
+        "notes",
         "environments",
     )
 
@@ -379,6 +392,11 @@ class Judgement(Said):
             f"{self.state.value.replace('_', ' ').upper()}: {sentence(self.headline)}",
             longest=_LONGEST,
         )
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """Every signal that moved, in the order in which they did."""
+        return () if self.first_sign is None else (self.first_sign, *self.then)
 
     @property
     def gpu_hours(self) -> str:

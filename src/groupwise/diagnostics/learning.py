@@ -240,7 +240,7 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
 def _recovered(level: Signal, fall: Fall) -> Progress:
     """The progress of a reward that fell for a while."""
     step = level.step_at(fall.row)
-    _, late = both_ends(level, max(3, len(level) // 10))
+    _, late = both_ends(level, level.tenth)
     return replace(_between(level, (late, late), Learning.RECOVERED, None, step), before=fall.end)
 
 

@@ -27,7 +27,6 @@ _TIMES, _PARTS = 5.0, 8
 _CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
 _ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
-EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
 @frozen
@@ -202,10 +201,3 @@ def _collision(texts: Sequence[str]) -> float:
     """The chance that two answers, drawn without replacement, are one."""
     pairs = sum(number * (number - 1) for number in Counter(texts).values())
     return pairs / max(len(texts) * (len(texts) - 1), 1)
-
-
-def kicked(value: Interval) -> Shown:
-    """Hold the learning rate times the curvature along a step against the edge of 2."""
-    below = Fact.EDGE_FAR if value.high < EDGE else None
-    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
-    return Shown(Fact.EDGE_CROSSED if value.low > EDGE else below, told, value)

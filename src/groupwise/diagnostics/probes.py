@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 import polars as pl
 
@@ -116,7 +115,7 @@ def _kind(cells: Mapping[str, str]) -> ProbeKind:
 
 
 KINDS: Mapping[str, ProbeKind] = {
-    kind.probe: kind for kind in map(_kind, table_rows(Path(__file__).with_name("probes.tsv")))
+    kind.probe: kind for kind in map(_kind, table_rows("diagnostics/probes.tsv"))
 }
 
 

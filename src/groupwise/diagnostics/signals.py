@@ -123,6 +123,11 @@ class Signal:
         return int(self.value_T.size)
 
     @property
+    def tenth(self) -> int:
+        """Return the number of rows that are a tenth of it, three at least."""
+        return max(3, len(self) // 10)
+
+    @property
     def low(self) -> float:
         """Return the smallest value."""
         return float(self.value_T.min())

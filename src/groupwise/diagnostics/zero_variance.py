@@ -153,7 +153,7 @@ def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
     """Whether the reward rose before a row and nearly all groups have earned one and the same
     since.
     """
-    few = max(3, len(level) // 10)
+    few = level.tenth
     rose = level.score(slice(0, few), slice(min(row, len(level) - few), len(level))) > _CLEARLY
     return rose and piled_up(evidence, level, since=row)
 
@@ -163,7 +163,7 @@ def _at_its_height(evidence: Evidence, step: int, *, topped: bool = False) -> bo
     reward = evidence.reward
     if reward is None or reward.bounds is not None or len(reward) < FEWEST_ROWS:
         return False
-    few = max(3, len(reward) // 10)
+    few = reward.tenth
     levels = moving_mean(reward.value_T, few)
     late = reward.level_from(min(reward.at(step), len(reward) - few))
     least = levels.max() - 0.1 * np.ptp(levels) - 2 * reward.scatter / np.sqrt(few)

@@ -21,7 +21,7 @@ from groupwise.edge.threshold import (
     threshold,
     updates_of_period,
 )
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval
 from groupwise.plain import Plain, frozen
@@ -56,11 +56,6 @@ def force_of_fit(
 
     Source: derived here (lab/docs/theory/dynamics.md).
     """
-    if not 0 <= momentum < 1 or refresh_interval < 1:
-        raise InvalidArgumentError(
-            f"expected a momentum in [0, 1) and an interval of at least 1 update, got {momentum:g} "
-            f"and {refresh_interval}"
-        )
     if result.law not in ("exponential", "oscillator"):
         raise InsufficientDataError(
             f"expected an exponential or oscillator law, got {result.law}: fit with "

@@ -57,9 +57,21 @@ class Stability(Plain):
     """Where one mode stands."""
 
     KEYS = (
-        *("stable", "threshold", "rule_threshold", "margin", "max_learning_rate"),
-        *("max_refresh_interval", "max_refresh_status", "force", "lag", "refresh_interval"),
-        *("momentum", "bounds", "deciding=open_settings", "status", "notes"),
+        "stable",
+        "threshold",
+        "rule_threshold",
+        "margin",
+        "max_learning_rate",
+        "max_refresh_interval",
+        "max_refresh_status",
+        "force",
+        "lag",
+        "refresh_interval",
+        "momentum",
+        "bounds",
+        "deciding=open_settings",
+        "status",
+        "notes",
     )
 
     force: float  # learning rate x stiffness, a

@@ -20,7 +20,7 @@ CHANCE = 1e-3
 class LastingSwing(Plain):
     """Whether the last rows of a log swing to and fro at one frequency."""
 
-    KEYS = ("amplitude", "period", "p_value", "rows", "lasts")
+    MORE = ("lasts",)
 
     amplitude: float  # of the strongest frequency, reward units
     period: float  # of it, in rows

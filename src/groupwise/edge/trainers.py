@@ -7,7 +7,6 @@ lag follows. Every lag counts in optimiser updates. No threshold is computed her
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Literal
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
@@ -15,7 +14,7 @@ from groupwise.files import table_rows
 from groupwise.plain import frozen
 
 Kind = Literal["none", "fixed", "refresh", "async"]
-TRAINERS = tuple(table_rows(Path(__file__).with_name("trainers.tsv")))
+TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 
 
 @frozen

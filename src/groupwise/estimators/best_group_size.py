@@ -11,8 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,7 +34,7 @@ _LARGEST = 2_000_000
 _DRAWS = 2000
 _AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
 _DRAWN = QUANTITIES.index("gradient_norm2") + 1
-_SIMULATED = tuple(table_rows(Path(__file__).with_name("price_of_group_size.tsv")))
+_SIMULATED = tuple(table_rows("estimators/price_of_group_size.tsv"))
 
 
 @frozen
@@ -54,8 +53,6 @@ class Budget(Plain):
         >>> Budget(1024).prompts(8)
         128
     """
-
-    KEYS: ClassVar = ("amount", "unit", "prompt_cost", "rollout_cost", "prompt_pool")
 
     amount: float
     prompt_cost: float = 0.0
@@ -169,11 +166,7 @@ class GroupSizePlan(Said):
     components: Components | None
     notes: tuple[str, ...]
 
-    KEYS: ClassVar = (
-        *("status", "group_size", "prompts", "mse", "excess", "safe_sizes", "next_update"),
-        *("critical", "speed", "doubled", "rate_factor", "present", "curve", "budget"),
-        *("components", "notes"),
-    )
+    MORE = ("status",)
 
     def __str__(self) -> str:
         """The safe size, in a sentence."""
@@ -246,7 +239,6 @@ def plan_from_components(
     budget: Budget,
     *,
     present: int | None = None,
-    sgd: bool = False,
     rng: np.random.Generator | None = None,
     draws: int = _DRAWS,
 ) -> GroupSizePlan:
@@ -260,8 +252,6 @@ def plan_from_components(
         components: as estimated.
         budget: of one step.
         present: the group size in use.
-        sgd: whether the optimiser is SGD: then, where Vp is told from zero, the size is that of the
-            least error of the next update.
         rng: of the draws; a fixed seed where None, so that one file gives one answer.
         draws: how many.
 
@@ -297,7 +287,6 @@ def plan_from_components(
             norm2.interval,
             components,
             _drawn_components(components, rng or np.random.default_rng(0), draws),
-            sgd and components.vp.distinguishable,
         )
     )
 
@@ -354,11 +343,9 @@ def speed_lost(error: Float, reference: Float, gradient_norm2: Float | float = 0
     return 1 - np.sqrt(ratio)
 
 
-def rate_factor(old: float, new: float, *, sgd: bool = False) -> float:
+def rate_factor(old: float, new: float) -> float:
     """Return the factor of the learning rate as the squared length of the estimate changes."""
-    if new <= 0:
-        return 1.0
-    return old / new if sgd else math.sqrt(old / new)
+    return math.sqrt(old / new) if new > 0 else 1.0
 
 
 @frozen
@@ -372,7 +359,6 @@ class _Question:
     norm2: Interval | None  # |g|^2
     components: Components | None = None
     draws: Float | None = None  # of Vp, T, R and |g|^2, one a row
-    by_next_update: bool = False
 
     def error(self, size: Sizes) -> Float:
         """The error at these sizes."""
@@ -427,7 +413,7 @@ def _plan(question: _Question) -> GroupSizePlan:
     whole = np.isclose(budget.spent(size), budget.amount)
     safe = safe_sizes(excess, size)
     even = safe[np.isin(safe, size[whole])]
-    chosen = best if question.by_next_update else int((even if len(even) else safe)[-1])
+    chosen = int((even if len(even) else safe)[-1])
     place = int(np.searchsorted(size, chosen))
     least = float(error[place])
     critical, speed, doubled, factor = None, None, None, None
@@ -439,7 +425,7 @@ def _plan(question: _Question) -> GroupSizePlan:
         )
         speed = Interval(value, slow, fast, critical.level)
         doubled = 2 / (1 + speed.value)
-        factor = rate_factor(norm2 + least, norm2 + least / 2, sgd=question.by_next_update)
+        factor = rate_factor(norm2 + least, norm2 + least / 2)
     return GroupSizePlan(
         group_size=chosen,
         prompts=budget.prompts(chosen),
@@ -499,7 +485,7 @@ def _priced(question: _Question, present: int, chosen: int) -> Present:
         Interval(now, min(low, now), max(high, now), level),
         at_most,
         Interval(median, least, most, 0.9),
-        rate_factor(float(norm2 + own), float(norm2 + theirs), sgd=question.by_next_update),
+        rate_factor(float(norm2 + own), float(norm2 + theirs)),
     )
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -89,7 +88,7 @@ _ROUNDING = 1e-14
 class Estimate(Plain):
     """One estimated quantity."""
 
-    KEYS: ClassVar = ("*interval", "standard_error", "n", "meaning", "status")
+    KEYS = ("*interval", "standard_error", "n", "meaning", "status")
 
     symbol: str  # its short name
     meaning: str  # what it is, in words
@@ -142,9 +141,20 @@ class Components(Said):
         notes: sentences on what to know before the numbers are used.
     """
 
-    KEYS: ClassVar = (
-        *("vp", "t", "r", "gradient_norm2", "*others", "group_size"),
-        *("prompts", "rollouts", "left_out", "method", "zero_mean", "status", "notes"),
+    KEYS = (
+        "vp",
+        "t",
+        "r",
+        "gradient_norm2",
+        "*others",
+        "group_size",
+        "prompts",
+        "rollouts",
+        "left_out",
+        "method",
+        "zero_mean",
+        "status",
+        "notes",
     )
 
     vp: Estimate
@@ -180,11 +190,6 @@ class Components(Said):
     def positive_vtr(self) -> Float:
         """Vp, T and R, negative ones counted as zero."""
         return np.maximum(self.vtr, 0.0)
-
-    @property
-    def vtr_covariance(self) -> Float:
-        """Covariance of Vp, T and R."""
-        return self.covariance_CC[_VTR, _VTR]
 
     def check_assumptions(self) -> tuple[Assumption, ...]:
         """Check what the estimate assumes of scores, prompts and groups.

@@ -86,10 +86,6 @@ class GroupMoments:
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
-    def __add__(self, other: GroupMoments) -> GroupMoments:
-        """Return the groups of both."""
-        return GroupMoments.joined([self, other])
-
     @classmethod
     def joined(cls, parts: Sequence[GroupMoments]) -> GroupMoments:
         """Return the groups of one or more."""

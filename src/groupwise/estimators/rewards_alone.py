@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -37,23 +36,19 @@ def smallest_group(pass_rate: float) -> int:
 class RewardStatistics(Said):
     """Rewards of groups, without scores."""
 
-    KEYS: ClassVar = (
-        *(
-            "label",
-            "prompts",
-            "rollouts",
-            "group_size",
-            "mean",
-            "within_variance",
-            "between_variance",
-        ),
-        *(
-            "dead_share=zero_variance_share",
-            "effective_group_size",
-            "dead_shares=zero_variance_shares",
-            "status",
-            "notes",
-        ),
+    KEYS = (
+        "label",
+        "prompts",
+        "rollouts",
+        "group_size",
+        "mean",
+        "within_variance",
+        "between_variance",
+        "dead_share=zero_variance_share",
+        "effective_group_size",
+        "dead_shares=zero_variance_shares",
+        "status",
+        "notes",
     )
 
     prompts: int  # groups of at least two rollouts

@@ -306,13 +306,19 @@ def _all_grams(
     )
 
 
+def correlations(value_T: Float) -> tuple[float, float]:
+    """Return the autocorrelation at the first two lags."""
+    power = float(value_T @ value_T)
+    first, second = (float(value_T[lag:] @ value_T[:-lag]) / power for lag in (1, 2))
+    return first, second
+
+
 def moment_shape(residual_M: Float, *, gap: float) -> NoiseShape:
     """The shape on the grid that fits the first two residual autocorrelations: a place to start."""
     shapes = noise_shapes(gap)
-    power = float(residual_M @ residual_M)
-    if power <= 0 or residual_M.size < 6:
+    if residual_M @ residual_M <= 0 or residual_M.size < 6:
         return shapes[0]
-    first, second = (float(residual_M[k:] @ residual_M[:-k]) / power for k in (1, 2))
+    first, second = correlations(residual_M)
     if first < 2 / np.sqrt(residual_M.size):
         return shapes[0]
     distance = [

@@ -73,11 +73,6 @@ class Observations:
         """Median time between blocks."""
         return median(np.diff(self.time_M))
 
-    @property
-    def rows_per_block(self) -> float:
-        """How many rows a block averages."""
-        return self.row_time_T.size / self.time_M.size
-
     def averaged(self, curve: Callable[[Float], Float], time_T: Float) -> Float:
         """A curve as rows at these times would show it: averaged over the window of updates that
         ends at each.

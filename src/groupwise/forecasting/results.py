@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import field
 from enum import Enum
-from typing import ClassVar, Literal
+from typing import Literal
 
 from groupwise.arrays import Float
 from groupwise.forecasting.assumptions import constant_rate, noise_of_one_memory, steady_noise
@@ -132,7 +132,7 @@ class FitResult(Said):
         notes: further findings, one sentence each.
     """
 
-    KEYS: ClassVar = (
+    KEYS = (
         "n",
         "law",
         "status",

@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,7 @@ from groupwise.record.table import BASE_COLUMNS
 
 MEANINGS = tuple(
     Meaning(row["column"], row["quantity"], row["definition"])
-    for row in table_rows(Path(__file__).with_name("meanings.tsv"))
+    for row in table_rows("integrations/meanings.tsv")
 )
 RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.files import table_rows
@@ -26,10 +25,7 @@ if TYPE_CHECKING:
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
-_PARAMETERS = {
-    key: words
-    for key, *words in map(dict.values, table_rows(Path(__file__).with_name("parameters.tsv")))
-}
+_PARAMETERS = {key: words for key, *words in map(dict.values, table_rows("pages/parameters.tsv"))}
 
 
 @frozen

@@ -36,9 +36,9 @@ if TYPE_CHECKING:
     from groupwise.forecasting.results import FitResult
 
 
-def shown(text: str, *, longest: int = 1000) -> str:
+def shown(text: str) -> str:
     """Clean a text and escape what Rich would read as style."""
-    return escape(clean(text, longest=longest))
+    return escape(clean(text, longest=1000))
 
 
 @frozen

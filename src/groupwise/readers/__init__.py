@@ -22,7 +22,7 @@ from groupwise.errors import (
     SeveralRunsError,
     UnreadableRunError,
 )
-from groupwise.files import path_text
+from groupwise.files import path_text, table_rows
 from groupwise.plain import frozen
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
@@ -35,24 +35,11 @@ from groupwise.readers.source import (
     peek,
     shown,
     some_of,
-    table_beside,
     vocabulary,
 )
 from groupwise.readers.tracebacks import last_beside
 from groupwise.record.probes import read_probes
 from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
-
-__all__ = [
-    "READERS",
-    "Located",
-    "Reader",
-    "Request",
-    "locate",
-    "open_run",
-    "open_runs",
-    "request_of",
-    "said",
-]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
@@ -108,7 +95,7 @@ READERS: tuple[Reader, ...] = tuple(
         float(row["most"]),
         *map(_later, (row["sniff"], row["read"], row["feed"])),
     )
-    for row in table_beside("readers.tsv")
+    for row in table_rows("readers/readers.tsv")
 )
 
 

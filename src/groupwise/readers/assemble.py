@@ -96,7 +96,7 @@ class Log:
     path: Path  # the file
     reader: str  # its name
     size: int  # of the file, bytes
-    notes: tuple[str, ...] = ()  # what the reader had to decide
+    notes: Sequence[str] = ()  # what the reader had to decide
     # settings that the log itself states, under the trainer's names, with the words for where
     stated: Stated = ()
     # the run's folder, whose files hold settings, or None for the one that was given

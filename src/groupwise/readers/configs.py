@@ -19,14 +19,15 @@ from groupwise.errors import (
     NothingYetError,
     UnreadableRunError,
 )
+from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside, vocabulary
+from groupwise.readers.source import open_text, peek, read_whole, shown, vocabulary
 from groupwise.record.settings import RULES, RunConfig
 
 # Of each setting what trainers and loops of one's own call it, the last part of its path or the
 # last two; and its paths in verl's configuration, of which these count and no other: it holds
 # hundreds of defaults of parts that are off.
-_SETTINGS = tuple(table_beside("settings.tsv"))
+_SETTINGS = tuple(table_rows("readers/settings.tsv"))
 _ALIASES = {alias: row["setting"] for row in _SETTINGS for alias in row["called"].split()}
 ASSUMED = "assumed"
 _SECTIONS = frozenset(vocabulary("settings_section"))

@@ -111,7 +111,7 @@ class Console(Feed):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with what the form knows of them."""
-        return Log(self.store, origin.path, self.form, origin.size, tuple(notes))
+        return Log(self.store, origin.path, self.form, origin.size, notes)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
@@ -600,15 +600,7 @@ class VerlConsole(Console):
             (settings, "the settings that verl printed"),
             ({"framework": "verl"}, "the printed rows"),
         )
-        return Log(
-            self.store,
-            origin.path,
-            self.form,
-            origin.size,
-            tuple(notes),
-            stated=stated,
-            framework="verl",
-        )
+        return replace(super().log(origin, notes), stated=stated, framework="verl")
 
     def _tell_runs_apart(self) -> None:
         """Label the rows of processes of one kind that are several runs: they print by turns, or a
@@ -1165,9 +1157,7 @@ class PrintedConsole(Console):
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
-        return Log(
-            _whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated
-        )
+        return Log(_whole(self.store), origin.path, self.form, origin.size, notes, stated=stated)
 
 
 def _whole(store: RowStore) -> RowStore:

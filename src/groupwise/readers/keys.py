@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from groupwise.arrays import Columns, Float
+from groupwise.files import table_rows
 from groupwise.plain import frozen
 from groupwise.readers.rows import plain, snake
-from groupwise.readers.source import table_beside, vocabulary
+from groupwise.readers.source import vocabulary
 from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, Meanings, RunConfig
 
@@ -94,7 +95,7 @@ def version_of(text: str | None) -> Version | None:
 
 def _rules() -> Iterator[Rule]:
     """Yield the rules in the order in which they are tried."""
-    for cells in table_beside("keys.tsv"):
+    for cells in table_rows("readers/keys.tsv"):
         flags = cells.pop("flags").split()
         setting = next((flag for flag in flags if "=" in flag), "")
         marks = dict.fromkeys((flag for flag in flags if flag != setting), True)
@@ -105,7 +106,7 @@ RULES = tuple(_rules())
 # Canonical name -> group of the table in the docs, unit, and what it is.
 QUANTITIES = {
     row["quantity"]: (row["group"], row["unit"], row["definition"])
-    for row in table_beside("quantities.tsv")
+    for row in table_rows("readers/quantities.tsv")
 }
 
 _NEWEST: Version = (99, 99)
@@ -128,7 +129,7 @@ _NO_SOURCE = re.compile(
 # then bounds its version from above.
 _SINCE = tuple(
     (re.compile(row["pattern"]), version_of(row["since"]) or _NEWEST, bool(row["always"]))
-    for row in table_beside("marks.tsv")
+    for row in table_rows("readers/marks.tsv")
     if row["since"]
 )
 # Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
@@ -148,7 +149,7 @@ _HELD_OUT = re.compile(
 # A framework is known by any one of these keys; the first that fits counts.
 _FRAMEWORKS = tuple(
     (row["framework"], re.compile(row["pattern"]))
-    for row in table_beside("marks.tsv")
+    for row in table_rows("readers/marks.tsv")
     if not row["since"]
 )
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
@@ -164,7 +165,9 @@ _MEANS = frozenset({"mean", "avg", "average"})
 _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
-_PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
+_PLAIN = tuple(
+    (re.compile(row["pattern"]), row["quantity"]) for row in table_rows("readers/names.tsv")
+)
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"

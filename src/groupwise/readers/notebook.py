@@ -75,7 +75,7 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     store.add_cells(names, [row for row in longest[1:] if row])
     stated = ((settings, "the notebook's code"),)
     return assemble(
-        Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False),
+        Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False),
         request,
     )
 

@@ -390,12 +390,9 @@ def marks_in(text: bytes, mark: str) -> int:
 _GAP = re.compile(r"[ \t\r\n,]*")
 
 
-def table_beside(name: str) -> Iterator[dict[str, str]]:
-    """Yield the lines of a table beside this file, cell by column."""
-    return table_rows(Path(__file__).with_name(name))
-
-
-_WORDS = {row["name"]: tuple(row["words"].split(", ")) for row in table_beside("vocabulary.tsv")}
+_WORDS = {
+    row["name"]: tuple(row["words"].split(", ")) for row in table_rows("readers/vocabulary.tsv")
+}
 
 
 def vocabulary(name: str) -> tuple[str, ...]:

@@ -11,7 +11,7 @@ time; `scoreboard` puts runs together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -29,6 +29,7 @@ from groupwise.forecasting.calibration import (
 from groupwise.forecasting.forecast import FEWEST, Ahead, foreseen
 from groupwise.forecasting.observations import observe
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.threads import on_one_thread
 from groupwise_lab.forecasts.calibrate import Case
 from groupwise_lab.forecasts.results import Backtest, Tally
@@ -73,7 +74,7 @@ def backtest(
     return tried.score(calibration or shipped(), level=level)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """A run cut in two: what was foretold from its first part, and what came."""
 

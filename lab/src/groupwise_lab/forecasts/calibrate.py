@@ -5,7 +5,6 @@ have ended.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -18,13 +17,14 @@ from groupwise.forecasting.calibration import (
     plain_terms,
     terms_of,
 )
+from groupwise.plain import frozen
 
 # Clusters that weigh as much as the band without calibration: its upper end is made by the few runs
 # that took off.
 _DOUBT = 25
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Case:
     """How a run went on after a first part, in the units of what was foreseen."""
 

@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LABORATORY = ROOT / "lab"
 # Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Whoever
 # raises one writes a decision that says what was tried (docs/decisions/0014).
-BUDGETS = {"src/groupwise": 316_400, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
+BUDGETS = {"src/groupwise": 315_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
 LAYOUT = {token.NEWLINE, token.INDENT, token.DEDENT, token.ENDMARKER}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path, PurePath
-from typing import Self, get_type_hints
+from typing import Self
 
 import polars as pl
 
@@ -87,11 +87,7 @@ class FleetRow(Plain):
         )
 
 
-_TYPES = {
-    name: pl.String if hint is str else pl.Int64
-    for name, hint in get_type_hints(FleetRow).items()
-    if name in FleetRow.__dataclass_fields__
-}
+_TYPES = {field.name: pl.String if field.type == "str" else pl.Int64 for field in fields(FleetRow)}
 Progress = Callable[
     [str, int, int], None
 ]  # what is being done, how much of it is done, and of how much

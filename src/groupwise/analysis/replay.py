@@ -37,8 +37,8 @@ class RunReplay(Said):
     MORE = ("status",)
 
     replay: Replay | None  # None without rollouts
-    rewards: RunPlan | None  # None with rollouts
     spent: Cost | None  # by the whole run
+    rewards: RunPlan | None  # None with rollouts
     notes: tuple[str, ...]  # what cannot be known, and what to log
 
     @property
@@ -102,7 +102,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
                 "expected rollouts with their prompts and rewards, or the share of zero-variance "
                 f"groups, got neither: {LOG_COMPLETIONS}"
             )
-        return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
+        return RunReplay(None, spent, rewards, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
     made = replay(groups, seed=seed)
     dynamic = (
         "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
@@ -112,7 +112,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
     notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
-    return RunReplay(made, None, spent, tuple(filter(None, notes)))
+    return RunReplay(made, spent, None, tuple(filter(None, notes)))
 
 
 def replay_of_rollouts(record: RunRecord) -> RunReplay | None:

@@ -222,8 +222,8 @@ class RunStability(Said):
     KEYS = (
         "*evidence",
         "run",
-        "metric",
-        "law",
+        "metric=fitted.metric",
+        "law=fitted.fit.law",
         "optimizer",
         "importance_ratio=setting.lag.importance_ratio",
         "kl_term=setting.lag.kl_term",
@@ -231,8 +231,7 @@ class RunStability(Said):
 
     evidence: StabilityEvidence
     run: str  # its name
-    metric: str  # the reward that was fitted
-    law: str  # of its fit
+    fitted: Fitted  # the reward
     setting: StabilitySetting  # what the run's own settings say
 
     @property
@@ -258,8 +257,7 @@ def run_stability(
     if fitted.fit is not None and (problem := no_approach(fitted.fit)):
         raise InsufficientDataError(problem)
     setting = stability_setting(record)
-    evidence = measured_stability(record, fitted, setting)
-    return RunStability(evidence, record.name, fitted.metric, fitted.by_law(None).law, setting)
+    return RunStability(measured_stability(record, fitted, setting), record.name, fitted, setting)
 
 
 def no_approach(fit: FitResult) -> str:

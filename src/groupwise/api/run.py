@@ -250,12 +250,12 @@ class Run(RunRecord):
         spacing *= -(-(int(until) - int(steps[-1])) // (spacing * _MOST_ROWS))
         return [float(step) for step in reversed(range(int(until), int(steps[-1]), -spacing))]
 
-    def _lines(self, *, bars: bool = True, plain: bool = False) -> list[str]:
+    def _lines(self, *, plain: bool = False) -> list[str]:
         """Return the judgement as the terminal has it."""
         from groupwise.analysis.charts import reward_heights
         from groupwise.pages.screen import judgement_lines
 
-        return judgement_lines(self.judgement, reward_heights(self) if bars else (), plain=plain)
+        return judgement_lines(self.judgement, reward_heights(self), plain=plain)
 
     def __str__(self) -> str:
         """The judgement as the terminal has it."""

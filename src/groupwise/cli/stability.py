@@ -19,8 +19,6 @@ def stability(
     And what learning rate and interval would be safe.
     """
     from groupwise.analysis.stability import run_stability
-    from groupwise.pages.screen import print_first_line
-    from groupwise.pages.tables import evidence_grid
     from groupwise.pages.text import print_stability
 
     record = opening.open(run)
@@ -28,8 +26,5 @@ def stability(
     result = run_stability(record, metric=metric, until=until, level=level)
     if as_json:
         cli.print_json(cli.stands(judged) | result.as_dict())
-        return
-    evidence = result.evidence
-    print_first_line(judged, cli.out_console())
-    grids = [] if evidence.mode is None else [evidence_grid(evidence)]
-    print_stability(evidence.conclusion, evidence.all_notes, cli.out_console(), grids=grids)
+    else:
+        print_stability(result.evidence, judged, cli.out_console())

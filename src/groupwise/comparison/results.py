@@ -75,17 +75,17 @@ class Contrast(Plain):
     message: str  # why it is unavailable, or how many runs hold the level; else ""
     # second minus first, with its interval; over step noise alone where seeds are unknown
     difference: Interval
+    method: Method = "none"  # how the interval was made
+    runs: tuple[int, int] = (0, 0)  # how many of each group took part
+    # runs a group that would find this difference 8 times in 10; None: unknown
+    seeds_needed: int | None = None
     p_value: float = math.nan  # two-sided, of no difference; nan where seed noise is unknown
     adjusted_p: float = math.nan  # after Holm, over all contrasts of the comparison
-    method: Method = "none"  # how the interval was made
     freedom: float = math.nan  # degrees of freedom; nan without
-    runs: tuple[int, int] = (0, 0)  # how many of each group took part
     step_error: float = math.nan  # standard error of the difference by step noise alone
     # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where
     # the metric cannot differ by so much
     minimum_detectable: float = math.nan
-    # runs a group that would find this difference 8 times in 10; None: unknown
-    seeds_needed: int | None = None
     largest_seed_deviation: float = (
         math.nan
     )  # with unknown seed noise, the spread of seeds up to which the difference would be real

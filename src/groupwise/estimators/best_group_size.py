@@ -139,13 +139,13 @@ class GroupSizePlan(Said):
         excess: its largest excess of error over the best size, over all that Vp may come to.
         safe_sizes: smallest and largest G of about the least excess.
         next_update: the G of least error of the next update.
-        budget: what was to be spent.
-        curve: error and excess over group size.
         critical: rollouts a step at which noise equals signal, $N_c$; None where |g|^2 is unknown.
         speed: of an update over one without noise, $N/(N + N_c)$; None likewise.
         doubled: speed of an update with twice the rollouts over that with these; None likewise.
         rate_factor: of the learning rate at twice the rollouts; None likewise.
         present: the size in use and its price, or None.
+        curve: error and excess over group size.
+        budget: what was to be spent.
         components: what was estimated, or None where the numbers were given.
         notes: sentences on what to know before the plan is followed.
     """
@@ -156,13 +156,13 @@ class GroupSizePlan(Said):
     excess: float
     safe_sizes: tuple[int, int]
     next_update: int
-    budget: Budget
-    curve: tuple[CurvePoint, ...]
     critical: Interval | None
     speed: Interval | None
     doubled: float | None
     rate_factor: float | None
     present: Present | None
+    curve: tuple[CurvePoint, ...]
+    budget: Budget
     components: Components | None
     notes: tuple[str, ...]
 

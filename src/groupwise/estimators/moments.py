@@ -70,9 +70,9 @@ class GroupSums:
 class GroupMoments:
     """Unbiased moments of each group, and how its gradient stands to those of other groups.
 
-    Two of them, made of scores at the same parameters, combine by `+` into those of all rollouts at
-    once, whatever the batches, ranks or machines they came from. A Gram matrix holds no inner
-    product with another batch, so its moments do not combine.
+    Two of them, made of scores at the same parameters, combine by `joined` into those of all
+    rollouts at once, whatever the batches, ranks or machines they came from. A Gram matrix holds no
+    inner product with another batch, so its moments do not combine.
     """
 
     moment_PC: Float  # one row a group, columns as in `MOMENTS`

@@ -23,7 +23,7 @@ from scipy.special import ndtri
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.parsing import JsonObject, parse_json
+from groupwise.parsing import parse_json
 from groupwise.plain import frozen
 
 Kind = Literal["window", "row"]
@@ -56,33 +56,11 @@ class Calibration:
         inside = np.array([np.interp(wanted, node, row) for row in terms])
         return np.asarray(np.sinh(inside + beyond))
 
-    def as_dict(self) -> JsonObject:
-        """Plain data, as `groupwise-lab calibrate` writes it."""
-        terms = {
-            kind: [[float(f"{number:.9g}") for number in row] for row in self.terms[kind]]
-            for kind in KINDS
-        }
-        return {
-            "version": 2,
-            "runs": self.runs,
-            "clusters": self.clusters,
-            "probabilities": UPPER,
-            "terms": terms,
-        }
-
 
 def terms_of(seen: float, row_S: Float) -> Float:
     """What the quantiles hang on: a constant, the distance, and how few rows were seen."""
     distance = np.clip(np.log((row_S + 1) / seen), 0, FURTHEST)
     return np.stack([np.ones_like(row_S), distance, np.full_like(row_S, 3 / np.sqrt(seen))], axis=1)
-
-
-def plain_terms() -> Float:
-    """Terms that leave the foresight as it is."""
-    return np.outer(np.arcsinh(ndtri(UPPER)), [1.0, 0.0, 0.0])
-
-
-UNCALIBRATED = Calibration({kind: plain_terms() for kind in KINDS}, 0, 0)
 
 
 @lru_cache(maxsize=1)

@@ -18,6 +18,7 @@ from groupwise.pages.tables import (
     Grid,
     candidate_grid,
     component_grid,
+    evidence_grid,
     explained,
     forecast_grid,
     outlook_grid,
@@ -31,6 +32,7 @@ from groupwise.wording import capital, clean, count, law_name, number, readable,
 if TYPE_CHECKING:
     from groupwise.analysis.plan import RunPlan
     from groupwise.analysis.replay import RunReplay
+    from groupwise.analysis.stability import StabilityEvidence
     from groupwise.estimators.best_group_size import GroupSizePlan
     from groupwise.estimators.components import Components
     from groupwise.forecasting.results import FitResult
@@ -174,16 +176,15 @@ def print_components(components: Components, notes: Sequence[str], console: Cons
     out.notes((*doubtful, *components.notes, *notes))
 
 
-def print_stability(
-    conclusion: str, notes: Sequence[str], console: Console, *, grids: Sequence[Grid]
-) -> None:
-    """Print where a mode stands."""
+def print_stability(evidence: StabilityEvidence, judged: Judgement, console: Console) -> None:
+    """Print how the run stands, then where its mode does."""
     out = Printer(console)
+    print_first_line(judged, console)
     out.heading("Stability")
-    out.line(conclusion)
-    for grid in grids:
-        out.grid(grid)
-    out.notes(notes)
+    out.line(evidence.conclusion)
+    if evidence.mode is not None:
+        out.grid(evidence_grid(evidence))
+    out.notes(evidence.all_notes)
 
 
 def _parameters(fit: FitResult) -> Grid:

@@ -133,6 +133,13 @@ def _is_torn(tail: bytes) -> bool:
     return _HALF_A_HEAD.fullmatch(tail) is not None
 
 
+def step_in(entry: JsonView) -> int | None:
+    """Return the step that an entry of a journal holds, None where it holds none."""
+    row = entry.get("row")
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if type(step) is int and -(2**63) <= step < 2**63 else None
+
+
 class LineReader:
     """Takes the lines of a journal: gives sound entries, counts what is damaged between."""
 
@@ -181,9 +188,7 @@ class LineReader:
     def _sound(self, entry: JsonView) -> None:
         """Note where the journal is sound again."""
         self._owed = 0
-        row = entry.get("row")
-        step = row.get("step") if isinstance(row, dict) else None
-        if isinstance(step, int):
+        if (step := step_in(entry)) is not None:
             self._step = step
             if self.damage and self.damage[-1].before is None:
                 self.damage[-1] = replace(self.damage[-1], before=step)

@@ -30,7 +30,14 @@ from groupwise.errors import (
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import frozen
-from groupwise.record.journal import Journal, LineReader, being_written, journal_lines, notes_on
+from groupwise.record.journal import (
+    Journal,
+    LineReader,
+    being_written,
+    journal_lines,
+    notes_on,
+    step_in,
+)
 from groupwise.record.probes import FILE, Probes
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
@@ -656,13 +663,6 @@ def _sound_table(path: Path, checksums: JsonView) -> pl.DataFrame:
             f"expected the table {path} as it was saved, got another or a damaged one: {_RESTORE}"
         )
     return read_parquet(path)
-
-
-def step_in(entry: JsonView) -> int | None:
-    """Return the step that an entry of a journal holds, None where it holds none."""
-    row = entry.get("row")
-    step = row.get("step") if isinstance(row, dict) else None
-    return step if type(step) is int and -(2**63) <= step < 2**63 else None
 
 
 def _rollouts_in(entry: JsonView) -> list[JsonObject]:

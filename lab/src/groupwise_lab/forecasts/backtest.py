@@ -21,7 +21,6 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.calibration import (
     PROBABILITIES,
-    UNCALIBRATED,
     Calibration,
     Kind,
     shipped,
@@ -31,7 +30,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.threads import on_one_thread
-from groupwise_lab.forecasts.calibrate import Case
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED, Case
 from groupwise_lab.forecasts.results import Backtest, Tally
 from groupwise_lab.forecasts.rivals import Method, Rival, Stretches, available, foretold_by
 

@@ -12,14 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.errors import InsufficientDataError
-from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
+from groupwise.forecasting.calibration import Calibration
 from groupwise.forecasting.observations import rate_clock
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, frozen
 from groupwise.wording import alike, clean, count, number, share
 from groupwise_lab.forecasts.backtest import Trial, rows_seen, trial
-from groupwise_lab.forecasts.calibrate import calibrate
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED, calibrate, written
 from groupwise_lab.forecasts.results import Backtest
 from groupwise_lab.forecasts.scoreboard import (
     FEWEST_CLUSTERS,
@@ -195,7 +195,7 @@ class Calibrated:
     def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         return {
-            "table": self.table.as_dict(),
+            "table": written(self.table),
             "by_others": self.by_others.as_dict(),
             "uncalibrated": self.uncalibrated.as_dict(),
         }

@@ -230,8 +230,8 @@ class Case:
             (Fact.ENTROPY_GONE, Fact.GAINS_AS_ENTROPY_FALLS),
             (Fact.GROUPS_ALIKE, Fact.GAINS_AS_GROUPS_ALIKE),
         ):
-            found = self.finding(fact)
-            if found is not None and self._rises(found):
+            finding = self.finding(fact)
+            if finding is not None and self._rises(finding):
                 yield gains
 
     def _rises(self, finding: Finding) -> bool:
@@ -288,8 +288,8 @@ def verdict(case: Case) -> Cause:
         cause = Cause(certainty, names, (), tuple(keys), by=told_by(record) if surely else "")
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
-    ready = (one for one in choices(cause.keys, record) if one.logged and not one.missing)
-    return replace(cause, probe=next((one.command for one in ready), ""))
+    ready = (probe for probe in choices(cause.keys, record) if probe.logged and not probe.missing)
+    return replace(cause, probe=next((probe.command for probe in ready), ""))
 
 
 def _by_rules(case: Case) -> Cause:
@@ -299,8 +299,8 @@ def _by_rules(case: Case) -> Cause:
     best, scores = 0.0, list[tuple[float, Row, Certainty]]()
     for row in CAUSES.values():
         clause = max(
-            (one for one in row.clauses if _holds(one, case, row)),
-            key=lambda one: (one.weight, one.certainty is Certainty.LIKELY),
+            (clause for clause in row.clauses if _holds(clause, case, row)),
+            key=lambda clause: (clause.weight, clause.certainty is Certainty.LIKELY),
             default=None,
         )
         if clause is not None:

@@ -36,8 +36,8 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None or len(reward) < 2 * _SOON:
         return no_sign(NAME, "Too few rows tell how fast the policy moves.")
-    found = _destroyed(evidence, reward) or _unmoved(evidence, reward) or _few_prompts(evidence)
-    return found or no_sign(NAME, "No sign of a step that is too large or too small.")
+    finding = _destroyed(evidence, reward) or _unmoved(evidence, reward) or _few_prompts(evidence)
+    return finding or no_sign(NAME, "No sign of a step that is too large or too small.")
 
 
 def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:

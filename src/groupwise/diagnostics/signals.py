@@ -327,8 +327,8 @@ class Evidence:
         mean = self.record.values(column)
         usable = np.abs(mean) <= LARGEST_VALUE
         for spread in self.batch_spreads:
-            known = usable & np.isfinite(spread)
-            grades = two_values(self.record, mean[known], spread[known])
+            graded = usable & np.isfinite(spread)
+            grades = two_values(self.record, mean[graded], spread[graded])
             if grades is not None:
                 return grades
         return two_values(self.record, mean[usable], None)
@@ -420,8 +420,8 @@ class Evidence:
         sets: dict[str, Signal] = {}
         for path, signal in named:
             name = path.removeprefix("/")
-            told = any(map(name.startswith, sets)) or "std" in name
-            if len(signal) >= 3 and not told:
+            is_named = any(map(name.startswith, sets)) or "std" in name
+            if len(signal) >= 3 and not is_named:
                 sets[name] = signal
         return sets
 

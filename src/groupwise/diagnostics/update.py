@@ -50,10 +50,10 @@ def check(evidence: Evidence) -> Finding:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "Neither advantages nor the gradient's norm are in the log"
         return not_logged(NAME, f"{said}.")
-    found = [_of_advantage(evidence, one) for one in advantages]
-    found += [] if mean is None else [_off_centre(evidence, mean)]
-    found += [_of_norm(evidence, one) for one in norms]
-    return next(filter(None, found), None) or no_sign(
+    findings = [_of_advantage(evidence, advantage) for advantage in advantages]
+    findings += [] if mean is None else [_off_centre(evidence, mean)]
+    findings += [_of_norm(evidence, norm) for norm in norms]
+    return next(filter(None, findings), None) or no_sign(
         NAME, "No sign of an update that cannot be right."
     )
 

@@ -112,8 +112,8 @@ def _few(observations: Observations, plateau: Interval) -> Told | None:
 
 def _hidden(observations: Observations, best: LawFit) -> Told | None:
     """What is said of rows that are perhaps averages of each other."""
-    told = Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}
-    return told if doubtful(observations, best) else None
+    outcome = Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}
+    return outcome if doubtful(observations, best) else None
 
 
 def _broken(

@@ -57,7 +57,7 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
     """
     made = made_by(()) if provenance is None else provenance
     several = len(summaries) > 1
-    summaries = sorted(summaries, key=lambda one: WORST_FIRST.index(one.judgement.state))
+    summaries = sorted(summaries, key=lambda summary: WORST_FIRST.index(summary.judgement.state))
     runs = join(
         [
             sections.run_section(summary, index, several=several)

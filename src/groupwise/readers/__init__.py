@@ -245,29 +245,33 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     by step.
     """
     side = open_run(path, columns={name: column} if column else None)
-    found = column or next(
-        (one for one in (name, "reward") if one in {meaning.quantity for meaning in side.meanings}),
+    key = column or next(
+        (
+            quantity
+            for quantity in (name, "reward")
+            if quantity in {meaning.quantity for meaning in side.meanings}
+        ),
         name,
     )
-    found = side.column(found)
-    scores = side.steps.select("step", pl.col(found).alias(name)).drop_nulls()
+    key = side.column(key)
+    scores = side.steps.select("step", pl.col(key).alias(name)).drop_nulls()
     lost = len(scores.join(record.steps, on="step", how="anti"))
     if lost == len(scores):
         raise UnreadableRunError(
             f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its "
             "rows as the log does"
         )
-    note = f"{name} is {found} of {path.name}" + (
+    note = f"{name} is {key} of {path.name}" + (
         f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else ""
     )
-    judged = side.meaning(found)
+    judged = side.meaning(key)
     meaning = Meaning(
         name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0
     )
     return replace(
         record,
         steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
-        meanings=(*(one for one in record.meanings if one.quantity != name), meaning),
+        meanings=(*(old for old in record.meanings if old.quantity != name), meaning),
         sources=(*record.sources, *side.sources),
         notes=(*record.notes, note),
     )
@@ -310,13 +314,13 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     """Return the settings that the user gave."""
     given = RunConfig()
     if config is not None:
-        found = read_settings(Path(config))
-        if not found:
+        stated = read_settings(Path(config))
+        if not stated:
             raise InvalidArgumentError(
                 f"expected settings in {shown(Path(config))}, got none that is known: write "
                 "group_size: 8"
             )
-        given = with_found(given, found, f"--config {Path(config).name}")
+        given = with_found(given, stated, f"--config {Path(config).name}")
     return given.with_settings(settings or {}, "--set")
 
 

@@ -270,7 +270,7 @@ def meanings_of(
     if framework in TRL_FAMILY - {"ms-swift"}:
         ruled |= _judged_keys(columns, ruled, config, complete=complete, window=window)
     there = {meaning.quantity: columns[key] for key, meaning in ruled.items() if meaning}
-    found = []
+    readings = []
     for key, meaning in ruled.items():
         named = None if meaning else _plain_meaning(key, columns)
         # what a script logs beside TRL's own is not taken for them, but for what it logged before
@@ -279,9 +279,9 @@ def meanings_of(
             or named.quantity not in there
             or _precedes(columns[key], there[named.quantity])
         )
-        found.append(named if beside else meaning)
+        readings.append(named if beside else meaning)
     meanings = [
-        meaning for meaning in found if meaning is not None and not is_counter(meaning.column)
+        meaning for meaning in readings if meaning is not None and not is_counter(meaning.column)
     ]
     sources = {
         meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")

@@ -875,8 +875,8 @@ def _table(
     truncated = values.pop("truncated", None)
     values |= {"ended": 1.0 - truncated} if truncated is not None and "ended" not in values else {}
     numbers = [
-        pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None)
-        for name, found in values.items()
+        pl.Series(name, np.where(np.isfinite(values_N), values_N, np.nan)).fill_nan(None)
+        for name, values_N in values.items()
     ]
     usable = np.isfinite(step)
     table = pl.DataFrame(

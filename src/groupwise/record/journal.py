@@ -382,13 +382,13 @@ class Journal(AbstractContextManager["Journal"]):
             there = self.path.stat()
             if opened.st_nlink or os.path.samestat(opened, there):
                 return
-            found = "another file in its place"
+            came = "another file in its place"
         except (FileNotFoundError, NotADirectoryError):
-            found = "none there, for it was deleted or moved"
+            came = "none there, for it was deleted or moved"
         except OSError:
             return  # what is wrong, the writing itself will say
         raise JournalGoneError(
-            f"expected to write {self.path}, got {found}: leave the folder of a run where it is"
+            f"expected to write {self.path}, got {came}: leave the folder of a run where it is"
         )
 
     def sync(self) -> None:

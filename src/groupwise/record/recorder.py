@@ -85,11 +85,11 @@ def guarded(say: Say) -> Say:
 
 def once(say: Say) -> Say:
     """Return `say` such that it says each sentence once."""
-    told = set[str]()
+    sentences = set[str]()
 
     def said(sentence: str) -> None:
-        if sentence not in told:
-            told.add(sentence)
+        if sentence not in sentences:
+            sentences.add(sentence)
             say(sentence)
 
     return said

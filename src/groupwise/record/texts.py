@@ -39,6 +39,6 @@ class Texts:
                     f"expected {size} completions where they stood, got {len(texts)}: open the run "
                     "again"
                 )
-            told = some.with_columns(completion=texts.gather(some["completion"] - start))
-            tables.append(some.with_columns(told.select(made)))
+            read = some.with_columns(completion=texts.gather(some["completion"] - start))
+            tables.append(some.with_columns(read.select(made)))
         return pl.concat(tables).sort("row").drop("row")

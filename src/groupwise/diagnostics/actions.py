@@ -12,6 +12,9 @@ from groupwise.plain import Plain, frozen
 from groupwise.record.settings import RunConfig
 
 
+RESTART = "restart"  # the kind of an action: from the checkpoint of a step
+
+
 @frozen
 class Action(Plain):
     """One change.
@@ -49,14 +52,14 @@ def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tupl
     """
     entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
     actions = (_action(entry, config, step) for entry in entries)
-    return tuple(action for action in actions if action.kind != "restart" or step is not None)
+    return tuple(action for action in actions if action.kind != RESTART or step is not None)
 
 
 def _action(entry: str, config: RunConfig, step: int | None) -> Action:
     """Return the action of an entry: "restart", "rate /3" or "warm_up =20"."""
     kind, _, size = entry.partition(" ")
     row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
-    goes_back = kind == "restart" and step is not None
+    goes_back = kind == RESTART and step is not None
     factor: float | None = None
     value: float | None = step if goes_back else None
     words = size[1:] or str(step)

@@ -120,9 +120,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # pages of results; of the rooms that compute only the classes of results, and of the readers
     # the log that the live page follows
     "pages": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
-    # a run as an object asks what the commands ask: it stands above all rooms and computes nothing
+    # a run as an object asks what the commands ask: it stands above all rooms and computes nothing;
+    # the budget of a plan is of estimators
     "api": FOUNDATION
-    | {"record", "readers", "series", "forecasting", "diagnostics", "analysis", "pages"},
+    | {"record", "readers", "series", "forecasting", "estimators"}
+    | {"diagnostics", "analysis", "pages"},
     # trainers write a record as they go: what their settings and keys mean is in readers, scores
     # and components in estimators
     "integrations": FOUNDATION | {"record", "readers", "estimators", "scores", "diagnostics"},

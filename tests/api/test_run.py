@@ -387,8 +387,8 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         of_the_run = json.loads(to_json(result))
         assert {key: said[key] for key in said if key not in {"state", "headline"}} == of_the_run
     assert str(result) == of_the_run["said"]
-    with pytest.raises(MissingMetricError, match="expected a reward, got kl: the force is read"):
-        run.stability(metric="kl")
+    with pytest.raises(MissingMetricError, match="expected a reward, got entropy: the force is"):
+        run.stability(metric="entropy")
 
 
 @each_case(

@@ -258,9 +258,9 @@ def test_the_words_of_a_plan() -> None:
     ]
     assert list(plan.as_dict()["budget"]) == [
         "amount",
-        "unit",
         "prompt_cost",
         "rollout_cost",
+        "unit",
         "prompt_pool",
     ]
 

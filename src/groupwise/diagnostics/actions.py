@@ -11,7 +11,6 @@ from groupwise.files import table_rows
 from groupwise.plain import Plain, frozen
 from groupwise.record.settings import RunConfig
 
-
 RESTART = "restart"  # the kind of an action: from the checkpoint of a step
 
 

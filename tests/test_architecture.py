@@ -43,7 +43,7 @@ ROOT = Path(__file__).resolve().parent.parent
 LABORATORY = ROOT / "lab"
 # Python tokens without docstrings and comments, by the tokenizer of Python 3.11. Whoever
 # raises one writes a decision that says what was tried (docs/decisions/0014).
-BUDGETS = {"src/groupwise": 316_400, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
+BUDGETS = {"src/groupwise": 315_000, "lab/src/groupwise_lab": 110_000, "lab/experiments": 120_000}
 LAYOUT = {token.NEWLINE, token.INDENT, token.DEDENT, token.ENDMARKER}
 COLUMNS = 100
 PRAGMA = re.compile(r"  # (noqa|type: ignore)\b.*")
@@ -86,14 +86,15 @@ MAY_IMPORT: dict[str, set[str]] = {
     "parsing": {
         "limits"
     },  # JSON of strangers: readers, records, models and prompts bound alike what a text makes
-    "plain": set(),
+    "plain": set(),  # what a result is
     "prompts": {
         "parsing"
     },  # readers, scores and the trainer write and read the messages of a chat alike
-    "arrays": {"errors"},
+    "arrays": {"errors", "plain"},
     "intervals": {"errors", "arrays", "plain"},
     "engine": {
         "errors",
+        "plain",
         "processes",
     },  # any function on any shards: it knows nothing of what they are
     "threads": set(),  # of BLAS
@@ -102,7 +103,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "wording": {
         "intervals"
     },  # numbers and texts as people read them: results and pages write them alike
-    "examples": {"errors"},
+    "examples": {"errors", "plain"},
     "record": FOUNDATION,
     "readers": FOUNDATION | {"record"},
     # which groups are scored: of the estimators the smallest group; the lag of a record: of
@@ -119,9 +120,11 @@ MAY_IMPORT: dict[str, set[str]] = {
     # pages of results; of the rooms that compute only the classes of results, and of the readers
     # the log that the live page follows
     "pages": FOUNDATION | {"record", "analysis", "readers"} | COMPUTING,
-    # a run as an object asks what the commands ask: it stands above all rooms and computes nothing
+    # a run as an object asks what the commands ask: it stands above all rooms and computes nothing;
+    # the budget of a plan is of estimators
     "api": FOUNDATION
-    | {"record", "readers", "series", "forecasting", "diagnostics", "analysis", "pages"},
+    | {"record", "readers", "series", "forecasting", "estimators"}
+    | {"diagnostics", "analysis", "pages"},
     # trainers write a record as they go: what their settings and keys mean is in readers, scores
     # and components in estimators
     "integrations": FOUNDATION | {"record", "readers", "estimators", "scores", "diagnostics"},

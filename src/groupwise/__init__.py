@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import warnings
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -27,25 +26,6 @@ if TYPE_CHECKING:
 
 __version__ = "0.2.0"
 
-_HOME = {
-    name: module
-    for module, names in {
-        "analysis.compare": "compare",
-        "analysis.component_file": "load_components save_components",
-        "analysis.plan": "plan",
-        "api.calls": "fit forecast judge report",
-        "api.run": "Run open_run",
-        "diagnostics.judgement": "Finding Judgement State",
-        "edge.mode": "Stability stability",
-        "errors": "GroupwiseError GroupwiseWarning",
-        "estimators.best_group_size": "plan_group_size",
-        "estimators.components": "Components components",
-        "estimators.rewards_alone": "reward_statistics",
-        "integrations.trl": "GroupwiseCallback",
-        "record.run": "RecordWriter RunRecord",
-    }.items()
-    for name in names.split()
-}
 __all__ = [
     "Components",
     "Finding",
@@ -76,24 +56,22 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from the module that defines it.
+    """Load a public name from where `names.tsv` says that it is.
 
-    `formerly.tsv` says of the names of version 0.1 where they are; they answer until version 0.3.
+    The others there are names of version 0.1, which answer until version 0.3.
     """
-    if name in _HOME:
-        return getattr(import_module(f"groupwise.{_HOME[name]}"), name)
     from groupwise.files import table_rows
 
-    formerly = table_rows(Path(__file__).with_name("formerly.tsv"))
-    place = next((row["place"] for row in formerly if row["name"] == name), "")
+    place = next((row["place"] for row in table_rows("names.tsv") if row["name"] == name), "")
     if not place:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     if place.startswith("groupwise_lab"):
         raise AttributeError(
             f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
         )
-    message = f"groupwise.{name} is {place} since version 0.2, and goes from groupwise in 0.3"
-    warnings.warn(message, DeprecationWarning, stacklevel=2)
+    if name not in __all__:
+        message = f"groupwise.{name} is {place} since version 0.2, and goes from groupwise in 0.3"
+        warnings.warn(message, DeprecationWarning, stacklevel=2)
     module, _, attribute = place.rpartition(".")
     return getattr(import_module(module), attribute)
 

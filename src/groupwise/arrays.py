@@ -8,13 +8,13 @@ long form, `L` tokens of a completion, `D` parameters, `K` width of a sketch, `R
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 Float = NDArray[np.float64]
 Flags = NDArray[np.bool_]
@@ -23,7 +23,7 @@ Places = NDArray[np.intp]  # rows and counts of them
 Columns = Mapping[str, Float]  # by name
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Groups:
     """Which rows of a long-form array belong to which group."""
 

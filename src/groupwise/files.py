@@ -16,9 +16,9 @@ _OTHER = "choose another file"
 _REPLACE = "replace it with --force, in Python force=True"
 
 
-def table_rows(path: Path) -> Iterator[dict[str, str]]:
-    """Yield the lines of a table of the package, cell by column."""
-    columns, *lines = path.read_text(encoding="utf-8").splitlines()
+def table_rows(table: str | Path) -> Iterator[dict[str, str]]:
+    """Yield the lines of a table by its place in the package, cell by column."""
+    columns, *lines = (Path(__file__).parent / table).read_text(encoding="utf-8").splitlines()
     yield from (dict(zip(columns.split("\t"), line.split("\t"), strict=True)) for line in lines)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 # chosen by coverage on prompts whose scores differ in length as exp(.5 z), at 64 prompts and at 256
 _UNSEEN = 2.4
@@ -26,7 +27,7 @@ def percent(share: float) -> str:
     return f"{100 * share:.{digits}f} %"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Interval(Plain):
     """A value with the interval that goes with it.
 
@@ -61,6 +62,12 @@ class Interval(Plain):
         return self.low <= truth <= self.high
 
 
+def hull(intervals: Sequence[Interval]) -> Interval:
+    """Return the first value with the least and the largest end of all."""
+    lowest = min(interval.low for interval in intervals)
+    return replace(intervals[0], low=lowest, high=max(interval.high for interval in intervals))
+
+
 def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     r"""Wilson's score interval of a proportion.
 
@@ -85,7 +92,7 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     """
     from scipy.special import ndtri
 
-    _check_level(level)
+    check_level(level)
     if not (trials > 0 and 0 <= successes <= trials):
         raise InvalidArgumentError(
             f"a proportion needs 0 <= successes <= trials and trials > 0; got {successes} of "
@@ -100,7 +107,7 @@ def wilson(successes: float, trials: float, *, level: float = 0.95) -> Interval:
     return Interval(share, max(0.0, low), min(1.0, high), level)
 
 
-def _check_level(level: float) -> None:
+def check_level(level: float) -> None:
     """Refuse what is no coverage."""
     if not 0 < level < 1:
         raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
@@ -165,7 +172,7 @@ def student_quantile(level: float, freedom: float) -> float:
     """Return the two-sided quantile of Student's t."""
     from scipy.special import stdtrit
 
-    _check_level(level)
+    check_level(level)
     return float(stdtrit(freedom, 0.5 + level / 2))
 
 

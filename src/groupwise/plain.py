@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass, field, fields, is_dataclass
 from enum import Enum
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
+
+Made = TypeVar("Made")
 
 FORMER_STATES = {"watch": "warning"}  # words of schema 1, accepted where a state is asked for
 
@@ -18,16 +20,18 @@ class Plain:
 
     `KEYS` lists what is shown, in order: "name" an attribute, "key=name" an attribute under another
     key (dots lead to attributes of attributes), "*name" the keys of an attribute beside its own.
-    Without it, every field of the dataclass is shown.
+    Without it, every field of the dataclass is shown, behind the properties that `MORE` names.
     """
 
     __slots__ = ()
     KEYS: ClassVar[tuple[str, ...]] = ()
+    MORE: ClassVar[tuple[str, ...]] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data for JSON."""
         shown: dict[str, Any] = {}
-        for entry in self.KEYS or getattr(type(self), "__dataclass_fields__", ()):
+        fields_of = getattr(type(self), "__dataclass_fields__", ())
+        for entry in self.KEYS or (*self.MORE, *fields_of):
             key, _, name = entry.partition("=")
             if key.startswith("*"):
                 shown |= plain(attrgetter(key[1:])(self))
@@ -46,6 +50,12 @@ class Said(Plain):
         return f"{type(self).__name__}({str(self)!r})"
 
 
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def frozen(made: type[Made]) -> type[Made]:
+    """Make a dataclass of slots that nothing changes; one that is said keeps its own `repr`."""
+    return dataclass(frozen=True, slots=True, repr=not issubclass(made, Said))(made)
+
+
 class AssumptionStatus(Enum):
     """Whether the data bear an assumption out."""
 
@@ -57,7 +67,7 @@ class AssumptionStatus(Enum):
 HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Assumption(Said):
     """One assumption of an estimate."""
 

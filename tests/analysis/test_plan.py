@@ -13,12 +13,13 @@ from tests.golden.sentences import says
 
 import groupwise
 from groupwise.analysis.component_file import path_beside, save_components
-from groupwise.analysis.plan import LOG_COMPLETIONS, NOT_LOGGED, Batch, batch_of, plan
+from groupwise.analysis.plan import NOT_LOGGED, Batch, batch_of, plan
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
+from groupwise.series.groups import LOG_COMPLETIONS
 
 
 def log(**settings: float) -> RunRecord:

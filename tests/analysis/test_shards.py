@@ -23,7 +23,7 @@ from groupwise.engine.engine import Engine, Outcome, Status
 from groupwise.engine.worker import Kind, Work
 from groupwise.errors import GroupwiseError
 from groupwise.estimators.components import components, components_of_moments
-from groupwise.estimators.moments import gradient_weights, moments_of_gram
+from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
 from groupwise.plain import plain
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
@@ -194,7 +194,7 @@ def test_groups_add_up_as_one_batch(sizes: list[int], seed: int, data: st.DataOb
         parts.append(replace(moments, gradient_PD=(gradient_weights(value) @ own)[None]))
     while len(parts) > 1:
         place = data.draw(st.integers(0, len(parts) - 2))
-        parts[place : place + 2] = [parts[place] + parts[place + 1]]
+        parts[place : place + 2] = [GroupMoments.joined(parts[place : place + 2])]
     expected = components(reward, prompt, score_ND=score)
     found = components_of_moments(parts[0])
     scale = float(np.abs(expected.estimate_C).max())

@@ -28,11 +28,13 @@ from groupwise.errors import (
     MissingMetricError,
     OverwriteError,
 )
+from groupwise.estimators.best_group_size import Budget
 from groupwise.examples import trl_run
 from groupwise.forecasting import fit as of_fit
 from groupwise.forecasting import forecast as of_forecast
 from groupwise.forecasting.results import Forecast
 from groupwise.intervals import Interval
+from groupwise.plain import to_json
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 HOSTILE = "</pre><script>alert(1)</script><svg onload=alert(2)> $\\frac$ \x1b[31m\u202e"
@@ -365,6 +367,28 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
     assert plan.plan is not None
     assert str(plan.plan) == plan.plan.status
     assert str(found) == found.status
+    assert run.plan().as_dict() == plan.as_dict()
+    smaller = run.plan(budget=Budget(16.0)).plan
+    assert smaller is not None
+    assert smaller.budget.amount == 16
+
+
+def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = gw.open_run(trl_run())
+    for command, result in (
+        ("plan", run.plan()),
+        ("stability --metric reward --until 200", run.stability(metric="reward", until=200)),
+    ):
+        name, *options = command.split()
+        assert main([name, str(trl_run()), *options, "--json"]) == 0
+        said = json.loads(capsys.readouterr().out)
+        of_the_run = json.loads(to_json(result))
+        assert {key: said[key] for key in said if key not in {"state", "headline"}} == of_the_run
+    assert str(result) == of_the_run["said"]
+    with pytest.raises(MissingMetricError, match="expected a reward, got entropy: the force is"):
+        run.stability(metric="entropy")
 
 
 @each_case(

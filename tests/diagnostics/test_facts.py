@@ -14,6 +14,7 @@ import groupwise.diagnostics
 from groupwise.diagnostics.facts import Fact, stated
 
 MODULES = sorted(Path(groupwise.diagnostics.__file__).parent.glob("*.py"))
+LABORATORY = Path(__file__).parents[2] / "lab/src/groupwise_lab/cli/probe.py"  # `probe kick`
 COLUMNS = {"reward", "length", "entropy", "advantage", "environment"}
 # Facts, and the words of their names but those of columns.
 WORDS = {fact.value for fact in Fact} | {
@@ -81,7 +82,7 @@ def test_comparisons_with_wording_are_seen(source: str) -> None:
 
 
 def test_every_fact_is_stated_by_a_check() -> None:
-    code = "\n".join(path.read_text(encoding="utf-8") for path in MODULES)
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (*MODULES, LABORATORY))
     assert [fact.name for fact in Fact if f"Fact.{fact.name}" not in code] == []
 
 

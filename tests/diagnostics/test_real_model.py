@@ -90,7 +90,7 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
     assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
     assert judgement.cause.names == ("truncated answers are paid",)
     assert judgement.do == "start anew; pay no truncated answer"
-    assert [action.kind.value for action in judgement.actions] == ["anew", "mask", "reward"]
+    assert [action.kind for action in judgement.actions] == ["anew", "mask", "reward"]
 
 
 @pytest.mark.parametrize("judgement", ["harder_data-seed1"], indirect=True)

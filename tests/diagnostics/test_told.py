@@ -409,7 +409,7 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
     assert found.first_sign is not None
     assert found.first_sign.words == "learning rate 1e-6 → 1.2e-5"
     assert found.do.startswith("restart from step 60 with the learning rate of then")
-    assert [one.kind.value for one in found.actions] == ["restart", "rate"]
+    assert [one.kind for one in found.actions] == ["restart", "rate"]
 
 
 def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_out() -> None:

@@ -376,7 +376,7 @@ def test_bad_forces_are_refused() -> None:
         oscillator(0.1, 0.5, reading="forward")  # type: ignore[arg-type]
     with pytest.raises(InvalidArgumentError, match="interval of at least 1"):
         recursion(0.1, 0.5, 10, refresh_interval=0)
-    with pytest.raises(InvalidArgumentError, match="momentum in"):
+    with pytest.raises(InvalidArgumentError, match="momentum of at least 0"):
         force_of_fit(fit(np.arange(50.0), 1 - np.exp(-np.arange(50.0) / 9), law="exponential"), 1.0)
     with pytest.raises(InvalidArgumentError, match="use recursion"):
         oscillator(0.5, 0.9, refresh_interval=8).trajectory([1.0])

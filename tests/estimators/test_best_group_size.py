@@ -94,7 +94,6 @@ def test_speed_and_its_price_by_hand() -> None:
     assert ceiling(2) == 1
     assert 1 + np.sqrt(2 / ceiling(2)) == pytest.approx(1 + np.sqrt(2))
     assert rate_factor(4.0, 1.0) == 2
-    assert rate_factor(4.0, 1.0, sgd=True) == 4
     for size, now, at_most in (
         (32, -0.168, 0.569),
         (8, -0.097, 0.204),
@@ -209,11 +208,10 @@ def test_components_bring_the_interval_of_the_price() -> None:
     assert (same.now.value, same.at_most, same.rate_factor) == (0, 0, 1)
 
 
-def test_with_sgd_the_size_is_that_of_the_next_update_where_vp_is_told() -> None:
+def test_the_size_of_the_next_update_has_its_least_error() -> None:
     measured = found(prompts=512)
     assert measured.vp.distinguishable
-    plan = plan_from_components(measured, Budget(1024), sgd=True)
-    assert plan.group_size == plan.next_update
+    plan = plan_from_components(measured, Budget(1024))
     assert plan.next_update == min(plan.curve, key=lambda point: point.mse).group_size
 
 
@@ -260,9 +258,9 @@ def test_the_words_of_a_plan() -> None:
     ]
     assert list(plan.as_dict()["budget"]) == [
         "amount",
-        "unit",
         "prompt_cost",
         "rollout_cost",
+        "unit",
         "prompt_pool",
     ]
 

@@ -22,7 +22,7 @@ from groupwise.estimators.components import (
     estimate_of,
     pseudo_values,
 )
-from groupwise.estimators.moments import MOMENTS, moments_of_gram, moments_of_scores
+from groupwise.estimators.moments import MOMENTS, GroupMoments, moments_of_gram, moments_of_scores
 from groupwise.intervals import Interval
 from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
@@ -194,17 +194,16 @@ def test_batches_add_up_exactly() -> None:
     """
     score, reward, prompt = batch(prompts=20)
     cut = prompt < 7
-    rows = moments_of_scores(score[cut], reward[cut], prompt[cut]) + moments_of_scores(
-        score[~cut], reward[~cut], prompt[~cut]
-    )
+    first = moments_of_scores(score[cut], reward[cut], prompt[cut])
+    rows = GroupMoments.joined([first, moments_of_scores(score[~cut], reward[~cut], prompt[~cut])])
     assert pseudo_values(rows) == pytest.approx(
         pseudo_values(moments_of_scores(score, reward, prompt)), abs=NEAR
     )
     gram = moments_of_gram(score[cut] @ score[cut].T, reward[cut], prompt[cut])
     with pytest.raises(InvalidArgumentError, match="one Gram matrix of all rollouts"):
-        gram + rows
+        GroupMoments.joined([gram, rows])
     with pytest.raises(InvalidArgumentError, match="one width"):
-        rows + moments_of_scores(score[:, :2], reward, prompt)
+        GroupMoments.joined([rows, moments_of_scores(score[:, :2], reward, prompt)])
 
 
 @each_case(("spread", "told"), [(1.1, True), (0.2, False)])
@@ -545,7 +544,7 @@ def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -
     pseudo = pseudo_of(vp=VP, t=VP * R, r=R, within_gradient_norm2=np.sqrt(R))
     found = components_of_pseudo_values(pseudo, SIXTEEN)
     assert found.vtr == pytest.approx([VP.mean(), (VP * R).mean(), R.mean()], rel=1e-14)
-    assert found.vtr_covariance == pytest.approx(np.cov([VP, VP * R, R]) / 16, rel=1e-12)
+    assert found.covariance_CC[:3, :3] == pytest.approx(np.cov([VP, VP * R, R]) / 16, rel=1e-12)
     assert (found.r.value, found.r.standard_error) == pytest.approx(
         (R.mean(), stats.sem(R)), rel=1e-12
     )

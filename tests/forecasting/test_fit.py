@@ -245,7 +245,7 @@ def test_variances_of_the_noise_are_those_of_a_row() -> None:
     seen = observe(time, value)
     noise = fit_law(seen, law_by_name("exponential")).noise
     white = noise.variance * (1 - noise.best_shape.share)
-    assert white * seen.rows_per_block == pytest.approx(0.01, rel=0.15)
+    assert white * seen.row_time_T.size / seen.time_M.size == pytest.approx(0.01, rel=0.15)
     assert abs(fit(time, value, law="exponential").noise.lag1) < 0.1
 
 

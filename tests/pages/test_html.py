@@ -181,7 +181,7 @@ def test_the_results_are_embedded_and_are_those_of_the_charts(page: str) -> None
         for key in path.split("/"):
             chart = chart[int(key) if isinstance(chart, list) else key]
         assert chart["lines"]
-        assert set(chart) == set(Chart.KEYS)
+        assert set(chart) == set(Chart.__dataclass_fields__)
 
 
 def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(

@@ -357,7 +357,7 @@ def test_whoever_sends_alerts_hears_of_each_judgement(tmp_path: Path) -> None:
     heard: list[Any] = []
     path = write_collapse(tmp_path / "run.jsonl")
     hub = Hub(
-        followers_of([path], Follower), pool=Inline, told=lambda *judged: heard.append(judged)
+        followers_of([path], Follower), pool=Inline, tell=lambda *judged: heard.append(judged)
     )
     asyncio.run(judged_by(hub))
     run, judged, place = heard[0]

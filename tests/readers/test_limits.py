@@ -527,8 +527,8 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
     elif name == "run.csv":
         path.write_text("step,reward\n" + "".join(f"{step},0.5\n" for step in range(1, 81)))
     elif name == "run.ipynb":
-        rows = "".join(f"<tr><td>{step}<td>0.5" for step in range(1, 81))
-        output = {"data": {"text/html": f"<table><tr><td>Step<td>reward{rows}"}}
+        table = "".join(f"<tr><td>{step}<td>0.5" for step in range(1, 81))
+        output = {"data": {"text/html": f"<table><tr><td>Step<td>reward{table}"}}
         path.write_text(json.dumps({"cells": [{"outputs": [output]}], "nbformat": 4}))
     elif name == "record":
         with RecordWriter(path) as writer:

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from groupwise.record.journal import read_journal
+from groupwise.record.journal import read_journal, step_in
 from groupwise.record.recorder import Recorder
-from groupwise.record.run import JOURNAL, RunRecord, step_in
+from groupwise.record.run import JOURNAL, RunRecord
 
 SIZE = 4
 

@@ -51,7 +51,7 @@ from trial import (
 )
 
 from groupwise.diagnostics import actions
-from groupwise.diagnostics.actions import Action, Kind
+from groupwise.diagnostics.actions import Action
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.parsing import JsonObject, JsonView
@@ -60,7 +60,7 @@ from groupwise.record.table import steps_table
 from groupwise_lab.trainer.rows import meanings
 from groupwise_lab.trainer.tasks import make_task
 
-PLACEBO = (Action(Kind.RATE, 1 / 3, None, (), "", ""),)
+PLACEBO = (Action("rate", 1 / 3, None, (), "", ""),)
 TABLES = ("actions.tsv", "causes.tsv")
 RECENT = 10  # updates whose groups say which problems teach
 FRESH = 330  # the first member that nobody has seen
@@ -188,8 +188,7 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
         "certainty": found.cause.certainty.value,
         "do": found.do,
         "actions": [
-            {"kind": one.kind.value, "factor": one.factor, "value": one.value}
-            for one in found.actions
+            {"kind": one.kind, "factor": one.factor, "value": one.value} for one in found.actions
         ],
         "followed": arm(member, seen, followed(course, found.actions)),
         "placebo": arm(member, seen, placebo),

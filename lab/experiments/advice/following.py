@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.diagnostics.actions import Action, Kind
+from groupwise.diagnostics.actions import Action
 from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier, WrappedVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, Task
@@ -89,42 +89,42 @@ def _mended(course: Course, _: Action) -> Course:
     return _judged_by(course, course.mended)
 
 
-_APPLY: Mapping[Kind, Callable[[Course, Action], Course]] = {
-    Kind.RESTART: lambda course, action: replace(course, step=int(action.value or 0)),
-    Kind.ANEW: lambda course, _: replace(course, step=0),
-    Kind.RATE: lambda course, action: _set(
+_APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
+    "restart": lambda course, action: replace(course, step=int(action.value or 0)),
+    "anew": lambda course, _: replace(course, step=0),
+    "rate": lambda course, action: _set(
         course, learning_rate=(action.factor or 1) * course.settings.learning_rate
     ),
-    Kind.WARM_UP: lambda course, action: _set(course, ramp_steps=int(action.value or 0)),
-    Kind.UPDATES: _synchronous,
-    Kind.AGE: _synchronous,
-    Kind.SYNCHRONISE: _synchronous,
-    Kind.LIMIT: _limited,
-    Kind.MASK: lambda course, _: _judged_by(course, Masked(course.task.verifier)),
-    Kind.GROUP_SIZE: _grouped,
-    Kind.PROMPTS: lambda course, action: _set(
+    "warm_up": lambda course, action: _set(course, ramp_steps=int(action.value or 0)),
+    "updates": _synchronous,
+    "age": _synchronous,
+    "synchronise": _synchronous,
+    "limit": _limited,
+    "mask": lambda course, _: _judged_by(course, Masked(course.task.verifier)),
+    "group_size": _grouped,
+    "prompts": lambda course, action: _set(
         course, rollouts_per_step=round((action.factor or 1) * course.settings.rollouts_per_step)
     ),
-    Kind.FILTER: _filtered,
-    Kind.REWARD: _mended,
-    Kind.VERIFIER: _mended,
-    Kind.PRECISION: lambda course, _: _set(course, precision="float32"),
-    Kind.RATIO: lambda course, _: _set(course, importance_ratio="token"),
-    Kind.BASELINE: lambda course, _: _set(course, advantage="leave_one_out"),
-    Kind.DEVIATION: lambda course, _: _set(course, advantage="leave_one_out"),
-    Kind.CLIP_GRADIENT: lambda course, action: _set(course, gradient_clip=action.value),
-    Kind.CLIP_HIGH: lambda course, action: _set(course, clip_high=action.value),
-    Kind.REFERENCE: lambda course, action: _set(course, kl_weight=action.value),
-    Kind.STOP: lambda course, _: replace(course, stopped=True),
+    "filter": _filtered,
+    "reward": _mended,
+    "verifier": _mended,
+    "precision": lambda course, _: _set(course, precision="float32"),
+    "ratio": lambda course, _: _set(course, importance_ratio="token"),
+    "baseline": lambda course, _: _set(course, advantage="leave_one_out"),
+    "deviation": lambda course, _: _set(course, advantage="leave_one_out"),
+    "clip_gradient": lambda course, action: _set(course, gradient_clip=action.value),
+    "clip_high": lambda course, action: _set(course, clip_high=action.value),
+    "reference": lambda course, action: _set(course, kl_weight=action.value),
+    "stop": lambda course, _: replace(course, stopped=True),
     # Here the trainer's own policy samples, and neither its loss nor its world has a fault.
     **dict.fromkeys(
         (
-            Kind.WEIGHTS,
-            Kind.SAMPLING,
-            Kind.TOKENS,
-            Kind.ROUTING,
-            Kind.LOSS,
-            Kind.ENVIRONMENT,
+            "weights",
+            "sampling",
+            "tokens",
+            "routing",
+            "loss",
+            "environment",
         ),
         lambda course, _: course,
     ),

@@ -19,10 +19,13 @@ from pathlib import Path
 import numpy as np
 from labels import HEALTHY, data_folder, labels_in, opened
 
-from groupwise.analysis.usual import MEASURES, TABLE, kind_of, unit_of
+import groupwise
+from groupwise.analysis.usual import LENGTH, kind_of, unit_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import GroupwiseError
 
+TABLE = Path(groupwise.__file__).parent / "analysis" / "usual.tsv"
+MEASURES = ("entropy", "kl", "gradient_norm", "clip_ratio", LENGTH, "sampler_mismatch")
 FEWEST_RUNS, FEWEST_SOURCES = 5, 3
 SHARES = np.linspace(0.005, 0.995, 100)
 Kind = tuple[str, str, str]

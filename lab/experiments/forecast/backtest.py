@@ -20,11 +20,12 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import results_of
 
 from groupwise.errors import GroupwiseError
-from groupwise.forecasting.calibration import UNCALIBRATED, shipped
+from groupwise.forecasting.calibration import shipped
 from groupwise.intervals import Interval
 from groupwise.readers import open_run
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise_lab.forecasts.backtest import SHARES, trial
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED
 from groupwise_lab.forecasts.rivals import Method
 from groupwise_lab.forecasts.runs import Calibrated, TriedRun, calibrated, trial_of
 from groupwise_lab.forecasts.scoreboard import (

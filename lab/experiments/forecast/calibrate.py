@@ -17,6 +17,7 @@ from rich.console import Console
 import groupwise
 from groupwise.forecasting.calibration import KINDS, Calibration, shipped
 from groupwise.plain import to_json
+from groupwise_lab.forecasts.calibrate import written
 from groupwise_lab.forecasts.rivals import last_mean, smoothing
 from groupwise_lab.forecasts.text import print_calibration
 
@@ -38,7 +39,7 @@ def main() -> None:
         return
     print_calibration(found, (), Console(width=120))
     if asked.write:
-        SHIPPED.write_text(to_json(found.table.as_dict()) + "\n", encoding="utf-8")
+        SHIPPED.write_text(to_json(written(found.table)) + "\n", encoding="utf-8")
     else:
         print(f"largest difference from the shipped table: {apart(found.table, shipped()):.2g}")
 

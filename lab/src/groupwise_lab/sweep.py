@@ -15,7 +15,6 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +28,7 @@ from groupwise.comparison.compare import Question
 from groupwise.engine.engine import Engine, Limits, Outcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, OverwriteError
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.readers import open_run
 from groupwise.record.run import COMPANIONS, RunRecord
 from groupwise.record.settings import RULES
@@ -45,7 +44,7 @@ _RESERVED = ("command", "resume", "sweep", "runs")
 _END_OF_LOG = 4096  # bytes in which the last words of a command are looked for
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Training:
     """One training of a sweep."""
 
@@ -58,7 +57,7 @@ class Training:
     log: Path  # of what the command prints
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Result(Plain):
     """What came of one training."""
 
@@ -69,7 +68,7 @@ class Result(Plain):
     seconds: float | None  # of the try that ended it; None where it was done before
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sweep:
     """What is to be trained."""
 
@@ -411,7 +410,7 @@ FORETOLD = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Best:
     """The settings whose runs end highest."""
 
@@ -422,7 +421,7 @@ class Best:
     against_next: str  # how they stand against the next best, in a sentence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foretold(Plain):
     """What runs foretell of one setting, and which value of it turned out best."""
 
@@ -442,7 +441,7 @@ class Foretold(Plain):
         return f"{FORETOLD[self.setting]}: {middle}{spread}, {runs}{best}."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SweepAnswer(Plain):
     """What a sweep shows."""
 

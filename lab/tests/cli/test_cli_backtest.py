@@ -15,8 +15,9 @@ from lab.tests import commands as cli
 from lab.tests.commands import printed, refused
 from tests.conftest import once
 
-from groupwise.forecasting.calibration import UNCALIBRATED, read_calibration
+from groupwise.forecasting.calibration import read_calibration
 from groupwise.plain import to_json
+from groupwise_lab.forecasts import calibrate
 from groupwise_lab.forecasts import runs as runs_module
 
 
@@ -101,7 +102,7 @@ def test_backtest_stretches_by_the_table_that_is_given(
     capsys: pytest.CaptureFixture[str], log: Path, tmp_path: Path
 ) -> None:
     table = tmp_path / "table.json"
-    table.write_text(to_json(UNCALIBRATED.as_dict()))
+    table.write_text(to_json(calibrate.written(calibrate.UNCALIBRATED)))
     shipped, bare = (
         printed(capsys, "backtest", str(log), *given)
         for given in ((), ("--calibration", str(table)))

@@ -268,7 +268,7 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
 
     def alarmed(record: Any, **given: Any) -> Any:
         state = arms.State.OK if len(record.steps) < 10 else arms.State.WARNING
-        action = arms.Action(arms.Kind.RESTART, None, 3, (), "", "")
+        action = arms.Action("restart", None, 3, (), "", "")
         return replace(own(record, **given), state=state, actions=(action,))
 
     monkeypatch.setattr(arms, "judge", alarmed)

@@ -10,7 +10,8 @@ import numpy as np
 from lab.tests.experiments.conftest import scripts_of
 from tests.cases import each_case
 
-from groupwise.diagnostics.actions import Action, Kind
+from groupwise.diagnostics.actions import Action
+from groupwise.files import table_rows
 from groupwise_lab.trainer.rewards import FailingVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, make_task
@@ -35,31 +36,31 @@ def course() -> Any:
     return Course(SETTINGS, replace(TASK, verifier=FAILING), TASK.verifier, TASK.train[:3])
 
 
-def action(kind: Kind, *, factor: float | None = None, value: float | None = None) -> Action:
+def action(kind: str, *, factor: float | None = None, value: float | None = None) -> Action:
     return Action(kind, factor, value, (), "", "")
 
 
 @each_case(
     ("kind", "size", "changed"),
     [
-        (Kind.RATE, {"factor": 1 / 4}, {"learning_rate": 2.5e-4}),
-        (Kind.WARM_UP, {"value": 20}, {"ramp_steps": 20}),
-        (Kind.UPDATES, {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
-        (Kind.AGE, {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
-        (Kind.SYNCHRONISE, {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
-        (Kind.GROUP_SIZE, {"factor": 2}, {"group_size": 16}),
-        (Kind.GROUP_SIZE, {"value": 5}, {"group_size": 4}),
-        (Kind.GROUP_SIZE, {"factor": 16}, {"group_size": 32}),  # two prompts are left
-        (Kind.PROMPTS, {"factor": 2}, {"rollouts_per_step": 128}),
-        (Kind.PRECISION, {}, {}),
-        (Kind.WEIGHTS, {}, {}),
-        (Kind.CLIP_GRADIENT, {"value": 1}, {"gradient_clip": 1}),
-        (Kind.CLIP_HIGH, {"value": 0.28}, {"clip_high": 0.28}),
-        (Kind.REFERENCE, {"value": 0.001}, {"kl_weight": 0.001}),
+        ("rate", {"factor": 1 / 4}, {"learning_rate": 2.5e-4}),
+        ("warm_up", {"value": 20}, {"ramp_steps": 20}),
+        ("updates", {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
+        ("age", {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
+        ("synchronise", {"value": 1}, {"lag_kind": "none", "refresh_interval": 1}),
+        ("group_size", {"factor": 2}, {"group_size": 16}),
+        ("group_size", {"value": 5}, {"group_size": 4}),
+        ("group_size", {"factor": 16}, {"group_size": 32}),  # two prompts are left
+        ("prompts", {"factor": 2}, {"rollouts_per_step": 128}),
+        ("precision", {}, {}),
+        ("weights", {}, {}),
+        ("clip_gradient", {"value": 1}, {"gradient_clip": 1}),
+        ("clip_high", {"value": 0.28}, {"clip_high": 0.28}),
+        ("reference", {"value": 0.001}, {"kl_weight": 0.001}),
     ],
 )
 def test_an_action_changes_the_setting_that_it_names(
-    kind: Kind, size: dict[str, Any], changed: dict[str, Any]
+    kind: str, size: dict[str, Any], changed: dict[str, Any]
 ) -> None:
     after = asdict(followed(course(), [action(kind, **size)]).settings)
     before = asdict(SETTINGS)
@@ -67,22 +68,22 @@ def test_an_action_changes_the_setting_that_it_names(
 
 
 def test_actions_on_the_task_and_on_the_course() -> None:
-    assert set(_APPLY) == set(Kind)
+    assert {*_APPLY} == {row["kind"] for row in table_rows("diagnostics/settings.tsv")}
     start = course()
     assert followed(start, []) is start
-    longer = followed(start, [action(Kind.LIMIT, factor=2.0)])
+    longer = followed(start, [action("limit", factor=2.0)])
     assert longer.task.completion_length == 2 * TASK.completion_length
-    for kind in (Kind.REWARD, Kind.VERIFIER):
+    for kind in ("reward", "verifier"):
         assert followed(start, [action(kind)]).task.verifier is TASK.verifier
-    assert followed(start, [action(Kind.FILTER)]).task.train == TASK.train[:3]
+    assert followed(start, [action("filter")]).task.train == TASK.train[:3]
     hard = replace(start, informative=(), easier=TASK.train[3:5])
-    assert followed(hard, [action(Kind.FILTER)]).task.train == TASK.train[3:5]
-    most = followed(start, [action(Kind.LIMIT, factor=1e3)]).task
+    assert followed(hard, [action("filter")]).task.train == TASK.train[3:5]
+    most = followed(start, [action("limit", factor=1e3)]).task
     assert most.completion_length + most.prompt_length == LONGEST_SEQUENCE
-    assert followed(start, [action(Kind.RESTART, value=35)]).step == 35
-    assert followed(start, [action(Kind.ANEW)]).step == 0
-    assert followed(start, [action(Kind.STOP)]).stopped
-    both = followed(start, [action(Kind.VERIFIER), action(Kind.MASK)]).task.verifier
+    assert followed(start, [action("restart", value=35)]).step == 35
+    assert followed(start, [action("anew")]).step == 0
+    assert followed(start, [action("stop")]).stopped
+    both = followed(start, [action("verifier"), action("mask")]).task.verifier
     assert both == Masked(TASK.verifier)
     problem = TASK.train[0]
     rewards = both([problem] * 2, [problem.answer] * 2, [True, False])
@@ -92,4 +93,4 @@ def test_actions_on_the_task_and_on_the_course() -> None:
 
 def test_without_problems_that_teach_nothing_is_filtered() -> None:
     bare = Course(SETTINGS, TASK, TASK.verifier)
-    assert followed(bare, [action(Kind.FILTER)]).task.train == TASK.train
+    assert followed(bare, [action("filter")]).task.train == TASK.train

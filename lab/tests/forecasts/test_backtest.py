@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.calibration import PROBABILITIES, UNCALIBRATED, shipped
+from groupwise.forecasting.calibration import PROBABILITIES, shipped
 from groupwise_lab.forecasts.backtest import (
     SHARES,
     backtest,
@@ -22,6 +22,7 @@ from groupwise_lab.forecasts.backtest import (
     rows_seen,
     trial,
 )
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED
 from groupwise_lab.forecasts.rivals import (
     MODELS,
     SIMPLE,

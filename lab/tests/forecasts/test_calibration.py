@@ -17,20 +17,25 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.calibration import (
     FURTHEST,
     KINDS,
-    UNCALIBRATED,
     UPPER,
     Calibration,
     read_calibration,
     shipped,
 )
-from groupwise_lab.forecasts.calibrate import Case, _quantile_regression, calibrate
+from groupwise_lab.forecasts.calibrate import (
+    UNCALIBRATED,
+    Case,
+    _quantile_regression,
+    calibrate,
+    written,
+)
 
 HERE = np.array([99.0])  # the last of a hundred rows seen: no distance
 
 
 def table(**changed: Any) -> str:
     """A table as text, with some of it changed."""
-    return json.dumps(UNCALIBRATED.as_dict() | changed)
+    return json.dumps(written(UNCALIBRATED) | changed)
 
 
 def steep(constant: float, slope: float, short: float) -> Calibration:
@@ -232,14 +237,14 @@ def test_a_table_of_normal_errors_is_near_none() -> None:
 
 
 def test_a_table_that_was_written_is_read_again() -> None:
-    again = read_calibration(json.dumps(shipped().as_dict()))
-    assert again.as_dict() == shipped().as_dict()
+    again = read_calibration(json.dumps(written(shipped())))
+    assert written(again) == written(shipped())
     assert (again.runs, again.clusters) == (shipped().runs, shipped().clusters)
 
 
 def changed(kind: str, value: object) -> dict[str, object]:
     """Terms of which one kind is something else."""
-    return dict(UNCALIBRATED.as_dict()["terms"]) | {kind: value}
+    return dict(written(UNCALIBRATED)["terms"]) | {kind: value}
 
 
 @each_case(
@@ -298,8 +303,8 @@ def test_what_is_no_table_is_refused_in_a_sentence(text: str) -> None:
 def test_any_json_is_a_table_or_refused(value: object) -> None:
     for data in (
         value,
-        UNCALIBRATED.as_dict() | {"terms": value},
-        UNCALIBRATED.as_dict() | {"terms": changed("row", value)},
+        written(UNCALIBRATED) | {"terms": value},
+        written(UNCALIBRATED) | {"terms": changed("row", value)},
     ):
         with pytest.raises(InvalidArgumentError):
             read_calibration(json.dumps(data))

@@ -9,9 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 import polars as pl
@@ -21,7 +20,7 @@ from groupwise.arrays import Float, Whole
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import MissingMetricError
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import metric_series
 from groupwise.wording import number
@@ -36,7 +35,7 @@ _LARGEST = 2**53  # below it every whole number is one
 _KNOTS = 200  # points of a clock
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Line(Plain):
     """One series of a chart, decimated."""
 
@@ -61,7 +60,7 @@ class Line(Plain):
         return shown if self.low else {name: shown[name] for name in ("name", "role", "x", "y")}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mark(Plain):
     """A vertical rule across a chart."""
 
@@ -69,14 +68,9 @@ class Mark(Plain):
     label: str  # what happens there, two or three words
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Chart(Plain):
     """One chart."""
-
-    KEYS: ClassVar[tuple[str, ...]] = (
-        *("key", "title", "subject", "x_label", "unit", "y_range"),
-        *("caption", "lines", "marks", "shade", "small", "wide"),
-    )
 
     key: str  # unique on the page of its run
     title: str  # a few words
@@ -95,7 +89,7 @@ class Chart(Plain):
     small: bool = False  # a sparkline
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis(Plain):
     """A clock that charts can be drawn along in place of the step; linear between points."""
 
@@ -249,8 +243,7 @@ CELLS, _BESIDE = 40, 5  # of a curve; rows on either side of a change
 
 def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
     """Yield of each signal that moved the rows beside its change, as they are logged."""
-    signs = (judgement.first_sign, *judgement.then)
-    for sign in filter(None, signs):
+    for sign in judgement.signs:
         with suppress(MissingMetricError):
             series = metric_series(record, sign.signal)
             change = int(np.searchsorted(series.step_T, sign.step))

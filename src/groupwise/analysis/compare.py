@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,7 +34,7 @@ from groupwise.comparison.results import Comparison
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.plain import Said
+from groupwise.plain import Said, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import clean
@@ -44,7 +44,7 @@ Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
 _SHORT = 0.5
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RunComparison(Said):
     """Groups of runs with what was found.
 
@@ -64,10 +64,18 @@ class RunComparison(Said):
             30-40, difference 0.00 (−0.28 to 0.28).
     """
 
-    KEYS: ClassVar = (
-        *("answer=sentence", "metric", "level=found.level", "late_from=found.late_from"),
-        *("late_to=found.late_to", "reach=found.reach"),
-        *("bounds=found.bounds", "groups", "seed_noise=found.seed_noise", "comparisons", "notes"),
+    KEYS = (
+        "answer=sentence",
+        "metric",
+        "level=found.level",
+        "late_from=found.late_from",
+        "late_to=found.late_to",
+        "reach=found.reach",
+        "bounds=found.bounds",
+        "groups",
+        "seed_noise=found.seed_noise",
+        "comparisons",
+        "notes",
         "separates",
     )
 

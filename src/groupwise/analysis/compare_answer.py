@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import ClassVar
 
 from groupwise.comparison.results import Comparison, Contrast, Measured, SeedNoise
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.intervals import percent
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.wording import alike, count, number, ranged, short
 
 TRAILING = 10  # rows at the end of a run whose mean is where a metric that is not judged ends
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedRun(Plain):
     """One run of a comparison."""
 
-    KEYS: ClassVar = (
-        *("name", "state=judgement.state", "headline=judgement.headline"),
-        *("since_step=judgement.since_step", "rows", "last_step", "ends_at", "left_out"),
-        *("level", "speed", "held"),
+    KEYS = (
+        "name",
+        "state=judgement.state",
+        "headline=judgement.headline",
+        "since_step=judgement.since_step",
+        "rows",
+        "last_step",
+        "ends_at",
+        "left_out",
+        "level",
+        "speed",
+        "held",
     )
 
     name: str  # as its log calls it
@@ -46,11 +52,11 @@ class ComparedRun(Plain):
         return math.isfinite(self.speed.value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ComparedGroup(Plain):
     """Runs of one setting in a comparison."""
 
-    KEYS: ClassVar = ("name", "runs")
+    KEYS = ("name", "runs")
 
     name: str  # what they are called
     runs: tuple[ComparedRun, ...]  # all of them

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -24,15 +23,15 @@ from groupwise.estimators.components import (
 from groupwise.estimators.moments import SMALLEST_GROUP
 from groupwise.files import beside, first_bytes, write_whole
 from groupwise.parsing import JsonView, parse_json
+from groupwise.plain import frozen
 
 FORMAT, VERSION = "groupwise-components", 1
 SUFFIX = "groupwise-components.json"
 _LARGEST_FILE = 200 * 2**20
 _MOST_ROLLOUTS = 2**53
-_LEVEL = 0.95
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SavedComponents:
     """Components with what they were computed from."""
 

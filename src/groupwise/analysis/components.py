@@ -26,6 +26,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.components import Components, components, components_of_moments
 from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.series.rollout_sample import Sample, sample_groups, without_groups
@@ -48,7 +49,7 @@ Elsewhere = Callable[
 ]  # who takes scores, if not this process
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measurement:
     """How the components of a run are measured."""
 
@@ -178,7 +179,7 @@ def _opened(how: Measurement, options: ScoreOptions, device: str = "cpu") -> Lan
     return language_model
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tokens:
     """The rollouts that a model can read, as its tokens."""
 
@@ -288,7 +289,7 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
 _SHARE_OF_DEVICE = 0.5  # of a GPU's memory for what a pass keeps; the model has the rest
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spread:
     """Over what the scores are spread."""
 
@@ -341,7 +342,7 @@ class Spread:
         return replace(whole, notes=notes), done[0].source, facts
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenGroup:
     """One group as the model reads it."""
 
@@ -350,7 +351,7 @@ class TokenGroup:
     reward: list[float]  # of each rollout
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShardScores:
     """What a shard sends back."""
 

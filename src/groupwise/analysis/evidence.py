@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple
 
 import numpy as np
 
@@ -20,13 +20,14 @@ from groupwise.analysis.fitted import Fitted, Outlook
 from groupwise.arrays import Float
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import finite_or_none, percent
+from groupwise.plain import frozen
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.wording import clean, count, law_name, number, sentence
 
 STEP = "step"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Behaviour:
     """A quantity that is worth a small chart beside the reward."""
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
@@ -19,7 +19,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain, Said
+from groupwise.plain import Plain, Said, frozen
 from groupwise.record.run import RunRecord
 from groupwise.wording import alike, capital, clean, duration, readable, sentence, short
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from groupwise.series.metric import MetricSeries
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clock:
     """Converts between the times of a log."""
 
@@ -78,7 +78,7 @@ _UPDATE = re.compile(r"\bupdate [\d.e+-]+")
 _LAST_STEP = 1e12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ForecastRow(Plain):
     """The forecast at one step."""
 
@@ -90,13 +90,17 @@ class ForecastRow(Plain):
     high: float  # upper end
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Outlook(Said):
     """A forecast on the clock of the log."""
 
-    KEYS: ClassVar = (
-        *("status=result.status", "message=result.message", "level=result.level", "forecast=rows"),
-        *("expected_gain=gain", "plateau"),
+    KEYS = (
+        "status=result.status",
+        "message=result.message",
+        "level=result.level",
+        "forecast=rows",
+        "expected_gain=gain",
+        "plateau",
     )
 
     result: Forecast  # with times in updates
@@ -140,7 +144,7 @@ class Outlook(Said):
         return self.result.expected_gain.as_dict() | steps
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fitted:
     """A metric with its fit, the laws that rival it and its outlook."""
 
@@ -231,7 +235,7 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
     return replace(record, steps=steps, rollouts=rollouts, error=error)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ahead:
     """What is asked of a forecast."""
 

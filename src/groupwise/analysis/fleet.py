@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import astuple, fields, replace
 from pathlib import Path, PurePath
-from typing import ClassVar, Self, get_type_hints
+from typing import Self
 
 import polars as pl
 
@@ -24,7 +24,7 @@ from groupwise.errors import (
 )
 from groupwise.files import first_bytes, write_whole
 from groupwise.parsing import JsonView
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
 from groupwise.wording import clean, shortest_paths
@@ -37,7 +37,7 @@ MEMORY = (
 _LONGEST = 400
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FleetRow(Plain):
     """One run of a fleet."""
 
@@ -87,17 +87,13 @@ class FleetRow(Plain):
         )
 
 
-_TYPES = {
-    name: pl.String if hint is str else pl.Int64
-    for name, hint in get_type_hints(FleetRow).items()
-    if name in FleetRow.__dataclass_fields__
-}
+_TYPES = {field.name: pl.String if field.type == "str" else pl.Int64 for field in fields(FleetRow)}
 Progress = Callable[
     [str, int, int], None
 ]  # what is being done, how much of it is done, and of how much
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judge:
     """Judges the runs of one path; it travels to the workers."""
 
@@ -144,11 +140,11 @@ class Judge:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fleet(Plain):
     """How many runs stand."""
 
-    KEYS: ClassVar = ("counts", "separates", "runs")
+    MORE = ("counts", "separates")
 
     runs: tuple[FleetRow, ...]  # worst first
 

@@ -16,7 +16,7 @@ import numpy as np
 from groupwise.arrays import median
 from groupwise.edge.trainers import LagSetting
 from groupwise.errors import InsufficientDataError
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, hull
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce
@@ -78,8 +78,8 @@ def margin_of(
         ]
         margins = [_margin(limit, force) for limit, force in zip(limits, widened, strict=True)]
         too_fast = any(force.too_fast for force in forces)
-        whole = replace(forces[0], force=_hull(widened), too_fast=too_fast)
-        return fit, whole, _hull(margins)
+        whole = replace(forces[0], force=hull(widened), too_fast=too_fast)
+        return fit, whole, hull(margins)
     assert problem is not None
     raise problem
 
@@ -103,17 +103,6 @@ def _margin(limit: float, force: Interval) -> Interval:
     """Threshold over force."""
     low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
     return Interval(limit / force.value, low, high, force.level)
-
-
-def _hull(intervals: list[Interval]) -> Interval:
-    """The first value with an interval that covers all."""
-    first = intervals[0]
-    return Interval(
-        first.value,
-        min(interval.low for interval in intervals),
-        max(interval.high for interval in intervals),
-        first.level,
-    )
 
 
 def doubts_of(

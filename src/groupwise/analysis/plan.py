@@ -6,9 +6,8 @@ from __future__ import annotations
 
 import math
 import shlex
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 
@@ -20,17 +19,16 @@ from groupwise.estimators.rewards_alone import even_pass_rate, smallest_group
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import Plain, Said
+from groupwise.plain import Plain, Said, frozen
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import group_evidence, zero_variance_outlook
+from groupwise.series.groups import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
 from groupwise.wording import clean, count, number, sentence, shown_argument
 
-LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 _MOST_FACTS, _LONGEST_FACT = 24, 80
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSizeEvidence(Plain):
     """The section on the group size."""
 
@@ -185,11 +183,11 @@ _NEEDS_SIZE = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch(Plain):
     """What one logged step is made of; None is unknown."""
 
-    KEYS: ClassVar = ("prompts", "group_size", "completions", "updates", "said")
+    MORE = ("completions", "said")
 
     prompts: int | None  # of a step
     group_size: int | None  # rollouts of a prompt
@@ -227,22 +225,11 @@ class Batch(Plain):
         )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    KEYS: ClassVar = (
-        "status",
-        "batch",
-        "zero_variance",
-        "effective_group_size",
-        "pass_rate",
-        "smallest_size",
-        "dynamic_sampling",
-        "plan",
-        "missing",
-        "command",
-    )
+    MORE = ("status", "effective_group_size", "smallest_size", "dynamic_sampling")
 
     batch: Batch  # of one step
     zero_variance: (

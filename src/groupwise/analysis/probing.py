@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
 from pathlib import Path
@@ -23,6 +23,7 @@ from groupwise.diagnostics.judgement import Judgement, Learning
 from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
 from groupwise.diagnostics.probes import ProbeKind, logged_columns
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
@@ -45,7 +46,7 @@ _GIVE = "give checkpoints with the tokenizer that sampled"
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeOptions:
     """How an experiment is made."""
 
@@ -138,7 +139,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     models = [load_language_model(path) for path in (how.model, how.reference) if path]
     logged = _tokens(models, rows, _raw_rows(record, rows))
     context = min(loaded.context or math.inf for loaded in models)
-    fitting = [one for one in logged if len(one.before) + len(one.after) <= context]
+    fitting = [answer for answer in logged if len(answer.before) + len(answer.after) <= context]
     left = ""
     if beyond := len(logged) - len(fitting):
         left = f" (the context of {context:,} tokens left {count(beyond, 'answer')} out)"
@@ -150,15 +151,15 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
         )
     temperature = float(record.config.value("temperature") or 1.0)
     own, *first = (_scored(loaded, fitting, temperature) for loaded in models)
-    gap = [one.sampled_T - score_T for one, (score_T, _) in zip(fitting, own, strict=True)]
-    way, turns, entropy = None, [one.turn_T for one in fitting], [own_2T[1] for own_2T in own]
+    gap = [answer.sampled_T - score_T for answer, (score_T, _) in zip(fitting, own, strict=True)]
+    way, turns, entropy = None, [answer.turn_T for answer in fitting], [own_2T[1] for own_2T in own]
     if first:
         way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(*first, own, strict=True)]
     shown = rescored(gap, way, turns, entropy)
     return replace(shown, message=shown.message + left), len(gap)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Answer:
     """A logged answer as its model reads it."""
 
@@ -215,7 +216,7 @@ def _turns(row: Row, length: int) -> tuple[Places, Places]:
     and the turn of each, from 0 on.
     """
     masks = (_numbers(row.get(key), int) for key in _MASKS)
-    mask_T = np.array(next((one for one in masks if len(one) == length), [1] * length)) > 0
+    mask_T = np.array(next((mask for mask in masks if len(mask) == length), [1] * length)) > 0
     begins_T = np.diff(mask_T.astype(np.intp), prepend=0) > 0
     return np.flatnonzero(mask_T), (begins_T.cumsum() - 1)[mask_T]
 
@@ -228,18 +229,20 @@ def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: floa
     from groupwise.scores.scores import token_log_prob
 
     scores, size = list[Float](), len(loaded.tokenizer)
-    if any(max(*one.before, *one.after, 0) >= size for one in answers):
+    if any(max(*answer.before, *answer.after, 0) >= size for answer in answers):
         raise InvalidArgumentError(
             f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: {_GIVE}"
         )
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]
-        batch = batch_of(loaded, [one.before for one in part], [one.after for one in part])
+        batch = batch_of(
+            loaded, [answer.before for answer in part], [answer.after for answer in part]
+        )
         with no_grad():
             made = token_log_prob(loaded.model, batch, temperature=temperature, entropy=True)
         score_2NL = made.double().cpu().numpy()
-        for row, one in enumerate(part):
-            scores.append(score_2NL[:, row, len(one.before) + one.own_T])
+        for row, answer in enumerate(part):
+            scores.append(score_2NL[:, row, len(answer.before) + answer.own_T])
     return scores
 
 
@@ -274,8 +277,8 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
         change = fresh_N.reshape(-1, each).mean(axis=1) - prompts[column].to_numpy()
     lost = float(early[column].to_numpy().mean() - late[column].to_numpy().mean()) if fell else 0.0
     shown = resampled(parts, int(right_N.sum()), change, lost)
-    told = f"{shown.message} (right is {short(best)} of {column})"
-    return replace(shown, message=told), len(texts)
+    message = f"{shown.message} (right is {short(best)} of {column})"
+    return replace(shown, message=message), len(texts)
 
 
 def _sampled(
@@ -370,7 +373,7 @@ def _raw_rows(
     names = {"prompt": PROMPT_KEYS}
     if not (data or by_prompt):
         names["completion"] = COMPLETION_KEYS
-    wanted, found = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
+    wanted, row_of = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
     left = {*wanted}
     files = [data] if data else [Path(source.path) for source in record.sources]
     for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
@@ -378,21 +381,21 @@ def _raw_rows(
         key = tuple(prompt_text(text) if isinstance(text, str | list) else "" for text in texts)
         if key in left:
             left.remove(key)
-            found[key] = row
+            row_of[key] = row
         if not left:
             break
-    if data and not found:
+    if data and not row_of:
         raise InvalidArgumentError(
             f"expected rows with the log's prompts in {data}, got "
             f"{'none' if data.is_file() else 'no such file'}: give JSON lines or Parquet"
         )
-    return [found.get(key, {}) for key in wanted]
+    return [row_of.get(key, {}) for key in wanted]
 
 
 def _numbers(value: Any, kind: type = float) -> list[Any]:
     """A list of numbers of a log as it is; nothing of anything else."""
-    plain = isinstance(value, list) and all(isinstance(one, int | kind) for one in value)
-    return value if plain and all(abs(one) < _LARGEST for one in value) else []
+    plain = isinstance(value, list) and all(isinstance(item, int | kind) for item in value)
+    return value if plain and all(abs(number) < _LARGEST for number in value) else []
 
 
 def _rows_of(path: Path) -> Iterator[Row]:

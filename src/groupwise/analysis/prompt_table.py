@@ -6,7 +6,6 @@ rewards differ: else its advantages are zero.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import polars as pl
@@ -14,7 +13,7 @@ import polars as pl
 from groupwise.analysis.rollouts import tail_of
 from groupwise.intervals import Interval, wilson
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import outcomes_of
 from groupwise.wording import count
@@ -31,7 +30,7 @@ LOG_PROMPTS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptRow(Plain):
     """One prompt."""
 
@@ -46,7 +45,7 @@ class PromptRow(Plain):
     rollouts: int  # that `now` and `mean` take
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptTable(Plain):
     """The prompts of a run, or why there is no table of them."""
 

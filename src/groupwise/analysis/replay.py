@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
 
 import numpy as np
 import polars as pl
@@ -16,7 +14,7 @@ from groupwise.diagnostics.cost import cost_since
 from groupwise.diagnostics.judgement import Cost
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
-from groupwise.plain import Said
+from groupwise.plain import Said, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import LOG_COMPLETIONS
 from groupwise.wording import number, share_ranged
@@ -32,15 +30,15 @@ PROXY = (
 LOG_LENGTHS = "Log each completion's length: what the loss's denominator does needs it."
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RunReplay(Said):
     """A run replayed, or what rewards alone say of it."""
 
-    KEYS: ClassVar = ("status", "replay", "spent", "rewards", "notes")
+    MORE = ("status",)
 
     replay: Replay | None  # None without rollouts
-    rewards: RunPlan | None  # None with rollouts
     spent: Cost | None  # by the whole run
+    rewards: RunPlan | None  # None with rollouts
     notes: tuple[str, ...]  # what cannot be known, and what to log
 
     @property
@@ -104,7 +102,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
                 "expected rollouts with their prompts and rewards, or the share of zero-variance "
                 f"groups, got neither: {LOG_COMPLETIONS}"
             )
-        return RunReplay(None, rewards, spent, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
+        return RunReplay(None, spent, rewards, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
     made = replay(groups, seed=seed)
     dynamic = (
         "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
@@ -114,7 +112,7 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
     notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
-    return RunReplay(made, None, spent, tuple(filter(None, notes)))
+    return RunReplay(made, spent, None, tuple(filter(None, notes)))
 
 
 def replay_of_rollouts(record: RunRecord) -> RunReplay | None:

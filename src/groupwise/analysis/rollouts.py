@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +15,7 @@ import polars as pl
 
 from groupwise.analysis.charts import whole_short
 from groupwise.arrays import Flags, Float, Whole
-from groupwise.plain import Plain, to_json
+from groupwise.plain import Plain, frozen, to_json
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TEXT_COLUMNS
 from groupwise.series.groups import LOG_COMPLETIONS, outcomes_of
@@ -33,7 +32,7 @@ _NUMBERS = ("reward", "advantage", "length")
 NO_COMPLETIONS = f"No text of a completion in this log: {LOG_COMPLETIONS}."
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Group(Plain):
     """One group, as each of its completions shows it."""
 
@@ -46,7 +45,7 @@ class Group(Plain):
     zero_variance: bool
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Completion(Plain):
     """One completion; numbers that were not logged are None."""
 
@@ -64,7 +63,7 @@ class Completion(Plain):
     ]  # what each reward function gave, and every other number that was logged of it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch(Plain):
     """Completions that were asked for, with their groups."""
 
@@ -72,7 +71,7 @@ class Batch(Plain):
     rows: tuple[Completion, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Held(Plain):
     """The completions that a report holds."""
 

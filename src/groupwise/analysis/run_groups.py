@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from os.path import commonprefix
 from pathlib import PurePath
 from typing import Any
@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise.record.run import RunRecord, steps_table
 from groupwise.record.settings import RULES
 from groupwise.wording import clean, shortest_paths
@@ -25,7 +26,7 @@ _NUMBER = r"[+-]?(?<!\d)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _LONGEST = 24  # characters of a name: a table of groups fits 80 columns
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunGroup:
     """Runs of one setting."""
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -35,7 +35,7 @@ from groupwise.analysis.usual import usual_line
 from groupwise.arrays import Float, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judgement import Judgement, Sign
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence
 from groupwise.wording import capital, clean, sentence, share, short
@@ -45,7 +45,7 @@ LAST = 10  # rows before a step that its level before averages
 _SHARES = ("truncated_share", "dead_group_share")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tile(Plain):
     """One number of the first screen."""
 
@@ -54,7 +54,7 @@ class Tile(Plain):
     more: str  # what it was before, or where it stands
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signal:
     """One quantity of a run, finite rows only."""
 
@@ -119,7 +119,7 @@ class Signal:
         return (share if self.quantity in _SHARES else short)(value)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row(Plain):
     """One quantity in numbers."""
 
@@ -132,7 +132,7 @@ class Row(Plain):
     rows: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Screen(Plain):
     """What the first screen shows."""
 
@@ -180,7 +180,7 @@ def screen_of(
             if level is None and ended < (judged.last_step or 0)
             else level,
         )
-    signs, signals = _signs(judged), [*_signals(record, groups, fitted.metric, judged)]
+    signs, signals = judged.signs, [*_signals(record, groups, fitted.metric, judged)]
     signals.sort(
         key=lambda signal: len(signs) if signal.told is None else signs.index(signal.told)
     )  # stable: the usual order else
@@ -214,11 +214,6 @@ def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
     )
 
 
-def _signs(judged: Judgement) -> list[Sign]:
-    """Return the first sign and what followed."""
-    return [] if judged.first_sign is None else [judged.first_sign, *judged.then]
-
-
 def _told(signal: Signal, judged: Judgement) -> Signal:
     """Return a signal with what the judgement says of it, by its quantity or by the name that
     the words begin with.
@@ -229,7 +224,7 @@ def _told(signal: Signal, judged: Judgement) -> Signal:
         told=next(
             (
                 sign
-                for sign in _signs(judged)
+                for sign in judged.signs
                 if sign.signal == signal.quantity or sign.words.startswith(name)
             ),
             None,
@@ -274,7 +269,7 @@ def _signals(
     step = record.values("step")
     of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
     wanted = {behaviour.quantity: behaviour for behaviour in (*BEHAVIOURS, *behaviours_of(record))}
-    for name in (sign.signal for sign in _signs(judged)):
+    for name in (sign.signal for sign in judged.signs):
         wanted.setdefault(
             name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), "")
         )

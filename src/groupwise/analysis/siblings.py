@@ -9,12 +9,10 @@ import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import accumulate
-from typing import ClassVar
 
 from groupwise.diagnostics.judgement import Learning, State
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.wording import clean, count, share
 
 _FEWEST = 2  # runs on each side
@@ -23,14 +21,11 @@ _MOST_NAMED, _MOST_WORDS = 3, 64  # values in a sentence, and of a setting of wo
 _FAILED = (State.FAILING, State.FAILED, Learning.FLAT, Learning.FALLING)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Separation(Plain):
     """A setting of which no run that learnt shares a value with one that did not."""
 
-    KEYS: ClassVar = (
-        *("sentence", "setting", "learnt", "learnt_with", "not_learnt", "not_learnt_with"),
-        *("settings_tried", "chance", "also"),
-    )
+    MORE = ("sentence",)
 
     setting: str
     learnt: int  # runs

@@ -7,10 +7,9 @@ The verdict is never "unstable": a curve alone does not tell that.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
-from groupwise.analysis.fitted import Fitted
+from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.analysis.margin import (
     LARGE,
     NO_APPROACH,
@@ -20,9 +19,9 @@ from groupwise.analysis.margin import (
     margin_of,
 )
 from groupwise.edge.trainers import LagSetting
-from groupwise.errors import GroupwiseError, InsufficientDataError
+from groupwise.errors import GroupwiseError, InsufficientDataError, MissingMetricError
 from groupwise.intervals import Interval
-from groupwise.plain import Plain, plain
+from groupwise.plain import Plain, Said, frozen, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
     StabilitySetting,
@@ -40,19 +39,28 @@ if TYPE_CHECKING:
 
 _OF_A_FORCE = dict.fromkeys(
     (
-        *("stable", "margin", "max_learning_rate", "max_refresh_interval"),
-        *("max_refresh_status", "margin_interval"),
+        "stable",
+        "margin",
+        "max_learning_rate",
+        "max_refresh_interval",
+        "max_refresh_status",
+        "margin_interval",
     )
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StabilityEvidence(Plain):
     """The section on stability."""
 
-    KEYS: ClassVar = (
-        *("verdict", "said=conclusion", "doubts", "asked=unknown_settings", "swing"),
-        *("learning_rate", "notes=all_notes"),
+    KEYS = (
+        "verdict",
+        "said=conclusion",
+        "doubts",
+        "asked=unknown_settings",
+        "swing",
+        "learning_rate",
+        "notes=all_notes",
     )
 
     mode: Stability | None = None  # where the mode that the reward shows stands, or None
@@ -205,6 +213,51 @@ def stability_evidence(record: RunRecord, fitted: Fitted) -> StabilityEvidence:
         return StabilityEvidence(unavailable=str(error), unknown_settings=error.names)
     except GroupwiseError as error:
         return StabilityEvidence(unavailable=sentence(str(error)))
+
+
+@frozen
+class RunStability(Said):
+    """How far a run is from instability, and how it was found out."""
+
+    KEYS = (
+        "*evidence",
+        "run",
+        "metric=fitted.metric",
+        "law=fitted.fit.law",
+        "optimizer",
+        "importance_ratio=setting.lag.importance_ratio",
+        "kl_term=setting.lag.kl_term",
+    )
+
+    evidence: StabilityEvidence
+    run: str  # its name
+    fitted: Fitted  # the reward
+    setting: StabilitySetting  # what the run's own settings say
+
+    @property
+    def optimizer(self) -> str:
+        """Adam, or SGD."""
+        return "adam" if self.setting.adam else "sgd"
+
+    def __str__(self) -> str:
+        """What it comes to."""
+        return self.evidence.conclusion
+
+
+def run_stability(
+    record: RunRecord, *, metric: str = "reward", until: float | None = None, level: float = 0.95
+) -> RunStability:
+    """Judge the mode that a run's reward shows."""
+    fitted = fit_metric(record, metric, until=until, level=level)
+    if not fitted.rewarding:
+        raise MissingMetricError(
+            f"expected a reward, got {fitted.metric}: the force is read off the approach of a "
+            "reward to its plateau"
+        )
+    if fitted.fit is not None and (problem := no_approach(fitted.fit)):
+        raise InsufficientDataError(problem)
+    setting = stability_setting(record)
+    return RunStability(measured_stability(record, fitted, setting), record.name, fitted, setting)
 
 
 def no_approach(fit: FitResult) -> str:

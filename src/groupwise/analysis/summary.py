@@ -5,9 +5,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from groupwise.analysis.charts import POINTS, Chart
 from groupwise.analysis.evidence import forecast_chart
@@ -22,7 +22,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import MissingMetricError
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import group_evidence
 from groupwise.threads import on_one_thread
@@ -31,14 +31,28 @@ from groupwise.wording import clean, readable, shown_path
 _FEWEST_POINTS, _FEWEST_HELD = 120, 12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Summary(Plain):
     """Everything that a report says of one run."""
 
-    KEYS: ClassVar = (
-        *("run=name", "metric=fitted.metric", "quantity=fitted.quantity", "judgement", "screen"),
-        *("steps", "fit=fitted", "forecast=fitted.outlook", "charts", "group_size", "stability"),
-        *("rollouts", "prompts", "settings", "unknown_settings", "columns=meanings", "notes"),
+    KEYS = (
+        "run=name",
+        "metric=fitted.metric",
+        "quantity=fitted.quantity",
+        "judgement",
+        "screen",
+        "steps",
+        "fit=fitted",
+        "forecast=fitted.outlook",
+        "charts",
+        "group_size",
+        "stability",
+        "rollouts",
+        "prompts",
+        "settings",
+        "unknown_settings",
+        "columns=meanings",
+        "notes",
         "sources",
     )
 

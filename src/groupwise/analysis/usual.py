@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 import numpy as np
 
@@ -16,10 +15,8 @@ from groupwise.arrays import Float
 from groupwise.files import table_rows
 from groupwise.record.run import RunRecord
 
-TABLE = Path(__file__).with_name("usual.tsv")
-_BANDS = list(table_rows(TABLE))
+_BANDS = list(table_rows("analysis/usual.tsv"))
 LENGTH = "completion_length"  # in times that of the first rows
-MEASURES = ("entropy", "kl", "gradient_norm", "clip_ratio", LENGTH, "sampler_mismatch")
 _SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?) ?b(?![a-z])", re.IGNORECASE)
 _CLASSES = {1.0: "up to 1B", 4.0: "1B to 4B", 15.0: "4B to 15B", math.inf: "above 15B"}
 _FIRST = 5  # rows whose median is the first length

@@ -5,7 +5,6 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from itertools import pairwise
 
 import polars as pl
@@ -18,7 +17,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import judged_column
 from groupwise.errors import GroupwiseError, MissingMetricError
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, clean
 
@@ -37,7 +36,7 @@ _CLOCKS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Track(Plain):
     """One metric of a run, thinned."""
 
@@ -134,7 +133,7 @@ def usual_pace(times: Sequence[float]) -> float:
     return gaps[len(gaps) // 2] if len(gaps) > 1 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged(Plain):
     """What is said of a run."""
 
@@ -153,11 +152,10 @@ def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judg
         # Nobody may be left to write: what would be none of a run that is over is none.
         none = no_forecast(judgement) or (not ended and no_forecast(judge(record, ended=True)))
         forecast = "" if none else _forecast(record, judgement, metric, level)
-    signs = [sign for sign in (judgement.first_sign, *judgement.then) if sign is not None]
     # What was held out goes by its own name in the words.
     moved = tuple(
         name
-        for sign in signs
+        for sign in judgement.signs
         for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60))
     )
     return Judged(judgement, moved, judgement.last_step, len(record.steps), forecast)

@@ -24,8 +24,11 @@ from groupwise.wording import clean, count
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
+    from groupwise.analysis.plan import RunPlan
     from groupwise.analysis.replay import RunReplay
+    from groupwise.analysis.stability import RunStability
     from groupwise.diagnostics.judgement import Judgement
+    from groupwise.estimators.best_group_size import Budget
     from groupwise.forecasting.results import FitResult
 
 _MOST_ROWS = 200  # of a forecast
@@ -150,6 +153,56 @@ class Run(RunRecord):
 
         return replay_run(self, seed=seed, opened=self.opened)
 
+    def plan(self, *, budget: Budget | None = None) -> RunPlan:
+        """Say what a run tells of its group size, as `groupwise plan` does.
+
+        Args:
+            budget: of one step; by default the run's own rollouts.
+
+        Returns:
+            The safe size and the price of the one in use where components lie beside the run, else
+            what rewards alone say; `print` shows the answer.
+
+        Raises:
+            GroupwiseError: damaged components, or ones without a budget where the batch is not
+                known.
+
+        Example:
+            >>> from groupwise.examples import trl_run
+            >>> open_run(trl_run()).plan().batch.completions
+            256
+        """
+        from groupwise.analysis.plan import plan
+
+        return plan(self, budget=budget)
+
+    def stability(
+        self, *, metric: str = "reward", until: float | None = None, level: float = 0.95
+    ) -> RunStability:
+        """Say how far the run is from instability, as `groupwise stability` does.
+
+        Args:
+            metric: a reward, by the log's own key or as a canonical quantity.
+            until: the last step to use; all of them by default.
+            level: nominal coverage of the intervals.
+
+        Returns:
+            The margin, what would be safe, and what to know of it; `print` shows the answer.
+
+        Raises:
+            MissingMetricError: the log has no such metric, or it is no reward.
+            InsufficientDataError: there are too few rows, or they approach no plateau.
+            UnknownSettingError: the settings do not say what lag or momentum there is.
+
+        Example:
+            >>> from groupwise.examples import trl_run
+            >>> open_run(trl_run()).stability().evidence.verdict
+            'stable'
+        """
+        from groupwise.analysis.stability import run_stability
+
+        return run_stability(self, metric=metric, until=until, level=level)
+
     def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
         """Write the page of `groupwise report`.
 
@@ -197,12 +250,12 @@ class Run(RunRecord):
         spacing *= -(-(int(until) - int(steps[-1])) // (spacing * _MOST_ROWS))
         return [float(step) for step in reversed(range(int(until), int(steps[-1]), -spacing))]
 
-    def _lines(self, *, bars: bool = True, plain: bool = False) -> list[str]:
+    def _lines(self, *, plain: bool = False) -> list[str]:
         """Return the judgement as the terminal has it."""
         from groupwise.analysis.charts import reward_heights
         from groupwise.pages.screen import judgement_lines
 
-        return judgement_lines(self.judgement, reward_heights(self) if bars else (), plain=plain)
+        return judgement_lines(self.judgement, reward_heights(self), plain=plain)
 
     def __str__(self) -> str:
         """The judgement as the terminal has it."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +11,7 @@ import typer
 
 from groupwise.cli import shared as cli
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 
 if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 _MOST_ROLLOUTS = 1e12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Spending:
     """A budget as typed; None is not given."""
 

@@ -91,26 +91,32 @@ def _list(
 
     causes = contenders(judgement.cause)
     named = {key: label_of(key) for key in causes}
-    found = [measured(record, judgement, kind, how) for kind in choices(causes, record)]
+    trials = [measured(record, judgement, kind, how) for kind in choices(causes, record)]
     lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
     try:
         logged_groups(record)
     except GroupwiseError as error:
         lines.append(sentence(str(error)))
-    for one in found:
-        by = "at most, by a first batch" if one.timed else "by the table"
-        cost = f"{count(one.rollouts, 'answer')}, {one.seconds:.1f} s {by}, {one.bits:.2f} bits"
-        way = f"log {one.missing}" if one.missing else f"{one.command.replace('RUN', opened, 1)}"
-        lines += ["", f"{one.probe} {one.does}: {cost}.", f"  {way}"]
-        for outcome in one.outcomes:
-            told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
-            lines += [f"  {outcome.meaning}: {' or '.join(told)}"] if told else []
+    for trial in trials:
+        by = "at most, by a first batch" if trial.timed else "by the table"
+        cost = (
+            f"{count(trial.rollouts, 'answer')}, {trial.seconds:.1f} s {by}, {trial.bits:.2f} bits"
+        )
+        way = (
+            f"log {trial.missing}"
+            if trial.missing
+            else f"{trial.command.replace('RUN', opened, 1)}"
+        )
+        lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
+        for outcome in trial.outcomes:
+            causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
+            lines += [f"  {outcome.meaning}: {' or '.join(causes_told)}"] if causes_told else []
     if len(named) < 2:
         lines.append(f"Nothing is to be told apart. Do: {judgement.do or 'nothing'}.")
-    elif not found:
+    elif not trials:
         asked = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
         lines.append(f"No probe tells them apart: log {asked[0]}.")
     if as_json:
-        cli.print_json({"causes": named, "probes": found, "judgement": judgement})
+        cli.print_json({"causes": named, "probes": trials, "judgement": judgement})
     else:
         cli.print_lines(*lines)

@@ -10,7 +10,7 @@ import shlex
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
@@ -19,7 +19,7 @@ import typer
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject
-from groupwise.plain import FORMER_STATES, to_json
+from groupwise.plain import FORMER_STATES, frozen, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -210,7 +210,7 @@ Level = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Opening:
     """How runs are to be opened."""
 

@@ -14,7 +14,6 @@ import sys
 import threading
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,7 +24,7 @@ from groupwise.cli.shared import pairs
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import to_json
+from groupwise.plain import frozen, to_json
 from groupwise.wording import clean
 
 BRIEF, DETAILED = 4000, 200_000  # bytes of an answer
@@ -41,7 +40,7 @@ _MAPS = "/proc/self/maps"  # in which the libraries that count threads are looke
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tool:
     """One tool: a command of groupwise, and what is given to it."""
 
@@ -50,7 +49,7 @@ class Tool:
     takes: tuple[str, ...]  # names of ARGUMENTS; the first is needed
 
 
-_ROWS = list(table_rows(Path(__file__).with_name("tools.tsv")))
+_ROWS = list(table_rows("cli/tools.tsv"))
 # name -> its JSON type, and what it is
 ARGUMENTS = {row["name"]: (row["kind"], row["about"]) for row in _ROWS if row["kind"] != "tool"}
 TOOLS = {

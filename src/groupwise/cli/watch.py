@@ -130,7 +130,7 @@ def _serve(
             flush=True,
         )
         on_change = None if hook is None else hook.change
-        serve(Hub(followers, metric=metric, level=level, told=on_change), bound, token)
+        serve(Hub(followers, metric=metric, level=level, tell=on_change), bound, token)
     finally:
         bound.close()
     print("Stopped; nothing was written to the runs.")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from groupwise.comparison.curves import Curve, late_level, time_to, within
 from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing, Quantity, missing
 from groupwise.comparison.seeds import seed_noise
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 Curves = Sequence[Sequence[Curve]]
 QUANTITIES: tuple[Quantity, ...] = ("level", "speed")
@@ -26,7 +27,7 @@ _EARLY = 0.1
 _MOVES = 5.0  # standard errors that a metric has to move by for a time to mean something
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """What is asked of the groups."""
 
@@ -71,19 +72,16 @@ def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Com
         for quantity in QUANTITIES
     }
     pairings = _pairings(groups, measured, setups, question)
-    frozen = {
-        quantity: tuple(tuple(group) for group in values) for quantity, values in measured.items()
-    }
-    frozen["level"] = tuple(
-        tuple(
+    measured["level"] = [
+        [
             replace(run, interval=within(run.interval, question.bounds)) if run.usable else run
             for run in group
-        )
+        ]
         for group in level
-    )
+    ]
     return Comparison(
         pairings,
-        frozen,
+        measured,
         seeds,
         float(late_from),
         float(stop),
@@ -110,8 +108,16 @@ def _common_steps(groups: Curves) -> tuple[float, float]:
 
 def not_compared(question: Question) -> Comparison:
     """The comparison of groups of which fewer than two have rows enough: no contrast, no window."""
-    empty: dict[Quantity, tuple[tuple[Measured, ...], ...]] = {"level": (), "speed": ()}
-    return Comparison((), empty, {}, math.nan, math.nan, math.nan, question.level, question.bounds)
+    return Comparison(
+        (),
+        {"level": (), "speed": ()},
+        {},
+        math.nan,
+        math.nan,
+        math.nan,
+        question.level,
+        question.bounds,
+    )
 
 
 def _speed(

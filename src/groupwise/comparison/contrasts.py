@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr, ndtri, stdtr, stdtrit
@@ -21,9 +21,10 @@ from groupwise.comparison.curves import within
 from groupwise.comparison.results import Contrast, Measured, Method, Quantity, SeedNoise, nothing
 from groupwise.comparison.seeds import minimum_detectable, seeds_needed
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setup:
     """What a contrast is judged by."""
 
@@ -42,7 +43,7 @@ class Setup:
         return 1 - (1 - self.level) / max(self.tests, 1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Difference:
     """A difference of two groups before it is judged."""
 

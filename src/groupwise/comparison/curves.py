@@ -6,7 +6,7 @@ Each has its step noise.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 
 import numpy as np
@@ -19,6 +19,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.noise import NoisePosterior, noise_posterior
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 
 FEWEST_LATE = 6
 FEWEST_ROWS = 12
@@ -29,7 +30,7 @@ _DRAWS = 200
 _SIGMA = 0.6826894921370859  # coverage of one standard error
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Curve:
     """One metric of one run, smoothed."""
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import ClassVar, Literal
+from collections.abc import Mapping, Sequence
+from typing import Literal
 
 from groupwise.intervals import Interval
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 Quantity = Literal["level", "speed"]
 Status = Literal[
@@ -22,11 +21,11 @@ def nothing(level: float = 0.95) -> Interval:
     return Interval(math.nan, -math.inf, math.inf, level)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Measured(Plain):
     """One quantity of one run."""
 
-    KEYS: ClassVar = ("*interval", "step_error", "problem")
+    KEYS = ("*interval", "step_error", "problem")
     # the value, with what the noise of its steps leaves open; a time is infinite where the level is
     # not held by the end
     interval: Interval
@@ -49,11 +48,11 @@ def missing(problem: str, *, level: float = 0.95) -> Measured:
     return Measured(nothing(level), math.nan, problem)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SeedNoise(Plain):
     """How much runs of one setting differ by their seeds, beyond the noise of their steps."""
 
-    KEYS: ClassVar = ("deviation", "freedom", "step_deviation")
+    KEYS = ("deviation", "freedom", "step_deviation")
     deviation: Interval  # standard deviation of the runs' true values, with its interval
     freedom: int  # degrees of freedom that it rests on; 0 where every group has one run
     # variance of the measured values within the groups, seeds and steps together; nan without
@@ -67,47 +66,32 @@ class SeedNoise(Plain):
         return math.sqrt(self.step)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
-    KEYS: ClassVar = (
-        "quantity",
-        "status",
-        "message",
-        "difference",
-        "method",
-        "runs",
-        "seeds_needed",
-        "p_value",
-        "adjusted_p",
-        "freedom",
-        "step_error",
-        "minimum_detectable",
-        "largest_seed_deviation",
-    )
     quantity: Quantity  # level, or speed (a time: less is faster)
     status: Status  # what can be said
     message: str  # why it is unavailable, or how many runs hold the level; else ""
     # second minus first, with its interval; over step noise alone where seeds are unknown
     difference: Interval
+    method: Method = "none"  # how the interval was made
+    runs: tuple[int, int] = (0, 0)  # how many of each group took part
+    # runs a group that would find this difference 8 times in 10; None: unknown
+    seeds_needed: int | None = None
     p_value: float = math.nan  # two-sided, of no difference; nan where seed noise is unknown
     adjusted_p: float = math.nan  # after Holm, over all contrasts of the comparison
-    method: Method = "none"  # how the interval was made
     freedom: float = math.nan  # degrees of freedom; nan without
-    runs: tuple[int, int] = (0, 0)  # how many of each group took part
     step_error: float = math.nan  # standard error of the difference by step noise alone
     # difference that so many runs would find 8 times in 10, beside the other contrasts; nan where
     # the metric cannot differ by so much
     minimum_detectable: float = math.nan
-    # runs a group that would find this difference 8 times in 10; None: unknown
-    seeds_needed: int | None = None
     largest_seed_deviation: float = (
         math.nan
     )  # with unknown seed noise, the spread of seeds up to which the difference would be real
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pairing:
     """One group held against the first."""
 
@@ -116,13 +100,13 @@ class Pairing:
     contrasts: tuple[Contrast, ...]  # level and speed, in this order
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison:
     """Groups of runs compared, each with the first."""
 
     pairings: tuple[Pairing, ...]  # one a group but the first
     measured: Mapping[
-        Quantity, tuple[tuple[Measured, ...], ...]
+        Quantity, Sequence[Sequence[Measured]]
     ]  # quantity -> for each group one value a run
     seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
     late_from: float  # first step of the late window

@@ -7,54 +7,20 @@ the settings of each kind.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
-from pathlib import Path
 
 from groupwise.files import table_rows
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.settings import RunConfig
 
-
-class Kind(StrEnum):
-    """What kind of change an action is."""
-
-    RESTART = "restart"  # from the checkpoint of a step
-    ANEW = "anew"  # from the model at the start
-    RATE = "rate"  # of learning, by a factor
-    WARM_UP = "warm_up"  # over so many updates
-    UPDATES = "updates"  # of one generation of rollouts
-    AGE = "age"  # of rollouts, at most
-    LIMIT = "limit"  # of a completion's tokens, by a factor
-    MASK = "mask"  # truncated completions
-    GROUP_SIZE = "group_size"  # to a size, or by a factor
-    PROMPTS = "prompts"  # of a step, by a factor
-    FILTER = "filter"  # prompts by pass rate
-    REWARD = "reward"  # a function of it
-    VERIFIER = "verifier"  # to be mended
-    PRECISION = "precision"  # one of sampler and trainer
-    WEIGHTS = "weights"  # of importance, truncated
-    SYNCHRONISE = "synchronise"  # the sampler, every so many updates
-    CLIP_GRADIENT = "clip_gradient"  # at a norm
-    CLIP_HIGH = "clip_high"  # of the ratio
-    REFERENCE = "reference"  # a KL term towards it, with a weight
-    SAMPLING = "sampling"  # from the whole distribution
-    RATIO = "ratio"  # averaged, not summed
-    TOKENS = "tokens"  # trained on as they were sampled
-    ROUTING = "routing"  # of experts, replayed or balanced
-    BASELINE = "baseline"  # the mean of each group
-    DEVIATION = "deviation"  # by which advantages are not divided
-    LOSS = "loss"  # of one batch, worked out by hand
-    ENVIRONMENT = "environment"  # to be mended
-    STOP = "stop"
+RESTART = "restart"  # the kind of an action: from the checkpoint of a step
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Action(Plain):
     """One change.
 
     Args:
-        kind: of the change.
+        kind: of the change, as `settings.tsv` names it.
         factor: by which the setting in use is multiplied; None where it is set.
         value: what it becomes, of a restart the step; None where the present one is not logged.
         settings: of the user's trainer, as "name=value", or the name alone; empty where the
@@ -63,7 +29,7 @@ class Action(Plain):
         missing: the setting of the log that would tell more, or "".
     """
 
-    kind: Kind
+    kind: str
     factor: float | None
     value: float | None
     settings: tuple[str, ...]
@@ -74,9 +40,9 @@ class Action(Plain):
 _ACTIONS = {
     row["key"]: row["actions"].split("; ")
     for name in ("causes.tsv", "actions.tsv")
-    for row in table_rows(Path(__file__).with_name(name))
+    for row in table_rows(f"diagnostics/{name}")
 }
-_SETTINGS = {Kind(row["kind"]): row for row in table_rows(Path(__file__).with_name("settings.tsv"))}
+_SETTINGS = {row["kind"]: row for row in table_rows("diagnostics/settings.tsv")}
 _FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
 
 
@@ -90,18 +56,15 @@ def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tupl
     """
     entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
     actions = (_action(entry, config, step) for entry in entries)
-    return tuple(
-        action for action in actions if action.kind is not Kind.RESTART or step is not None
-    )
+    return tuple(action for action in actions if action.kind != RESTART or step is not None)
 
 
 def _action(entry: str, config: RunConfig, step: int | None) -> Action:
     """Return the action of an entry: "restart", "rate /3" or "warm_up =20"."""
-    name, _, size = entry.partition(" ")
-    kind = Kind(name)
+    kind, _, size = entry.partition(" ")
     row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
     factor: float | None = None
-    value: float | None = step if kind is Kind.RESTART else None
+    value: float | None = step if kind == RESTART else None
     words = size[1:] or str(step)
     if size.startswith("="):
         value = float(words)

@@ -9,7 +9,6 @@ asked for where it is not logged. What went wrong is not judged here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -23,6 +22,7 @@ from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.errors import GroupwiseError
 from groupwise.intervals import percent
+from groupwise.plain import frozen
 from groupwise.series.staleness import lag_of
 from groupwise.wording import clean, short
 
@@ -136,7 +136,7 @@ def _leap(kl: Signal) -> Finding:
     return Finding(DIVERGENCE, Status.INFO, message, first)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Told:
     """How one quantity shows a mismatch."""
 
@@ -150,20 +150,24 @@ class _Told:
 
 def sampler(evidence: Evidence) -> Finding:
     """Look for a sampler that does not match the trainer."""
-    told = list(_told(evidence))
-    if not told:
+    columns = list(_told(evidence))
+    if not columns:
         hidden = evidence.unmeasured("sampler_mismatch")
         said = hidden or "How far sampler and trainer differ is not in the log"
         return not_logged(MISMATCH, f"{said}.", LOG_GAP)
-    found = [(row, one) for one in told if (row := beyond(one.signal, one.event_T)) is not None]
+    far = [
+        (row, column)
+        for column in columns
+        if (row := beyond(column.signal, column.event_T)) is not None
+    ]
     shown = signature(evidence)
-    if not found and shown is not None and shown[0] in _FROM_THE_START:
-        found = [(0, told[0])]
-    if found:
-        row, first = min(found, key=lambda each: int(each[1].signal.step_T[each[0]]))
+    if not far and shown is not None and shown[0] in _FROM_THE_START:
+        far = [(0, columns[0])]
+    if far:
+        row, first = min(far, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
-    late = median(told[0].value_T[-told[0].signal.tenth :])
-    return no_sign(MISMATCH, f"{told[0].words} {short(late)}, within its limit.")
+    late = median(columns[0].value_T[-columns[0].signal.tenth :])
+    return no_sign(MISMATCH, f"{columns[0].words} {short(late)}, within its limit.")
 
 
 def _told(evidence: Evidence) -> Iterator[_Told]:
@@ -189,11 +193,13 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
         yield _Told(quantity, words, signal, value, event, limit)
 
 
-def _mismatch(evidence: Evidence, row: int, one: _Told, shown: tuple[Fact, str] | None) -> Finding:
+def _mismatch(
+    evidence: Evidence, row: int, column: _Told, shown: tuple[Fact, str] | None
+) -> Finding:
     """Report a mismatch, with its signature and what else it goes with."""
-    begun, before, late = _left(one.value_T, row)
-    step = one.signal.step_at(begun)
-    words = f"{one.words} {led_to(before, late)}"
+    begun, before, late = _left(column.value_T, row)
+    step = column.signal.step_at(begun)
+    words = f"{column.words} {led_to(before, late)}"
     more, facts = "", [Fact.SAMPLER_MISMATCH]
     facts += [] if shown is None else [shown[0]]
     rate = evidence.quantity("learning_rate")
@@ -205,11 +211,18 @@ def _mismatch(evidence: Evidence, row: int, one: _Told, shown: tuple[Fact, str] 
     elif shown is not None:
         more += f"; {shown[1]}"
     status = (
-        Status.CRITICAL if one.quantity == "sampler_mismatch" and late > WRONG else Status.WARNING
+        Status.CRITICAL
+        if column.quantity == "sampler_mismatch" and late > WRONG
+        else Status.WARNING
     )
     message = f"Sampler and trainer differ since step {step:,}: {words}{more}."
     return by_sign(
-        MISMATCH, status, message, Sign(one.quantity, step, before, late, words), one.limit, *facts
+        MISMATCH,
+        status,
+        message,
+        Sign(column.quantity, step, before, late, words),
+        column.limit,
+        *facts,
     )
 
 
@@ -304,12 +317,12 @@ def discards(evidence: Evidence) -> Finding:
 
 def router(evidence: Evidence) -> Finding:
     """Look for experts whose load drifts apart."""
-    known = evidence.quantity("router_loss")
-    named = (one for one in evidence.matching(_ROUTER) if len(one) >= FEWEST_ROWS)
-    found = [known] if known is not None else [*named]
-    if not found:
+    loss = evidence.quantity("router_loss")
+    named = (signal for signal in evidence.matching(_ROUTER) if len(signal) >= FEWEST_ROWS)
+    signals = [loss] if loss is not None else [*named]
+    if not signals:
         return not_logged(ROUTER, "No load of experts is in the log.")
-    for signal in found:
+    for signal in signals:
         early = median(np.abs(signal.value_T[:_FIRST]))
         limit = UNBALANCED * early
         row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None

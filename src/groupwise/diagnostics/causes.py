@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 
 from groupwise.diagnostics.facts import NEEDED, Fact, Seen
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
@@ -17,6 +16,7 @@ from groupwise.diagnostics.probes import LEFT_OUT, LIKELY, choices, told_by, wei
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.files import table_rows
+from groupwise.plain import frozen
 
 # Levels after a change over those before it that are moves, by what a fact says.
 MUCH_LONGER, SHRANK, CUT_MORE = 1.5, 0.6, 0.15
@@ -24,7 +24,7 @@ ENTROPY_RISES, ENTROPY_HALVES = 1.4, 0.5
 GRADIENT_GROWS, EXPLODED, SAMPLER_MOVES = 10.0, 1e4, 5.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Clause:
     """Facts that speak for a cause together: of each entry one must be as it says."""
 
@@ -33,7 +33,7 @@ class Clause:
     atoms: tuple[tuple[tuple[Fact, ...], Seen], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Row:
     """One cause, as `causes.tsv` has it."""
 
@@ -91,7 +91,7 @@ def _row(cells: Mapping[str, str]) -> Row:
 
 
 CAUSES: Mapping[str, Row] = {
-    row.key: row for row in map(_row, table_rows(Path(__file__).with_name("causes.tsv")))
+    row.key: row for row in map(_row, table_rows("diagnostics/causes.tsv"))
 }
 
 # A slow decline, or that of one function, unless it came at once.
@@ -228,8 +228,8 @@ class Case:
             (Fact.ENTROPY_GONE, Fact.GAINS_AS_ENTROPY_FALLS),
             (Fact.GROUPS_ALIKE, Fact.GAINS_AS_GROUPS_ALIKE),
         ):
-            found = self.finding(fact)
-            if found is not None and self._rises(found):
+            finding = self.finding(fact)
+            if finding is not None and self._rises(finding):
                 yield gains
 
     def _rises(self, finding: Finding) -> bool:
@@ -285,8 +285,8 @@ def verdict(case: Case) -> Cause:
         cause = Cause(certainty, names, (), tuple(keys), by=told_by(record) if surely else "")
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
-    ready = (one for one in choices(cause.keys, record) if one.logged and not one.missing)
-    return replace(cause, probe=next((one.command for one in ready), ""))
+    ready = (probe for probe in choices(cause.keys, record) if probe.logged and not probe.missing)
+    return replace(cause, probe=next((probe.command for probe in ready), ""))
 
 
 def _by_rules(case: Case) -> Cause:
@@ -296,8 +296,8 @@ def _by_rules(case: Case) -> Cause:
     scores = list[tuple[float, Row, Certainty]]()
     for row in CAUSES.values():
         clause = max(
-            (one for one in row.clauses if _holds(one, case, row)),
-            key=lambda one: (one.weight, one.certainty is Certainty.LIKELY),
+            (clause for clause in row.clauses if _holds(clause, case, row)),
+            key=lambda clause: (clause.weight, clause.certainty is Certainty.LIKELY),
             default=None,
         )
         if clause is not None:
@@ -343,7 +343,7 @@ def label_of(key: str, column: str = "") -> str:
     return CAUSES[key].label.format(column=column)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advice:
     """What to do: the line, and the actions that it comes to."""
 

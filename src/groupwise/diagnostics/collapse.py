@@ -74,9 +74,9 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
-    found = list(_falls(evidence))
+    falls = list(_falls(evidence))
     last = sorted(
-        (item for item in found if item[2].lasts),
+        (item for item in falls if item[2].lasts),
         key=lambda item: (item[0] != "reward", item[2].row),
     )
     # Answers that shrank to nothing come before what one function paid for them.
@@ -86,7 +86,7 @@ def check(evidence: Evidence) -> Finding:
     other = other or _decline(evidence)
     if other is not None:
         return other
-    back = next((item for item in found if item[0] == "reward" or _came_back(*item[1:])), None)
+    back = next((item for item in falls if item[0] == "reward" or _came_back(*item[1:])), None)
     return _held(evidence, reward) if back is None else _recovered(*back)
 
 
@@ -107,7 +107,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
     """Yield the falls of the reward, of the held-out reward, and of each reward function."""
     reward = evidence.reward
     assert reward is not None
-    earned = {name: one for name, one in evidence.functions.items() if one.low >= 0}
+    earned = {name: signal for name, signal in evidence.functions.items() if signal.low >= 0}
     weights = weights_of(evidence)
     # A function that earned next to nothing beside the others has no height to lose.
     least = _LITTLE * max((signal.high for signal in earned.values()), default=0.0)
@@ -179,21 +179,21 @@ def _decline(evidence: Evidence) -> Finding | None:
     """Report a reward that ends significantly below its height: a failure where it has stood
     below half of it, beyond doubt, for long.
     """
-    found, reward = decline_of(evidence), evidence.reward
-    if found is None or reward is None:
+    decline, reward = decline_of(evidence), evidence.reward
+    if decline is None or reward is None:
         return None
-    (height, now), after, step = found.change.ends, found.after, found.change.first
+    (height, now), after, step = decline.change.ends, decline.after, decline.change.first
     message = f"reward {arrow(height, now)}, falling since step {step:,}"
     advice = "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell"
     level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
     if (
-        at_once(level, found.middle)
+        at_once(level, decline.middle)
         and held_out_at(evidence, step, after.value - height) is Fact.HELD_OUT_STAYED
     ):
         fact = Fact.TRAINING_DECLINES_ALONE
-    elif len(level) - found.end >= PATIENCE:
+    elif len(level) - decline.end >= PATIENCE:
         most = -HALF * (height - reward_floor(evidence))
-        if level.change(found.best, slice(found.end, None)).high < most:
+        if level.change(decline.best, slice(decline.end, None)).high < most:
             status = Status.CRITICAL
     return Finding(NAME, status, message, step, after, height, advice=advice, facts=(fact,))
 

@@ -71,8 +71,7 @@ def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
     cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
     if cut is not None and len(cut) >= FEWEST_ROWS:
-        found = _by_rise(evidence, cut) or _by_share(cut)
-        return _with_paid(found, evidence.reward, cut)
+        return _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
         return not_logged(TRUNCATION, said, LOG_CUT)
@@ -143,25 +142,25 @@ def _by_share(cut: Signal) -> Finding:
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, *facts)
 
 
-def _with_paid(found: Finding, reward: Signal | None, cut: Signal) -> Finding:
+def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
     """Add that truncated answers are paid, where the reward gained half of its range as they came
     and complete ones alone cannot earn it: a share r of the range, of which 1 - s are complete.
     """
-    if reward is None or Fact.CUT_OFF_IN_MID_RUN not in found.facts or found.step is None:
-        return found
-    row = reward.at(found.step)
+    if reward is None or Fact.CUT_OFF_IN_MID_RUN not in finding.facts or finding.step is None:
+        return finding
+    row = reward.at(finding.step)
     before, late = reward.level(slice(max(0, row - _MANY), row)), reward.level(slice(row, None))
-    complete = 1 - cut.level_from(cut.at(found.step))
+    complete = 1 - cut.level_from(cut.at(finding.step))
     low, span = min(reward.low, 0.0), reward.high - reward.low
     least = complete + PAID * (1 - complete)
     if late - before <= HALF * span or late - low < least * (reward.high - low):
-        return found
+        return finding
     shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
     message = (
         f"truncated answers are paid: the reward rose {arrow(before, late)} as truncation did, "
-        f"{shares}, since step {found.step:,}"
+        f"{shares}, since step {finding.step:,}"
     )
-    return replace(found, message=message, facts=(*found.facts, Fact.TRUNCATED_PAID))
+    return replace(finding, message=message, facts=(*finding.facts, Fact.TRUNCATED_PAID))
 
 
 def _by_rows(length: Signal) -> Finding | None:

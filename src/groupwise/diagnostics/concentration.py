@@ -55,7 +55,7 @@ def check(evidence: Evidence) -> Finding:
         if same is not None and len(same) >= FEWEST_ROWS:
             return _by_answers(evidence, same)
         said = evidence.unmeasured("entropy")
-        rows = max(len(one) for one in (entropy or (), same or ()))
+        rows = max(len(signal) for signal in (entropy or (), same or ()))
         if not said and (rows or completions_of(evidence) is not None):
             few = (
                 f"{counted(rows, 'row')} of entropy or of groups of completions, where "

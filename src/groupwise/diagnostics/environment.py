@@ -91,19 +91,23 @@ def environments_of(evidence: Evidence) -> Environments | None:
         for name, signal in evidence.named(prefix)
         if name not in _ALL
     ]
-    best = {f"{name} (best)": one for name, one in evidence.best_of_sets.items()}
+    best = {f"{name} (best)": signal for name, signal in evidence.best_of_sets.items()}
     sets = {**evidence.held_out_sets, **best}
-    columns += [(_HELD_OUT, name or one.column, one) for name, one in sets.items()]
+    columns += [(_HELD_OUT, name or signal.column, signal) for name, signal in sets.items()]
     # The only agent of an environment is logged under both.
     own = {signal.value_T.tobytes() for kind, _, signal in columns if kind == "environment"}
-    columns = [one for one in columns if one[0] != "seat" or one[2].value_T.tobytes() not in own]
+    columns = [
+        column
+        for column in columns
+        if column[0] != "seat" or column[2].value_T.tobytes() not in own
+    ]
     twice = Counter(name for _, name, _ in columns)
     each = [
         _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)
         for kind, name, signal in columns
     ]
-    courses, order = Counter(one.course for one in each), list(Course)
-    each.sort(key=lambda one: (order.index(one.course), -one.lost))
+    courses, order = Counter(environment.course for environment in each), list(Course)
+    each.sort(key=lambda environment: (order.index(environment.course), -environment.lost))
     fell, rose = courses[Course.FELL], courses[Course.ROSE]
     return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN])) if each[1:] else None
 
@@ -138,7 +142,7 @@ def _score(signal: Signal, early: slice, late: slice) -> float:
 
 def _mirrored(each: Environments) -> bool:
     """Whether what one seat lost others won, as in a game of one against the other."""
-    lost = [one.lost for one in each.worst if one.kind == "seat"]
+    lost = [environment.lost for environment in each.worst if environment.kind == "seat"]
     return len(lost) == each.count and abs(sum(lost)) < MIRRORED * max(lost)
 
 
@@ -165,9 +169,13 @@ def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
     """The shares of one kind of failure, by its quantity or by their names."""
     share = evidence.quantity(quantity)
     functions = {signal.column for _, signal in evidence.named("reward/")}
-    named = (one for one in evidence.matching(pattern) if one.column not in functions)
+    named = (signal for signal in evidence.matching(pattern) if signal.column not in functions)
     signals = [share] if share is not None else named
-    return [one for one in signals if len(one) >= FEWEST_ROWS and one.low >= 0 and one.high <= 1]
+    return [
+        signal
+        for signal in signals
+        if len(signal) >= FEWEST_ROWS and signal.low >= 0 and signal.high <= 1
+    ]
 
 
 def failing(

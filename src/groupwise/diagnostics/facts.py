@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from pathlib import Path
 
 from groupwise.files import table_rows
 
@@ -177,7 +176,7 @@ class Fact(Enum):
 # The quantities of which one must be logged for a fact to be shown absent.
 NEEDED: Mapping[Fact, tuple[str, ...]] = {
     Fact[row["fact"]]: tuple(row["quantities"].split())
-    for row in table_rows(Path(__file__).with_name("facts.tsv"))
+    for row in table_rows("diagnostics/facts.tsv")
 }
 
 

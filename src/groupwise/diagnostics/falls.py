@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -31,6 +30,7 @@ from groupwise.diagnostics.signals import (
 from groupwise.diagnostics.signs import reach_of, signs_about
 from groupwise.diagnostics.swings import level_of, reward_level
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 
 HELD_OUT = "held-out reward"
 # Rows that hold a tenth of the level or less, the rows before them that make it, the scatters of a
@@ -83,7 +83,7 @@ _RATHER, _OPEN = 1.0, 3.84
 _WINDOW = 60
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fall:
     """A fall from a height."""
 
@@ -94,7 +94,7 @@ class Fall:
     lasts: bool  # whether it holds to the last row
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LevelChange:
     """From where to where a column went, and when: the one pair of levels that every text of it
     shows.
@@ -300,7 +300,7 @@ def _usual(height_T: Float) -> float:
     return float(np.quantile(height_T[-LEVEL_ROWS:], 0.75))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Constant:
     """A stretch of rows that are all one number, to the end of the log."""
 
@@ -571,7 +571,7 @@ def held_out_at(
     return Fact.HELD_OUT_DROPPED if held_change.high < 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decline:
     """A reward that ends significantly below its height."""
 

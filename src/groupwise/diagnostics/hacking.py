@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -51,6 +51,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.signs import arrow
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 from groupwise.wording import clean
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
@@ -138,7 +139,7 @@ def _of_pair(pair: Pair, evidence: Evidence, held_out: Pair | None) -> Finding |
     return None if fresh or _fell_with_training(pair, evidence) else finding
 
 
-def _of_other_prompts(pair: Pair, evidence: Evidence, found: Finding) -> Finding:
+def _of_other_prompts(pair: Pair, evidence: Evidence, finding: Finding) -> Finding:
     """The finding of a held-out reward that gained first, or that stands low: training that parts
     from it by and by may be learnt by heart, and prompts may be too hard.
     """
@@ -153,12 +154,12 @@ def _of_other_prompts(pair: Pair, evidence: Evidence, found: Finding) -> Finding
     floor = low and (not fell or held > -_HALF * height)
     slowly = gained > _limit(pair) * error and parting_of(pair).length > _LEAPS
     if slowly and fell and _by_heart(pair, evidence, best):
-        return replace(found, status=Status.WARNING, facts=(Fact.LEARNT_BY_HEART,))
+        return replace(finding, status=Status.WARNING, facts=(Fact.LEARNT_BY_HEART,))
     leapt = _leapt(pair, parting_of(pair)) and not floor
-    if found.status is Status.WARNING or leapt or not (slowly or harder or floor):
-        return found
+    if finding.status is Status.WARNING or leapt or not (slowly or harder or floor):
+        return finding
     fact = Fact.HELD_OUT_FALLS_AS_TRAINING_RISES if fell else Fact.HELD_OUT_STANDS_AFTER_GAIN
-    return replace(found, status=Status.WARNING, facts=(fact,) if slowly else ())
+    return replace(finding, status=Status.WARNING, facts=(fact,) if slowly else ())
 
 
 def _by_heart(pair: Pair, evidence: Evidence, best: slice) -> bool:
@@ -463,7 +464,7 @@ def _behind(pair: Pair, row: int, coupling: Interval, *, gained: bool) -> Findin
     return replace(finding, facts=(Fact.HELD_OUT_STANDS_AFTER_GAIN,)) if gained else finding
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pace:
     """How far training rose as two rewards parted, beside what its pace of before makes of these
     rows.
@@ -594,7 +595,7 @@ def _parted(
     reward, paid = together(evidence)[0], evidence.quantity("reward_after_kl")
     weights = weights_of(evidence)
     assert reward is not None
-    task = {name: one for name, one in functions.items() if of_task(name)}
+    task = {name: signal for name, signal in functions.items() if of_task(name)}
     task |= {score.column: score for _, score in evidence.named("task_score")}
     best = {score.column: score for score in evidence.best_of_sets.values()}
     # Under the penalties that it is paid with the reward itself is the task's.
@@ -602,9 +603,9 @@ def _parted(
         [(paid, reward.column, reward)] if paid is not None and paid.column != reward.column else []
     )
     beside += [
-        (reward, *one)
-        for one in {**functions, **task, **best}.items()
-        if weights.get(one[0], 1.0) >= 0
+        (reward, *item)
+        for item in {**functions, **task, **best}.items()
+        if weights.get(item[0], 1.0) >= 0
     ]
     # Of several columns that may fall each is tried; that the total rises is one question.
     rise, limit = -float(ndtri(WARNING)), -float(ndtri(WARNING / max(len(beside), 1)))
@@ -751,7 +752,7 @@ IN_SHARES = ", per cent taken as shares"
 LOG_UNITS = "both rewards in the same units"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pair:
     """Training and held-out reward at the same steps."""
 
@@ -832,7 +833,11 @@ def _held_out_pair(evidence: Evidence, reward: Signal) -> Pair | None:
     """Training beside the held-out reward: of several sets that which shares its gain, or else the
     worst. One that others leave behind is told as an environment is.
     """
-    sets = {name: one for name, one in evidence.held_out_sets.items() if len(one) >= FEWEST_PAIRS}
+    sets = {
+        name: signal
+        for name, signal in evidence.held_out_sets.items()
+        if len(signal) >= FEWEST_PAIRS
+    }
     several = len(sets) > 1
     named = (
         _paired(reward, signal, f"held-out {clean(name, longest=40)}" if several else HELD_OUT)
@@ -990,7 +995,7 @@ def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Parting:
     """Where training and held-out reward part."""
 

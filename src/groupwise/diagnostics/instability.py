@@ -212,20 +212,11 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
         return np.ones(len(signal)), 1 + np.maximum(signal.value_T, 0.0), signal
     for signal in evidence.matching(_MOMENT):
         return np.ones(len(signal)), signal.value_T, signal
-    for mean, spread in _beside_means(evidence, "std"):
-        return mean.value_T, mean.value_T**2 + spread**2, mean
-    return None
-
-
-def _beside_means(evidence: Evidence, end: str) -> Iterator[tuple[Signal, Float]]:
-    """Yield the mean weights of each column with what is logged beside them under the same name
-    but for its end, at the same steps.
-    """
     for mean in evidence.matching(_MEAN):
-        for other in evidence.matching(re.escape(mean.column.removesuffix("mean")) + end)[:1]:
-            _, mean_rows, its = np.intersect1d(mean.step_T, other.step_T, return_indices=True)
-            if mean_rows.size >= 2:
-                yield (
-                    signal_of(mean.column, mean.step_T[mean_rows], mean.value_T[mean_rows]),
-                    other.value_T[its],
-                )
+        for spread in evidence.matching(re.escape(mean.column.removesuffix("mean")) + "std")[:1]:
+            step, rows, its = np.intersect1d(mean.step_T, spread.step_T, return_indices=True)
+            if rows.size >= 2:
+                mean_T = mean.value_T[rows]
+                signal = signal_of(mean.column, step, mean_T)
+                return mean_T, mean_T**2 + spread.value_T[its] ** 2, signal
+    return None

@@ -105,13 +105,7 @@ _EXPLAINED = {
 _ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED, Fact.REWARD_NOT_FINITE_AT_TIMES}
 # Checks of one quantity, which are no bare "no sign of it" where its move is told.
 _QUANTITIES = {beyond.DIVERGENCE: "kl", beyond.MISMATCH: "sampler_mismatch"}
-_RANK = {
-    Status.CRITICAL: 0,
-    Status.WARNING: 1,
-    Status.INFO: 2,
-    Status.NONE: 3,
-    Status.NOT_LOGGED: 4,
-}
+_RANK = [Status.CRITICAL, Status.WARNING, Status.INFO, Status.NONE, Status.NOT_LOGGED]
 
 
 def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
@@ -140,7 +134,7 @@ def judged(evidence: Evidence) -> Judgement:
     probed = [probes.check] if evidence.record.probes and evidence.record.probes.results else []
     answers = {answer.check: answer for answer in (check(evidence) for check in (*CHECKS, *probed))}
     progress = progress_of(evidence)
-    ranked = sorted(answers.values(), key=lambda answer: _RANK[answer.status])
+    ranked = sorted(answers.values(), key=lambda answer: _RANK.index(answer.status))
     # An error that ended the run is said beside what the reward does, and tells nothing of it.
     serious = (
         finding for finding in ranked if is_serious(finding) and finding.check != numerics.CRASH

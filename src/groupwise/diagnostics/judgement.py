@@ -6,7 +6,7 @@ callback shows.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ from groupwise.diagnostics.actions import Action
 from groupwise.diagnostics.facts import Fact
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain, Said, plain
+from groupwise.plain import Plain, Said, frozen, plain
 from groupwise.wording import clean, count, duration, number, sentence, share, tokens
 
 _LONGEST = 1000  # of a judgement in sentences
@@ -71,7 +71,7 @@ class Learning(StrEnum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sign(Plain):
     """A signal that moved: raw numbers before and after.
 
@@ -88,7 +88,7 @@ class Sign(Plain):
             `after`.
     """
 
-    KEYS: ClassVar = ("signal", "step", "before", "after")
+    KEYS = ("signal", "step", "before", "after")
 
     signal: str
     step: int
@@ -109,7 +109,7 @@ class Sign(Plain):
         return self.after if self.reached is None else self.reached
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cause(Plain):
     """Why it went wrong, in words.
 
@@ -123,7 +123,7 @@ class Cause(Plain):
         rivals: rows of `causes.tsv` that weaker facts speak for.
     """
 
-    KEYS: ClassVar = ("certainty", "names", "log")
+    KEYS = ("certainty", "names", "log")
 
     certainty: Certainty = Certainty.NONE
     names: tuple[str, ...] = ()
@@ -160,7 +160,7 @@ class Cause(Plain):
         return f"{self.sure}{joint}{self.named}" if self.names else self.named
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cost(Plain):
     """What some steps of a run took; None where it is not logged, or GPUs or their price are not
     given.
@@ -178,7 +178,7 @@ class Cost(Plain):
     money: float | None = None  # in the currency of the price
     missing: str = ""  # why GPU-hours or money were asked for and are not known
 
-    KEYS: ClassVar = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
+    KEYS = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -206,7 +206,7 @@ class Cost(Plain):
         return {name: words for name, words in shown.items() if words is not None}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finding(Plain):
     """What one check answers.
 
@@ -224,7 +224,7 @@ class Finding(Plain):
         column: the log's own key that it is about, where it is about one alone.
     """
 
-    KEYS: ClassVar = ("check", "status", "step", "value", "limit", "message")
+    KEYS = ("check", "status", "step", "value", "limit", "message")
 
     check: str
     status: Status
@@ -240,11 +240,11 @@ class Finding(Plain):
 
     def as_dict(self) -> JsonObject:
         """Plain data for JSON: of the value the number alone."""
-        shown = super(Finding, self).as_dict()
+        shown = Plain.as_dict(self)
         return shown | {"value": None if self.value is None else plain(self.value.value)}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Environment(Plain):
     """How one environment, task or seat does on its own."""
 
@@ -261,7 +261,7 @@ class Environment(Plain):
         return self.before - self.after
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Environments(Plain):
     """All environments of a run: how many there are, fell and rose, and the worst of them."""
 
@@ -299,7 +299,7 @@ def by_sign(
     )
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Judgement(Said):
     """What a log says of its run.
 
@@ -329,9 +329,22 @@ class Judgement(Said):
         environments: the reward of each environment or seat on its own, or None.
     """
 
-    KEYS: ClassVar = (
-        *("state", "headline", "since_step", "first_sign", "then", "cause"),
-        *("learning", "do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
+    KEYS = (
+        "state",
+        "headline",
+        "since_step",
+        "first_sign",
+        "then",
+        "cause",
+        "learning",
+        "do",
+        "actions",
+        "cost",
+        "spent",
+        "to_come",
+        "not_logged",
+        "checks",
+        "notes",
         "environments",
     )
 
@@ -370,7 +383,7 @@ class Judgement(Said):
 
     def as_dict(self) -> JsonObject:
         """Plain data for JSON, schema 2."""
-        return {"schema": self.SCHEMA, **super(Judgement, self).as_dict()}
+        return {"schema": self.SCHEMA, **Said.as_dict(self)}
 
     @property
     def fact(self) -> str:
@@ -379,6 +392,11 @@ class Judgement(Said):
             f"{self.state.value.replace('_', ' ').upper()}: {sentence(self.headline)}",
             longest=_LONGEST,
         )
+
+    @property
+    def signs(self) -> tuple[Sign, ...]:
+        """Every signal that moved, in the order in which they did."""
+        return () if self.first_sign is None else (self.first_sign, *self.then)
 
     @property
     def gpu_hours(self) -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -48,6 +48,7 @@ from groupwise.diagnostics.signals import (
 from groupwise.diagnostics.signs import arrow, scatter
 from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 from groupwise.wording import short
 
 # Rows after which a reward that shows no gain is called flat, as long as the run goes on: before,
@@ -82,7 +83,7 @@ _UPPER, _RISES = 0.975, 0.995
 _NEARLY_ALL, _TENTH = 0.8, 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Progress:
     """What a reward does, with its raw numbers."""
 

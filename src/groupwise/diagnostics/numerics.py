@@ -8,7 +8,6 @@ rows go on, or that never had a value. Why the numbers broke is not judged here.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
@@ -27,6 +26,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.diagnostics.signs import arrow, led_to
+from groupwise.plain import frozen
 from groupwise.wording import clean, short
 
 FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
@@ -62,7 +62,7 @@ _NEAR, RISES = 5, 3.0
 _MOST, _BATCH_DIFFERS = 0.95, 0.8
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Broken:
     """A column that is not finite."""
 

@@ -36,12 +36,12 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None or len(reward) < 2 * _SOON:
         return no_sign(NAME, "Too few rows tell how fast the policy moves.")
-    found, progress = _destroyed(evidence, reward), progress_of(evidence)
-    if found is None and progress.learning is Learning.FLAT:
+    finding, progress = _destroyed(evidence, reward), progress_of(evidence)
+    if finding is None and progress.learning is Learning.FLAT:
         levels = arrow(progress.before, progress.after)
         said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
-        found = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
-    return found or no_sign(NAME, "No sign of a step that is too large or too small.")
+        finding = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
+    return finding or no_sign(NAME, "No sign of a step that is too large or too small.")
 
 
 def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import exactly
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, mean_interval, wilson
+from groupwise.plain import frozen
 from groupwise.wording import ranged, short
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
@@ -27,10 +27,9 @@ _TIMES, _PARTS = 5.0, 8
 _CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
 _ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
-EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Shown:
     """What an experiment shows."""
 
@@ -59,17 +58,17 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
     value = gap_of_after.value - gap_of_before.value
     half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
     regained = Interval(value, value - half, value + half)
-    told = (
+    message = (
         f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
         f"{short(was)} → {short(then)}"
     )
     fact = None
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
-        told += "; grades that are all equal tell nothing: is it the function that graded?"
+        message += "; grades that are all equal tell nothing: is it the function that graded?"
     elif lost > 0 and (_agrees(before_2N) or _agrees(after_2N)):
         changed = Fact.GRADES_CHANGED if regained.low > _HALF * lost else None
         fact = Fact.ANSWERS_CHANGED if regained.high < _HALF * lost else changed
-    return Shown(fact, told, regained)
+    return Shown(fact, message, regained)
 
 
 def _never_earned(after_2N: Float) -> Shown:
@@ -126,25 +125,25 @@ def rescored(
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)
     mean, size = float(gap_T.mean()), float(size_T.mean())
-    half_T = np.concatenate([2 * np.arange(len(one)) // len(one) for one in gap])
-    told, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
-    told += f" ({_by(half_T, size_T)} by halves of the answers)"
+    half_T = np.concatenate([2 * np.arange(len(answer_T)) // len(answer_T) for answer_T in gap])
+    message, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
+    message += f" ({_by(half_T, size_T)} by halves of the answers)"
     if entropy is not None:
         entropy_T = np.concatenate([*entropy])
         third_T = np.searchsorted(np.unique(np.quantile(entropy_T, (1 / 3, 2 / 3))), entropy_T)
-        told += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
+        message += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
     if turns is not None and (turn_T := np.concatenate([*turns])).any():
-        told += f" ({_by(turn_T, size_T)} by turn)"
+        message += f" ({_by(turn_T, size_T)} by turn)"
         later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
         if later > max(_GAP, _TIMES * first):
-            return Shown(Fact.GAP_AFTER_TURN, told, exactly(later))
+            return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     if mean > _GAP and (gap_T < -mean / 2).mean() < _BELOW:
-        kept = f"{told}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
+        kept = f"{message}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
         return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
     if way is None:
-        return Shown(None, f"{told}; --reference FIRST tells which weights sampled", value)
-    squares = np.array([one @ one for one in way])
-    products = np.array([one @ other for one, other in zip(gap, way, strict=True)])
+        return Shown(None, f"{message}; --reference FIRST tells which weights sampled", value)
+    squares = np.array([way_T @ way_T for way_T in way])
+    products = np.array([gap_T @ other for gap_T, other in zip(gap, way, strict=True)])
     if squares.sum() < 1e-9 * gap_T.size:
         raise InvalidArgumentError(
             "expected two checkpoints that differ, got the same log-probabilities from both: give "
@@ -160,7 +159,7 @@ def rescored(
         fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
     elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
-    return Shown(fact, f"{told}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
+    return Shown(fact, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
 
 
 def _by(part_T: Places, size_T: Float) -> str:
@@ -180,32 +179,25 @@ def resampled(
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
     same = float(np.mean([_collision(texts) for texts in answers]))
-    told = f"two answers to a prompt are one in {100 * same:.0f} %"
+    message = f"two answers to a prompt are one in {100 * same:.0f} %"
     if right is None:
-        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, told, exactly(same))
+        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
     share = wilson(right, count)
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
-    told += (
+    message += (
         f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
     )
     alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
         change = mean_interval(change_P)
-        told += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
+        message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
         fell = alike or Fact.PROMPTS_LOST if change.high < -_HALF * lost else None
-        return Shown(Fact.PROMPTS_STAND if change.low > -_HALF * lost else fell, told, change)
+        return Shown(Fact.PROMPTS_STAND if change.low > -_HALF * lost else fell, message, change)
     varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
-    return Shown(alike or varied, told, share)
+    return Shown(alike or varied, message, share)
 
 
 def _collision(texts: Sequence[str]) -> float:
     """The chance that two answers, drawn without replacement, are one."""
     pairs = sum(number * (number - 1) for number in Counter(texts).values())
     return pairs / max(len(texts) * (len(texts) - 1), 1)
-
-
-def kicked(value: Interval) -> Shown:
-    """Hold the learning rate times the curvature along a step against the edge of 2."""
-    below = Fact.EDGE_FAR if value.high < EDGE else None
-    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
-    return Shown(Fact.EDGE_CROSSED if value.low > EDGE else below, told, value)

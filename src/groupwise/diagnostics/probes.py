@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import chain
-from pathlib import Path
 
 import polars as pl
 
@@ -20,7 +19,7 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Status, n
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.signs import reach_of
 from groupwise.files import table_rows
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
@@ -30,7 +29,7 @@ NAME = "probes"
 LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome(Plain):
     """What an experiment may show."""
 
@@ -44,7 +43,7 @@ class Outcome(Plain):
         return self.chances.get(cause, self.others)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeKind(Plain):
     """One experiment, as `probes.tsv` has it, and what it is worth to a run."""
 
@@ -116,7 +115,7 @@ def _kind(cells: Mapping[str, str]) -> ProbeKind:
 
 
 KINDS: Mapping[str, ProbeKind] = {
-    kind.probe: kind for kind in map(_kind, table_rows(Path(__file__).with_name("probes.tsv")))
+    kind.probe: kind for kind in map(_kind, table_rows("diagnostics/probes.tsv"))
 }
 
 
@@ -138,7 +137,9 @@ def contenders(cause: Cause) -> tuple[str, ...]:
     possible = cause.certainty is Certainty.POSSIBLE
     kinds = (kind for kind in KINDS.values() if possible and {*cause.keys} & {*kind.causes})
     rivals = chain(cause.keys, *(kind.causes for kind in kinds), cause.rivals)
-    spoken = {key for kind in KINDS.values() for one in kind.outcomes for key in one.chances}
+    spoken = {
+        key for kind in KINDS.values() for outcome in kind.outcomes for key in outcome.chances
+    }
     return tuple(dict.fromkeys(key for key in rivals if key in {*cause.keys} | spoken))
 
 
@@ -146,11 +147,11 @@ def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
     """The experiments that would tell causes apart, the largest gain a second first; those that
     could not tell come behind them, and those that the log is too poor for last.
     """
-    made = {name: one.outcome for name, one in _latest(_results(record)).items()}
+    made = {name: result.outcome for name, result in _latest(_results(record)).items()}
     kinds = (kind.for_run(causes, record) for kind in KINDS.values() if not made.get(kind.probe))
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS),
-        key=lambda one: (bool(one.missing), one.probe in made, -one.bits / one.seconds),
+        key=lambda kind: (bool(kind.missing), kind.probe in made, -kind.bits / kind.seconds),
     )
 
 
@@ -162,36 +163,40 @@ def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
     what was measured outweighs what goes with a cause.
     """
     facts, weight = {*seen}, dict.fromkeys(contenders(cause), 1.0)
-    shown = [one for kind in KINDS.values() for one in kind.outcomes if one.fact in facts]
-    denied = {key for one in shown for key in weight if one.chance(key) < LEFT_OUT}
+    shown = [
+        outcome for kind in KINDS.values() for outcome in kind.outcomes if outcome.fact in facts
+    ]
+    denied = {key for outcome in shown for key in weight if outcome.chance(key) < LEFT_OUT}
     if denied and denied == weight.keys():
-        spoken = (key for one in shown for key in one.chances if one.chances[key] > 1 / 2)
+        spoken = (
+            key for outcome in shown for key in outcome.chances if outcome.chances[key] > 1 / 2
+        )
         weight |= dict.fromkeys(spoken, 1.0)
-    told = False
+    is_weighed = False
     for outcome in shown:
-        chances = {key: one for key in weight if not math.isnan(one := outcome.chance(key))}
+        chances = {key: chance for key in weight if not math.isnan(chance := outcome.chance(key))}
         if len(chances) > 1:
-            told, mean = True, sum(chances.values()) / len(chances)
+            is_weighed, mean = True, sum(chances.values()) / len(chances)
             weight = {key: value * chances.get(key, mean) for key, value in weight.items()}
     total = sum(weight.values())
-    return {key: value / total for key, value in weight.items()} if told else {}
+    return {key: value / total for key, value in weight.items()} if is_weighed else {}
 
 
 def check(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
     reward, fall = evidence.reward, fall_of(evidence)
-    results = [one for one in _results(evidence.record) if one.probe in KINDS]
+    results = [result for result in _results(evidence.record) if result.probe in KINDS]
     if reward is not None and fall is not None:
         reach = reach_of(evidence)
         results = [
-            one
-            for one in results
-            if one.step is None or abs(reward.at(one.step) - fall.row) <= reach
+            result
+            for result in results
+            if result.step is None or abs(reward.at(result.step) - fall.row) <= reach
         ]
     if not results:
         return not_logged(NAME, "no experiment was made of this change")
     latest = _latest(results).values()
-    facts = stated(*(one.fact for one in map(outcome_of, latest) if one))
+    facts = stated(*(outcome.fact for outcome in map(outcome_of, latest) if outcome))
     message = "; ".join(map(said, latest))
     return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
 
@@ -212,13 +217,13 @@ def _latest(results: Iterable[ProbeResult]) -> dict[str, ProbeResult]:
 
 def told_by(record: RunRecord) -> str:
     """The last experiment that showed a fact, by how many answers of which seed; "" for none."""
-    return next((_way(one) for one in reversed(_results(record)) if one.outcome), "")
+    return next((_way(result) for result in reversed(_results(record)) if result.outcome), "")
 
 
 def outcome_of(result: ProbeResult) -> Outcome | None:
     """The outcome of an experiment, None where it cannot tell."""
     outcomes = KINDS[result.probe].outcomes
-    return next((one for one in outcomes if one.fact.name == result.outcome), None)
+    return next((outcome for outcome in outcomes if outcome.fact.name == result.outcome), None)
 
 
 def said(result: ProbeResult) -> str:

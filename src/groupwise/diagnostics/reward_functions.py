@@ -10,11 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from functools import reduce
-from pathlib import Path
 
 import numpy as np
 
-import groupwise
 from groupwise.arrays import moving_mean
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import column_change
@@ -46,9 +44,7 @@ LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
 # health. What the readers take for a score of the task is one as a function, too.
 _SCORES = "|".join(
-    row["pattern"]
-    for row in table_rows(Path(groupwise.__file__).parent / "readers" / "names.tsv")
-    if row["quantity"] == "task_score"
+    row["pattern"] for row in table_rows("readers/names.tsv") if row["quantity"] == "task_score"
 )
 WANTED = re.compile(
     r"correct|accura|answer|solv|truth|success|exact|quality|outcome"

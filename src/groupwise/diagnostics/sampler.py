@@ -76,7 +76,11 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
             return Fact.SAMPLING_TRUNCATED, words
         if kept and most is not None and (most.value_T == most.high).mean() > CAPPED:
             return Fact.RATIO_CAPPED, f"no ratio above {most.high:g}, and their mean {last:.3g}"
-    grows = late > GREW * early > 0
+    return _companion(evidence, gap, grows=late > GREW * early > 0)
+
+
+def _companion(evidence: Evidence, gap: Signal, *, grows: bool) -> tuple[Fact, str] | None:
+    """Return the fact that another column which goes with the gap speaks for, in words."""
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
@@ -120,5 +124,5 @@ def _rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
     for row_2T in (value_2T, np.diff(value_2T)):
         rank_2T = np.stack([mean_ranks(row_T) for row_T in row_2T])
         flat = rank_2T.std(axis=1).min() == 0
-        pair.append(0.0 if flat else float(np.corrcoef(rank_2T)[0, 1]))
+        pair.append(0.0 if flat else float(np.atleast_2d(np.corrcoef(rank_2T))[0, 1]))
     return pair[0], pair[1]

@@ -25,6 +25,7 @@ from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval
 from groupwise.limits import LARGEST_VALUE
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.record.resolution import TELLING, zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.groups import GroupEvidence, group_evidence
@@ -91,7 +92,7 @@ _MEASURED = frozenset(
 _SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Signal:
     """One metric with its noise."""
 
@@ -326,8 +327,8 @@ class Evidence:
         mean = self.record.values(column)
         usable = np.abs(mean) <= LARGEST_VALUE
         for spread in self.batch_spreads:
-            known = usable & np.isfinite(spread)
-            grades = two_values(self.record, mean[known], spread[known])
+            graded = usable & np.isfinite(spread)
+            grades = two_values(self.record, mean[graded], spread[graded])
             if grades is not None:
                 return grades
         return two_values(self.record, mean[usable], None)
@@ -419,8 +420,8 @@ class Evidence:
         sets: dict[str, Signal] = {}
         for path, signal in named:
             name = path.removeprefix("/")
-            told = any(map(name.startswith, sets)) or "std" in name
-            if len(signal) >= 3 and not told:
+            is_named = any(map(name.startswith, sets)) or "std" in name
+            if len(signal) >= 3 and not is_named:
                 sets[name] = signal
         return sets
 
@@ -819,7 +820,7 @@ CRITICAL = 0.005
 WARNING = 0.02
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Alarm:
     """An e-process that crossed its threshold."""
 

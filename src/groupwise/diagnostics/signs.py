@@ -7,13 +7,14 @@ did later is no yardstick.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.plain import frozen
 from groupwise.wording import share, short
 
 # Scatters of the rows before that a lasting move, and a spike, must exceed, and the part of the
@@ -24,7 +25,7 @@ _APART = 0.15
 _FEWEST_BEFORE, _NEAR = 2, 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Watched:
     """A signal that may move before, with or after a reward."""
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from groupwise.diagnostics.learning import Progress
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
 from groupwise.diagnostics.signs import arrow, moved, reach_of, signs_about
 from groupwise.diagnostics.swings import reward_level
+from groupwise.plain import frozen
 from groupwise.wording import short
 
 NO_CAUSE, NO_ADVICE = Cause(), Advice()
@@ -47,7 +48,7 @@ _NOT_ALONE = (*collapse.OF_REWARD, instability.NAME)
 _OF_FALLS = (collapse.NAME, verifier.NAME, instability.NAME, completions.TRUNCATION)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Look:
     """What was looked at: the run, the answers of the checks by name, and what the reward does."""
 
@@ -84,7 +85,7 @@ class Look:
         return reward.step_at(row - 1) if reward is not None and row > 0 else None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Story:
     """What is told of a run: the fact, the signs in order, the cause, what to do."""
 

@@ -9,7 +9,6 @@ What a swing means for a run is not known here.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.polynomial.legendre import legvander
@@ -17,6 +16,7 @@ from numpy.polynomial.legendre import legvander
 from groupwise.arrays import Float
 from groupwise.diagnostics.signals import Evidence, Signal, once, signal_of
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 
 FEWEST = 16
 # The first autocorrelations of a row tell a swing only if it comes round three times.
@@ -28,7 +28,7 @@ _DEGREE = 4
 _OPEN = 3.84
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Swing:
     """A second-order autoregression of the late rows."""
 
@@ -206,7 +206,7 @@ _FEWEST_ROWS, _LONGEST = 24, 300
 _CHANCE = 1e-6
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataOrder:
     """A profile that comes round."""
 

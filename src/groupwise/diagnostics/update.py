@@ -53,8 +53,8 @@ def check(evidence: Evidence) -> Finding:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "Neither advantages nor the gradient's norm are in the log"
         return not_logged(NAME, f"{said}.")
-    found = (of(evidence, signal) for signal, of in logged if len(signal) >= FEWEST_ROWS)
-    return next(filter(None, found), None) or no_sign(
+    findings = (of(evidence, signal) for signal, of in logged if len(signal) >= FEWEST_ROWS)
+    return next(filter(None, findings), None) or no_sign(
         NAME, "No sign of an update that cannot be right."
     )
 

@@ -94,13 +94,13 @@ def check(evidence: Evidence) -> Finding:
     if nothing is not None:
         return nothing
     for name, signal in [("reward", reward), *evidence.functions.items()]:
-        found = _stuck(name, signal, evidence)
-        if found is not None:
-            return found
+        finding = _stuck(name, signal, evidence)
+        if finding is not None:
+            return finding
     for search in (_logged_failures, _broken_ties, _drop, _outages):
-        found = search(evidence)
-        if found is not None:
-            return found
+        finding = search(evidence)
+        if finding is not None:
+            return finding
     return no_sign(NAME, "No sign of it: the reward did not jump.")
 
 
@@ -131,44 +131,44 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     """Report a reward or a function that became one number at once, below where it stood or far
     above.
     """
-    found = constant_tail(signal)
-    if found is None:
+    tail = constant_tail(signal)
+    if tail is None:
         return None
-    fell = found.before - found.value
-    step = signal.step_at(found.row)
+    fell = tail.before - tail.value
+    step = signal.step_at(tail.row)
     behaviour = behaviour_change(evidence, step)
-    if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, found):
+    if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, tail):
         message = (
-            f"the reward is {signal.written(found.value)} in all "
-            f"{counted(len(signal) - found.row, 'row')} since step {step:,}"
+            f"the reward is {signal.written(tail.value)} in all "
+            f"{counted(len(signal) - tail.row, 'row')} since step {step:,}"
         )
         return Finding(
             NAME, Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,)
         )
-    if not found.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
+    if not tail.abrupt or behaviour is Fact.BEHAVIOUR_CHANGED:
         return None  # what grew into the top has arrived; what changed its answers has collapsed
     # A function is learnt in a few rows, and so is a single prompt, but not within one row.
-    leap = found.value - signal.value_T[found.row - 1]
-    early = found.row < 2 * FEWEST_ROWS and leap < HALF * found.value
+    leap = tail.value - signal.value_T[tail.row - 1]
+    early = tail.row < 2 * FEWEST_ROWS and leap < HALF * tail.value
     if fell < 0 and (name != "reward" or early or -fell < _LEAP * signal.scatter):
         return None
-    return _at_once(name, signal, evidence, found, behaviour)
+    return _at_once(name, signal, evidence, tail, behaviour)
 
 
 def _at_once(
-    name: str, signal: Signal, evidence: Evidence, found: Constant, behaviour: Fact | None
+    name: str, signal: Signal, evidence: Evidence, tail: Constant, behaviour: Fact | None
 ) -> Finding:
     """Report one number that came at once."""
-    fell, step = found.before - found.value, signal.step_at(found.row)
-    count = len(signal) - found.row
-    change = signal.change(slice(0, found.row), slice(found.row, len(signal)))
-    now, rows = signal.written(found.value), counted(count, "row")
-    known = level_changes(evidence).get(name)
-    before = found.before if known is None else known.before
+    fell, step = tail.before - tail.value, signal.step_at(tail.row)
+    count = len(signal) - tail.row
+    change = signal.change(slice(0, tail.row), slice(tail.row, len(signal)))
+    now, rows = signal.written(tail.value), counted(count, "row")
+    moved = level_changes(evidence).get(name)
+    before = tail.before if moved is None else moved.before
     message = (
         f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
     )
-    gone = found.value - before
+    gone = tail.value - before
     off = gone - change.value
     lost = Interval(gone, change.low + off, change.high + off)
     reward = evidence.reward
@@ -183,25 +183,25 @@ def _at_once(
     return Finding(NAME, status, message, step, lost, 0.0, advice=advice, facts=facts)
 
 
-def _frozen(signal: Signal, found: Constant) -> bool:
+def _frozen(signal: Signal, tail: Constant) -> bool:
     """Whether one number follows rows that scattered about it: no jump, and no top or floor,
     known or by the rows.
     """
-    before = signal.value_T[max(0, found.row - _MANY_ZEROS) : found.row]
-    among = min(int((before > found.value).sum()), int((before < found.value).sum())) >= 2
+    before = signal.value_T[max(0, tail.row - _MANY_ZEROS) : tail.row]
+    among = min(int((before > tail.value).sum()), int((before < tail.value).sum())) >= 2
     if signal.bounds is not None:
         low, high = signal.bounds
-        near = abs(found.value - before.mean()) < 3 * np.diff(before).std() / 2**0.5
-        among |= 0.02 < (found.value - low) / (high - low) < 0.98 and bool(near)
-    return among and len(signal) - found.row >= _MANY_ZEROS
+        near = abs(tail.value - before.mean()) < 3 * np.diff(before).std() / 2**0.5
+        among |= 0.02 < (tail.value - low) / (high - low) < 0.98 and bool(near)
+    return among and len(signal) - tail.row >= _MANY_ZEROS
 
 
 def _logged_failures(evidence: Evidence) -> Finding | None:
     """Report a logged rate of exceptions, timeouts or failed parses that rose."""
     fact, more = Fact.FAILURES_LOGGED, (0.0, MORE_FAILED)
     shares = shares_of(evidence, "grading_failure_share", _FAILURES)
-    found = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
-    worst = next((answer for answer in found if answer.facts), None)
+    findings = (failing(NAME, signal, "Grading fails", more, fact) for signal in shares)
+    worst = next((answer for answer in findings if answer.facts), None)
     if worst is not None and worst.value is not None and worst.value.value > HALF:
         return replace(worst, status=Status.CRITICAL)
     return worst
@@ -261,18 +261,18 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     """Report groups that differ by next to nothing: the standard deviation in the denominator
     makes full-size advantages of it.
     """
-    known = evidence.graded
-    if known is None:
+    graded = evidence.graded
+    if graded is None:
         return None
     # Of a group of one the deviation is null.
     spread = (
-        known.group_by("step", "prompt_id")
+        graded.group_by("step", "prompt_id")
         .agg(pl.col("reward").std())["reward"]
         .drop_nulls()
         .to_numpy()
     )
-    span = float(known["reward"].quantile(0.99) or 0.0) - float(
-        known["reward"].quantile(0.01) or 0.0
+    span = float(graded["reward"].quantile(0.99) or 0.0) - float(
+        graded["reward"].quantile(0.01) or 0.0
     )
     if spread.size < 20 or span <= 0:
         return None
@@ -298,10 +298,10 @@ def _drop(evidence: Evidence) -> Finding | None:
     assert reward is not None
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
     clear = _declined(evidence, level)
-    found = clear or _fallen(evidence, level)
-    if found is None:
+    fall = clear or _fallen(evidence, level)
+    if fall is None:
         return None
-    row, change = found
+    row, change = fall
     step = reward.step_at(row)
     behaviour = behaviour_change(evidence, step)
     if behaviour is Fact.BEHAVIOUR_CHANGED:
@@ -323,11 +323,11 @@ def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Inte
     """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
     there is one; and what was lost.
     """
-    known = level_changes(evidence).get("reward")
-    if known is None:
+    moved = level_changes(evidence).get("reward")
+    if moved is None:
         return f"reward lower by {short(-change.value)} since step {step:,}, at once", change
-    when = "" if decline_of(evidence) is not None else f" {known.where}"
-    lost = known.after - known.before
+    when = "" if decline_of(evidence) is not None else f" {moved.where}"
+    lost = moved.after - moved.before
     at_one_step = when in ("", f" at step {step:,}") and change.value / lost > _ALL_OF_IT
     said = (
         f" at step {step:,}, at once"
@@ -335,7 +335,7 @@ def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Inte
         else f"{when}, most of it at once at step {step:,}"
     )
     off = lost - change.value
-    return f"reward {arrow(*known.ends)}{said}", Interval(lost, change.low + off, change.high + off)
+    return f"reward {arrow(*moved.ends)}{said}", Interval(lost, change.low + off, change.high + off)
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
@@ -361,13 +361,15 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
 
 def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
     """Find a decline to above half of the height that clearly came at once, or the most of it."""
-    found = decline_of(evidence)
-    if found is None or not at_once(level, found.middle, clearly=False):
+    decline = decline_of(evidence)
+    if decline is None or not at_once(level, decline.middle, clearly=False):
         return None
-    row, few = found.middle, max(5, len(level) // 20)
+    row, few = decline.middle, max(5, len(level) // 20)
     change = level.change(slice(max(0, row - few), row), slice(row, row + few))
     return (
-        (row, change) if -change.value >= 0.5 * (found.change.before - found.change.after) else None
+        (row, change)
+        if -change.value >= 0.5 * (decline.change.before - decline.change.after)
+        else None
     )
 
 
@@ -381,16 +383,16 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
     succeed lost half of their successes, or half of those that fail are of prompts that were
     answered before: then the policy may have come apart, unless the held-out reward stayed.
     """
-    known = evidence.graded
-    if known is None:
+    graded = evidence.graded
+    if graded is None:
         return None
     # Right is what earns the most, where many do: of a sum of several functions, all of them.
-    right = known["reward"] >= float(known["reward"].max() or 0.0) - 1e-9  # type: ignore[arg-type]
+    right = graded["reward"] >= float(graded["reward"].max() or 0.0) - 1e-9  # type: ignore[arg-type]
     if float(right.mean() or 0.0) < _MANY_RIGHT:
         return None
-    prompt = known.get_column("prompt", default=pl.lit(None, pl.Utf8))
+    prompt = graded.get_column("prompt", default=pl.lit(None, pl.Utf8))
     groups = (
-        known.with_columns(right.cast(pl.Float64).alias("right"), prompt=prompt)
+        graded.with_columns(right.cast(pl.Float64).alias("right"), prompt=prompt)
         .group_by("step", "prompt_id")
         .agg(pl.sum("right"), pl.len(), pl.first("prompt"))
     )
@@ -415,7 +417,7 @@ def who_fails(evidence: Evidence, step: int) -> Fact | None:
 
 def _explained(before: Float, lost: float, after: Float) -> Fact | None:
     """Hold both explanations against the share of groups without a success."""
-    wrong, none = (float((one == 0).mean()) for one in (before, after))
+    wrong, none = (float((grade_N == 0).mean()) for grade_N in (before, after))
     whole, scattered = wrong + lost * (1 - wrong), float((lost**before).mean())
     error = float(
         np.sqrt(

@@ -33,11 +33,10 @@ from groupwise.series.groups import all_from, zero_variance_outlook
 from groupwise.wording import short
 
 NAME = "zero_variance"
-LOG_REWARDS = (
-    "the completions with their rewards (TRL: log_completions=True; verl: trainer.rollout_data_dir)"
-)
 LOG = (
-    f"{LOG_REWARDS}, or the share of groups whose rewards are all equal (TRL: frac_reward_zero_std)"
+    "the completions with their rewards (TRL: log_completions=True; verl: "
+    "trainer.rollout_data_dir), or the share of groups whose rewards are all equal (TRL: "
+    "frac_reward_zero_std)"
 )
 # Of ten groups that could teach at most one does. An even spread of pass rates over (0, 1) leaves a
 # third at G = 2 and 78 % at G = 8.

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,10 +21,10 @@ from groupwise.edge.threshold import (
     threshold,
     updates_of_period,
 )
-from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.results import FitResult
 from groupwise.intervals import Interval
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 _POINTS = 800
 _FADED = 3.0  # blocks within which a sign that flips cannot be told from one that does not
@@ -33,7 +32,7 @@ _FADED = 3.0  # blocks within which a sign that flips cannot be told from one th
 _FOREIGN = 2.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class EffectiveForce(Plain):
     """The force per update that a fitted curve has."""
 
@@ -57,11 +56,6 @@ def force_of_fit(
 
     Source: derived here (lab/docs/theory/dynamics.md).
     """
-    if not 0 <= momentum < 1 or refresh_interval < 1:
-        raise InvalidArgumentError(
-            f"expected a momentum in [0, 1) and an interval of at least 1 update, got {momentum:g} "
-            f"and {refresh_interval}"
-        )
     if result.law not in ("exponential", "oscillator"):
         raise InsufficientDataError(
             f"expected an exponential or oscillator law, got {result.law}: fit with "

@@ -8,7 +8,6 @@ unstable while this one is not.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from numbers import Real
 from typing import Any, Literal, get_args
 
@@ -18,7 +17,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Flags
 from groupwise.edge.threshold import check_lag, check_setting, threshold
 from groupwise.errors import InvalidArgumentError
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 ImportanceRatio = Literal["none", "exact", "clipped", "unknown"]
 KLTerm = Literal["none", "reward", "loss", "unknown"]
@@ -53,14 +52,26 @@ DECIDING: dict[OpenSetting, str] = {
 """What a setting decides that leaves more than one threshold possible."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stability(Plain):
     """Where one mode stands."""
 
     KEYS = (
-        *("stable", "threshold", "rule_threshold", "margin", "max_learning_rate"),
-        *("max_refresh_interval", "max_refresh_status", "force", "lag", "refresh_interval"),
-        *("momentum", "bounds", "deciding=open_settings", "status", "notes"),
+        "stable",
+        "threshold",
+        "rule_threshold",
+        "margin",
+        "max_learning_rate",
+        "max_refresh_interval",
+        "max_refresh_status",
+        "force",
+        "lag",
+        "refresh_interval",
+        "momentum",
+        "bounds",
+        "deciding=open_settings",
+        "status",
+        "notes",
     )
 
     force: float  # learning rate x stiffness, a

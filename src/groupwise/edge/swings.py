@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 _LATE = 0.4
 _FEWEST_LATE = 24
@@ -17,11 +16,11 @@ CHANCE = 1e-3
 """Chance at which a swing of settled rows is taken as one that is there."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LastingSwing(Plain):
     """Whether the last rows of a log swing to and fro at one frequency."""
 
-    KEYS = ("amplitude", "period", "p_value", "rows", "lasts")
+    MORE = ("lasts",)
 
     amplitude: float  # of the strongest frequency, reward units
     period: float  # of it, in rows

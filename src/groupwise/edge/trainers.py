@@ -7,18 +7,17 @@ lag follows. Every lag counts in optimiser updates. No threshold is computed her
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
 from groupwise.files import table_rows
+from groupwise.plain import frozen
 
 Kind = Literal["none", "fixed", "refresh", "async"]
-TRAINERS = tuple(table_rows(Path(__file__).with_name("trainers.tsv")))
+TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LagSetting:
     """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
 

@@ -12,12 +12,12 @@ import pickle
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Protocol
 
 from groupwise.engine.worker import Answer, Kind
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.plain import frozen
 
 NAMES = ("local", "ray", "slurm")
 _LOOK = 0.1  # seconds between looks at the clock
@@ -39,7 +39,7 @@ class Status(Enum):
     LATE = "late"  # it took longer than it may, and its worker was ended
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Outcome:
     """What came of one shard."""
 
@@ -57,7 +57,7 @@ class Outcome:
         return self.status is Status.DONE
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Limits:
     """What a shard may take before it costs its worker, and how often it is begun."""
 
@@ -65,6 +65,9 @@ class Limits:
     memory: int | None = None  # bytes that the worker may hold
     # in all; a shard that the function refused with one of our errors is not begun again
     tries: int = 2
+
+
+_NO_LIMITS = Limits()
 
 
 class Crew(Protocol):
@@ -89,7 +92,7 @@ class Crew(Protocol):
         """Give back what the crew took."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Engine:
     """Applies functions to shards."""
 
@@ -112,7 +115,7 @@ class Engine:
         *,
         gpus: int = 0,  # of each worker
         cpus: int = 1,  # of each worker; libraries there take as many threads
-        limits: Limits = Limits(),  # what a shard may take
+        limits: Limits = _NO_LIMITS,  # what a shard may take
         # is told every outcome; what it raises ends the job
         each: Callable[[Outcome], None] = lambda _: None,
     ) -> list[Outcome]:

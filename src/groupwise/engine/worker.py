@@ -11,12 +11,12 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import GroupwiseError, first_line
+from groupwise.plain import frozen
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "POLARS_MAX_THREADS")
 OUT_OF_MEMORY = 87  # the exit code of a worker that went over its limit
@@ -33,7 +33,7 @@ class Kind(Enum):
     RAISED = "raised"  # the function raised anything else
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answer:
     """One thing that a worker says."""
 

@@ -8,12 +8,11 @@ nothing of the gradient, and a few long scores hold much of Vp.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import Columns, Float, mean_ranks
-from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption
+from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, frozen
 
 ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
@@ -117,7 +116,7 @@ def _correlation(rank_P: Float, *, lag: int) -> float:
     return float(rank_P[lag:] @ rank_P[:-lag]) / squares + 1 / (count - 1) if squares > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unseen:
     """What a sample of prompts may not show of the laws of scores and rewards."""
 

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +21,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
-from groupwise.plain import Plain, Said
+from groupwise.plain import Plain, Said, frozen
 from groupwise.wording import count, number
 
 Sizes = NDArray[np.integer]
@@ -36,10 +34,10 @@ _LARGEST = 2_000_000
 _DRAWS = 2000
 _AS_SAFE = 0.10  # excess of error beyond the least that is no reason for a smaller group
 _DRAWN = QUANTITIES.index("gradient_norm2") + 1
-_SIMULATED = tuple(table_rows(Path(__file__).with_name("price_of_group_size.tsv")))
+_SIMULATED = tuple(table_rows("estimators/price_of_group_size.tsv"))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Budget(Plain):
     """What one optimiser step may cost, and what prompts and rollouts cost.
 
@@ -55,8 +53,6 @@ class Budget(Plain):
         >>> Budget(1024).prompts(8)
         128
     """
-
-    KEYS: ClassVar = ("amount", "unit", "prompt_cost", "rollout_cost", "prompt_pool")
 
     amount: float
     prompt_cost: float = 0.0
@@ -107,7 +103,7 @@ class Budget(Plain):
         return self.prompts_of(group_size) * (self.prompt_cost + self.rollout_cost * group_size)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CurvePoint(Plain):
     """One group size."""
 
@@ -117,7 +113,7 @@ class CurvePoint(Plain):
     excess: float  # largest excess over the best size, over all that Vp may come to
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Present(Plain):
     """The group size in use, and its price beside the safe one: shares of the speed of an update
     that it loses; below 0 it is faster.
@@ -132,7 +128,7 @@ class Present(Plain):
     rate_factor: float  # of the learning rate where the safe size takes its place
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class GroupSizePlan(Said):
     """A use of a budget that no course of the run makes bad.
 
@@ -143,13 +139,13 @@ class GroupSizePlan(Said):
         excess: its largest excess of error over the best size, over all that Vp may come to.
         safe_sizes: smallest and largest G of about the least excess.
         next_update: the G of least error of the next update.
-        budget: what was to be spent.
-        curve: error and excess over group size.
         critical: rollouts a step at which noise equals signal, $N_c$; None where |g|^2 is unknown.
         speed: of an update over one without noise, $N/(N + N_c)$; None likewise.
         doubled: speed of an update with twice the rollouts over that with these; None likewise.
         rate_factor: of the learning rate at twice the rollouts; None likewise.
         present: the size in use and its price, or None.
+        curve: error and excess over group size.
+        budget: what was to be spent.
         components: what was estimated, or None where the numbers were given.
         notes: sentences on what to know before the plan is followed.
     """
@@ -160,21 +156,17 @@ class GroupSizePlan(Said):
     excess: float
     safe_sizes: tuple[int, int]
     next_update: int
-    budget: Budget
-    curve: tuple[CurvePoint, ...]
     critical: Interval | None
     speed: Interval | None
     doubled: float | None
     rate_factor: float | None
     present: Present | None
+    curve: tuple[CurvePoint, ...]
+    budget: Budget
     components: Components | None
     notes: tuple[str, ...]
 
-    KEYS: ClassVar = (
-        *("status", "group_size", "prompts", "mse", "excess", "safe_sizes", "next_update"),
-        *("critical", "speed", "doubled", "rate_factor", "present", "curve", "budget"),
-        *("components", "notes"),
-    )
+    MORE = ("status",)
 
     def __str__(self) -> str:
         """The safe size, in a sentence."""
@@ -247,7 +239,6 @@ def plan_from_components(
     budget: Budget,
     *,
     present: int | None = None,
-    sgd: bool = False,
     rng: np.random.Generator | None = None,
     draws: int = _DRAWS,
 ) -> GroupSizePlan:
@@ -261,8 +252,6 @@ def plan_from_components(
         components: as estimated.
         budget: of one step.
         present: the group size in use.
-        sgd: whether the optimiser is SGD: then, where Vp is told from zero, the size is that of the
-            least error of the next update.
         rng: of the draws; a fixed seed where None, so that one file gives one answer.
         draws: how many.
 
@@ -298,7 +287,6 @@ def plan_from_components(
             norm2.interval,
             components,
             _drawn_components(components, rng or np.random.default_rng(0), draws),
-            sgd and components.vp.distinguishable,
         )
     )
 
@@ -355,14 +343,12 @@ def speed_lost(error: Float, reference: Float, gradient_norm2: Float | float = 0
     return 1 - np.sqrt(ratio)
 
 
-def rate_factor(old: float, new: float, *, sgd: bool = False) -> float:
+def rate_factor(old: float, new: float) -> float:
     """Return the factor of the learning rate as the squared length of the estimate changes."""
-    if new <= 0:
-        return 1.0
-    return old / new if sgd else math.sqrt(old / new)
+    return math.sqrt(old / new) if new > 0 else 1.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Question:
     """What is to be planned, and from what."""
 
@@ -373,7 +359,6 @@ class _Question:
     norm2: Interval | None  # |g|^2
     components: Components | None = None
     draws: Float | None = None  # of Vp, T, R and |g|^2, one a row
-    by_next_update: bool = False
 
     def error(self, size: Sizes) -> Float:
         """The error at these sizes."""
@@ -428,7 +413,7 @@ def _plan(question: _Question) -> GroupSizePlan:
     whole = np.isclose(budget.spent(size), budget.amount)
     safe = safe_sizes(excess, size)
     even = safe[np.isin(safe, size[whole])]
-    chosen = best if question.by_next_update else int((even if len(even) else safe)[-1])
+    chosen = int((even if len(even) else safe)[-1])
     place = int(np.searchsorted(size, chosen))
     least = float(error[place])
     critical, speed, doubled, factor = None, None, None, None
@@ -440,7 +425,7 @@ def _plan(question: _Question) -> GroupSizePlan:
         )
         speed = Interval(value, slow, fast, critical.level)
         doubled = 2 / (1 + speed.value)
-        factor = rate_factor(norm2 + least, norm2 + least / 2, sgd=question.by_next_update)
+        factor = rate_factor(norm2 + least, norm2 + least / 2)
     return GroupSizePlan(
         group_size=chosen,
         prompts=budget.prompts(chosen),
@@ -500,7 +485,7 @@ def _priced(question: _Question, present: int, chosen: int) -> Present:
         Interval(now, min(low, now), max(high, now), level),
         at_most,
         Interval(median, least, most, 0.9),
-        rate_factor(float(norm2 + own), float(norm2 + theirs), sgd=question.by_next_update),
+        rate_factor(float(norm2 + own), float(norm2 + theirs)),
     )
 
 

@@ -12,8 +12,7 @@ and draws nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -44,7 +43,7 @@ from groupwise.intervals import (
     ratio_interval,
     student_quantile,
 )
-from groupwise.plain import VIOLATED, Assumption, Plain, Said
+from groupwise.plain import VIOLATED, Assumption, Plain, Said, frozen
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
 """What is estimated, in the order of `Components.estimate_C`: the three components, |g|^2,
@@ -85,11 +84,11 @@ _UNTOLD = 1.5
 _ROUNDING = 1e-14
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Estimate(Plain):
     """One estimated quantity."""
 
-    KEYS: ClassVar = ("*interval", "standard_error", "n", "meaning", "status")
+    KEYS = ("*interval", "standard_error", "n", "meaning", "status")
 
     symbol: str  # its short name
     meaning: str  # what it is, in words
@@ -111,7 +110,7 @@ class Estimate(Plain):
         return self.interval.low > 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """What an estimate was made from."""
 
@@ -121,7 +120,7 @@ class Sample:
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Components(Said):
     """The variance components of one policy, on one distribution of prompts.
 
@@ -142,9 +141,20 @@ class Components(Said):
         notes: sentences on what to know before the numbers are used.
     """
 
-    KEYS: ClassVar = (
-        *("vp", "t", "r", "gradient_norm2", "*others", "group_size"),
-        *("prompts", "rollouts", "left_out", "method", "zero_mean", "status", "notes"),
+    KEYS = (
+        "vp",
+        "t",
+        "r",
+        "gradient_norm2",
+        "*others",
+        "group_size",
+        "prompts",
+        "rollouts",
+        "left_out",
+        "method",
+        "zero_mean",
+        "status",
+        "notes",
     )
 
     vp: Estimate
@@ -180,11 +190,6 @@ class Components(Said):
     def positive_vtr(self) -> Float:
         """Vp, T and R, negative ones counted as zero."""
         return np.maximum(self.vtr, 0.0)
-
-    @property
-    def vtr_covariance(self) -> Float:
-        """Covariance of Vp, T and R."""
-        return self.covariance_CC[_VTR, _VTR]
 
     def check_assumptions(self) -> tuple[Assumption, ...]:
         """Check what the estimate assumes of scores, prompts and groups.

@@ -11,7 +11,7 @@ $\sum n$, $\sum n c$, $\sum n c^2$, $|\sum s|^2$, $|\sum c s|^2$, $\langle\sum s
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Float, Groups, Places, checked_shape, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 
 SMALLEST_GROUP = 4
 """Below it there are no four different rollouts, and |g(x)|^2 is not estimable without assumptions
@@ -50,7 +51,7 @@ _EVEN = 0.2
 TOO_SMALL = "expected numbers whose products can be told from zero"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSums:
     """The nine sums of each group, with c the rewards centred in their group."""
 
@@ -65,13 +66,13 @@ class GroupSums:
     mixed_P: Float  # inner product of the sum of s with the sum of c^2 s
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupMoments:
     """Unbiased moments of each group, and how its gradient stands to those of other groups.
 
-    Two of them, made of scores at the same parameters, combine by `+` into those of all rollouts at
-    once, whatever the batches, ranks or machines they came from. A Gram matrix holds no inner
-    product with another batch, so its moments do not combine.
+    Two of them, made of scores at the same parameters, combine by `joined` into those of all
+    rollouts at once, whatever the batches, ranks or machines they came from. A Gram matrix holds no
+    inner product with another batch, so its moments do not combine.
     """
 
     moment_PC: Float  # one row a group, columns as in `MOMENTS`
@@ -84,10 +85,6 @@ class GroupMoments:
     kind_P: Places  # one number for the groups that are copies of one prompt
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
-
-    def __add__(self, other: GroupMoments) -> GroupMoments:
-        """Return the groups of both."""
-        return GroupMoments.joined([self, other])
 
     @classmethod
     def joined(cls, parts: Sequence[GroupMoments]) -> GroupMoments:

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
@@ -22,7 +21,7 @@ from groupwise.errors import InsufficientDataError
 from groupwise.estimators.rewards_alone import group_columns
 from groupwise.estimators.zero_variance import RewardCounts, beta_share
 from groupwise.intervals import Interval, effective_freedom, student_quantile, wilson
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 SIZES = (2, 4, 8, 16, 32)  # groups replayed, and rollouts after which a conformal stop looks
 _LEVEL = 0.95  # of intervals
@@ -55,7 +54,7 @@ class ReplayStatus(StrEnum):
     EXTRAPOLATED = "extrapolated"  # a law of pass rates beyond the size sampled
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replayed(Plain):
     """One choice; ratios are over the run as it was logged."""
 
@@ -73,7 +72,7 @@ class Replayed(Plain):
         return Interval(*(whole * (1 - end) for end in (cost.value, cost.high, cost.low)))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class DynamicSampling(Plain):
     """Groups drawn until a batch holds as many live ones as it has groups now."""
 
@@ -81,7 +80,7 @@ class DynamicSampling(Plain):
     batches: float  # the same where whole batches are drawn and what is too much is dropped
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Denominator(Plain):
     """What one denominator of the loss makes of zero-variance groups and of long answers."""
 
@@ -90,7 +89,7 @@ class Denominator(Plain):
     longest: Interval  # share of the loss's weight on the longest quarter of the answers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Replay(Plain):
     """Every choice, replayed."""
 
@@ -113,7 +112,7 @@ class Replay(Plain):
         return (dynamic, *self.choices)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoggedGroups:
     """The rollouts of a run by group."""
 

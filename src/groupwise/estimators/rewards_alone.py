@@ -5,8 +5,7 @@ rewards vary within and between prompts.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from typing import ClassVar
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -15,7 +14,7 @@ from groupwise.arrays import Float, Groups, finite_array, groups_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.zero_variance import RewardCounts, ZeroVarianceShare, share_interval
 from groupwise.intervals import Interval, mean_interval, percent
-from groupwise.plain import Said
+from groupwise.plain import Said, frozen
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 LABEL = (
@@ -33,27 +32,23 @@ def smallest_group(pass_rate: float) -> int:
     return max(2, math.ceil(math.log(2) / -math.log1p(-pass_rate)))
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class RewardStatistics(Said):
     """Rewards of groups, without scores."""
 
-    KEYS: ClassVar = (
-        *(
-            "label",
-            "prompts",
-            "rollouts",
-            "group_size",
-            "mean",
-            "within_variance",
-            "between_variance",
-        ),
-        *(
-            "dead_share=zero_variance_share",
-            "effective_group_size",
-            "dead_shares=zero_variance_shares",
-            "status",
-            "notes",
-        ),
+    KEYS = (
+        "label",
+        "prompts",
+        "rollouts",
+        "group_size",
+        "mean",
+        "within_variance",
+        "between_variance",
+        "dead_share=zero_variance_share",
+        "effective_group_size",
+        "dead_shares=zero_variance_shares",
+        "status",
+        "notes",
     )
 
     prompts: int  # groups of at least two rollouts

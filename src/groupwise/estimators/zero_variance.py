@@ -11,26 +11,25 @@ interval that of all laws of difficulty whatever. It recommends no group size.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from functools import lru_cache
-from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, Groups, Places, finite_array, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, mean_interval, percent, wilson
-from groupwise.plain import Plain
+from groupwise.intervals import Interval, hull, mean_interval, percent, wilson
+from groupwise.plain import Plain, frozen
 
+_LEVEL = 0.95  # of intervals
 _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta law
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZeroVarianceShare(Plain):
     """The share of groups with equal rewards throughout, at one group size."""
 
-    KEYS: ClassVar = ("group_size", "*share", "extrapolated", "gained")
+    KEYS = ("group_size", "*share", "extrapolated", "gained")
 
     group_size: int  # G
     share: Interval  # with its interval
@@ -41,11 +40,11 @@ class ZeroVarianceShare(Plain):
     gained: Interval | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ZeroVarianceOutlook(Plain):
     """The share of zero-variance groups at the size in use and at larger ones."""
 
-    KEYS: ClassVar = ("group_size", "groups", "basis", "shares", "status")
+    MORE = ("status",)
 
     group_size: int  # in use
     groups: int  # that were seen; rows where the number of groups a row is not known
@@ -75,15 +74,13 @@ def _ends(interval: Interval) -> str:
     return f"{percent(interval.low)} to {percent(interval.high)}"
 
 
-def zero_variance_of_groups(
-    reward_N: ArrayLike, prompt_N: ArrayLike, *, level: float = 0.95
-) -> ZeroVarianceOutlook:
+def zero_variance_of_groups(reward_N: ArrayLike, prompt_N: ArrayLike) -> ZeroVarianceOutlook:
     """Return the share of zero-variance groups at G, 2G and 4G from the rewards of rollouts.
 
     Value and interval beyond G are those of `zero_variance_of_columns`, with the mean of two
     rewards.
     """
-    return RewardCounts.of(reward_N, prompt_N).outlook(level)
+    return RewardCounts.of(reward_N, prompt_N).outlook()
 
 
 def zero_variance_of_columns(
@@ -92,7 +89,6 @@ def zero_variance_of_columns(
     *,
     mean_T: ArrayLike | None = None,
     groups: int | None = None,
-    level: float = 0.95,
 ) -> ZeroVarianceOutlook:
     r"""Return the share of zero-variance groups at G, 2G and 4G from a log's rows.
 
@@ -127,11 +123,11 @@ def zero_variance_of_columns(
     if groups == 1 and mean is not None:
         right = np.round(mean * group_size)
         if ((right % group_size == 0) == (share == 1)).all():
-            return RewardCounts.of_two(right, np.full(len(right), float(group_size))).outlook(level)
-    return _of_shares(share, mean, group_size, groups, level)
+            return RewardCounts.of_two(right, np.full(len(right), float(group_size))).outlook()
+    return _of_shares(share, mean, group_size, groups)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RewardCounts:
     """How often each reward occurs in each group of two and more."""
 
@@ -188,14 +184,10 @@ class RewardCounts:
         size, times = np.unique(self.size_P, return_counts=True)
         return int(size[times == times.max()][-1])
 
-    def outlook(self, level: float) -> ZeroVarianceOutlook:
+    def outlook(self) -> ZeroVarianceOutlook:
         """Return the shares at the usual size and beyond."""
         size = self.usual_size
-        rows = (
-            self.share_at(size, level),
-            self.share_at(2 * size, level),
-            self.share_at(4 * size, level),
-        )
+        rows = tuple(self.share_at(times * size, _LEVEL) for times in (1, 2, 4))
         return ZeroVarianceOutlook(size, len(self.size_P), "rewards", rows)
 
     def share_at(self, group_size: int, level: float) -> ZeroVarianceShare:
@@ -255,14 +247,14 @@ def share_interval(share_P: Float, level: float) -> Interval:
 
 
 def _of_shares(
-    share_T: Float, mean_T: Float | None, size: int, groups: int | None, level: float
+    share_T: Float, mean_T: Float | None, size: int, groups: int | None
 ) -> ZeroVarianceOutlook:
     """The outlook by the mean share and the mean reward alone."""
     rows, count = len(share_T), len(share_T) * (groups or 1)
-    now = share_interval(share_T, level)
+    now = share_interval(share_T, _LEVEL)
     if groups is not None or (share_T == share_T[0]).all():
-        by_groups = wilson(min(float(share_T.mean()) * count, count), count, level=level)
-        now = Interval(now.value, min(now.low, by_groups.low), max(now.high, by_groups.high), level)
+        by_groups = wilson(min(float(share_T.mean()) * count, count), count, level=_LEVEL)
+        now = hull([now, by_groups])
     mean = None if mean_T is None else float(mean_T.mean())
     shares = (
         ZeroVarianceShare(size, now, extrapolated=False),

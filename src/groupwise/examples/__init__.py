@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import shutil
-from dataclasses import dataclass
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.plain import frozen
 
 HOME = Path(__file__).parent
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Example:
     """A run of the package."""
 

@@ -13,6 +13,7 @@ import math
 import numpy as np
 
 from groupwise.arrays import Float
+from groupwise.forecasting.noise import correlations
 from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
@@ -32,7 +33,7 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
     if min(spreads) == 0:
         return _unknown(name, "Half of the rows lie on the curve, as no noise does.")
     unit = np.concatenate([half / spread for half, spread in zip(halves, spreads, strict=True)])
-    first = _correlations(unit)[0]
+    first = correlations(unit)[0]
     worth = middle * (1 - first**2) / (1 + first**2)
     error = math.sqrt(2 * max(float((unit**4).mean()) - 1, 1.0) / worth)
     ratio = 2 * math.log(spreads[1] / spreads[0])
@@ -54,7 +55,7 @@ def noise_of_one_memory(residual_T: Float) -> Assumption:
     name, rows = "noise that forgets steadily", residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
         return _unknown(name, f"{_FEWEST_ROWS} rows could tell how the noise forgets.")
-    first, second = _correlations(residual_T)
+    first, second = correlations(residual_T)
     partial = (second - first**2) / (1 - first**2)
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"
     if partial >= -_ALARM / math.sqrt(rows):
@@ -87,10 +88,3 @@ def constant_rate(rate_T: Float | None) -> Assumption:
 
 def _unknown(name: str, sentence: str) -> Assumption:
     return Assumption(name, UNKNOWN, sentence)
-
-
-def _correlations(value_T: Float) -> tuple[float, float]:
-    """Autocorrelation at the first two lags."""
-    power = float(value_T @ value_T)
-    first, second = (float(value_T[lag:] @ value_T[:-lag]) / power for lag in (1, 2))
-    return first, second

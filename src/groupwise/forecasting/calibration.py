@@ -14,7 +14,6 @@ fall. Derived by us.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from typing import Literal
@@ -24,7 +23,8 @@ from scipy.special import ndtri
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
-from groupwise.parsing import JsonObject, parse_json
+from groupwise.parsing import parse_json
+from groupwise.plain import frozen
 
 Kind = Literal["window", "row"]
 KINDS: tuple[Kind, ...] = ("window", "row")
@@ -37,7 +37,7 @@ FURTHEST = float(np.log(10))
 _WILDEST = 50.0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibration:
     """How to stretch the foresight of a window's mean and of a row."""
 
@@ -56,33 +56,11 @@ class Calibration:
         inside = np.array([np.interp(wanted, node, row) for row in terms])
         return np.asarray(np.sinh(inside + beyond))
 
-    def as_dict(self) -> JsonObject:
-        """Plain data, as `groupwise-lab calibrate` writes it."""
-        terms = {
-            kind: [[float(f"{number:.9g}") for number in row] for row in self.terms[kind]]
-            for kind in KINDS
-        }
-        return {
-            "version": 2,
-            "runs": self.runs,
-            "clusters": self.clusters,
-            "probabilities": UPPER,
-            "terms": terms,
-        }
-
 
 def terms_of(seen: float, row_S: Float) -> Float:
     """What the quantiles hang on: a constant, the distance, and how few rows were seen."""
     distance = np.clip(np.log((row_S + 1) / seen), 0, FURTHEST)
     return np.stack([np.ones_like(row_S), distance, np.full_like(row_S, 3 / np.sqrt(seen))], axis=1)
-
-
-def plain_terms() -> Float:
-    """Terms that leave the foresight as it is."""
-    return np.outer(np.arcsinh(ndtri(UPPER)), [1.0, 0.0, 0.0])
-
-
-UNCALIBRATED = Calibration({kind: plain_terms() for kind in KINDS}, 0, 0)
 
 
 @lru_cache(maxsize=1)

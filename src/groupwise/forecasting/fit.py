@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -31,7 +30,8 @@ from groupwise.forecasting.status import (
     r_squared,
     ranked,
 )
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, check_level, hull
+from groupwise.plain import frozen
 from groupwise.threads import on_one_thread
 
 Direction = Literal["up", "any"]
@@ -81,8 +81,7 @@ def fit(
     Source: the laws' own papers for the curves; noise, intervals and status are derived by us
     (lab/docs/theory/fit.md).
     """
-    if not 0 < level < 1:
-        raise InvalidArgumentError(f"the level of an interval lies between 0 and 1; got {level}")
+    check_level(level)
     if healthy not in ("up", "any"):
         raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
@@ -95,7 +94,7 @@ def fit(
     return _result(observations, judged, time[keep], value[keep])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class JudgedFits:
     """All laws fitted to one series, the one to report first, its intervals, and what they
     support.
@@ -186,12 +185,7 @@ def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Inte
                 if law in questioned or name == "plateau"
             ),
         ]
-        shared[name] = Interval(
-            alone[name].value,
-            min(interval.low for interval in every),
-            max(interval.high for interval in every),
-            level,
-        )
+        shared[name] = hull(every)
     return alone | shared
 
 

@@ -11,8 +11,6 @@ series and knows nothing of what else the run may do.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 from numpy.typing import ArrayLike
 
@@ -25,6 +23,7 @@ from groupwise.forecasting.results import Forecast, ForecastStatus
 from groupwise.forecasting.status import fall_from_height
 from groupwise.intervals import Interval
 from groupwise.limits import LARGEST_VALUE
+from groupwise.plain import frozen
 from groupwise.threads import on_one_thread
 
 # Fewer rows than this no run of the table was forecast from.
@@ -163,7 +162,7 @@ def _still(
     return Forecast("still", message, level, ahead, line, least, most, least, most, gain)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Ahead:
     """Means or rows ahead: what is foreseen of them, and the table that stretches it."""
 

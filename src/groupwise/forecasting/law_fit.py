@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import stdtrit
@@ -26,9 +25,10 @@ from groupwise.forecasting.noise import (
 )
 from groupwise.forecasting.observations import Observations
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LawFit:
     """A law at its best, with the noise around it."""
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
 
@@ -21,6 +21,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 Values = Any
 """A number, or an array of them."""
@@ -189,7 +190,7 @@ def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dic
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Axis:
     """One axis of the region in which a law's shape is sought."""
 
@@ -225,7 +226,7 @@ class Axis:
         return float(low), float(high)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Law:
     """A named law: its decay, its shape parameters and the region in which they are sought.
 
@@ -263,22 +264,19 @@ class Law:
             >>> law.curve([0.0, 1e9], plateau=0.8, start=0.2, time_constant=50.0).tolist()
             [0.2, 0.8]
         """
-        time = np.asarray(time_T, dtype=float)
-        self._check_names(parameters)
+        time, shape = np.asarray(time_T, dtype=float), self._shape(parameters)
         if not self.shapes:
             return np.full(time.shape, parameters["plateau"])
-        decay = self.decay(time, *(parameters[name] for name in self.shapes))
+        decay = self.decay(time, *shape)
         return np.asarray(parameters["plateau"] * (1 - decay) + parameters["start"] * decay)
 
     def jacobian(self, time_T: ArrayLike, **parameters: float) -> Float:
         """Return the derivatives of the curve by its parameters, a row a time and a column for
         each name in `parameters`.
         """
-        time = np.asarray(time_T, dtype=float)
-        self._check_names(parameters)
+        time, shape = np.asarray(time_T, dtype=float), self._shape(parameters)
         if not self.shapes:
             return np.ones((time.size, 1))
-        shape = tuple(parameters[name] for name in self.shapes)
         decay, derivatives = self.decay(time, *shape), self.slopes(time, *shape)
         amplitude = parameters["start"] - parameters["plateau"]
         return np.column_stack([1 - decay, decay, *(amplitude * row for row in derivatives)])
@@ -292,13 +290,14 @@ class Law:
         slopes = partial(oscillator_slopes, update=gap)
         return replace(self, decay=partial(oscillator_decay, update=gap), slopes=slopes)
 
-    def _check_names(self, parameters: dict[str, float]) -> None:
-        """Raise where a parameter is missing or unknown."""
+    def _shape(self, parameters: dict[str, float]) -> list[float]:
+        """The values of the shape; raises where a parameter is missing or unknown."""
         if set(parameters) != set(self.parameters):
             raise InvalidArgumentError(
                 f"the law {self.name} takes {', '.join(self.parameters)}; got "
                 f"{', '.join(parameters) or 'nothing'}"
             )
+        return [parameters[name] for name in self.shapes]
 
 
 LAWS: tuple[Law, ...] = (

@@ -9,7 +9,6 @@ from averaging over a grid of shapes. It knows no law and no curve.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -17,6 +16,7 @@ from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
 from groupwise.arrays import Float
+from groupwise.plain import frozen
 
 # Normal equations lose half of the digits.
 NORMAL_EQUATIONS = 1 / np.sqrt(np.finfo(float).eps)
@@ -42,7 +42,7 @@ CORRELATIONS = (0.15, 0.35, 0.55, 0.7, 0.8, 0.88, 0.94, 0.98)
 SHARES = (0.4, 0.75, 1.0)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoiseShape:
     """The shape of a noise."""
 
@@ -143,7 +143,7 @@ def _slow_precision(log_phi: Float) -> tuple[Float, Float, Float]:
     return diagonal, -np.exp(log_phi) / innovation, np.log(innovation).sum(-1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoisePosterior:
     """What the residuals of a linearised model say about the noise."""
 
@@ -306,13 +306,19 @@ def _all_grams(
     )
 
 
+def correlations(value_T: Float) -> tuple[float, float]:
+    """Return the autocorrelation at the first two lags."""
+    power = float(value_T @ value_T)
+    first, second = (float(value_T[lag:] @ value_T[:-lag]) / power for lag in (1, 2))
+    return first, second
+
+
 def moment_shape(residual_M: Float, *, gap: float) -> NoiseShape:
     """The shape on the grid that fits the first two residual autocorrelations: a place to start."""
     shapes = noise_shapes(gap)
-    power = float(residual_M @ residual_M)
-    if power <= 0 or residual_M.size < 6:
+    if residual_M @ residual_M <= 0 or residual_M.size < 6:
         return shapes[0]
-    first, second = (float(residual_M[k:] @ residual_M[:-k]) / power for k in (1, 2))
+    first, second = correlations(residual_M)
     if first < 2 / np.sqrt(residual_M.size):
         return shapes[0]
     distance = [

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -28,6 +27,7 @@ from groupwise.arrays import Flags, Float, Places, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.noise import rounding
 from groupwise.limits import LARGEST_VALUE
+from groupwise.plain import frozen
 
 MAX_BLOCKS = 600
 # Ranges below it are no movement.
@@ -40,7 +40,7 @@ _MAY_HIDE = range(16, 120)
 POLYNOMIALS = 100.0  # condition of the trends that are taken off before noise is looked at
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Observations:
     """A cleaned series, ready for a law."""
 
@@ -72,11 +72,6 @@ class Observations:
     def gap(self) -> float:
         """Median time between blocks."""
         return median(np.diff(self.time_M))
-
-    @property
-    def rows_per_block(self) -> float:
-        """How many rows a block averages."""
-        return self.row_time_T.size / self.time_M.size
 
     def averaged(self, curve: Callable[[Float], Float], time_T: Float) -> Float:
         """A curve as rows at these times would show it: averaged over the window of updates that

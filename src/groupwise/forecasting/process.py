@@ -12,12 +12,13 @@ time, also foretell alone. Derived by us from standard parts (Rasmussen and Will
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from scipy.special import ndtr
 
 from groupwise.arrays import Flags, Float
+from groupwise.plain import frozen
 
 Kernel = Callable[[Float, Float], Float]  # covariance of the curve at two places, entry by entry
 
@@ -41,7 +42,7 @@ _LEAST = 0.001  # weight below which a covariance is left out, as a share of the
 _NODES, _WEIGHTS = np.polynomial.legendre.leggauss(3)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Foresight:
     """What is foretold of several means: a mixture of Student t's."""
 

@@ -11,7 +11,6 @@ its range over that region. A parameter that the data do not limit is seen to ru
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
@@ -20,9 +19,10 @@ from groupwise.arrays import Flags, Float
 from groupwise.forecasting.laws import Law
 from groupwise.forecasting.noise import NoiseShape, Whitener
 from groupwise.forecasting.observations import Observations, unit_nodes
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Gram:
     """Inner products, under one noise shape, of the basis at its nodes, the constant and the
     values (last).
@@ -58,7 +58,7 @@ def gram(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Surface:
     """The weighted error over shape values, the best linear parameters and their unit variances."""
 
@@ -97,7 +97,7 @@ def solved(products: Gram, decay: Float) -> Surface:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Box:
     """A parallelogram of axis values with its grid, in the scale of the search."""
 
@@ -264,7 +264,7 @@ def shapes_by_search(whole: Box, point: tuple[float, ...]) -> Float:
     return np.array([(shape[1:] - shape[0]) / h for shape in whole.shapes(tuple(moved))])
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Region:
     """The part of a law's parameter space that the data allow, on a grid fitted around it."""
 

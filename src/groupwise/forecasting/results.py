@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
-from typing import ClassVar, Literal
+from typing import Literal
 
 from groupwise.arrays import Float
 from groupwise.forecasting.assumptions import constant_rate, noise_of_one_memory, steady_noise
 from groupwise.intervals import Interval
-from groupwise.plain import Assumption, Said
+from groupwise.plain import Assumption, Said, frozen
 from groupwise.wording import alike, number, readable, sentence, share
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
@@ -87,7 +87,7 @@ class Outcome(Enum):
         self.sentence = sentence
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Noise:
     """The noise around a curve."""
 
@@ -96,7 +96,7 @@ class Noise:
     smoothing: int = 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Candidate:
     """One law's claim on the data."""
 
@@ -106,7 +106,7 @@ class Candidate:
     r_squared: float  # share of the raw variance that its curve explains
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class FitResult(Said):
     """A law fitted to one metric of one run.
 
@@ -132,7 +132,7 @@ class FitResult(Said):
         notes: further findings, one sentence each.
     """
 
-    KEYS: ClassVar = (
+    KEYS = (
         "n",
         "law",
         "status",
@@ -220,7 +220,7 @@ def band_said(
 ForecastStatus = Literal["forecast", "short", "still"]
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Forecast(Said):
     """Where the metric is going.
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -20,6 +19,7 @@ from groupwise.forecasting.observations import Observations
 from groupwise.forecasting.results import Outcome
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
 NO_EVIDENCE = 2.0
@@ -71,7 +71,7 @@ Told = tuple[Outcome, dict[str, Any]]
 """An outcome with the numbers of its sentence, and the time of a change as `change`."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Verdict:
     """What the fits come to, its sentence, the time of a change (nan: none), and further
     findings.
@@ -112,8 +112,8 @@ def _few(observations: Observations, plateau: Interval) -> Told | None:
 
 def _hidden(observations: Observations, best: LawFit) -> Told | None:
     """What is said of rows that are perhaps averages of each other."""
-    told = Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}
-    return told if doubtful(observations, best) else None
+    outcome = Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}
+    return outcome if doubtful(observations, best) else None
 
 
 def _broken(

@@ -25,7 +25,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
-from groupwise.record.recorder import Say, guarded, to_terminal
+from groupwise.record.recorder import Say, guarded, once, to_terminal
 from groupwise.wording import clean, count
 
 ADDRESS, SECRET = "GROUPWISE_WEBHOOK", "GROUPWISE_WEBHOOK_SECRET"
@@ -49,7 +49,8 @@ class Webhook:
     ) -> None:
         self._address, self.host = address, _host_of(address)
         self._secret = os.environ.get(SECRET, "").encode()
-        self._say, self._pause, self._told = guarded(say), pause, set[str]()
+        self._say, self._pause = guarded(say), pause
+        self._say_once = once(self._say)
         self._waiting: deque[JsonObject] = deque(maxlen=_MOST_WAITING)
         self._apart, self._next = apart, 0.0  # seconds; when a request may go out
         self.states: dict[str, tuple[str, int | str | None]] = {}  # place -> state, since
@@ -135,12 +136,6 @@ class Webhook:
             self._say_once(f"an alert did not reach {self.host} ({reason}); it is sent again")
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
-
-    def _say_once(self, sentence: str) -> None:
-        """Say a fault, unless it was said before."""
-        if sentence not in self._told:
-            self._told.add(sentence)
-            self._say(sentence)
 
 
 class _NoRedirect(HTTPRedirectHandler):

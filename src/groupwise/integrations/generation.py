@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from groupwise.arrays import Columns, Float, Whole
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
+from groupwise.plain import frozen
 from groupwise.readers.keys import meanings_of
 from groupwise.record.recorder import UNEVEN
 from groupwise.record.run import Meaning, Meanings, RunConfig
@@ -22,7 +22,7 @@ from groupwise.record.table import BASE_COLUMNS
 
 MEANINGS = tuple(
     Meaning(row["column"], row["quantity"], row["definition"])
-    for row in table_rows(Path(__file__).with_name("meanings.tsv"))
+    for row in table_rows("integrations/meanings.tsv")
 )
 RESERVED = frozenset((*BASE_COLUMNS, *(meaning.column for meaning in MEANINGS)))
 
@@ -47,7 +47,7 @@ def apart(metrics: JsonView, *also: str) -> JsonObject:
     }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Generation:
     """The rollouts of one generation, gathered over all processes."""
 

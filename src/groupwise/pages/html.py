@@ -13,13 +13,12 @@ import html
 import os
 import platform
 from collections.abc import Sequence
-from importlib import resources
 from typing import Any
 
 from groupwise.analysis.fleet import WORST_FIRST
 from groupwise.analysis.summary import Summary
 from groupwise.pages import sections
-from groupwise.pages.markup import Markup, breakable, join, tag, text
+from groupwise.pages.markup import Markup, breakable, join, page_file, tag, text
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
 from groupwise.wording import clean
@@ -58,7 +57,7 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
     """
     made = made_by(()) if provenance is None else provenance
     several = len(summaries) > 1
-    summaries = sorted(summaries, key=lambda one: WORST_FIRST.index(one.judgement.state))
+    summaries = sorted(summaries, key=lambda summary: WORST_FIRST.index(summary.judgement.state))
     runs = join(
         [
             sections.run_section(summary, index, several=several)
@@ -76,7 +75,7 @@ def document(
 ) -> str:
     """Return a whole page around its content."""
     styles, scripts = _FILES[kind]
-    css, script = "".join(map(_file, styles)), "".join(map(_script, scripts))
+    css, script = "".join(map(page_file, styles)), "".join(map(_script, scripts))
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{_policy(css, script)}">\n'
@@ -109,21 +108,16 @@ def _hash(content: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(content.encode()).digest()).decode()
 
 
-def _file(name: str) -> str:
-    """Return one of the files beside this module, or of those under assets/."""
-    return resources.files("groupwise.pages").joinpath(*name.split("/")).read_text(encoding="utf-8")
-
-
 def _script(name: str) -> str:
     """Return a script; uPlot with its licence.
 
     The licence goes where the script goes, in place of the address in its first line: a page names
     none.
     """
-    source = _file(name)
+    source = page_file(name)
     if "uPlot" not in name:
         return source
-    licence = _file("assets/uPlot.LICENSE")
+    licence = page_file("assets/uPlot.LICENSE")
     return f"/* uPlot 1.6.32\n{licence}*/\n{source[source.index('var uPlot') :]}"
 
 

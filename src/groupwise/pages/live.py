@@ -15,12 +15,12 @@ import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
-from importlib import resources
 from typing import TYPE_CHECKING, Any
 
 from groupwise.analysis.rollouts import VIEWS
 from groupwise.errors import GroupwiseError
 from groupwise.pages.live_hub import Hub
+from groupwise.pages.markup import page_file
 from groupwise.wording import clean
 
 if TYPE_CHECKING:
@@ -224,7 +224,7 @@ def application(hub: Hub, token: str) -> Application:
     async def file(request: Request) -> Response:
         name = request.url.path.rpartition("/")[2]
         kind = "text/css" if name.endswith(".css") else "text/javascript"
-        return Response("\n".join(map(_file, _FILES[name])), media_type=kind)
+        return Response("\n".join(map(page_file, _FILES[name])), media_type=kind)
 
     @asynccontextmanager
     async def lifespan(_application: Starlette) -> AsyncIterator[None]:
@@ -254,12 +254,7 @@ def application(hub: Hub, token: str) -> Application:
 def _page(hub: Hub) -> str:
     """Return the page without its data."""
     name = hub.runs[0].name if len(hub.runs) == 1 else f"{len(hub.runs)} runs"
-    return _file("live.html").replace("{{name}}", html.escape(name))
-
-
-def _file(name: str) -> str:
-    """Return one of the files beside this module."""
-    return resources.files("groupwise.pages").joinpath(name).read_text(encoding="utf-8")
+    return page_file("live.html").replace("{{name}}", html.escape(name))
 
 
 def bound_socket(port: int | None) -> socket.socket:

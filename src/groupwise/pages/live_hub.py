@@ -121,14 +121,14 @@ class Hub:
         metric: str = "reward",
         level: float = 0.9,
         pool: Callable[[], Executor] | None = new_pool,
-        told: Told | None = None,
+        tell: Told | None = None,
     ) -> None:
         """Look at nothing yet."""
         names = _names(followers)
         self.runs = [
             LiveRun(follower, name) for follower, name in zip(followers, names, strict=True)
         ]
-        self.metric, self.level, self._told = metric, level, told
+        self.metric, self.level, self._told = metric, level, tell
         self.points = max(_FEWEST_POINTS, 2 * _POINTS // max(2, len(self.runs)))
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
         self._parts: dict[

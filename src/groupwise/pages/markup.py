@@ -5,14 +5,15 @@ from __future__ import annotations
 import html
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from importlib import resources
 
+from groupwise.plain import frozen
 from groupwise.wording import clean
 
 _LONGEST = 4000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Markup:
     """Markup that is safe already."""
 
@@ -53,3 +54,8 @@ def tag(name: str, content: Markup, **attributes: str) -> Markup:
     )
     written = "".join(f' {key}="{html.escape(value, quote=True)}"' for key, value in pairs)
     return Markup(f"<{name}{written}>{content.source}</{name}>")
+
+
+def page_file(name: str) -> str:
+    """Return one of the files beside this module, or of those under assets/."""
+    return resources.files("groupwise.pages").joinpath(*name.split("/")).read_text(encoding="utf-8")

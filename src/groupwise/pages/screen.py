@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
 from groupwise.intervals import Interval
+from groupwise.plain import frozen
 from groupwise.wording import capital, clean, number, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
@@ -58,7 +59,7 @@ _ASCII = str.maketrans(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Line:
     """What a labelled line may say."""
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
+from groupwise.plain import frozen
 from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
 
 if TYPE_CHECKING:
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
 
 # How a parameter is shown: its name with its usual symbol, its unit ("" where it has that of the
 # metric, or none), and a clause.
-_PARAMETERS = {
-    key: words
-    for key, *words in map(dict.values, table_rows(Path(__file__).with_name("parameters.tsv")))
-}
+_PARAMETERS = {key: words for key, *words in map(dict.values, table_rows("pages/parameters.tsv"))}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Grid:
     """A table of texts."""
 

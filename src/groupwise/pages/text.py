@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -18,6 +18,7 @@ from groupwise.pages.tables import (
     Grid,
     candidate_grid,
     component_grid,
+    evidence_grid,
     explained,
     forecast_grid,
     outlook_grid,
@@ -25,22 +26,24 @@ from groupwise.pages.tables import (
     plan_grid,
     replay_grids,
 )
+from groupwise.plain import frozen
 from groupwise.wording import capital, clean, count, law_name, number, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.analysis.plan import RunPlan
     from groupwise.analysis.replay import RunReplay
+    from groupwise.analysis.stability import StabilityEvidence
     from groupwise.estimators.best_group_size import GroupSizePlan
     from groupwise.estimators.components import Components
     from groupwise.forecasting.results import FitResult
 
 
-def shown(text: str, *, longest: int = 1000) -> str:
+def shown(text: str) -> str:
     """Clean a text and escape what Rich would read as style."""
-    return escape(clean(text, longest=longest))
+    return escape(clean(text, longest=1000))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Printer:
     """Prints headings, sentences, tables and notes on a console."""
 
@@ -173,16 +176,15 @@ def print_components(components: Components, notes: Sequence[str], console: Cons
     out.notes((*doubtful, *components.notes, *notes))
 
 
-def print_stability(
-    conclusion: str, notes: Sequence[str], console: Console, *, grids: Sequence[Grid]
-) -> None:
-    """Print where a mode stands."""
+def print_stability(evidence: StabilityEvidence, judged: Judgement, console: Console) -> None:
+    """Print how the run stands, then where its mode does."""
     out = Printer(console)
+    print_first_line(judged, console)
     out.heading("Stability")
-    out.line(conclusion)
-    for grid in grids:
-        out.grid(grid)
-    out.notes(notes)
+    out.line(evidence.conclusion)
+    if evidence.mode is not None:
+        out.grid(evidence_grid(evidence))
+    out.notes(evidence.all_notes)
 
 
 def _parameters(fit: FitResult) -> Grid:

@@ -8,7 +8,7 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any, TypedDict, Unpack
@@ -22,7 +22,8 @@ from groupwise.errors import (
     SeveralRunsError,
     UnreadableRunError,
 )
-from groupwise.files import path_text
+from groupwise.files import path_text, table_rows
+from groupwise.plain import frozen
 from groupwise.readers.assemble import Feed, Request, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.keys import is_quantity, known_quantities
@@ -34,24 +35,11 @@ from groupwise.readers.source import (
     peek,
     shown,
     some_of,
-    table_beside,
     vocabulary,
 )
 from groupwise.readers.tracebacks import last_beside
 from groupwise.record.probes import read_probes
 from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
-
-__all__ = [
-    "READERS",
-    "Located",
-    "Reader",
-    "Request",
-    "locate",
-    "open_run",
-    "open_runs",
-    "request_of",
-    "said",
-]
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
@@ -69,7 +57,7 @@ _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
 _OURS = '"groupwise-components"'
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """One format of a log. What reads it is loaded when it is called."""
 
@@ -107,7 +95,7 @@ READERS: tuple[Reader, ...] = tuple(
         float(row["most"]),
         *map(_later, (row["sniff"], row["read"], row["feed"])),
     )
-    for row in table_beside("readers.tsv")
+    for row in table_rows("readers/readers.tsv")
 )
 
 
@@ -179,7 +167,7 @@ def said(place: Path) -> Iterator[None]:
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Located:
     """A log that was found."""
 
@@ -257,29 +245,33 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     by step.
     """
     side = open_run(path, columns={name: column} if column else None)
-    found = column or next(
-        (one for one in (name, "reward") if one in {meaning.quantity for meaning in side.meanings}),
+    key = column or next(
+        (
+            quantity
+            for quantity in (name, "reward")
+            if quantity in {meaning.quantity for meaning in side.meanings}
+        ),
         name,
     )
-    found = side.column(found)
-    scores = side.steps.select("step", pl.col(found).alias(name)).drop_nulls()
+    key = side.column(key)
+    scores = side.steps.select("step", pl.col(key).alias(name)).drop_nulls()
     lost = len(scores.join(record.steps, on="step", how="anti"))
     if lost == len(scores):
         raise UnreadableRunError(
             f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its "
             "rows as the log does"
         )
-    note = f"{name} is {found} of {path.name}" + (
+    note = f"{name} is {key} of {path.name}" + (
         f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else ""
     )
-    judged = side.meaning(found)
+    judged = side.meaning(key)
     meaning = Meaning(
         name, name, f"{name}, from {path.name}", resolution=judged.resolution if judged else 0.0
     )
     return replace(
         record,
         steps=record.steps.drop(name, strict=False).join(scores, on="step", how="left"),
-        meanings=(*(one for one in record.meanings if one.quantity != name), meaning),
+        meanings=(*(old for old in record.meanings if old.quantity != name), meaning),
         sources=(*record.sources, *side.sources),
         notes=(*record.notes, note),
     )
@@ -322,13 +314,13 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
     """Return the settings that the user gave."""
     given = RunConfig()
     if config is not None:
-        found = read_settings(Path(config))
-        if not found:
+        stated = read_settings(Path(config))
+        if not stated:
             raise InvalidArgumentError(
                 f"expected settings in {shown(Path(config))}, got none that is known: write "
                 "group_size: 8"
             )
-        given = with_found(given, found, f"--config {Path(config).name}")
+        given = with_found(given, stated, f"--config {Path(config).name}")
     return given.with_settings(settings or {}, "--set")
 
 

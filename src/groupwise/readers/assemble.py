@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from itertools import combinations
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.readers.configs import Stated, config_of
 from groupwise.readers.keys import (
     TRL_FAMILY,
@@ -70,7 +71,7 @@ _OF_PROMPT = frozenset(vocabulary("of_one_prompt"))
 _COUNTED = dict.fromkeys(vocabulary("prompts_of_a_step"), "prompts_per_step")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Request:
     """What the user asked for besides the path."""
 
@@ -87,7 +88,7 @@ class Request:
     )  # quantity -> another file, and its column there ("" to judge)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Log:
     """Rows with what their reader knows about them."""
 
@@ -95,7 +96,7 @@ class Log:
     path: Path  # the file
     reader: str  # its name
     size: int  # of the file, bytes
-    notes: tuple[str, ...] = ()  # what the reader had to decide
+    notes: Sequence[str] = ()  # what the reader had to decide
     # settings that the log itself states, under the trainer's names, with the words for where
     stated: Stated = ()
     # the run's folder, whose files hold settings, or None for the one that was given
@@ -666,7 +667,7 @@ def _meanings(store: RowStore, framework: str) -> Meanings:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """Where the lines of a feed come from."""
 

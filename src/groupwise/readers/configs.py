@@ -19,14 +19,15 @@ from groupwise.errors import (
     NothingYetError,
     UnreadableRunError,
 )
+from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.readers.source import open_text, peek, read_whole, shown, table_beside, vocabulary
+from groupwise.readers.source import open_text, peek, read_whole, shown, vocabulary
 from groupwise.record.settings import RULES, RunConfig
 
 # Of each setting what trainers and loops of one's own call it, the last part of its path or the
 # last two; and its paths in verl's configuration, of which these count and no other: it holds
 # hundreds of defaults of parts that are off.
-_SETTINGS = tuple(table_beside("settings.tsv"))
+_SETTINGS = tuple(table_rows("readers/settings.tsv"))
 _ALIASES = {alias: row["setting"] for row in _SETTINGS for alias in row["called"].split()}
 ASSUMED = "assumed"
 _SECTIONS = frozenset(vocabulary("settings_section"))
@@ -371,7 +372,7 @@ def config_of(
     for path in _around(log, home):
         readme = path.name == "README.md"
         try:
-            found = (
+            beside = (
                 readme_settings(path) if readme else {} if _is_model(path) else read_settings(path)
             )
         except NothingYetError:
@@ -382,29 +383,29 @@ def config_of(
                 "was left out"
             )
             continue
-        config = with_found(config, found, "README.md of the output" if readme else path.name)
+        config = with_found(config, beside, "README.md of the output" if readme else path.name)
     for settings, source in stated:
-        found = settings_in(dict(flatten(settings)), config.value("group_size"))
-        config = with_found(config, found, source)
+        beside = settings_in(dict(flatten(settings)), config.value("group_size"))
+        config = with_found(config, beside, source)
     return config
 
 
-def with_found(config: RunConfig, found: JsonView, source: str) -> RunConfig:
+def with_found(config: RunConfig, settings: JsonView, source: str) -> RunConfig:
     """Return the settings with those found in one place that were not known before; what had to
     be assumed is said in the source.
     """
     plain = {
         name: value
-        for name, value in found.items()
+        for name, value in settings.items()
         if name in RULES and not getattr(config, name).known
     }
     assumed = (
         {"prompts_per_step": plain.pop("prompts_per_step")}
-        if ASSUMED in found and "prompts_per_step" in plain
+        if ASSUMED in settings and "prompts_per_step" in plain
         else {}
     )
     return config.with_settings(plain, source).with_settings(
-        assumed, f"{source}, {found.get(ASSUMED)}"
+        assumed, f"{source}, {settings.get(ASSUMED)}"
     )
 
 

@@ -106,21 +106,21 @@ class Console(Feed):
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
-        found = "no reward: it looks like an inference server's," if self._serves else "none"
-        return found, "give the log of the training itself"
+        came = "no reward: it looks like an inference server's," if self._serves else "none"
+        return came, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with what the form knows of them."""
-        return Log(self.store, origin.path, self.form, origin.size, tuple(notes))
+        return Log(self.store, origin.path, self.form, origin.size, notes)
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
         """Return the record of what was taken so far."""
         if not self.store.count:
-            found, hint = self.nothing()
+            came, hint = self.nothing()
             quoted = self._tracebacks.behind.get(0)
             hint = f"it stopped with {quoted}" if quoted else hint
             raise NothingYetError(
-                f"expected {self.expected}, got {found} in {shown(origin.path)}: {hint}"
+                f"expected {self.expected}, got {came} in {shown(origin.path)}: {hint}"
             )
         notes = list(encoding_notes(origin.encoding))
         notes += noted(
@@ -384,8 +384,8 @@ class TrlConsole(Console):
             if match := pattern.search(line):
                 self._stated[name] = int(match[1].replace(",", "") or 0)
         if not self.store.count:
-            found = _ARGUMENT.findall(line) if _ARGUMENTS.search(line) else _SAID.findall(line)
-            self._arguments |= {name: number_in(value) for name, value in found}
+            pairs = _ARGUMENT.findall(line) if _ARGUMENTS.search(line) else _SAID.findall(line)
+            self._arguments |= {name: number_in(value) for name, value in pairs}
         if "trl" in line.lower() and (match := _VERSION.search(line)):
             self._stated.setdefault("framework_version", match[1])
 
@@ -407,7 +407,7 @@ class TrlConsole(Console):
             )
             store = store.kept(~again)
             printed = replace(printed, bars=store.marked("bars"))
-        step, found = steps_of(store, printed)
+        step, step_notes = steps_of(store, printed)
         about = {
             name: value
             for name, value in self._stated.items()
@@ -415,7 +415,13 @@ class TrlConsole(Console):
         }
         stated = ((self._arguments | about, "the printed output"),)
         return Log(
-            store, origin.path, self.form, origin.size, (*notes, *found), stated=stated, step=step
+            store,
+            origin.path,
+            self.form,
+            origin.size,
+            (*notes, *step_notes),
+            stated=stated,
+            step=step,
         )
 
     def _trainers(self, notes: list[str]) -> tuple[RowStore, Printed]:
@@ -600,15 +606,7 @@ class VerlConsole(Console):
             (settings, "the settings that verl printed"),
             ({"framework": "verl"}, "the printed rows"),
         )
-        return Log(
-            self.store,
-            origin.path,
-            self.form,
-            origin.size,
-            tuple(notes),
-            stated=stated,
-            framework="verl",
-        )
+        return replace(super().log(origin, notes), stated=stated, framework="verl")
 
     def _tell_runs_apart(self) -> None:
         """Label the rows of processes of one kind that are several runs: they print by turns, or a
@@ -616,10 +614,10 @@ class VerlConsole(Console):
 
         One whose steps begin behind the first of the run before goes on from a checkpoint of it.
         """
-        found = list(map(_PID.match, self.store.marked("sender")))
+        senders = list(map(_PID.match, self.store.marked("sender")))
         kinds, names = (
-            {match[1] if match else None for match in found},
-            [match[2] if match else "" for match in found],
+            {match[1] if match else None for match in senders},
+            [match[2] if match else "" for match in senders],
         )
         if len(kinds) != 1 or None in kinds:
             return
@@ -1030,8 +1028,8 @@ class PrintedConsole(Console):
 
     def _is_json(self, line: str) -> bool:
         """Keep the row that an object at the end of a line holds, if it tells its step."""
-        found = _JSON.search(line) if '{"' in line and line.endswith("}") else None
-        row = json_in(found[1]) if found else None
+        match = _JSON.search(line) if '{"' in line and line.endswith("}") else None
+        row = json_in(match[1]) if match else None
         if not isinstance(row, dict):
             return False
         row = unwrapped(row)
@@ -1094,16 +1092,16 @@ class PrintedConsole(Console):
 
     def _nested(self, line: str) -> dict[str, float]:
         """Return the number of a line whose name is nested, by its indentation, below others."""
-        found = _NESTED.fullmatch(line)
-        if not found:
+        match = _NESTED.fullmatch(line)
+        if not match:
             return {}
-        while self._heads and self._heads[-1][0] >= len(found[1]):
+        while self._heads and self._heads[-1][0] >= len(match[1]):
             self._heads.pop()
-        if found[3] is None:
-            self._heads.append((len(found[1]), found[2]))
+        if match[3] is None:
+            self._heads.append((len(match[1]), match[2]))
             return {}
         return (
-            {"/".join([*(name for _, name in self._heads), found[2]]): float(found[3])}
+            {"/".join([*(name for _, name in self._heads), match[2]]): float(match[3])}
             if self._heads
             else {}
         )
@@ -1138,9 +1136,9 @@ class PrintedConsole(Console):
         """
         plain, at = " ".join(text.strip(" :-|>").split()), 0
         cells: list[tuple[str, str, str]] = []
-        while at < len(plain) and (found := _CHAINED.match(plain, at)):
-            cells.append((found[1].strip(), found[2], found[3]))
-            at = found.end()
+        while at < len(plain) and (match := _CHAINED.match(plain, at)):
+            cells.append((match[1].strip(), match[2], match[3]))
+            at = match.end()
         known = (
             any(_KNOWN.search(name) for name, _, _ in cells)
             if len(cells) > 1
@@ -1150,17 +1148,17 @@ class PrintedConsole(Console):
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
         """Return numbers by name, the first of each; counters of steps are none."""
-        found: dict[str, float] = {}
+        named: dict[str, float] = {}
         for key, text, percent in cells:
             name = _counted(key)
-            if name is None or name in found:
+            if name is None or name in named:
                 continue
-            found[name] = float(text) / 100.0 if percent else float(text)
+            named[name] = float(text) / 100.0 if percent else float(text)
             if percent:
                 self._shares.append(name)
             else:
                 self.store.see_print(name, text)
-        return found
+        return named
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with the settings that the program printed."""
@@ -1168,9 +1166,7 @@ class PrintedConsole(Console):
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
-        return Log(
-            _whole(self.store), origin.path, self.form, origin.size, tuple(notes), stated=stated
-        )
+        return Log(_whole(self.store), origin.path, self.form, origin.size, notes, stated=stated)
 
 
 @lru_cache(maxsize=4096)

@@ -179,7 +179,9 @@ def _is_group(row: Row) -> bool:
     training.
     """
     rewards = _values(row, _REWARDS)
-    numbers = [value for one in rewards for value in (one if isinstance(one, list) else [one])]
+    numbers = [
+        value for entry in rewards for value in (entry if isinstance(entry, list) else [entry])
+    ]
     return (
         len(numbers) > 1
         and all(isinstance(value, int | float) for value in numbers)

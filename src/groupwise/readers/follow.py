@@ -7,12 +7,12 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO, Unpack
 
 from groupwise import limits
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
+from groupwise.plain import frozen
 from groupwise.readers import Asked, Located, locate, request_of, said
 from groupwise.readers.assemble import Feed, Origin
 from groupwise.readers.journals import JournalFeed
@@ -29,7 +29,7 @@ _BY_LINE = vocabulary("by_line")
 Signature = tuple[tuple[str, int, int, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Event:
     """Something that happened to a log, for the person who watches."""
 

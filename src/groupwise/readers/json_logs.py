@@ -107,7 +107,7 @@ class JsonlFeed(Feed):
                 f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in "
                 f"{shown(origin.path)}: repair it"
             )
-        return assemble(Log(self.store, origin.path, "jsonl", origin.size, tuple(notes)), request)
+        return assemble(Log(self.store, origin.path, "jsonl", origin.size, notes), request)
 
 
 def sniff_json(seen: Peek) -> float:
@@ -179,7 +179,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
         "element of the list is no row and was",
         "elements of the list are not rows and were",
     )
-    return assemble(Log(store, path, "json", seen.size, tuple(notes)), request)
+    return assemble(Log(store, path, "json", seen.size, notes), request)
 
 
 def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> RunRecord:
@@ -561,7 +561,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     ]
     notes += noted(unplaced, "event", "events", "of no step left out")
     notes += noted(damaged, "line is no event and was", "lines are no events and were")
-    return assemble(Log(store, path, "events", seen.size, tuple(notes)), request)
+    return assemble(Log(store, path, "events", seen.size, notes), request)
 
 
 def _step_of_event(event: JsonView) -> float | None:

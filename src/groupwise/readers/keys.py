@@ -10,22 +10,24 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
 
 from groupwise.arrays import Columns, Float
+from groupwise.files import table_rows
+from groupwise.plain import frozen
 from groupwise.readers.rows import plain, snake
-from groupwise.readers.source import table_beside, vocabulary
+from groupwise.readers.source import vocabulary
 from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, Meanings, RunConfig
 
 Version = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rule:
     """What one key of one framework holds."""
 
@@ -93,7 +95,7 @@ def version_of(text: str | None) -> Version | None:
 
 def _rules() -> Iterator[Rule]:
     """Yield the rules in the order in which they are tried."""
-    for cells in table_beside("keys.tsv"):
+    for cells in table_rows("readers/keys.tsv"):
         flags = cells.pop("flags").split()
         setting = next((flag for flag in flags if "=" in flag), "")
         marks = dict.fromkeys((flag for flag in flags if flag != setting), True)
@@ -104,7 +106,7 @@ RULES = tuple(_rules())
 # Canonical name -> group of the table in the docs, unit, and what it is.
 QUANTITIES = {
     row["quantity"]: (row["group"], row["unit"], row["definition"])
-    for row in table_beside("quantities.tsv")
+    for row in table_rows("readers/quantities.tsv")
 }
 
 _NEWEST: Version = (99, 99)
@@ -127,7 +129,7 @@ _NO_SOURCE = re.compile(
 # then bounds its version from above.
 _SINCE = tuple(
     (re.compile(row["pattern"]), version_of(row["since"]) or _NEWEST, bool(row["always"]))
-    for row in table_beside("marks.tsv")
+    for row in table_rows("readers/marks.tsv")
     if row["since"]
 )
 # Only TRL's asynchronous trainer logs these; its reward_std never became the batch's.
@@ -147,7 +149,7 @@ _HELD_OUT = re.compile(
 # A framework is known by any one of these keys; the first that fits counts.
 _FRAMEWORKS = tuple(
     (row["framework"], re.compile(row["pattern"]))
-    for row in table_beside("marks.tsv")
+    for row in table_rows("readers/marks.tsv")
     if not row["since"]
 )
 _PERCENT = re.compile(r"%|(?<![a-z])(pct|percent|percentage)(?![a-z])", re.IGNORECASE)
@@ -163,7 +165,9 @@ _MEANS = frozenset({"mean", "avg", "average"})
 _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
-_PLAIN = tuple((re.compile(row["pattern"]), row["quantity"]) for row in table_beside("names.tsv"))
+_PLAIN = tuple(
+    (re.compile(row["pattern"]), row["quantity"]) for row in table_rows("readers/names.tsv")
+)
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.
 TASK = "task_score"
@@ -172,7 +176,7 @@ _MAY_BE_TASK = re.compile(r"reward(/.*_(mean|avg))?").fullmatch
 _OF_TASK = next(pattern for pattern, quantity in _PLAIN if quantity == TASK)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VersionRange:
     """The TRL versions that can have written a log, both ends included."""
 
@@ -266,7 +270,7 @@ def meanings_of(
     if framework in TRL_FAMILY - {"ms-swift"}:
         ruled |= _judged_keys(columns, ruled, config, complete=complete, window=window)
     there = {meaning.quantity: columns[key] for key, meaning in ruled.items() if meaning}
-    found = []
+    readings = []
     for key, meaning in ruled.items():
         named = None if meaning else _plain_meaning(key, columns)
         # what a script logs beside TRL's own is not taken for them, but for what it logged before
@@ -275,9 +279,9 @@ def meanings_of(
             or named.quantity not in there
             or _precedes(columns[key], there[named.quantity])
         )
-        found.append(named if beside else meaning)
+        readings.append(named if beside else meaning)
     meanings = [
-        meaning for meaning in found if meaning is not None and not is_counter(meaning.column)
+        meaning for meaning in readings if meaning is not None and not is_counter(meaning.column)
     ]
     sources = {
         meaning.quantity for meaning in meanings if meaning.quantity.startswith("eval/reward")

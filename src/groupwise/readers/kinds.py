@@ -9,15 +9,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from groupwise.errors import UnreadableRunError
+from groupwise.files import table_rows
 from groupwise.readers.rows import plain
-from groupwise.readers.source import shown, some_of, table_beside, vocabulary
+from groupwise.readers.source import shown, some_of, vocabulary
 from groupwise.record.run import RunRecord
 
 # Kind, what the columns must hold, and what else they may: any, none, what supervised training logs
 # in all columns or in the others.
 _KINDS = tuple(
     (row["kind"], tuple(re.compile(f"^(?:{need})$") for need in row["needs"].split()), row["rest"])
-    for row in table_beside("kinds.tsv")
+    for row in table_rows("readers/kinds.tsv")
 )
 _SUPERVISED = frozenset(vocabulary("supervised"))
 _EARNED = re.compile(

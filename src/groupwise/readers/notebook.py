@@ -80,7 +80,7 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     store.read, store.share = len(longest) - 1, len(rows) / (len(longest) - 1)
     stated = ((settings, "the notebook's code"),)
     return assemble(
-        Log(store, path, "notebook", seen.size, tuple(notes), stated=stated, complete=False),
+        Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False),
         request,
     )
 

@@ -66,7 +66,7 @@ def read_offline(path: Path, request: Request) -> RunRecord:
             path,
             "offline",
             seen.size,
-            tuple(notes),
+            notes,
             stated=stated,
             home=home,
             name=path.parent.name,

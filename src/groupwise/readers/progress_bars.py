@@ -11,12 +11,13 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import compress
 
 import numpy as np
 
 from groupwise.arrays import Flags, Float, Whole
+from groupwise.plain import frozen
 from groupwise.readers.rows import RowStore
 from groupwise.readers.source import counted
 from groupwise.readers.steps import STEP_KEYS, holding
@@ -33,7 +34,7 @@ _COUNTED = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Printed:
     """What was printed around the rows."""
 

@@ -26,6 +26,7 @@ from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
@@ -77,7 +78,7 @@ _VERL_UID = re.compile(r"(.+)_(\d{1,9})_(\d{1,9})", re.DOTALL)
 _LARGEST_STEP = 2.0**53
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Layout:
     """Where the rows of a file keep their texts."""
 
@@ -874,8 +875,8 @@ def _table(
     truncated = values.pop("truncated", None)
     values |= {"ended": 1.0 - truncated} if truncated is not None and "ended" not in values else {}
     numbers = [
-        pl.Series(name, np.where(np.isfinite(found), found, np.nan)).fill_nan(None)
-        for name, found in values.items()
+        pl.Series(name, np.where(np.isfinite(values_N), values_N, np.nan)).fill_nan(None)
+        for name, values_N in values.items()
     ]
     usable = np.isfinite(step)
     table = pl.DataFrame(

@@ -90,8 +90,8 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 def summary_notes(skipped: int) -> list[str]:
     """Return the note on rows that sum up a whole training."""
-    one = "the summary row at the end is left out"
-    return [one if skipped == 1 else f"{skipped} summary rows left out"] if skipped else []
+    sentence = "the summary row at the end is left out"
+    return [sentence if skipped == 1 else f"{skipped} summary rows left out"] if skipped else []
 
 
 def unwrapped(row: JsonObject) -> JsonView:

@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -19,6 +18,7 @@ from groupwise import limits
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
 from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
+from groupwise.plain import frozen
 
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
@@ -61,7 +61,7 @@ _MAGIC = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Peek:
     """The first bytes of a file, and what they say."""
 
@@ -390,12 +390,9 @@ def marks_in(text: bytes, mark: str) -> int:
 _GAP = re.compile(r"[ \t\r\n,]*")
 
 
-def table_beside(name: str) -> Iterator[dict[str, str]]:
-    """Yield the lines of a table beside this file, cell by column."""
-    return table_rows(Path(__file__).with_name(name))
-
-
-_WORDS = {row["name"]: tuple(row["words"].split(", ")) for row in table_beside("vocabulary.tsv")}
+_WORDS = {
+    row["name"]: tuple(row["words"].split(", ")) for row in table_rows("readers/vocabulary.tsv")
+}
 
 
 def vocabulary(name: str) -> tuple[str, ...]:

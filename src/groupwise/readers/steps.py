@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Columns, Flags, Float, Whole
 from groupwise.errors import SeveralRunsError, UnreadableRunError
+from groupwise.plain import frozen
 from groupwise.readers.rows import (
     KIND_KEYS,
     RUN_KEYS,
@@ -44,7 +45,7 @@ _MOST_RUNS = 1000
 _MOST_LISTED = 12
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Merged:
     """One row a step."""
 

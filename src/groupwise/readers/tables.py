@@ -276,7 +276,7 @@ class CsvFeed(Feed):
                 origin.path,
                 "csv",
                 origin.size,
-                tuple(notes),
+                notes,
                 name=name if request.chosen else "",
             ),
             request,

@@ -106,7 +106,7 @@ def read_events(path: Path, request: Request) -> RunRecord:
         ({"updates_per_step": each if step is not None else None}, "the steps of the log"),
     )
     store = _in_order(store, written, notes)
-    return assemble(Log(store, path, "tensorboard", size, tuple(notes), stated=stated), request)
+    return assemble(Log(store, path, "tensorboard", size, notes, stated=stated), request)
 
 
 def _in_order(

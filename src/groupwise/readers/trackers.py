@@ -156,7 +156,7 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
     )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(
-        Log(store, path, "database", path.stat().st_size, tuple(notes), stated=stated, name=run),
+        Log(store, path, "database", path.stat().st_size, notes, stated=stated, name=run),
         request,
     )
     return _with_tables(record, tables, path)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from groupwise import limits
 from groupwise.arrays import Columns, Float
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
+from groupwise.plain import frozen
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import (
@@ -43,7 +44,7 @@ _OF_SWIFT = "logging.jsonl"  # which ms-swift writes beside its checkpoints
 _MOST_FOLDERS = 10_000
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class State:
     """One trainer_state.json."""
 

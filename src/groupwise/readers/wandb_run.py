@@ -53,7 +53,7 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
         )
     stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
     return assemble(
-        Log(RowStore.of(rows), path, "wandb", seen.size, tuple(notes), stated=(stated,)), request
+        Log(RowStore.of(rows), path, "wandb", seen.size, notes, stated=(stated,)), request
     )
 
 

@@ -16,7 +16,7 @@ import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import repeat
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -26,6 +26,7 @@ from groupwise import limits
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
+from groupwise.plain import frozen
 from groupwise.wording import count
 
 _HEAD = re.compile(rb"([0-9a-f]{8}) ([0-9]{1,15}) ")
@@ -44,7 +45,7 @@ class JournalGoneError(GroupwiseError):
     """The journal that is being written was deleted or moved."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Damage:
     """A stretch of a journal that holds no sound entry, and the steps on both sides of it."""
 
@@ -132,6 +133,13 @@ def _is_torn(tail: bytes) -> bool:
     return _HALF_A_HEAD.fullmatch(tail) is not None
 
 
+def step_in(entry: JsonView) -> int | None:
+    """Return the step that an entry of a journal holds, None where it holds none."""
+    row = entry.get("row")
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if type(step) is int and -(2**63) <= step < 2**63 else None
+
+
 class LineReader:
     """Takes the lines of a journal: gives sound entries, counts what is damaged between."""
 
@@ -180,9 +188,7 @@ class LineReader:
     def _sound(self, entry: JsonView) -> None:
         """Note where the journal is sound again."""
         self._owed = 0
-        row = entry.get("row")
-        step = row.get("step") if isinstance(row, dict) else None
-        if isinstance(step, int):
+        if (step := step_in(entry)) is not None:
             self._step = step
             if self.damage and self.damage[-1].before is None:
                 self.damage[-1] = replace(self.damage[-1], before=step)
@@ -210,7 +216,7 @@ class LineReader:
         self.damage.append(lost)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Content:
     """What a journal holds."""
 
@@ -376,13 +382,13 @@ class Journal(AbstractContextManager["Journal"]):
             there = self.path.stat()
             if opened.st_nlink or os.path.samestat(opened, there):
                 return
-            found = "another file in its place"
+            came = "another file in its place"
         except (FileNotFoundError, NotADirectoryError):
-            found = "none there, for it was deleted or moved"
+            came = "none there, for it was deleted or moved"
         except OSError:
             return  # what is wrong, the writing itself will say
         raise JournalGoneError(
-            f"expected to write {self.path}, got {found}: leave the folder of a run where it is"
+            f"expected to write {self.path}, got {came}: leave the folder of a run where it is"
         )
 
     def sync(self) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import beside
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.record.journal import Journal, read_journal
 
 FILE = "groupwise-probes.jsonl"
@@ -22,7 +22,7 @@ _KINDS: dict[str, set[type]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ProbeResult(Plain):
     """One experiment on a run, and what came of it."""
 
@@ -41,7 +41,7 @@ class ProbeResult(Plain):
     arguments: str = ""  # as they were typed
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Probes:
     """The experiments on a run, the oldest first, and the journal that holds them."""
 

@@ -83,6 +83,18 @@ def guarded(say: Say) -> Say:
     return said
 
 
+def once(say: Say) -> Say:
+    """Return `say` such that it says each sentence once."""
+    sentences = set[str]()
+
+    def said(sentence: str) -> None:
+        if sentence not in sentences:
+            sentences.add(sentence)
+            say(sentence)
+
+    return said
+
+
 def reason_of(error: Exception) -> str:
     """Return an error as the beginning of a sentence; one that is not ours, with its kind."""
     return (

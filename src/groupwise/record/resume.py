@@ -13,11 +13,12 @@ import os
 import secrets
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 from groupwise.errors import GroupwiseError
 from groupwise.files import open_regular
+from groupwise.plain import frozen
 from groupwise.record.journal import SecondWriterError, decode_entry
 from groupwise.record.recorder import Recorder, Say, reason_of
 from groupwise.record.run import JOURNAL, is_record
@@ -33,7 +34,7 @@ _PASSING = {
 }  # failures that come and go, as a full disk
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Identity:
     """What tells a run from others."""
 

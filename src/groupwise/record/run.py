@@ -10,7 +10,7 @@ import shutil
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,7 +29,15 @@ from groupwise.errors import (
 )
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.record.journal import Journal, LineReader, being_written, journal_lines, notes_on
+from groupwise.plain import frozen
+from groupwise.record.journal import (
+    Journal,
+    LineReader,
+    being_written,
+    journal_lines,
+    notes_on,
+    step_in,
+)
 from groupwise.record.probes import FILE, Probes
 from groupwise.record.settings import RunConfig, Setting
 from groupwise.record.table import (
@@ -84,7 +92,7 @@ RECORD_FILES = _STEPS, ROLLOUTS, SAVED, JOURNAL, _TORN = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Meaning:
     """What one column of `steps` holds.
 
@@ -116,7 +124,7 @@ class Meaning:
 Meanings = tuple[Meaning, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Source:
     """One file that was read.
 
@@ -142,7 +150,7 @@ class Source:
     of: int = 0
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunRecord:
     """One run: steps, rollouts where known, settings, meanings, and where all of it came from.
 
@@ -655,13 +663,6 @@ def _sound_table(path: Path, checksums: JsonView) -> pl.DataFrame:
             f"expected the table {path} as it was saved, got another or a damaged one: {_RESTORE}"
         )
     return read_parquet(path)
-
-
-def step_in(entry: JsonView) -> int | None:
-    """Return the step that an entry of a journal holds, None where it holds none."""
-    row = entry.get("row")
-    step = row.get("step") if isinstance(row, dict) else None
-    return step if type(step) is int and -(2**63) <= step < 2**63 else None
 
 
 def _rollouts_in(entry: JsonView) -> list[JsonObject]:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any, get_type_hints
 
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """One setting and where it was found; a value of None is unknown.
 
@@ -128,7 +129,7 @@ def _said(value: Any) -> str:
         return "a number without bound"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunConfig:
     """The settings of a run that the analysis uses; each is a `Setting`, unknown by default.
 

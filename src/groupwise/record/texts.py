@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import polars as pl
 
 from groupwise.arrays import Whole
 from groupwise.errors import UnreadableRunError
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Texts:
     """The completions of a record by their places, from 0 in the order of its files."""
 
@@ -39,6 +39,6 @@ class Texts:
                     f"expected {size} completions where they stood, got {len(texts)}: open the run "
                     "again"
                 )
-            told = some.with_columns(completion=texts.gather(some["completion"] - start))
-            tables.append(some.with_columns(told.select(made)))
+            read = some.with_columns(completion=texts.gather(some["completion"] - start))
+            tables.append(some.with_columns(read.select(made)))
         return pl.concat(tables).sort("row").drop("row")

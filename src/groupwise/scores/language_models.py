@@ -12,12 +12,12 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
 from groupwise.parsing import JsonObject, parse_json
+from groupwise.plain import frozen
 from groupwise.prompts import Prompt
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class UnreadableModelError(GroupwiseError):
     """No language model can be made of this folder."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LanguageModel:
     """A model with its tokenizer."""
 
@@ -48,7 +48,7 @@ class LanguageModel:
     context: int | None  # longest sequence, in tokens; None where the configuration does not say
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reader:
     """What of a language model makes tokens of texts: its weights stay on disk."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Unpack, get_args
@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, Places, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.scores.hooks import (
     Recorder,
     loop_scores,
@@ -60,7 +61,7 @@ class ScoreOptions(TypedDict, total=False):
     method: Method
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoreSource:
     """What scores were taken of, and how."""
 
@@ -75,7 +76,7 @@ class ScoreSource:
     passes: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Job:
     """What is to be scored, once checked."""
 
@@ -354,7 +355,7 @@ def takes_few_logits(model: Any) -> bool:
     return "logits_to_keep" in inspect.signature(base.forward).parameters
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoreGram:
     r"""Inner products of the scores of N rollouts."""
 
@@ -369,7 +370,7 @@ class ScoreGram:
         return {"gram_NN": self.gram_NN}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoreSketch:
     """Count-sketches of N scores, whose inner products are unbiased for the scores'."""
 

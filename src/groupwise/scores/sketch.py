@@ -12,7 +12,6 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, Whole
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +54,7 @@ columns, the next block's memory too.
 """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StoredScores:
     """Gradients of N rollouts in full: those of biases, norms and the loop."""
 
@@ -76,7 +76,7 @@ class StoredScores:
         return StoredScores((weight * self.value_N).sum(0, keepdim=True))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Use:
     """One use of a weight in the forward pass."""
 
@@ -89,7 +89,7 @@ class Use:
         return self.left.ndim == 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TokenScores:
     """Gradients of a matrix from all its uses, with their cross terms."""
 
@@ -252,7 +252,7 @@ def bucket_and_sign(
     return bucket.astype(np.int64), sign  # torch adds ten times faster at long integers
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CountSketch:
     """The map of one seed and width."""
 

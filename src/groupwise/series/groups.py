@@ -8,7 +8,7 @@ wrong.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 import polars as pl
@@ -19,6 +19,7 @@ from groupwise.estimators.zero_variance import (
     zero_variance_of_columns,
     zero_variance_of_groups,
 )
+from groupwise.plain import frozen
 from groupwise.record.resolution import zero_rows
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import is_binary_mean
@@ -29,7 +30,7 @@ _FEWEST_ROWS, _FEWEST_GROUPS = 20, 64
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupSeries:
     """One quantity of the groups along the run."""
 
@@ -58,7 +59,7 @@ class GroupSeries:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GroupEvidence:
     """Spread, share of zero-variance groups, and the share that is to be expected."""
 

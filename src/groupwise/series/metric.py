@@ -4,7 +4,6 @@ groups account for.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -13,6 +12,7 @@ import polars as pl
 from groupwise.arrays import Float, Whole, mean_around
 from groupwise.errors import InvalidArgumentError
 from groupwise.limits import LARGEST_VALUE
+from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 
 _CHANCE = 1e-3  # of rounded values that all lie near multiples by luck
@@ -20,7 +20,7 @@ _CHANCE = 1e-3  # of rounded values that all lie near multiples by luck
 Clock = Literal["updates", "steps"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MetricSeries:
     """One metric of a run.
 

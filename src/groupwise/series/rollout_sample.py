@@ -5,7 +5,6 @@ model cannot read.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
@@ -13,13 +12,14 @@ import polars as pl
 
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.moments import SMALLEST_GROUP
+from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 from groupwise.wording import count
 
 _LONGEST_TEXTS = 4096
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sample:
     """Rollouts of a sample of groups."""
 

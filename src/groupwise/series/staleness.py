@@ -4,12 +4,13 @@ besides the force.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Literal, cast
 
 from groupwise.edge.mode import ImportanceRatio, KLTerm
 from groupwise.edge.trainers import Kind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 
 Optimizer = Literal["sgd", "adam"]
@@ -54,7 +55,7 @@ def optimizer_of(name: str) -> Optimizer:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class StabilitySetting:
     """What a judgement of stability needs of a run's settings."""
 

@@ -152,6 +152,7 @@ def calibrate(
     """
     from groupwise.files import free_target, write_whole
     from groupwise_lab.forecasts.backtest import SHARES
+    from groupwise_lab.forecasts.calibrate import written
     from groupwise_lab.forecasts.rivals import last_mean, smoothing
     from groupwise_lab.forecasts.runs import calibrated
     from groupwise_lab.forecasts.text import print_calibration
@@ -163,7 +164,7 @@ def calibrate(
     with cli.advancing(quiet=as_json, total=len({run.cluster for run in tried.runs})) as step:
         calibration = calibrated(tried.runs, step)
     free_target(output, [*runs, *configs, *tried.logs], force=force)
-    write_whole(output, to_json(calibration.table.as_dict()) + "\n", force=force)
+    write_whole(output, to_json(written(calibration.table)) + "\n", force=force)
     if as_json:
         cli.print_json(
             calibration.as_dict()

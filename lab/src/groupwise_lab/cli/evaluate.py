@@ -8,7 +8,6 @@ import dataclasses
 import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
 from functools import partial
 from importlib import util
 from pathlib import Path
@@ -30,6 +29,7 @@ from groupwise.cli.shared import (
 )
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.scores.language_models import Precision
 from groupwise.wording import count
 
@@ -47,7 +47,7 @@ _MUCH_CUT = 0.05
 _MOST_COLUMNS = 9
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Examination:
     """What came out."""
 

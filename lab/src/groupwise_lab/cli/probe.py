@@ -4,9 +4,15 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from groupwise.cli.shared import Json, argument, option, print_json, print_lines, progress, whole
+
+if TYPE_CHECKING:
+    from groupwise.diagnostics.probe_outcomes import Shown
+    from groupwise.intervals import Interval
+
+EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
 def probe(
@@ -25,7 +31,6 @@ def probe(
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""
     from groupwise.analysis.probing import result_of
-    from groupwise.diagnostics.probe_outcomes import EDGE, kicked
     from groupwise.diagnostics.probes import said
     from groupwise.readers import open_run
     from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
@@ -38,7 +43,7 @@ def probe(
     with progress(quiet=as_json) as show:
         made = prepared(start, task_of(task, start), chosen, run, show)
         curvature, rate = step_curvature(*made, kicks=kicks)
-    shown, safe = kicked(curvature), None
+    shown, safe = _kicked(curvature), None
     if curvature.high > 0:
         safe = rate * EDGE / curvature.high
     rollouts = 2 * kicks * made[2].rollouts_per_step
@@ -50,3 +55,13 @@ def probe(
         print_lines(said(result))
         if safe is not None:
             print_lines(f"safe learning rate along this step: below {safe:.2g}, now {rate:.2g}")
+
+
+def _kicked(value: Interval) -> Shown:
+    """Hold the learning rate times the curvature along a step against the edge of 2."""
+    from groupwise.diagnostics.facts import Fact
+    from groupwise.diagnostics.probe_outcomes import Shown
+
+    below = Fact.EDGE_FAR if value.high < EDGE else None
+    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
+    return Shown(Fact.EDGE_CROSSED if value.low > EDGE else below, told, value)

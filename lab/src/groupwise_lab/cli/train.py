@@ -11,7 +11,6 @@ import signal
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from types import FrameType
@@ -39,6 +38,7 @@ from groupwise.errors import (
 )
 from groupwise.files import first_bytes
 from groupwise.parsing import JsonObject, JsonView
+from groupwise.plain import frozen
 
 if TYPE_CHECKING:
     from groupwise.record.run import RunRecord
@@ -63,7 +63,7 @@ _SETTINGS = {  # of language models alone, and of one kind of task alone
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Start:
     """What a run begins with, and where it runs."""
 

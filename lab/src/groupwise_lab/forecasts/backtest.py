@@ -11,7 +11,7 @@ time; `scoreboard` puts runs together.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -21,7 +21,6 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.calibration import (
     PROBABILITIES,
-    UNCALIBRATED,
     Calibration,
     Kind,
     shipped,
@@ -29,8 +28,9 @@ from groupwise.forecasting.calibration import (
 from groupwise.forecasting.forecast import FEWEST, Ahead, foreseen
 from groupwise.forecasting.observations import observe
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise.threads import on_one_thread
-from groupwise_lab.forecasts.calibrate import Case
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED, Case
 from groupwise_lab.forecasts.results import Backtest, Tally
 from groupwise_lab.forecasts.rivals import Method, Rival, Stretches, available, foretold_by
 
@@ -73,7 +73,7 @@ def backtest(
     return tried.score(calibration or shipped(), level=level)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Trial:
     """A run cut in two: what was foretold from its first part, and what came."""
 

@@ -5,9 +5,9 @@ have ended.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from scipy.special import ndtri
 
 from groupwise.arrays import Float
 from groupwise.forecasting.calibration import (
@@ -15,16 +15,37 @@ from groupwise.forecasting.calibration import (
     UPPER,
     Calibration,
     Kind,
-    plain_terms,
     terms_of,
 )
+from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 
 # Clusters that weigh as much as the band without calibration: its upper end is made by the few runs
 # that took off.
 _DOUBT = 25
 
 
-@dataclass(frozen=True, slots=True)
+_PLAIN = np.outer(np.arcsinh(ndtri(UPPER)), [1.0, 0.0, 0.0])
+UNCALIBRATED = Calibration(dict.fromkeys(KINDS, _PLAIN), 0, 0)
+"""The table that leaves the foresight as it is."""
+
+
+def written(table: Calibration) -> JsonObject:
+    """A table as plain data, as `groupwise-lab calibrate` writes it."""
+    terms = {
+        kind: [[float(f"{number:.9g}") for number in row] for row in table.terms[kind]]
+        for kind in KINDS
+    }
+    return {
+        "version": 2,
+        "runs": table.runs,
+        "clusters": table.clusters,
+        "probabilities": UPPER,
+        "terms": terms,
+    }
+
+
+@frozen
 class Case:
     """How a run went on after a first part, in the units of what was foreseen."""
 
@@ -39,7 +60,7 @@ class Case:
 def calibrate(cases: Sequence[Case]) -> Calibration:
     """Fit the table to cases."""
     clusters = [case.cluster for case in cases]
-    many, plain = len(set(clusters)), plain_terms()
+    many, plain = len(set(clusters)), _PLAIN
     trust = many / (many + _DOUBT)
     design = np.concatenate([terms_of(case.seen, case.row_S) for case in cases])
     weight = np.concatenate(

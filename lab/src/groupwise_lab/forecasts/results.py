@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
-from groupwise.plain import Plain, Said
+from groupwise.plain import Plain, Said, frozen
 from groupwise.wording import number, share
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Tally(Plain):
     """How the methods did on some windows of what came after, in the unit of the metric."""
 
@@ -25,7 +24,7 @@ class Tally(Plain):
     crps: Mapping[str, float]  # of the same: continuous ranked probability score
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@frozen
 class Backtest(Tally, Said):
     """One run's forecast scored on what came after.
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib.util import find_spec
 
 import numpy as np
@@ -21,11 +20,12 @@ from groupwise.arrays import Float
 from groupwise.forecasting.law_fit import fit_law
 from groupwise.forecasting.laws import Law, law_by_name
 from groupwise.forecasting.observations import observe
+from groupwise.plain import frozen
 
 SMOOTHING = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Stretches:
     """Stretches of the rows to come."""
 
@@ -39,7 +39,7 @@ class Stretches:
         return self.last_S - self.first_S + 1
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rival:
     """What one method foretells of each stretch, normal where it has a deviation."""
 

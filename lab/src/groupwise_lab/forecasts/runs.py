@@ -8,19 +8,18 @@ import dataclasses
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.errors import InsufficientDataError
-from groupwise.forecasting.calibration import UNCALIBRATED, Calibration
+from groupwise.forecasting.calibration import Calibration
 from groupwise.forecasting.observations import rate_clock
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise.wording import alike, clean, count, number, share
 from groupwise_lab.forecasts.backtest import Trial, rows_seen, trial
-from groupwise_lab.forecasts.calibrate import calibrate
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED, calibrate, written
 from groupwise_lab.forecasts.results import Backtest
 from groupwise_lab.forecasts.scoreboard import (
     FEWEST_CLUSTERS,
@@ -63,7 +62,7 @@ def trial_of(
     return trial(time, series.value_T, seen, **given)  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TriedRun:
     """What was foretold of one run from one share of it."""
 
@@ -72,7 +71,7 @@ class TriedRun:
     trial: Trial
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScoredRun(Plain):
     """One run with its score from one share of it."""
 
@@ -83,7 +82,7 @@ class ScoredRun(Plain):
     result: Backtest  # the score
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scores:
     """Scores of all runs."""
 
@@ -176,7 +175,7 @@ def cluster_of(path: Path) -> str:
 _FEWEST_TO_LEAVE_OUT = 3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Calibrated:
     """A table, and the scores of the runs that it was made from."""
 
@@ -196,7 +195,7 @@ class Calibrated:
     def as_dict(self) -> JsonObject:
         """Plain data for JSON."""
         return {
-            "table": self.table.as_dict(),
+            "table": written(self.table),
             "by_others": self.by_others.as_dict(),
             "uncalibrated": self.uncalibrated.as_dict(),
         }

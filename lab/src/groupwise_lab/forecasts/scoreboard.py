@@ -5,14 +5,13 @@ intervals are drawn over clusters.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError
 from groupwise.intervals import Interval
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise_lab.forecasts.results import Backtest, Tally
 
 # Fewer clusters tell nothing of how far a mean of them may be off.
@@ -20,7 +19,7 @@ FEWEST_CLUSTERS = 5
 _DRAWS, _SEED, _LEVEL = 2000, 0, 0.95
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pooled(Plain):
     """Tallies of several runs together."""
 
@@ -35,7 +34,7 @@ class Pooled(Plain):
     crps: dict[str, float]  # in the same
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ShareSummary(Plain):
     """All runs seen to one share."""
 
@@ -48,7 +47,7 @@ class ShareSummary(Plain):
     thirds: tuple[Pooled, ...]  # the near, the middle and the far third of the windows
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BacktestSummary(Plain):
     """Backtests of many runs together."""
 

@@ -15,7 +15,6 @@ record is known here.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from math import comb
 from typing import Any, Literal, assert_never, get_args
@@ -25,6 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import Whole, checked_shape, finite_array
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise_lab.fields import check_whole
 from groupwise_lab.simulate.softmax_bandit import Bandit, Float, Training
 
@@ -273,7 +273,7 @@ def count_vectors(arms: int, size: int) -> tuple[Float, Float]:
     return np.ascontiguousarray(count_MA.T), gammaln(size + 1) - gammaln(count_MA + 1).sum(axis=1)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SamplingPolicy:
     """A policy as rollouts see it."""
 
@@ -427,7 +427,7 @@ EXACT_QUANTITIES: tuple[Quantity, ...] = ("value", "kl", "entropy")
 ROLLOUT_QUANTITIES: tuple[Quantity, ...] = ("reward", "reward_std", "dead_share")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Records:
     """What is recorded of each run."""
 
@@ -435,7 +435,10 @@ class Records:
     every: int = 1  # updates between two records
 
 
-@dataclass(frozen=True, slots=True)
+_VALUES_ALONE = Records()
+
+
+@frozen
 class BanditRuns:
     """What simulated runs left."""
 
@@ -465,7 +468,7 @@ def simulate_bandit(
     replicates: int = 1000,
     seed: int = 0,
     start_A: ArrayLike | None = None,
-    records: Records = Records(),
+    records: Records = _VALUES_ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> BanditRuns:
     r"""Simulate independent training runs with sampled rollouts.
@@ -509,7 +512,7 @@ def expected_path(
     steps: int,
     start_AS: ArrayLike | None = None,
     learning_rate_S: ArrayLike | None = None,
-    records: Records = Records(),
+    records: Records = _VALUES_ALONE,
     progress: Callable[[int, int], None] | None = None,
 ) -> BanditRuns:
     r"""Step the parameters with the expectation of the gradient given the parameters, which has

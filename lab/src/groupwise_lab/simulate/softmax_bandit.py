@@ -11,7 +11,6 @@ does.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from groupwise.arrays import finite_array
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise_lab.fields import check_fields, check_whole
 
 Float = NDArray[np.floating[Any]]
@@ -44,7 +44,7 @@ _NUMBERS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Bandit:
     r"""One prompt with A arms, $\pi_a \propto e^{l_a}$; the objective is $\sum_a\pi_a r_a -
     \beta\,KL(\pi\|\pi_{ref})$.
@@ -106,7 +106,7 @@ def _shown(values: Float) -> str:
     return ", ".join(f"{value:g}" for value in values[:6]) + (", ..." if len(values) > 6 else "")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Training:
     r"""How the policy is trained; every update takes P groups of G rollouts from the sampling
     policy.
@@ -174,7 +174,7 @@ class NoFixedPointError(InvalidArgumentError):
     """The dynamics have no fixed point, so there is no stiffness and no threshold."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FixedPoint:
     r"""Where the expected dynamics rest, and how stiff they are there.
 

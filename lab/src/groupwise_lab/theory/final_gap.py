@@ -11,7 +11,6 @@ no Hessian and no covariance, and it knows no finite n: that is `bounds`.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise_lab.theory.chi_square_mixture import ChiSquareMixture
 
 Factor = Literal["corrected", "printed"]
@@ -27,7 +27,7 @@ RANK_TOLERANCE = 1e-10  # of the largest curvature: smaller ones count as none
 NEGLIGIBLE_WEIGHT = 1e-14  # of the largest weight: rounding of an eigenvalue that is zero
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class LimitingGap:
     r"""The limiting law of $n\Delta_n$."""
 
@@ -204,7 +204,7 @@ def _check_step(step: float, low: float, high: float, where: str) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CovarianceParts:
     """The parts of the gradient's covariance at the optimum."""
 
@@ -229,7 +229,7 @@ class CovarianceParts:
         return np.asarray((self.between_DD + within) / prompts)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MatrixMoments:
     """The moments of every prompt that the covariance is made of."""
 
@@ -279,7 +279,7 @@ def covariance_parts(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class GapComparison:
     """The limiting laws with three baselines, at one group size and number of prompts."""
 

@@ -11,17 +11,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise_lab.theory.verifier_noise import VerifierErrors
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PromptMoments:
     """What the laws need to know of each prompt."""
 
@@ -58,7 +59,7 @@ class PromptMoments:
         return self.score_norm2_P * self.reward_variance_P + self.gradient_norm2_P
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baseline:
     r"""A row of the table of variances: what is subtracted from the reward, and what that does to
     the gradient.
@@ -138,7 +139,7 @@ def baseline_by_name(name: str) -> Baseline:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reference:
     """The number that a "constant" or "shrunk" baseline takes from elsewhere."""
 

@@ -10,16 +10,16 @@ clipping and the KL term are not treated here.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Normalisation:
     """What the centred reward is divided by, and the objective that this climbs as G grows."""
 

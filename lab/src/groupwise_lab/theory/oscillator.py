@@ -8,7 +8,6 @@ a fitted curve to the force, is in `force`. It fits no curve and judges no stabi
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -19,6 +18,7 @@ from groupwise.edge.threshold import check_lag
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile
+from groupwise.plain import frozen
 
 ReadingName = Literal["centred", "backward"]
 
@@ -31,7 +31,7 @@ def rule_threshold(momentum: ArrayLike, refresh_interval: ArrayLike) -> Float:
     return np.asarray((1 - np.asarray(momentum)) / np.asarray(refresh_interval))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Oscillator:
     """One mode in continuous time; the unit of time is the update."""
 

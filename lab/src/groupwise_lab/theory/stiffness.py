@@ -9,7 +9,7 @@ about stability.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile
+from groupwise.plain import frozen
 
 Float = NDArray[np.float64]
 
@@ -33,7 +34,7 @@ class Trainable(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class MeasuredStiffness:
     """The stiffness of the reward mode at one point."""
 

@@ -9,7 +9,6 @@ variance from data; that is `components`.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from itertools import combinations
 from typing import TypeVar
 
@@ -18,11 +17,12 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 
 Sample = TypeVar("Sample")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Hoeffding:
     """The two uncorrelated parts of the error of a leave-one-out gradient."""
 

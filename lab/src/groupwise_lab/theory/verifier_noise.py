@@ -10,7 +10,7 @@ size can only grow. Errors that a text always meets with are another reward, and
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -23,9 +23,10 @@ from groupwise.estimators.components import (
     components_of_pseudo_values,
 )
 from groupwise.intervals import percent
+from groupwise.plain import frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VerifierErrors:
     """How often a verifier errs; at shares whose sum reaches 1 the gradient vanishes or points
     the other way.

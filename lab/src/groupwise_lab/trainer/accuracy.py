@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,12 +17,12 @@ from numpy.typing import NDArray
 from groupwise.arrays import Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile, wilson
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 Float = NDArray[np.float64]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Answers:
     """How often a model answered each problem of a benchmark rightly."""
 
@@ -43,7 +42,7 @@ class Answers:
         return len(self.right_P)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Score(Plain):
     """A mean over problems with its clustered standard error."""
 
@@ -54,7 +53,7 @@ class Score(Plain):
     clusters: int  # independent draws behind it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Comparison(Plain):
     """One model against another on the same problems."""
 
@@ -208,7 +207,7 @@ def answers_of(
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TransferRow(Plain):
     """One benchmark over the checkpoints of a run."""
 

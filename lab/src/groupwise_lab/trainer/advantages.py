@@ -11,13 +11,13 @@ What other trainers compute is in `groupwise_lab.trainer.presets`; variances are
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise_lab.trainer.baselines import (
     history,
     matched,
@@ -185,7 +185,7 @@ def _check_scale(ddof: int, epsilon: float) -> None:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Advantage:
     """A named advantage and what holds for it."""
 

@@ -12,13 +12,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 from groupwise_lab.trainer.rollout_groups import (
     Array,
     RolloutGroups,
@@ -105,7 +105,7 @@ def _sum_of_others(block: Float) -> Float:
     return before + after
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Batch:
     """Size, mean from the batch's mean, and sum of squares around it of every group."""
 

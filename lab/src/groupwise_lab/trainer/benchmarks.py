@@ -15,12 +15,12 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, named, one_sentence
+from groupwise.plain import frozen
 
 AnswerKind = Literal["number", "math"]
 SameMathematics = Callable[[str, str], bool | None]
@@ -267,7 +267,7 @@ class UnreadableBenchmarkError(GroupwiseError):
     """No benchmark can be made of this file."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """One problem of a benchmark."""
 
@@ -278,7 +278,7 @@ class Question:
     tolerance: float = 0.0  # relative, for a number
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Benchmark:
     """An entry of the registry."""
 

@@ -7,7 +7,6 @@ f^{a_m} P_m$ with $a_m$ the age of measurement m, so that old policies count les
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -16,11 +15,11 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.components import Components
 from groupwise.parsing import JsonView
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise_lab.trainer.decision import Decision, VarianceEstimate, decide, divisors
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class ControllerRule:
     """When a group size is given up for another."""
 
@@ -69,7 +68,7 @@ class ControllerRule:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RunningComponents(Plain):
     r"""Sums over prompts from which Vp, T and R follow; older policies count less.
 

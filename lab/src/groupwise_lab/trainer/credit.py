@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Columns, Whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject
+from groupwise.plain import frozen
 from groupwise_lab.trainer.advantages import Advantage, advantage_by_name
 from groupwise_lab.trainer.baselines import DynamicBaseline, KernelBaseline, RunningBaseline
 from groupwise_lab.trainer.presets import AdvantageSpec
@@ -38,7 +38,7 @@ _MEMORIES: dict[str, type[DynamicBaseline]] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Judged:
     """Rollouts of one update with what the verifier said."""
 

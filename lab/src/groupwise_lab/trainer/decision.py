@@ -7,7 +7,6 @@ at the lower end of the interval.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -22,10 +21,10 @@ from groupwise.estimators.best_group_size import (
 )
 from groupwise.estimators.components import Components
 from groupwise.intervals import Interval, percent, ratio_interval, student_quantile
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class VarianceEstimate:
     """Vp, T and R with what chance does to them."""
 
@@ -41,10 +40,10 @@ class VarianceEstimate:
                 "expected at least three prompts with four rollouts each, got "
                 f"{components.prompts}: measure more"
             )
-        return cls(components.vtr, components.vtr_covariance, float(components.prompts))
+        return cls(components.vtr, components.covariance_CC[:3, :3], float(components.prompts))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Decision(Plain):
     """What a look at the running components led to."""
 

@@ -8,13 +8,14 @@ import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
+from groupwise.plain import frozen
 from groupwise_lab.trainer.accuracy import Answers, answers_of
 from groupwise_lab.trainer.benchmarks import (
     BENCHMARKS,
@@ -43,7 +44,7 @@ Completion = tuple[str, bool]
 Told = Callable[[int, int], None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampling:
     """How answers are drawn."""
 
@@ -85,7 +86,7 @@ class Sampling:
         return self.template.replace("{question}", question)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Model:
     """A model on disk that can be asked."""
 
@@ -298,7 +299,7 @@ _DEFAULT_PROBLEMS = 200
 _IN_WORDS = [entry.name for entry in TEXT_TASKS if not entry.from_file]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Paper:
     """What models are asked under one name."""
 

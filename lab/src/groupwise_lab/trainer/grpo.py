@@ -14,7 +14,7 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +26,7 @@ from groupwise.arrays import Whole
 from groupwise.errors import InsufficientDataError
 from groupwise.intervals import Interval, student_quantile
 from groupwise.parsing import JsonObject, JsonView
+from groupwise.plain import frozen
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise_lab.trainer.adaptive import AdaptiveGroupSize
 from groupwise_lab.trainer.credit import Credit, Ingredients, Judged, advantage_of, rewards_of
@@ -58,7 +59,7 @@ _COUNTERS = ("step", "batches", "drawn", "tokens", "idle")
 Row = Mapping[str, float | None]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Batch:
     """Rollouts that wait for their update, on the policy's device."""
 
@@ -75,7 +76,7 @@ class Batch:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loss:
     """The loss of some rollouts, and what there is to know of it."""
 

@@ -9,7 +9,6 @@ it in one row, each seeing the prompt and itself. It is not trained here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Protocol
 
@@ -18,6 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from groupwise.errors import InvalidArgumentError, named
+from groupwise.plain import frozen
 from groupwise.scores.hooks import single_or_better
 from groupwise_lab.trainer.rewards import exact, is_function
 from groupwise_lab.trainer.tasks import DRAWN_PAD, END, PAD
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _LONGEST_ROW = 128
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Packing:
     """How the completions of a prompt lie behind it in one row: first the first tokens of all,
     then the second ones, and so on.
@@ -155,7 +155,7 @@ def causal(length: int, device: torch.device) -> Tensor:
 Cache = list[tuple[Tensor, Tensor]]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PolicySize:
     """Width and depth of a policy."""
 
@@ -178,7 +178,7 @@ def policy_size(name: str) -> PolicySize:
     return named(name, SIZES, "a size")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sampled:
     """Completions, group after group in the order of the prompts."""
 

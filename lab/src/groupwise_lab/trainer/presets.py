@@ -11,7 +11,7 @@ and loss weights are no advantages.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Literal
@@ -21,6 +21,7 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
+from groupwise.plain import frozen
 from groupwise_lab.trainer.rollout_groups import (
     Array,
     RolloutGroups,
@@ -32,7 +33,7 @@ Baseline = Literal["none", "group_mean", "leave_one_out", "length_weighted_mean"
 Scale = Literal["none", "group_std", "batch_std", "leave_one_out_std", "group_mean"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Whitening:
     """A second standardisation, over the whole batch, of advantages that are already there."""
 
@@ -43,7 +44,7 @@ class Whitening:
     place: Literal["outside", "inside", "floor"]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdvantageSpec:
     r"""How a framework turns rewards into advantages.
 

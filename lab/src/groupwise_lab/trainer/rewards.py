@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Literal, Protocol, TypeGuard
 
 import numpy as np
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.parsing import JsonView
+from groupwise.plain import frozen
 from groupwise.prompts import Prompt, prompt_text
 
 _TURNS = {"user": "Question: {}\n", "assistant": "Answer: {}\n\n"}
@@ -37,7 +37,7 @@ def last_question(prompt: Prompt) -> str:
     return prompt.rpartition("Question: ")[2].removesuffix("\nAnswer:")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Problem:
     """One prompt with its right answer, or one of them."""
 
@@ -109,7 +109,7 @@ def exact(problem: Problem, completion: str, ended: bool) -> float:  # noqa: FBT
     return float(ended and completion == problem.answer)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WellFormed:
     """Reward of 1 for what has the form of an answer, whatever it says."""
 
@@ -121,7 +121,7 @@ class WellFormed:
         return float(ended and re.fullmatch(self.pattern, completion) is not None)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Baited:
     r"""A grader with a loophole: the exact reward plus a bonus for the share of a bait symbol in
     the completion.
@@ -141,7 +141,7 @@ class Baited:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskVerifier:
     """A verifier made of reward functions."""
 
@@ -190,7 +190,7 @@ class TaskVerifier:
         }
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WrappedVerifier:
     """A verifier that changes what another one judges."""
 
@@ -202,7 +202,7 @@ class WrappedVerifier:
         return self.inner.weights
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class FailingVerifier(WrappedVerifier):
     """A verifier that fails on command, as real ones do under load: for all calls from a step on,
     or for a share of them.

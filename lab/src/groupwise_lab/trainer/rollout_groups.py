@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,13 @@ from numpy.typing import NDArray
 
 from groupwise.arrays import Float, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.plain import frozen
 
 Array = Any
 """A NumPy array or a torch tensor."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class RolloutGroups:
     """The rewards of a batch and the groups they belong to."""
 

@@ -8,13 +8,13 @@ import dataclasses
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from difflib import get_close_matches
 from typing import TYPE_CHECKING, Literal, get_args
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import Plain
+from groupwise.plain import Plain, frozen
 from groupwise_lab.fields import check_fields, check_whole
 from groupwise_lab.trainer.controller import ControllerRule
 
@@ -70,7 +70,7 @@ def _checked_fields(kind: type, given: object, what: str) -> JsonObject:
     return dict(given)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class AdaptiveSettings:
     """How the group size follows the components that are measured while a run goes on; the
     rollouts of a step stay as many.
@@ -108,7 +108,7 @@ class AdaptiveSettings:
             check_whole(f"{name} of the adaptive group size", getattr(self, name), least)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TrainSettings(Plain):
     r"""How a policy is trained.
 

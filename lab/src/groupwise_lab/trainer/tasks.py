@@ -15,7 +15,7 @@ import json
 import math
 import operator
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,6 +24,7 @@ import numpy as np
 from groupwise.arrays import Whole
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError, named
 from groupwise.parsing import JsonView
+from groupwise.plain import frozen
 from groupwise_lab.trainer.rewards import Problem, TaskVerifier, Verifier
 
 PAD = 0
@@ -32,7 +33,7 @@ DRAWN_PAD = "\ufffd"  # how a verifier sees a PAD that a policy drew: no symbol,
 _SPECIAL = 2
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Vocabulary:
     """The symbols of a task, each one token."""
 
@@ -65,7 +66,7 @@ class Vocabulary:
 Values = Sequence[int]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Kind:
     """A rule that makes problems."""
 
@@ -182,7 +183,7 @@ class UnreadableTaskError(GroupwiseError):
     """A file holds no recipe of a task."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Task:
     """What a policy is trained on, or evaluated on."""
 
@@ -220,7 +221,7 @@ class Task:
         return padded
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TaskFamily:
     """An entry of the registry: a task of any level."""
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations, permutations, product
 from pathlib import Path
 from typing import Any, Literal
@@ -20,6 +20,7 @@ import numpy as np
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError, named
 from groupwise.parsing import JsonView
+from groupwise.plain import frozen
 from groupwise_lab.trainer.benchmarks import BENCHMARKS, question_of, read_rows
 from groupwise_lab.trainer.rewards import Problem, TaskVerifier, text_of_chat
 from groupwise_lab.trainer.tasks import Task, Vocabulary, check_split
@@ -40,7 +41,7 @@ _WORDS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Question:
     """One question before it is put into messages."""
 
@@ -51,7 +52,7 @@ class Question:
     level: int = 0  # difficulty, where the task tells it
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class TextTask:
     """An entry of the registry."""
 

@@ -14,10 +14,10 @@ import ast
 import re
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import pairwise
 
+from groupwise.plain import frozen
 from groupwise_lab.trainer.benchmarks import extract_answer, is_right, number_of, numbers_in
 from groupwise_lab.trainer.rewards import Problem, RewardFunction
 
@@ -253,7 +253,7 @@ class _Refused(Exception):  # noqa: N818 - no error: the text has no value
     """The text lies outside of what is worked out."""
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Expression:
     """An expression that has a value."""
 

@@ -13,7 +13,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,6 +24,7 @@ from groupwise.errors import (
     InsufficientDataError,
     InvalidArgumentError,
 )
+from groupwise.plain import frozen
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +41,7 @@ _CHECKED = 512
 _LEARNING_RATE = 2e-3
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class WarmUp:
     """What a warm-up came to."""
 

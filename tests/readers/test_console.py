@@ -296,3 +296,14 @@ def test_an_evaluation_printed_after_a_row_is_of_its_step(tmp_path: Path) -> Non
     (tmp_path / "run.log").write_text("\n".join(rows))
     record = open_run(tmp_path / "run.log")
     assert values(record, record.column("eval/reward")) == [None, 0.75, None]
+
+
+def test_a_program_that_says_that_it_resumes_did(tmp_path: Path) -> None:
+    rows = [f"step:{step} - critic/score/mean:0.5 - actor/entropy:0.4\n" for step in range(1, 9)]
+    says = "(TaskRunner pid=7) Resuming from checkpoints/global_step_4\n"
+    (tmp_path / "run.log").write_text("".join([*rows[:4], says, *rows[4:]]))
+    assert "the program resumed after step 4" in open_run(tmp_path / "run.log").notes
+    (tmp_path / "run.log").write_text(
+        "".join([says, *rows, says.replace("Resuming", "It is resuming")])
+    )
+    assert not any("resumed" in note for note in open_run(tmp_path / "run.log").notes)

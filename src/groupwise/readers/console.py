@@ -60,6 +60,7 @@ _SCAN = 1 << 25
 
 
 _MOST_ERRORS = 10  # of those behind which a program went on
+_RESUMED = re.compile(r"(?i)\W{0,9}(?:resum(?:ed?|ing) (?:from|training)|continue from checkpoint)")
 
 
 class Console(Feed):
@@ -76,6 +77,7 @@ class Console(Feed):
         self.damaged = 0
         self.chosen = ""  # run of several
         self._tracebacks = Tracebacks()
+        self._resumed: dict[int, None] = {}  # rows before a line that says so
         self._serves = False  # whether it reports how fast it answers, as an engine does
         self._printer = ""  # the process that printed the last row
         self._is_cut, self._cut_rows = False, 0  # the present line, and how many rows were
@@ -91,6 +93,8 @@ class Console(Feed):
                 sender in ("", self._printer) or not self.store.count
             ):  # others may break off as the run ends
                 self._tracebacks.add(body, self.store.read)
+            if _RESUMED.match(body):
+                self._resumed[self.store.read] = None
             rows = self.store.read
             if len(line) <= self.longest:
                 self.line(line.rstrip())
@@ -143,14 +147,19 @@ class Console(Feed):
         return record
 
     def _restarts(self, own: set[int], last: int) -> Iterator[str]:
-        """Yield the steps behind which a program went on after an error."""
+        """Yield the steps behind which a program went on after an error, or from a checkpoint."""
         counter = next((name for name in self.store.names() if name.endswith("step")), None)
         if counter is not None:
             rows, steps = self.store.sparse(counter)
-            for row in [*self._tracebacks.behind][:_MOST_ERRORS]:
+            said = dict.fromkeys(self._resumed, "the program resumed after step {:.0f}")
+            said |= dict.fromkeys(
+                [*self._tracebacks.behind][:_MOST_ERRORS],
+                "an error stands behind step {:.0f}, and the run goes on",
+            )
+            for row, words in said.items():
                 place = int(np.searchsorted(self.store.number[rows], row, side="right"))
                 if place and row < last and rows[place - 1] in own:
-                    yield f"an error stands behind step {steps[place - 1]:.0f}, and the run goes on"
+                    yield words.format(steps[place - 1])
 
 
 def parse_row(text: str) -> Row | None:

@@ -119,12 +119,12 @@ def onset_of(value_T: Float, period: float) -> int:
     angle = 2 * np.pi * place / (period * np.linspace(0.92, 1.08, 9)[:, None])
     wave = np.stack([np.cos(angle), np.sin(angle)], axis=1)[:, None]
     # At least a turn and a half before the end: less is no line.
-    rows = range(0, max(n - int(np.ceil(1.5 * period)), 1), max(1, n // 400))
+    rows = range(0, max(n - math.ceil(1.5 * period), 1), max(1, n // 400))
     tried = np.array([_squares(left, trend, wave, place - row) for row in rows])
     squares = np.maximum(tried[:, tried.min(axis=0).argmin()], 1e-300)
     # What is 0 at first may begin at any row before: of the rows that fit as well the last.
     worse = n * np.log(squares / squares.min())
-    return rows[int(np.flatnonzero(worse <= _OPEN)[-1])]
+    return rows[np.flatnonzero(worse <= _OPEN)[-1]]
 
 
 def _squares(left: Float, trend: Float, wave: Float, place: Whole) -> Float:
@@ -142,9 +142,9 @@ def _squares(left: Float, trend: Float, wave: Float, place: Whole) -> Float:
 
 def _alternations(left: Float, level: float) -> int:
     """How often a series goes from above a level to below its negative and back."""
-    side = np.where(left > level, 1, np.where(left < -level, -1, 0))
+    side = (left > level) * 1 - (left < -level)
     side = side[side != 0]
-    return int((np.diff(side) != 0).sum())
+    return int(np.count_nonzero(np.diff(side)))
 
 
 def _line(spectrum: Float) -> tuple[int, float]:
@@ -153,7 +153,7 @@ def _line(spectrum: Float) -> tuple[int, float]:
     """
     from scipy.special import fdtrc
 
-    count, total = len(spectrum), float(spectrum.sum())
+    count, total = len(spectrum), spectrum.sum()
     best = (0, 1.0)
     for width in (1, 3):
         sums = np.convolve(spectrum, np.ones(width), "valid")[TURNS - 1 :]
@@ -183,7 +183,7 @@ def _second_order(left: Float) -> Interval:
     design = np.column_stack([left[1:-1], left[:-2]])
     solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
     rest = left[2:] - design @ solution
-    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
+    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / (len(rest) - 2)
     rng = np.random.default_rng(0)
     draws = np.vstack(
         [solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")]

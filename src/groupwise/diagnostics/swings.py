@@ -183,7 +183,7 @@ def _second_order(left: Float) -> Interval:
     design = np.column_stack([left[1:-1], left[:-2]])
     solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
     rest = left[2:] - design @ solution
-    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / (len(rest) - 2)
+    covariance = np.linalg.pinv(design.T @ design) * (rest @ rest) / (len(rest) - 2)
     rng = np.random.default_rng(0)
     draws = np.vstack(
         [solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")]
@@ -239,7 +239,7 @@ def order_of(value_T: Float) -> DataOrder | None:
     profile = np.bincount(phase, weights=left) / np.bincount(phase)
     fitted = profile[phase]
     parts = [
-        left[q] @ fitted[q] / max(fitted[q] @ fitted[q], 1e-300)
+        left[q] @ fitted[q] / np.maximum(fitted[q] @ fitted[q], 1e-300)
         for q in np.array_split(np.arange(n), 4)
     ]
     if min(parts) < 0.5 or max(parts) > 2.0:

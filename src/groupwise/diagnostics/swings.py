@@ -119,12 +119,12 @@ def onset_of(value_T: Float, period: float) -> int:
     angle = 2 * np.pi * place / (period * np.linspace(0.92, 1.08, 9)[:, None])
     wave = np.stack([np.cos(angle), np.sin(angle)], axis=1)[:, None]
     # At least a turn and a half before the end: less is no line.
-    rows = range(0, max(n - math.ceil(1.5 * period), 1), max(1, n // 400))
+    rows = np.arange(0, max(n - math.ceil(1.5 * period), 1), max(1, n // 400))
     tried = np.array([_squares(left, trend, wave, place - row) for row in rows])
     squares = np.maximum(tried[:, tried.min(axis=0).argmin()], 1e-300)
     # What is 0 at first may begin at any row before: of the rows that fit as well the last.
     worse = n * np.log(squares / squares.min())
-    return rows[np.flatnonzero(worse <= _OPEN)[-1]]
+    return int(rows[worse <= _OPEN][-1])
 
 
 def _squares(left: Float, trend: Float, wave: Float, place: Whole) -> Float:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from _pytest.doctest import DoctestModule
 
 # Small tables gain nothing from threads that wait for each other.
 os.environ.setdefault("POLARS_MAX_THREADS", "1")
@@ -71,6 +72,17 @@ def pytest_collection() -> Generator[None, object, object]:
 
             fcntl.flock(turn, fcntl.LOCK_EX)
         return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
+    """Look for no doctests in tests, which have none: to look takes a second."""
+    collectors = yield
+    return [
+        collector
+        for collector in collectors
+        if not (file_path.name.startswith("test_") and isinstance(collector, DoctestModule))
+    ]
 
 
 def pytest_collection_finish() -> None:

@@ -188,14 +188,11 @@ class Automaton:
     def kinds(self) -> list[str]:
         """One character of each kind that the pattern tells apart."""
         kinds: dict[object, str] = {}
+        conditions = {c for cs in self.edges.values() for condition in cs for c in condition}
         for one in sorted(self.sample):
             seen = tuple(one in takes for takes in self.takes)
-            sides = tuple(
-                c(one, "") for cs in self.edges.values() for condition in cs for c in condition
-            )
-            other = tuple(
-                c("", one) for cs in self.edges.values() for condition in cs for c in condition
-            )
+            sides = tuple(c(one, "") for c in conditions)
+            other = tuple(c("", one) for c in conditions)
             kinds.setdefault((seen, sides, other, _WORD(one), one == "\n"), one)
         return list(kinds.values())
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import each_case
+from tests.sources import nodes, statements, tree
 
 import groupwise
 
@@ -149,17 +150,6 @@ def module_names() -> frozenset[str]:
 def part(module: str) -> str:
     """The first name under the package: `groupwise.forecasting.fit` belongs to `dynamics`."""
     return module.split(".")[1] if "." in module else ""
-
-
-@cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
-
-
-@cache
-def nodes(path: Path) -> tuple[ast.AST, ...]:
-    """All nodes of a file."""
-    return tuple(ast.walk(tree(path)))
 
 
 @cache
@@ -302,7 +292,7 @@ def test_the_instrument_never_imports_the_laboratory() -> None:
 def tokens(path: Path) -> int:
     """Names, operators, numbers and strings of a file, without docstrings."""
     docstrings = set()
-    for node in nodes(path):
+    for node in statements(tree(path)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             first = node.body[0] if node.body else None
             if ast.get_docstring(node, clean=False) is not None and first is not None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from tests.cases import each_case
 from tests.matching import fault
+from tests.sources import nodes
 
 import groupwise
 
@@ -27,10 +28,10 @@ def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:  # noqa: C901
         text = path.read_text(encoding="utf-8")
         if "import re\n" not in text:
             continue
-        tree, name = ast.parse(text), ".".join(path.relative_to(HOME.parent).with_suffix("").parts)
+        name = ".".join(path.relative_to(HOME.parent).with_suffix("").parts)
         module = importlib.import_module(name.removesuffix(".__init__"))
         tried: dict[str, set[str]] = {}
-        for node in ast.walk(tree):
+        for node in nodes(path):
             if (
                 isinstance(node, ast.Attribute)
                 and isinstance(node.value, ast.Name)
@@ -60,7 +61,7 @@ def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:  # noqa: C901
                     re.IGNORECASE * ignores,
                     CALLS[node.func.attr],
                 )
-        for node in ast.walk(tree):  # for pattern in PATTERNS: pattern.match(...)
+        for node in nodes(path):  # for pattern in PATTERNS: pattern.match(...)
             if isinstance(node, ast.For | ast.comprehension):
                 names = [
                     {one.id for one in ast.walk(side) if isinstance(one, ast.Name)}

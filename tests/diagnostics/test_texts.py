@@ -24,10 +24,13 @@ STEPS = 60
 
 
 def prose(rng: np.random.Generator, words: int = 200) -> str:
-    return " ".join(
-        f"{rng.choice(WORDS)} {rng.integers(100)}" if rng.random() < 0.2 else str(rng.choice(WORDS))
-        for _ in range(words)
+    drawn = zip(
+        rng.choice(WORDS, words),
+        rng.integers(100, size=words).tolist(),
+        rng.random(words) < 0.2,
+        strict=True,
     )
+    return " ".join(f"{word} {number}" if both else str(word) for word, number, both in drawn)
 
 
 def log(

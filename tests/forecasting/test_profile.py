@@ -200,8 +200,8 @@ def profiled(law: Law, products: profile.Gram, name: str, value: float, span: fl
 
 
 def crossing(function: object, inside: float, outside: float, limit: float) -> float:
-    """Where the profile crosses the limit, by bisection to 2^-16 of the bracket."""
-    for _ in range(16):
+    """Where the profile crosses the limit, by bisection to 2^-10 of the bracket."""
+    for _ in range(10):
         middle = (inside + outside) / 2
         inside, outside = (middle, outside) if function(middle) <= limit else (inside, middle)  # type: ignore[operator]
     return inside
@@ -266,7 +266,7 @@ def test_level_intervals_are_the_profile_limits(name: str) -> None:
     dense = profile.surface(
         law,
         products,
-        *area.box.shapes(area.box.points((250, 250) if len(law.axes) == 2 else (4000,))),
+        *area.box.shapes(area.box.points((150, 150) if len(law.axes) == 2 else (4000,))),
     )
     at_best = float(best.plateau_Q[0]), float(best.start_Q[0])
     ranges = profile.linear_ranges(area, products, best=at_best, largest_error=(limit, limit))

@@ -54,8 +54,8 @@ def test_a_series_that_was_not_smoothed_is_left_alone(n: int, correlation: float
     for _ in range(300):
         noise = rng.normal(size=n)
         if correlation:
-            for i in range(1, n):
-                noise[i] = correlation * noise[i - 1] + 0.6 * noise[i]
+            noise[0] /= 0.6
+            noise = lfilter([0.6], [1, -correlation], noise)
         alarms += smoothing_window(curve + 0.1 * noise) != 1
     assert alarms <= 9
 
@@ -97,9 +97,11 @@ def test_a_short_smoothed_series_is_found_or_doubted_and_white_noise_is_not() ->
 
 @each_case("k", [1, 10])
 def test_a_forecast_of_a_doubtful_series_holds_raw_or_smoothed(k: int) -> None:
-    """60 rows of AR(.8), or of white noise smoothed over 10, to be continued by 60 more."""
+    """60 rows of AR(.8), or of white noise smoothed over 10, to be continued by 60 more. All of at
+    least seven hold: with probability below .008 where a band held half of them.
+    """
     time, held, doubted = np.arange(60.0), 0, 0
-    for seed in range(20):
+    for seed in range(11):
         noise = np.random.default_rng(seed).normal(size=59 + k)
         if k == 1:
             noise = lfilter([0.6], [1, -0.8], noise)
@@ -112,5 +114,5 @@ def test_a_forecast_of_a_doubtful_series_holds_raw_or_smoothed(k: int) -> None:
         curve = averaged(later, k)[[74, 119]]
         doubted += 1
         held += bool(((ahead.mean_low_S <= curve) & (curve <= ahead.mean_high_S)).all())
-    assert doubted >= 10
-    assert held >= doubted - 1
+    assert doubted >= 7
+    assert held == doubted

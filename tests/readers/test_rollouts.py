@@ -376,17 +376,18 @@ def whole(path: Path) -> str:
 def test_rollouts_by_column_are_what_they_are_row_by_row(
     odd: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether one row of a file is odd, or each."""
+    """Whether one row of a file is odd, or each: read in blocks of a row, each is as the one."""
     for newer in (True, False):
         rows = verl_rows(1, uid=newer, prompts=2, size=3)
-        one = [row | (odd if at == 4 else {}) for at, row in enumerate(rows)]
-        for number, these in enumerate((one, [row | odd for row in rows])):
+        single = [row | (odd if at == 4 else {}) for at, row in enumerate(rows)]
+        for number, these in enumerate((single, [row | odd for row in rows])):
             path = tmp_path / f"{number}.jsonl"
             text = "".join(json.dumps(row, ensure_ascii=newer) + "\n" for row in these)
             path.write_text(text, encoding="utf-8", errors="replace")
             by_column = whole(path)
-            with left():
-                assert whole(path) == by_column
+            if these is single:
+                with left():
+                    assert whole(path) == by_column
             with monkeypatch.context() as patch:
                 patch.setattr(rollouts, "json_table", lambda _: None)
                 assert whole(path) == by_column
@@ -405,14 +406,14 @@ class TestLeft:
 
     @each_case("encoding", ["utf-8", "utf-8-sig", "utf-16", "latin-1"])
     def test_whatever_the_encoding(self, tmp_path: Path, encoding: str) -> None:
-        rows = [row | {"completion": f"\u00e9 {at}"} for at, row in enumerate(plain_rows() * 20)]
+        rows = [row | {"completion": f"\u00e9 {at}"} for at, row in enumerate(plain_rows() * 3)]
         lines = [json.dumps(row, ensure_ascii=False) for row in rows]
         path = tmp_path / "a.jsonl"
         path.write_text("\n".join([*lines[:20], "broken", *lines[20:], "[1]\n"]), encoding=encoding)
         held = whole(path)
         with left():
             assert whole(path) == held
-        assert held.count("\u00e9") == 160
+        assert held.count("\u00e9") == len(rows)
 
     @pytest.mark.parametrize("kind", ["folder", "groups", "parquet"])
     def test_of_several_files_and_of_a_dump_that_is_taken_apart(

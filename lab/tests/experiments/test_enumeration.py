@@ -62,8 +62,8 @@ def test_branches_in_one_row_give_what_rows_of_their_own_give(
     make_policy: Callable[[], Any], small_task: Task
 ) -> None:
     policy = make_policy().double()
-    prompt_PL = policy.prompt_tokens(small_task, small_task.train[:4])
-    padded = torch.cat([torch.full((4, 3), PAD), prompt_PL], dim=1)
+    prompt_PL = policy.prompt_tokens(small_task, small_task.train[:2])
+    padded = torch.cat([torch.full((2, 3), PAD), prompt_PL], dim=1)
     padded[0] = torch.cat([torch.full((2,), PAD), prompt_PL[0], prompt_PL[0, :1]])
     for prompts in (prompt_PL, padded):
         for length in (1, 2, 3):

@@ -101,9 +101,11 @@ def run_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.fixture
-def model(tmp_path: Path) -> Path:
-    return language_model(tmp_path / "tiny")
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return language_model(tmp_path_factory.mktemp("models") / "tiny")
 
 
 @pytest.fixture

@@ -309,21 +309,21 @@ def test_warm_up_stops_at_its_target_and_comes_back_from_the_cache(
         return Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary), seed=seed)
 
     first, second, third = policy(), policy(), policy(2)
-    made = warm_up(first, small_task, accuracy=0.1, cache=tmp_path)
-    assert 0.1 <= made.accuracy < 0.2
+    made = warm_up(first, small_task, accuracy=0.09, cache=tmp_path)
+    assert 0.09 <= made.accuracy < 0.18
     assert made.steps > 10
     assert right_probability(first, small_task, small_task.train) == pytest.approx(
         made.accuracy, abs=1e-6
     )
-    again = warm_up(second, small_task, accuracy=0.1, cache=tmp_path)
+    again = warm_up(second, small_task, accuracy=0.09, cache=tmp_path)
     assert (again.steps, again.folder) == (0, made.folder)
     assert all(
         torch.equal(a, b) for a, b in zip(first.parameters(), second.parameters(), strict=True)
     )
     assert made.folder is not None
     (made.folder / "model.safetensors").write_bytes(b"")  # a damaged entry is made anew
-    assert warm_up(policy(), small_task, accuracy=0.1, cache=tmp_path).steps == made.steps
-    assert warm_up(third, small_task, accuracy=0.1, cache=tmp_path).folder != made.folder
+    assert warm_up(policy(), small_task, accuracy=0.09, cache=tmp_path).steps == made.steps
+    assert warm_up(third, small_task, accuracy=0.09, cache=tmp_path).folder != made.folder
 
 
 def test_warm_up_that_does_not_get_there_says_so(small_task: Task) -> None:

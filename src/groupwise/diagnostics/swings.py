@@ -13,7 +13,7 @@ import math
 import numpy as np
 from numpy.polynomial.legendre import legvander
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, Whole
 from groupwise.diagnostics.signals import Evidence, Signal, once, signal_of
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
@@ -113,45 +113,38 @@ def onset_of(value_T: Float, period: float) -> int:
     Source: derived here.
     """
     n = len(value_T)
-    trend, _ = np.linalg.qr(legvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, _DEGREE))
-    # At least a turn and a half before the end: less is no line.
-    last = max(n - int(np.ceil(1.5 * period)), 1)
-    stride = max(1, n // 400)
-    rows = range(0, last, stride)
-    tried = (
-        _profile(value_T, trend, float(candidate), rows)
-        for candidate in period * np.linspace(0.92, 1.08, 9)
-    )
-    squares = min(tried, key=lambda squares_K: float(squares_K.min()))
-    # What is 0 at first may begin at any row before: of the rows that fit as well the last.
-    worse = n * np.log(np.maximum(squares, 1e-300) / max(float(squares.min()), 1e-300))
-    return rows[int(np.flatnonzero(worse <= _OPEN)[-1])]
-
-
-def _profile(value_T: Float, trend: Float, period: float, rows: range) -> Float:
-    """Least squares of a line from each row on, beside the trend."""
-    n = len(value_T)
-    place = np.arange(n, dtype=float)
-    angle = 2 * np.pi * place / period
-    wave = np.column_stack([np.cos(angle), np.sin(angle)])
+    place = np.arange(n)
+    trend, _ = np.linalg.qr(legvander(2 * np.sqrt(place / max(n - 1, 1)) - 1, _DEGREE))
     left = value_T - trend @ (trend.T @ value_T)
-    squares = np.empty(len(rows))
-    for i, row in enumerate(rows):
-        since = np.maximum(place - row, 0.0)[:, None] / n
-        columns = np.where(
-            place[:, None] >= row, np.hstack([wave, wave * since, wave * since**2]), 0.0
-        )
-        columns = columns - trend @ (trend.T @ columns)
-        solution, *_ = np.linalg.lstsq(columns, left, rcond=None)
-        squares[i] = float(((left - columns @ solution) ** 2).sum())
-    return squares
+    angle = 2 * np.pi * place / (period * np.linspace(0.92, 1.08, 9)[:, None])
+    wave = np.stack([np.cos(angle), np.sin(angle)], axis=1)[:, None]
+    # At least a turn and a half before the end: less is no line.
+    rows = np.arange(0, max(n - math.ceil(1.5 * period), 1), max(1, n // 400))
+    tried = np.array([_squares(left, trend, wave, place - row) for row in rows])
+    squares = np.maximum(tried[:, tried.min(axis=0).argmin()], 1e-300)
+    # What is 0 at first may begin at any row before: of the rows that fit as well the last.
+    worse = n * np.log(squares / squares.min())
+    return int(rows[worse <= _OPEN][-1])
+
+
+def _squares(left: Float, trend: Float, wave: Float, place: Whole) -> Float:
+    """Least squares of lines from row 0 on, one a period, beside the trend."""
+    n = len(left)
+    since = np.maximum(place, 0) / n
+    columns = np.stack([place >= 0, since, since**2])[:, None] * wave
+    columns -= columns @ trend @ trend.T
+    basis, size, _ = np.linalg.svd(
+        columns.reshape(len(wave), -1, n).swapaxes(1, 2), full_matrices=False
+    )
+    share = np.where(size > 1e-12 * size[:, :1], left @ basis, 0.0)
+    return np.asarray(((left - np.einsum("pnk,pk->pn", basis, share)) ** 2).sum(axis=1))
 
 
 def _alternations(left: Float, level: float) -> int:
     """How often a series goes from above a level to below its negative and back."""
-    side = np.where(left > level, 1, np.where(left < -level, -1, 0))
+    side = (left > level) * 1 - (left < -level)
     side = side[side != 0]
-    return int((np.diff(side) != 0).sum())
+    return int(np.count_nonzero(np.diff(side)))
 
 
 def _line(spectrum: Float) -> tuple[int, float]:
@@ -160,7 +153,7 @@ def _line(spectrum: Float) -> tuple[int, float]:
     """
     from scipy.special import fdtrc
 
-    count, total = len(spectrum), float(spectrum.sum())
+    count, total = len(spectrum), spectrum.sum()
     best = (0, 1.0)
     for width in (1, 3):
         sums = np.convolve(spectrum, np.ones(width), "valid")[TURNS - 1 :]
@@ -190,7 +183,7 @@ def _second_order(left: Float) -> Interval:
     design = np.column_stack([left[1:-1], left[:-2]])
     solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
     rest = left[2:] - design @ solution
-    covariance = np.linalg.pinv(design.T @ design) * float(rest @ rest) / max(len(rest) - 2, 1)
+    covariance = np.linalg.pinv(design.T @ design) * (rest @ rest) / (len(rest) - 2)
     rng = np.random.default_rng(0)
     draws = np.vstack(
         [solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")]
@@ -245,9 +238,9 @@ def order_of(value_T: Float) -> DataOrder | None:
     phase = np.arange(n) % period
     profile = np.bincount(phase, weights=left) / np.bincount(phase)
     fitted = profile[phase]
-    quarters = np.array_split(np.arange(n), 4)
     parts = [
-        float(left[q] @ fitted[q] / max(float(fitted[q] @ fitted[q]), 1e-300)) for q in quarters
+        left[q] @ fitted[q] / np.maximum(fitted[q] @ fitted[q], 1e-300)
+        for q in np.array_split(np.arange(n), 4)
     ]
     if min(parts) < 0.5 or max(parts) > 2.0:
         return None

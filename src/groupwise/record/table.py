@@ -107,8 +107,10 @@ def columns_of(rows: Sequence[JsonView], odd: Odd | None = None) -> dict[str, Fl
     odd = Odd() if odd is None else odd
     columns = {}
     for name, values in _cells(rows, odd).items():
-        columns[sound_text(str(name))] = _numbers(name, values, odd)
-        if nan := sum(value != value for value in values):
+        numbers = columns[sound_text(str(name))] = _numbers(name, values, odd)
+        if np.isnan(numbers).sum() > values.count(None) and (
+            nan := sum(value != value for value in values)
+        ):
             odd["nan", str(name)] += nan
     return columns
 
@@ -117,11 +119,17 @@ def _cells(rows: Sequence[JsonView], odd: Odd, first: Sequence[str] = ()) -> dic
     """Return the column of each key, some first, of as many as a table may have; None where a row
     lacks it.
     """
-    names = [*dict.fromkeys(chain(first, chain.from_iterable(rows)))]
-    most = limits.most_keys(len(rows))
-    if beyond := {*names[most:]}:
-        odd["wide", ""] += sum(name in beyond for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names[:most]}
+    cells: dict[str, list[Any]] = {
+        name: [None] * len(rows)
+        for name in [*dict.fromkeys(chain(first, *rows))][: limits.most_keys(len(rows))]
+    }
+    for place, row in enumerate(rows):
+        for name, value in row.items():
+            if name in cells:
+                cells[name][place] = value
+            else:
+                odd["wide", ""] += 1
+    return cells
 
 
 def steps_of_rows(rows: Sequence[JsonView], odd: Odd | None = None) -> pl.DataFrame:
@@ -204,7 +212,7 @@ def text_series(name: str, values: Sequence[Any], odd: Odd) -> pl.Series:
     try:
         return pl.Series(name, texts, dtype=pl.Utf8)
     except UnicodeEncodeError:
-        sound = [None if text is None else sound_text(text) for text in texts]
+        sound = [text and sound_text(text) for text in texts]
         odd["text", name] += sum(
             before != other for before, other in zip(texts, sound, strict=True)
         )

@@ -93,8 +93,8 @@ def test_settings_go_by_the_names_of_the_trainer(load: Loader) -> None:
 
 def test_a_simulated_log_loses_no_column_that_a_rule_can_use(load: Loader) -> None:
     module = load("peers")
-    log = module.log_of(run_of("shorter_answers", 0)[0])
-    assert len(log.rows) == 60
+    log = module.log_of(run_of("shorter_answers", 10)[0])
+    assert len(log.rows) == 150
     assert set(log.rows[0]) == {
         "step",
         *(key for keys in module.ITS_NAMES.values() for key in keys),

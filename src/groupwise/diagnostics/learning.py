@@ -422,10 +422,10 @@ def _climbs(level: Signal, floor: float) -> bool:
 
 def near_top(evidence: Evidence, level: Signal) -> bool | None:
     """Return whether the last quarter of the reward stands near the top of its range; None where
-    the top is not known. One that is at its lowest in most of these rows is at no top.
+    the top is not known. One that is 0, its lowest, in most of these rows is at no top.
     """
     late = -max(len(level) // 4, 1)
-    if level.high > level.low == median(level.value_T[late:]):
+    if level.high > level.low == median(level.value_T[late:]) == 0:
         return False
     if level.bounds is None or evidence.by_tenths:
         return None

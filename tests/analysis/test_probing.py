@@ -410,6 +410,14 @@ def test_grades_of_both_sides(fresh: tuple[list[float], list[float]], fact: Fact
     assert graded(UP, DOWN, fresh).fact is fact
 
 
+def test_a_sample_that_lost_nothing_tells_of_grades_that_changed_alone() -> None:
+    """Fewer right answers since than fresh grades find, and as many as before by the log."""
+    assert graded(DOWN, DOWN, (DOWN, UP)).fact is Fact.GRADES_CHANGED
+    assert graded(DOWN, DOWN, (DOWN, DOWN)).fact is None
+    assert graded(DOWN, UP, (DOWN, DOWN)).fact is None
+    assert resampled([["a", "b"]] * 8, 4, np.full(8, 0.3), -0.1).fact is None
+
+
 def test_few_answers_and_answers_that_never_earned() -> None:
     with pytest.raises(InsufficientDataError, match="got 3 and 32"):
         graded(UP[:3], DOWN, (UP[:3], DOWN))
@@ -506,6 +514,12 @@ def test_which_weights_sampled(kind: str, fact: Fact | None) -> None:
     assert rescored(gap, way).fact is fact
     alone = rescored(gap, None).fact
     assert alone is (fact if fact is Fact.SAMPLED_TRUNCATED else None)
+
+
+def test_a_sampler_that_stayed_far_behind_keeps_no_mass_and_is_the_reference() -> None:
+    far = list(9 + np.random.default_rng(0).normal(size=(64, 30)))
+    assert rescored(far, far).fact is Fact.SAMPLED_BY_REFERENCE
+    assert rescored(far, None).fact is None
 
 
 def test_two_checkpoints_that_are_one_are_refused() -> None:

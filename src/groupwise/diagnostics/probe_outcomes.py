@@ -21,6 +21,7 @@ from groupwise.wording import ranged, short
 _HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
 # Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
 _BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
+_KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldom
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
@@ -65,9 +66,10 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
     fact = None
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
         message += "; grades that are all equal tell nothing: is it the function that graded?"
-    elif lost > 0 and (_agrees(before_2N) or _agrees(after_2N)):
-        changed = Fact.GRADES_CHANGED if regained.low > _HALF * lost else None
-        fact = Fact.ANSWERS_CHANGED if regained.high < _HALF * lost else changed
+    elif _agrees(before_2N) or _agrees(after_2N):
+        changed = Fact.GRADES_CHANGED if regained.low > max(_HALF * lost, 0.0) else None
+        stands = lost > 0 and regained.high < _HALF * lost
+        fact = Fact.ANSWERS_CHANGED if stands else changed
     return Shown(fact, message, regained)
 
 
@@ -137,14 +139,18 @@ def rescored(
         later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
         if later > max(_GAP, _TIMES * first):
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
-    if mean > _GAP and (gap_T < -mean / 2).mean() < _BELOW:
-        kept = f"{message}, none below 0: {math.exp(-mean):.3g} of the mass is kept"
-        return Shown(Fact.SAMPLED_TRUNCATED, kept, value)
+    mass = math.exp(-mean)
+    truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
+    kept = f"{message}, none below 0: {mass:.3g} of the mass is kept"
+    of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
     if way is None:
-        return Shown(None, f"{message}; --reference FIRST tells which weights sampled", value)
+        unknown = f"{message}; --reference FIRST tells which weights sampled"
+        return of_a_part or Shown(None, unknown, value)
     squares = np.array([way_T @ way_T for way_T in way])
     products = np.array([gap_T @ other for gap_T, other in zip(gap, way, strict=True)])
     if squares.sum() < 1e-9 * gap_T.size:
+        if of_a_part:
+            return of_a_part
         raise InvalidArgumentError(
             "expected two checkpoints that differ, got the same log-probabilities from both: give "
             "the first policy as --reference"
@@ -157,6 +163,8 @@ def rescored(
     if slope > _CLEARLY * error and explained > _EXPLAINS:
         fact = Fact.SAMPLED_BETWEEN if slope < _ALL else None
         fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
+    elif of_a_part:
+        return of_a_part
     elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
     return Shown(fact, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
@@ -191,6 +199,8 @@ def resampled(
     if change_P is not None:
         change = mean_interval(change_P)
         message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
+        if lost <= 0:  # by these prompts nothing was
+            return Shown(alike, message, change)
         fell = alike or Fact.PROMPTS_LOST if change.high < -_HALF * lost else None
         return Shown(Fact.PROMPTS_STAND if change.low > -_HALF * lost else fell, message, change)
     varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None

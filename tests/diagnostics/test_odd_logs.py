@@ -4,10 +4,13 @@ single groups, several reward functions.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from tests.golden.sentences import says
 
+from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, State, Status
 from groupwise.record.run import Meaning, RunRecord, steps_table
@@ -44,6 +47,14 @@ def log(**columns: np.ndarray) -> RunRecord:
 
 def rng(seed: int = 0) -> np.random.Generator:
     return np.random.default_rng(seed)
+
+
+def test_groups_that_are_all_wrong_under_a_reward_of_nothing_may_be_the_verifiers() -> None:
+    record = log(reward=np.zeros(N), dead=np.ones(N))
+    config = record.config.with_settings({"group_size": 8, "prompts_per_step": 32}, "--set")
+    found = judge(replace(record, config=config))
+    assert Fact.GROUPS_ALL_WRONG in answer(found, "zero_variance").facts
+    assert found.cause.keys == ("too_hard", "verifier")
 
 
 def learning(seed: int = 0, n: int = N) -> np.ndarray:

@@ -242,8 +242,8 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
     first, begin = int(high[0]), int(high[-1]) + 1
     # Slow noise was as low before, since it was first as high.
     lowest = moving_mean(value[first:begin], _LAST).min(initial=np.inf)
-    new = float(value[begin:].mean()) < lowest
-    return begin if new and len(level) - begin >= _LAST else None
+    late = value[begin:]
+    return begin if len(late) >= _LAST and float(late.mean()) < lowest else None
 
 
 def _recovered(level: Signal, fall: Fall) -> Progress:

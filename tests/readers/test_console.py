@@ -307,3 +307,9 @@ def test_a_program_that_says_that_it_resumes_did(tmp_path: Path) -> None:
         "".join([says, *rows, says.replace("Resuming", "It is resuming")])
     )
     assert not any("resumed" in note for note in open_run(tmp_path / "run.log").notes)
+    raised = 'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: gone\n'
+    (tmp_path / "run.log").write_text("".join([*rows[:4], raised, says, *rows[4:]]))
+    notes = open_run(tmp_path / "run.log").notes
+    assert [note for note in notes if "step 4" in note] == ["the program resumed after step 4"]
+    (tmp_path / "run.log").write_text("".join(row + says for row in rows * 4))
+    assert sum("resumed" in note for note in open_run(tmp_path / "run.log").notes) <= 10

@@ -21,11 +21,16 @@ RESTART = "restart"
 # The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
 # checkpoint.
 _NOTES = (
-    (r"the step drops back to ([\d, ]{1,200})\)", 0, "The run was restarted", False),
-    (r"resumed after step (\d{1,15})", 1, "The run was resumed", False),
+    (re.compile(r"the step drops back to ([\d, ]{1,200})\)"), 0, "The run was restarted", False),
+    (re.compile(r"resumed after step (\d{1,15})"), 1, "The run was resumed", False),
     # it may be printed by what goes on
-    (r"an error stands behind step (\d{1,15})", 1, "The run was resumed", True),
-    (r"1 step logged more than once \(at (\d+)\)", 0, "A row is repeated, as by a restart,", True),
+    (re.compile(r"an error stands behind step (\d{1,15})"), 1, "The run was resumed", True),
+    (
+        re.compile(r"1 step logged more than once \(at (\d{1,15})\)"),
+        0,
+        "A row is repeated, as by a restart,",
+        True,
+    ),
 )
 _WATCHED = {
     "reward": "reward",
@@ -75,7 +80,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     looks like it.
     """
     for pattern, behind, said, unsure in _NOTES:
-        for steps_noted in re.findall(pattern, "\n".join(evidence.record.notes)):
+        for steps_noted in pattern.findall("\n".join(evidence.record.notes)):
             for step in re.findall(r"\d{1,15}", steps_noted):
                 yield _Restart(unsure, int(step) + behind, said)
     steps = evidence.record.steps["step"].to_numpy()

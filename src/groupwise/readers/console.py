@@ -60,8 +60,8 @@ _SCAN = 1 << 25
 
 
 _SHORT = 1000  # characters, up to which nothing cuts a line
-_MOST_ERRORS = 10  # of those behind which a program went on
-_RESUMED = re.compile(r"(?i)\W{0,9}(?:resum(?:ed?|ing) (?:from|training)|continue from checkpoint)")
+_MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
+_RESUMED = re.compile(r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)")
 
 
 class Console(Feed):
@@ -94,7 +94,7 @@ class Console(Feed):
                 sender in ("", self._printer) or not self.store.count
             ):  # others may break off as the run ends
                 self._tracebacks.add(body, self.store.read)
-            if ("esum" in body or "ontinue" in body) and _RESUMED.match(body):
+            if "esum" in body and len(self._resumed) < _MOST_BREAKS and _RESUMED.match(body):
                 self._resumed[self.store.read] = None
             rows = self.store.read
             if len(line) <= self.longest:
@@ -152,11 +152,11 @@ class Console(Feed):
         counter = next((name for name in self.store.names() if name.endswith("step")), None)
         if counter is not None:
             rows, steps = self.store.sparse(counter)
-            said = dict.fromkeys(self._resumed, "the program resumed after step {:.0f}")
-            said |= dict.fromkeys(
-                [*self._tracebacks.behind][:_MOST_ERRORS],
+            said = dict.fromkeys(
+                [*self._tracebacks.behind][:_MOST_BREAKS],
                 "an error stands behind step {:.0f}, and the run goes on",
             )
+            said |= dict.fromkeys(self._resumed, "the program resumed after step {:.0f}")
             for row, words in said.items():
                 place = int(np.searchsorted(self.store.number[rows], row, side="right"))
                 if place and row < last and rows[place - 1] in own:

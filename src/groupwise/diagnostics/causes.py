@@ -303,17 +303,16 @@ def _by_rules(case: Case) -> Cause:
         if clause is not None:
             against = sum(weight for fact, weight in row.against if fact in case.seen)
             scores.append((clause.weight - against, row, clause.certainty))
-    if not scores:
+    best = max((score for score, _, _ in scores), default=0.0)
+    top = [(row, certainty) for score, row, certainty in scores if score == best]
+    if not top:
         return Cause()
-    best = max(score for score, _, _ in scores)
-    rows, certainties = zip(
-        *((row, certainty) for score, row, certainty in scores if score == best), strict=True
-    )
+    rows = [row for row, _ in top]
     names = tuple(_label(row, case) for row in rows)
     keys = tuple(row.key for row in rows)
     rivals = tuple(row.key for score, row, _ in scores if score < best)
-    if len(rows) == 1:
-        return Cause(certainties[0], names, keys=keys, rivals=rivals)
+    if len(top) == 1:
+        return Cause(top[0][1], names, keys=keys, rivals=rivals)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
@@ -367,7 +366,11 @@ def advice_for(
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
-    return Advice(line.format(step=f"{step or 0:,}", onset=f"{onset or 0:,}"), keys, step)
+    line = line.format(
+        step=f"{step:,}" if step is not None else "",
+        onset=f"{onset:,}" if onset is not None else "",
+    )
+    return Advice(line, keys, step)
 
 
 def is_serious(finding: Finding) -> bool:

@@ -163,8 +163,8 @@ def _at_once(
     count = len(signal) - tail.row
     change = signal.change(slice(0, tail.row), slice(tail.row, len(signal)))
     now, rows = signal.written(tail.value), counted(count, "row")
-    moved = level_changes(evidence).get(name)
-    before = tail.before if moved is None else moved.before
+    levels = level_changes(evidence).get(name)
+    before = tail.before if levels is None else levels.before
     message = (
         f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
     )
@@ -323,11 +323,11 @@ def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Inte
     """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
     there is one; and what was lost.
     """
-    moved = level_changes(evidence).get("reward")
-    if moved is None:
+    levels = level_changes(evidence).get("reward")
+    if levels is None:
         return f"reward lower by {short(-change.value)} since step {step:,}, at once", change
-    when = "" if decline_of(evidence) is not None else f" {moved.where}"
-    lost = moved.after - moved.before
+    when = "" if decline_of(evidence) is not None else f" {levels.where}"
+    lost = levels.after - levels.before
     at_one_step = when in ("", f" at step {step:,}") and change.value / lost > _ALL_OF_IT
     said = (
         f" at step {step:,}, at once"
@@ -335,7 +335,9 @@ def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Inte
         else f"{when}, most of it at once at step {step:,}"
     )
     off = lost - change.value
-    return f"reward {arrow(*moved.ends)}{said}", Interval(lost, change.low + off, change.high + off)
+    return f"reward {arrow(*levels.ends)}{said}", Interval(
+        lost, change.low + off, change.high + off
+    )
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:

@@ -25,7 +25,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
-from groupwise.record.recorder import Say, guarded, once, to_terminal
+from groupwise.record.recorder import Say, each_once, guarded, to_terminal
 from groupwise.wording import clean, count
 
 ADDRESS, SECRET = "GROUPWISE_WEBHOOK", "GROUPWISE_WEBHOOK_SECRET"
@@ -50,7 +50,7 @@ class Webhook:
         self._address, self.host = address, _host_of(address)
         self._secret = os.environ.get(SECRET, "").encode()
         self._say, self._pause = guarded(say), pause
-        self._say_once = once(self._say)
+        self._say_once = each_once(self._say)
         self._waiting: deque[JsonObject] = deque(maxlen=_MOST_WAITING)
         self._apart, self._next = apart, 0.0  # seconds; when a request may go out
         self.states: dict[str, tuple[str, int | str | None]] = {}  # place -> state, since

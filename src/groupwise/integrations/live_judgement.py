@@ -15,7 +15,7 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.alerts import webhook_of
 from groupwise.integrations.sinks import tell, title_of
 from groupwise.plain import FORMER_STATES
-from groupwise.record.recorder import Say, once, reason_of
+from groupwise.record.recorder import Say, each_once, reason_of
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.wording import clean
@@ -68,7 +68,7 @@ class LiveJudgement:
             0.0,
         )  # whether a look must be affordable, and what the latest took
         self._state: State | None = None
-        self._say, self._say_once = say, once(say)
+        self._say, self._say_once = say, each_once(say)
         try:
             self._webhook = webhook_of(webhook, say)
         except InvalidArgumentError as error:

@@ -59,7 +59,6 @@ _STRUCTURED = vocabulary("structured")
 _SCAN = 1 << 25
 
 
-_SHORT = 1000  # characters, up to which nothing cuts a line
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
 _RESUMED = re.compile(r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)")
 
@@ -88,7 +87,7 @@ class Console(Feed):
         for raw in lines:
             line = ESCAPE.sub("", raw) if "\x1b" in raw else raw
             self._serves |= "generation throughput:" in line
-            self._is_cut = len(raw) > _SHORT and is_cut(len(raw.rstrip("\r\n")))
+            self._is_cut = is_cut(raw)
             sender, body = _sender(line) if "pid=" in line else ("", line)
             if (
                 sender in ("", self._printer) or not self.store.count
@@ -396,7 +395,7 @@ class TrlConsole(Console):
         if not self.store.count:
             pairs = _ARGUMENT.findall(line) if _ARGUMENTS.search(line) else _SAID.findall(line)
             self._arguments |= {name: number_in(value) for name, value in pairs}
-        if ("trl" in line or "TRL" in line) and (match := _VERSION.search(line)):
+        if "trl" in line.lower() and (match := _VERSION.search(line)):
             self._stated.setdefault("framework_version", match[1])
 
     def log(self, origin: Origin, notes: list[str]) -> Log:

@@ -215,10 +215,13 @@ def _inside(match: re.Match[str]) -> str:
     return next((group for group in match.groups() if group), "None")
 
 
-def is_cut(length: int) -> bool:
+def is_cut(line: str) -> bool:
     """Return whether a line is as long as what keeps lines lets them be: a power of two from
-    1,024 characters on.
+    1,024 characters on, without its end.
     """
+    if len(line) < _LEAST_CUT:
+        return False
+    length = len(line.rstrip("\r\n"))
     return length >= _LEAST_CUT and length & (length - 1) == 0
 
 

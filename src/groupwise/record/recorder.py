@@ -83,7 +83,7 @@ def guarded(say: Say) -> Say:
     return said
 
 
-def once(say: Say) -> Say:
+def each_once(say: Say) -> Say:
     """Return `say` such that it says each sentence once."""
     sentences = set[str]()
 

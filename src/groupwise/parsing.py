@@ -17,6 +17,7 @@ _MADE = (
     "[",
     "{",
 )  # each stands before, or behind, at least one of the values that a text makes
+_BLANK = " \t\n\r"
 _WINDOW = 1 << 20
 _PLAIN, _FLOATS = json.JSONDecoder(), json.JSONDecoder(parse_int=float)  # NaN allowed
 
@@ -62,7 +63,11 @@ def parse_json(text: str | bytes, *, floats: bool = False) -> Any:
     if isinstance(text, bytes):
         text = text.decode("utf-8", "surrogatepass")
     check_values(text)
+    text = text.strip(_BLANK)
     try:
-        return (_FLOATS if floats else _PLAIN).decode(text)
+        value, end = (_FLOATS if floats else _PLAIN).raw_decode(text)
     except RecursionError:
         raise NestingError from None
+    if end != len(text):
+        raise json.JSONDecodeError("Extra data", text, end)
+    return value

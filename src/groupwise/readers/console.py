@@ -291,6 +291,18 @@ class TrlConsole(Console):
         ] = []  # lines of a row that a terminal wrapped, as far as they have come
         self._length = 0  # of them
 
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines; millions may be nothing but a bar that the next one overwrites."""
+        super().take(line for line in lines if not self._is_bar(line))
+
+    def _is_bar(self, line: str) -> bool:
+        """Return whether a line is only a progress bar, and note how far it has come."""
+        alone = line.endswith("]\n") and "%|" in line and "{" not in line and "'" not in line
+        if self._held or not alone:
+            return False
+        self._look_at_bars(line)
+        return True
+
     def line(self, line: str) -> None:
         """Read a line; one that opens a row and does not close it waits for those that do, as a
         terminal wraps.

@@ -93,7 +93,7 @@ def decode_entry(line: bytes) -> JsonObject | None:
 
 def _entry(checksum: bytes, body: bytes) -> JsonObject | None:
     """Return the entry of a text whose checksum is right."""
-    if checksum != b"%08x" % zlib.crc32(body):
+    if int(checksum, 16) != zlib.crc32(body):
         return None
     try:
         entry = parse_json(body)

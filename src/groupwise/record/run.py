@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import asdict, field, replace
-from itertools import chain
+from itertools import chain, compress
 from pathlib import Path
 from typing import Any
 
@@ -726,20 +726,24 @@ class JournalRows:
         self._entries, self._held = [], 0
         if not standing:
             return
-        steps = steps_of_rows([entry["row"] for entry in standing], self._odd)
+        rows, is_long = [entry["row"] for entry in standing], len(standing) > limits.MOST_ROWS
+        if is_long:  # a row that will not stay need not become cells
+            rows = list(compress(rows, thinned(len(rows))))
+        steps = steps_of_rows(rows, self._odd)
         rollouts = rollouts_table([*chain.from_iterable(map(_rollouts_in, standing))], self._odd)
         is_before, rollouts_before = pl.col("step") < steps["step"][0], self._record.rollouts
         if rollouts_before is not None:
             rollouts_before = rollouts_before.filter(is_before)
         steps_before = self._record.steps.filter(is_before)
         self._saved = min(self._saved, len(steps_before))
-        parts = [steps_before, steps]
-        if sum(map(len, parts)) > min(limits.MOST_ROWS, limits.MOST_CELLS // steps.width):
+        most = min(limits.MOST_ROWS, limits.MOST_CELLS // steps.width)
+        if len(steps_before) + len(standing) > most:
             self._is_thinned = True
-            parts = [part.filter(thinned(len(part))) for part in parts]
+            steps_before = steps_before.filter(thinned(len(steps_before)))
+            steps = steps if is_long else steps.filter(thinned(len(steps)))
         self._record = replace(
             self._record,
-            steps=stacked(parts, self._odd),
+            steps=stacked([steps_before, steps], self._odd),
             rollouts=newest(stacked([rollouts_before, rollouts], self._odd), self._odd),
         )
 

@@ -27,6 +27,10 @@ PRELOADED = [
     "groupwise.cli.app",
     "groupwise.pages.live",
     "groupwise.record.run",
+    "rich.live",
+    "rich.markup",
+    "rich.table",
+    "typer._adapters",
     "uvicorn",
 ]
 # The command line, as `python -m groupwise` runs it.

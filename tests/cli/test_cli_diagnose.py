@@ -16,6 +16,7 @@ from tests.cases import each_case
 from tests.cli.asked import refused
 from tests.golden.sentences import says
 
+import groupwise as gw
 from groupwise import examples
 from groupwise.cli.app import main
 from groupwise.cli.shared import exit_code
@@ -147,6 +148,17 @@ def test_json_has_the_exception_behind_the_last_row(
     assert "  likely      an error ended the run" in lines
     main(["diagnose", str(path), "--until", "30"])
     assert "error" not in capsys.readouterr().out
+
+
+def test_a_run_is_judged_as_going_on_where_that_is_said_or_more_rows_follow(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = judged_as(monkeypatch, BY_HAND)
+    last = gw.open_run(log).steps["step"][-1]
+    for words in ([], ["--running"], ["--until", f"{last - 1}"], ["--until", f"{last}"]):
+        main(["diagnose", str(log), *words])
+    assert asked == [True, False, False, True]
+    assert capsys.readouterr().err == ""
 
 
 def test_the_screen_has_the_reward_and_what_was_asked_for(

@@ -392,6 +392,16 @@ def test_rollouts_by_column_are_what_they_are_row_by_row(
             assert whole(path) == by_column
 
 
+def test_one_dump_that_is_called_after_a_step_is_not_the_folder_of_all_runs(
+    tmp_path: Path,
+) -> None:
+    for name in ("a", "b"):
+        write(tmp_path / name / "metrics.jsonl", [{"step": at, "reward": 0.5} for at in range(9)])
+    write(tmp_path / "c" / "rollouts_step_1.jsonl", verl_rows(1))
+    with pytest.raises(UnreadableRunError, match="which holds 3 "):
+        open_run(tmp_path)
+
+
 def test_a_dump_of_verl_is_read_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "1.jsonl", verl_rows(1))
     monkeypatch.setattr(rollouts.RolloutRows, "add", None)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 from groupwise.cli import shared as cli
 
 
@@ -9,6 +11,9 @@ def diagnose(
     run: cli.Run,
     *,
     until: cli.Until = None,
+    running: Annotated[
+        bool, cli.flag("--running", "The run goes on: a dip and a flat start get more rows.")
+    ] = False,
     why: cli.Why = False,
     gpus: cli.Gpus = None,
     price: cli.Price = None,
@@ -26,8 +31,9 @@ def diagnose(
     if until is not None:
         from groupwise.analysis.fitted import cut
 
-        record = cut(record, until)
-    judgement = judge(record)
+        whole, record = len(record.steps), cut(record, until)
+        running |= len(record.steps) < whole  # as it stood then
+    judgement = judge(record, ended=False if running else None)
     remarks = [*logged_rows(record, judgement), *record.remarks()] if why else []
     if as_json:
         cli.print_json(judgement.as_dict() | ({"remarks": remarks} if why else {}))

@@ -622,6 +622,8 @@ def _dumps(folder: Path) -> list[Path]:
     if not dumps and not any(path.suffix.lower() in _LOGS for path in files):
         dumps = list(islice(folder.glob("*/*.jsonl"), _MOST_FILES))
     numbers = {path: number for path in dumps if (number := _number(path)) == number}
+    if 2 * len(numbers) < len(dumps):  # files of many runs, of which one is called after a step
+        return []
     return sorted(numbers, key=lambda path: (numbers[path], path.name))
 
 

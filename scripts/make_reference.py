@@ -500,7 +500,8 @@ def causes_page() -> str:
             words = [atom_words(atom) for atom in clause.atoms]
             where = "; ".join(text.removeprefix(asked) for text in words if asked in text)
             facts = "; ".join(text for text in words if asked not in text)
-            lines.append(f"| {clause.weight:g} | {clause.certainty.value} | {where} | {facts} |")
+            certainty = clause.certainty.value if clause.weight > 0 else "by a probe"
+            lines.append(f"| {clause.weight:g} | {certainty} | {where} | {facts} |")
         against = [f"{fact.value} (-{weight:g})" for fact, weight in row.against]
         lines += ["", *([f"Against: {'; '.join(against)}.", ""] if against else [])]
         if row.first:

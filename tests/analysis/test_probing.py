@@ -32,21 +32,31 @@ from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, res
 from groupwise.diagnostics.probes import KINDS, LEFT_OUT, contenders, weighed
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.readers import open_run
+from groupwise.readers.dumps import SPELLINGS
 from groupwise.record.journal import encode_entry
-from groupwise.record.probes import FILE, ProbeResult, read_probes
+from groupwise.record.probes import FILE, ProbeResult, Probes, read_probes
 from groupwise.record.run import (
     RECORD_FILES,
     Meaning,
+    RunConfig,
     RunRecord,
     rollouts_table,
     steps_table,
 )
 
 LIKELY = Cause(Certainty.LIKELY, ("x",), (), ("concentration",))
+UNNAMED = Cause(rivals=("verifier", "harder_data", "concentration", "rate_too_large"))
+GAINED = Cause(Certainty.POSSIBLE, ("x",), (), ("reward_hacking",), rivals=("overfitting",))
 POSSIBLE = Cause(
     Certainty.POSSIBLE, ("x",), (), ("concentration",), rivals=("verifier", "harder_data", "router")
 )
-BROKEN = Cause(Certainty.LIKELY, ("x",), (), ("verifier",))
+BROKEN = Cause(
+    Certainty.LIKELY,
+    ("x",),
+    (),
+    ("verifier",),
+    rivals=("harder_data", "instability", "concentration"),
+)
 FUNCTIONS = """
 import os, sys, time
 def right(prompts, completions, answer, **more):
@@ -198,16 +208,27 @@ def test_what_is_not_there_is_named_and_nothing_is_written(
     assert not (run / FILE).exists()
 
 
-def test_an_experiment_that_could_not_tell_may_be_made_again(
+def test_an_experiment_that_was_made_is_said_and_not_named_again(
     tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run, _ = run_of("verifier", tmp_path)
-    assert main(["probe", str(run), "regrade", "--function", f"{graders}:awaits"]) == 0
-    assert "It cannot tell: " in capsys.readouterr().out
-    assert main(["probe", str(run), "--json"]) == 0
-    listed = [one["probe"] for one in json.loads(capsys.readouterr().out)["probes"]]
-    assert listed[-1] == "regrade"
-    assert len(listed) > 1
+    own, rest = ["probe", str(run)], ["regrade", "--function", f"{graders}:awaits"]
+    assert main([*own, *rest]) == 0
+    answer = capsys.readouterr().out
+    assert "It cannot tell: " in answer
+    assert "With more answers it may tell: -n 512." in answer
+    assert "groupwise probe RUN resample" in answer
+    listed = said_by(own, capsys)
+    assert "\nIt cannot tell: " in listed
+    assert "regrade grades" not in listed
+    assert "resample samples" in listed
+    record = gw.open_run(run)
+    assert record.probes is not None
+    record.probes.add(replace(_result(), probe="resample"))
+    left = said_by(own, capsys)
+    assert "No probe is left that tells them apart. Log " in left
+    assert gw.open_run(run).judgement.cause.probe == ""
+    assert main([*own, *rest]) == 0  # by its name it may be made again
 
 
 def wrong_and_right(path: Path) -> None:
@@ -271,6 +292,35 @@ def test_torn_groups_are_said_where_experiments_are_listed(
     assert "whole groups" not in said_by(["probe", str(log)], capsys)
 
 
+def test_a_log_of_which_nothing_can_be_told_is_told_what_to_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    log.write_text("\n".join(json.dumps({"step": t, "reward": t / 9}) for t in range(4)))
+    assert "Nothing can be told yet: log 20 rows of the reward" in said_by(
+        ["probe", str(log)], capsys
+    )
+
+
+def test_what_had_changed_already_is_not_of_before(graders: str) -> None:
+    """The onset comes after the fall; the rows between are no answers of before."""
+    rewards = [t % 8 < (2 if t < 32 else 0) for t in range(960)]
+    rows = [
+        {
+            "step": t // 8,
+            "prompt_id": 0,
+            "prompt": f"p{t}",
+            "completion": "x",
+            "reward": float(paid),
+        }
+        for t, paid in enumerate(rewards)
+    ]
+    record = replace(reward_of("gone"), rollouts=rollouts_table(rows))
+    judged = replace(judge(record), since_step=20, first_sign=None)
+    result = run_probe(record, judged, "regrade", ProbeOptions(64, function=f"{graders}:awaits"))
+    assert "of the same answers in the log 0.25 → 0.00" in result.message
+
+
 def test_rollouts_without_completions_are_told_what_they_lack(
     tmp_path: Path, graders: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -281,7 +331,24 @@ def test_rollouts_without_completions_are_told_what_they_lack(
     ]
     log.write_text("\n".join(map(json.dumps, rows)))
     assert main(["probe", str(log), "regrade", "--function", f"{graders}:right"]) == 2
-    assert "got none with completion: log them" in capsys.readouterr().err
+    assert "got none with completion: log the completions with" in capsys.readouterr().err
+
+
+@each_case(
+    ("trainer", "setting"),
+    [
+        ("trl", "TRL: log_completions=True"),
+        ("verl", "trainer.rollout_data_dir=FOLDER"),
+        ("groupwise", "groupwise-lab train --set rollouts_every=1"),
+    ],
+)
+def test_what_to_log_is_said_in_the_words_of_the_records_own_trainer(
+    trainer: str, setting: str
+) -> None:
+    config = RunConfig().with_settings({"framework": trainer}, "the trainer")
+    record = replace(RunRecord.empty("none"), config=config)
+    with pytest.raises(InsufficientDataError, match=f"[(]{setting}[)]"):
+        run_probe(record, judge(record), "regrade", ProbeOptions(16, function="graders:right"))
 
 
 def test_the_command_that_is_named_has_what_was_typed(
@@ -324,6 +391,8 @@ def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, gra
 def test_the_table_of_experiments_is_sound() -> None:
     outcomes = [outcome for kind in KINDS.values() for outcome in kind.outcomes]
     assert len({outcome.fact for outcome in outcomes}) == len(outcomes)
+    assert "logprobs" in SPELLINGS["log_probability"]
+    assert KINDS["rescore"].log.endswith("in the column logprobs")
     for kind in KINDS.values():
         assert {*kind.causes, *kind.family} <= {*CAUSES}
         for cause in kind.causes:
@@ -351,7 +420,9 @@ def test_the_gain_is_the_mutual_information_of_outcome_and_cause() -> None:
         (Cause(Certainty.LIKELY, ("x",), (), ("sampler",)), KINDS["rescore"].causes),
         (Cause(Certainty.LIKELY, ("x",), (), ("verifier",)), ("verifier",)),
         (
-            Cause(Certainty.POSSIBLE, ("x",), (), ("concentration",)),
+            Cause(
+                Certainty.POSSIBLE, ("x",), (), ("concentration",), rivals=("router", "too_hard")
+            ),
             ("concentration", "too_hard"),
         ),
         (Cause(), ()),
@@ -372,11 +443,24 @@ def test_what_remains_of_a_cause(cause: Cause, expected: tuple[str, ...]) -> Non
         (POSSIBLE, {Fact.ANSWERS_CHANGED}, {"concentration", "harder_data"}),
         (POSSIBLE, {Fact.ANSWERS_CHANGED, Fact.PROMPTS_STAND}, {"harder_data"}),
         (POSSIBLE, {Fact.ANSWERS_CHANGED, Fact.ANSWERS_ALIKE}, {"concentration"}),
-        (BROKEN, {Fact.ANSWERS_CHANGED}, {"harder_data", "instability"}),
+        (BROKEN, {Fact.ANSWERS_CHANGED}, {"harder_data", "instability", "concentration"}),
+        (BROKEN, {Fact.ANSWERS_CHANGED, Fact.ANSWERS_ALIKE}, {"concentration"}),
         (BROKEN, {Fact.ANSWERS_CHANGED, Fact.PROMPTS_LOST}, {"instability"}),
         # what says nothing of it changes nothing
         (LIKELY, {Fact.ANSWERS_CHANGED}, set()),
         (Cause(), {Fact.GRADES_CHANGED}, set()),
+        # where no cause is named, those that the change may have
+        (UNNAMED, {Fact.GRADES_CHANGED}, {"verifier"}),
+        (UNNAMED, {Fact.ANSWERS_CHANGED, Fact.PROMPTS_LOST}, {"rate_too_large"}),
+        (UNNAMED, {Fact.ANSWERS_CHANGED, Fact.ANSWERS_ALIKE}, {"concentration", "rate_too_large"}),
+        (
+            UNNAMED,
+            {Fact.ANSWERS_CHANGED, Fact.ANSWERS_ALIKE, Fact.EDGE_CROSSED},
+            {"rate_too_large"},
+        ),
+        # a gain that is the function's, or the prompts'
+        (GAINED, {Fact.GAIN_STANDS}, {"overfitting"}),
+        (GAINED, {Fact.GAIN_GONE}, {"reward_hacking"}),
     ],
 )
 def test_a_measurement_outweighs_what_goes_with_a_cause(
@@ -388,9 +472,13 @@ def test_a_measurement_outweighs_what_goes_with_a_cause(
 
 
 def graded(
-    before: list[float], after: list[float], fresh: tuple[list[float], list[float]]
+    before: list[float],
+    after: list[float],
+    fresh: tuple[list[float], list[float]],
+    *,
+    rose: bool = False,
 ) -> Shown:
-    return regraded(np.array([before, fresh[0]]), np.array([after, fresh[1]]))
+    return regraded(np.array([before, fresh[0]]), np.array([after, fresh[1]]), rose=rose)
 
 
 UP, DOWN = [1.0] * 24 + [0.0] * 8, [1.0] * 4 + [0.0] * 28
@@ -416,6 +504,13 @@ def test_a_sample_that_lost_nothing_tells_of_grades_that_changed_alone() -> None
     assert graded(DOWN, DOWN, (DOWN, DOWN)).fact is None
     assert graded(DOWN, UP, (DOWN, DOWN)).fact is None
     assert resampled([["a", "b"]] * 8, 4, np.full(8, 0.3), -0.1).fact is None
+
+
+def test_a_gain_that_the_function_sees_and_that_it_does_not() -> None:
+    assert graded(DOWN, UP, (DOWN, UP), rose=True).fact is Fact.GAIN_STANDS
+    assert graded(DOWN, UP, (DOWN, DOWN), rose=True).fact is Fact.GAIN_GONE
+    half = [1.0] * 14 + [0.0] * 18
+    assert graded(DOWN, UP, (DOWN, half), rose=True).fact is None
 
 
 def test_few_answers_and_answers_that_never_earned() -> None:
@@ -448,6 +543,13 @@ def test_prompts_of_before_tell_the_policy_from_its_data(
     then_P = np.tile([0.5, 1.0], 8)
     change_P = now - then_P + np.tile([-0.1, 0.1, 0.1, -0.1], 4)
     assert resampled([list(answers)] * 16, int(64 * now), change_P, 0.5).fact is fact
+
+
+def test_what_each_prompt_lost_tells_of_few_prompts() -> None:
+    """Noise of which prompts were drawn is in what they earned and in what they lost alike."""
+    then_P = np.tile([0.25, 0.5, 0.0, 0.25], 4)
+    assert resampled([["a", "b"]] * 16, 0, -then_P, then_P).fact is Fact.PROMPTS_LOST
+    assert resampled([["a", "b"]] * 16, 0, 0 * then_P, then_P).fact is Fact.PROMPTS_STAND
 
 
 def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:
@@ -571,8 +673,54 @@ def test_a_link_in_the_place_of_results_is_refused(
     assert not (tmp_path / "elsewhere").exists()
 
 
-def _result() -> ProbeResult:
-    return ProbeResult("regrade", "", "x", 0.0, 0.0, 0.0, 64, 1.0, 1, "")
+def _result(probe: str = "regrade", fact: Fact | None = None) -> ProbeResult:
+    outcome = "" if fact is None else fact.name
+    return ProbeResult(probe, outcome, "x", 0.0, 0.0, 0.0, 64, 1.0, 1, "")
+
+
+def reward_of(kind: str) -> RunRecord:
+    """A reward that stands at .3, or that is gone within its first rows, and an entropy."""
+    draw = np.random.default_rng(2)
+    level = np.full(120, 0.3) if kind == "stands" else np.repeat([0.25, 0.02], [4, 116])
+    columns = {
+        "reward": np.maximum(level + 0.02 * draw.standard_normal(120), 0.0),
+        "entropy": 0.9 + 0.1 * draw.standard_normal(120),
+    }
+    meanings = tuple(Meaning(name, name, "") for name in columns)
+    return RunRecord(kind, steps_table(range(120), columns), meanings=meanings)
+
+
+@each_case(
+    ("kind", "results", "cause"),
+    [
+        ("stands", [("resample", Fact.ANSWERS_VARIED)], "too_hard"),
+        ("stands", [("resample", Fact.ANSWERS_ALIKE)], "concentration"),
+        (
+            "gone",
+            [("regrade", Fact.ANSWERS_CHANGED), ("resample", Fact.PROMPTS_LOST)],
+            "rate_too_large",
+        ),
+        (
+            "gone",
+            [("regrade", Fact.ANSWERS_CHANGED), ("resample", Fact.PROMPTS_STAND)],
+            "harder_data",
+        ),
+        ("gone", [("regrade", Fact.GRADES_CHANGED)], "verifier"),
+    ],
+)
+def test_a_probe_names_the_cause_that_the_log_does_not(
+    kind: str, results: list[tuple[str, Fact]], cause: str
+) -> None:
+    record = reward_of(kind)
+    before = judge(record).cause
+    assert before.certainty is not Certainty.LIKELY
+    assert cause in contenders(before)
+    for number in range(len(results)):
+        made = tuple(_result(*result) for result in results[: number + 1])
+        found = judge(replace(record, probes=Probes(Path(), "", made))).cause
+        is_last = number == len(results) - 1
+        assert (found.certainty is Certainty.LIKELY) == is_last
+    assert found.keys == (cause,)
 
 
 def test_a_function_that_grades_all_alike_tells_nothing() -> None:

@@ -331,6 +331,18 @@ class TestCompletions:
         assert record.rollouts is not None
         assert record.rollouts["reward"].to_list()[:3] == [None, -0.5, 1.0]
 
+    def test_the_samplers_list_of_log_probabilities_is_no_reward_function(
+        self, trl_run: Path
+    ) -> None:
+        path = trl_run / "completions" / "completions_00001.parquet"
+        table = pl.read_parquet(path)
+        table.with_columns(logprobs=pl.lit([-1.0, -2.0])).write_parquet(path)
+        record = open_run(trl_run)
+        assert record.rollouts is not None
+        first = record.rollouts.filter(pl.col("step") == 1)
+        assert first["log_probability"].to_list() == [-1.5] * len(table)
+        assert first["reward"].null_count() == 0
+
     def test_damaged_and_foreign_files_are_left_out(self, trl_run: Path) -> None:
         (trl_run / "completions" / "completions_00002.parquet").write_bytes(b"PAR1 broken PAR1")
         pl.DataFrame({"a": [1]}).write_parquet(

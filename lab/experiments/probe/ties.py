@@ -33,6 +33,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cause, Certainty
 from groupwise.diagnostics.probe_outcomes import Shown, resampled, rescored
 from groupwise.diagnostics.probes import KINDS, choices, contenders
+from groupwise.diagnostics.signals import Evidence
 from groupwise.record.probes import ProbeResult, Probes
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table
@@ -162,7 +163,7 @@ def counted(cause: str, record: RunRecord, probe: Probe) -> dict[str, float | st
     """Make the experiment on one run and judge anew."""
     rng = np.random.default_rng(zlib.crc32(record.name.encode()))
     before = judge(record).cause
-    first = [one.probe for one in choices(contenders(before), record)][:1]
+    first = [one.probe for one in choices(contenders(before), Evidence(record))][:1]
     made = probe(record, rng)
     spoken = [one.chances for one in KINDS[made.probe].outcomes if one.fact.name == made.outcome]
     after: Cause = judge(replace(record, probes=Probes(Path(), "", (made,)))).cause

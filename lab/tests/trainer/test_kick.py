@@ -12,6 +12,11 @@ from groupwise.readers import open_run
 pytest.importorskip("torch")
 
 from groupwise_lab.cli.app import main
+from groupwise_lab.trainer.folder import RunFolder
+from groupwise_lab.trainer.grpo import step_curvature
+from groupwise_lab.trainer.policy import Policy, policy_size
+from groupwise_lab.trainer.settings import TrainSettings
+from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, make_task
 
 SETTINGS = {
     "size": "tiny",
@@ -48,7 +53,40 @@ def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
         assert probes is not None
         assert [one.outcome for one in probes.results] == [result["outcome"]]
         values.append(result["value"])
+        assert main(["probe", "kick", str(run), "-n", "3", "--json"]) == 0  # the checkpoint knows
+        alone = json.loads(capsys.readouterr().out)["result"]
+        assert alone["value"] == pytest.approx(result["value"], rel=1e-5)
     assert values[1] == pytest.approx(2 * values[0], rel=0.05)
+
+
+@pytest.mark.slow
+def test_a_policy_without_a_gradient_is_said_and_nothing_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run, settings = tmp_path / "run", tmp_path / "settings.json"
+    settings.write_text(json.dumps(SETTINGS | {"format_reward": False, "learning_rate": 0.01}))
+    assert main(["train", "addition", "-o", str(run), "--settings", str(settings)]) == 0
+    capsys.readouterr()
+    assert main(["probe", "kick", str(run), "-n", "3"]) == 2
+    error = capsys.readouterr().err
+    assert "expected a gradient behind step 1, got 0, since the rewards of every group" in error
+    assert not list(run.glob("groupwise-probes*"))
+
+
+def test_the_curvature_is_that_before_the_step_however_far_it_goes() -> None:
+    """Behind a step that destroys the policy the gradient is 0, and the whole step would say 1."""
+    task = make_task("addition", format_reward=True, problems=200)
+    training = {name: SETTINGS[name] for name in ("steps", "optimizer", "momentum")}
+    values = []
+    for rate in (1e-3, 0.5):
+        size, tokens = policy_size("tiny"), len(task.vocabulary)
+        actor = Policy(size, vocabulary_size=tokens, context=LONGEST_SEQUENCE, seed=0)
+        settings = TrainSettings.from_mapping(
+            {**training, "rollouts_per_step": 64, "learning_rate": rate}
+        )
+        folder = RunFolder(Path("none"), settings, task, actor)
+        values.append(step_curvature(actor, task, settings, folder, kicks=3, first=True)[0].value)
+    assert values[1] == pytest.approx(500 * values[0], rel=0.5)
 
 
 def test_another_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

@@ -31,6 +31,7 @@ from groupwise.readers.source import Blocks, json_lines, peek, vocabulary
 from groupwise.record.probes import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
+from groupwise.series.groups import log_completions
 from groupwise.wording import count, short
 
 if TYPE_CHECKING:
@@ -40,9 +41,10 @@ Row = Mapping[str, Any]
 _MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
-_PROMPTS = 4  # that are sampled again
+_PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
 _LONGEST = 256  # tokens of an answer where no setting says
 _GIVE = "give checkpoints with the tokenizer that sampled"
+_ROSE = {Learning.LEARNING, Learning.ARRIVED, Learning.AT_TOP}
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
@@ -64,7 +66,7 @@ def run_probe(record: RunRecord, judged: Judgement, name: str, how: ProbeOptions
     begun = time.monotonic()
     shown, count = RUNNABLE[name](record, judged, how)
     given = map(str, filter(None, (how.function, how.model, how.reference)))
-    step = judged.since_step if name == "regrade" else None
+    step = None if name == "rescore" else judged.since_step
     result = result_of(name, shown, count, begun, how.seed)
     return replace(result, step=step, arguments=" ".join(given)[-1000:])
 
@@ -99,16 +101,19 @@ def result_of(name: str, shown: Shown, rollouts: int, begun: float, seed: int) -
 def _regrade(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
     """Grade logged answers again, before and since the change."""
     rows, column = _rewarded(_answers(record, "prompt", "completion", "reward"), how.function)
-    early, late = _sides(rows, judged)
+    early, late = _sides(rows, judged, column)
     if late.is_empty():  # none was graded since: nothing was earned
         _, late = _sides(_answers(record, "prompt", "completion"), judged)
         late = late.with_columns(pl.lit(0.0).alias(column))
     rng, each = np.random.default_rng(how.seed), how.rollouts // 2
+    if rose := judged.learning in _ROSE:  # by its ends a gain is largest
+        early, late = early.head(_NEAR * each), late.tail(_NEAR * each)
     early = _drawn(early.tail(_NEAR * each), each, rng)
     late = _drawn(late, how.rollouts - len(early), rng)
     rows = record.with_completions(pl.concat([early, late]))
     graded_2N = np.stack([rows[column].to_numpy().astype(float), _graded(record, rows, how)])
-    return regraded(graded_2N[:, : len(early)], graded_2N[:, len(early) :]), len(rows)
+    sides = graded_2N[:, : len(early)], graded_2N[:, len(early) :]
+    return regraded(*sides, rose=rose), len(rows)
 
 
 def _rewarded(rows: pl.DataFrame, function: str) -> tuple[pl.DataFrame, str]:
@@ -118,13 +123,21 @@ def _rewarded(rows: pl.DataFrame, function: str) -> tuple[pl.DataFrame, str]:
     return rows.filter(pl.col(column).is_finite()), column
 
 
-def _sides(rows: pl.DataFrame, judged: Judgement) -> tuple[pl.DataFrame, pl.DataFrame]:
-    """The answers before the change and since; without a change none are before."""
+def _sides(
+    rows: pl.DataFrame, judged: Judgement, column: str = ""
+) -> tuple[pl.DataFrame, pl.DataFrame]:
+    """The answers before the change and since; without a change none are before. Of a reward that
+    fell those before end with the last step that had not lost half.
+    """
     since, step = judged.since_step, pl.col("step")
     if since is None:
         return rows.clear(), rows
     first = since if judged.first_sign is None else min(since, judged.first_sign.step)
-    return rows.filter(step < first), rows.filter(step >= since)
+    early, late = rows.filter(step < first), rows.filter(step >= since)
+    if column and len(early) and judged.learning is Learning.FALLING:
+        mean, now = pl.col(column).mean().over("step"), late[column].mean() or 0.0
+        early = early.filter(step <= step.filter(mean >= (mean.max() + now) / 2).max())
+    return early, late
 
 
 def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[Shown, int]:
@@ -252,7 +265,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     """
     assert how.model is not None
     rows, column = _rewarded(_answers(record, "prompt", "reward"), how.function)
-    (early, late), step = _sides(rows, judged), step_of_checkpoint(how.model)
+    (early, late), step = _sides(rows, judged, column), step_of_checkpoint(how.model)
     fell = bool(how.function) and len(early) > 0 and judged.learning is Learning.FALLING
     if fell and step is not None and step < (judged.since_step or 0):
         raise InvalidArgumentError(
@@ -261,9 +274,9 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
         )
     asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
     prompts = asked.group_by("prompt", maintain_order=True).agg(pl.col(column).mean())
-    count = max(how.rollouts // _PROMPTS, 1) if fell else _PROMPTS
-    prompts = _drawn(prompts.tail(_NEAR * count), count, np.random.default_rng(how.seed))
-    each = max(how.rollouts // len(prompts), 2)
+    asking = max(how.rollouts // _EACH, 1) if fell else _PROMPTS
+    prompts = _drawn(prompts.tail(_NEAR * asking), asking, np.random.default_rng(how.seed))
+    each = max(how.rollouts // len(prompts), _EACH)
     parts = _sampled(record, prompts["prompt"].to_list(), each, how)
     texts = [*chain(*parts)]
     if not how.function:
@@ -273,11 +286,17 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     logged_N, change = rows[column].to_numpy(), None
     best = float(max(logged_N.max(), fresh_N.max()))
     right_N = (fresh_N > best - 1e-9) & (best > min(logged_N.min(), 0.0))
+    lost_P: Float | float = 0.0
     if fell:
-        change = fresh_N.reshape(-1, each).mean(axis=1) - prompts[column].to_numpy()
-    lost = float(early[column].to_numpy().mean() - late[column].to_numpy().mean()) if fell else 0.0
-    shown = resampled(parts, int(right_N.sum()), change, lost)
-    message = f"{shown.message} (right is {short(best)} of {column})"
+        then_P = prompts[column].to_numpy()
+        change = fresh_N.reshape(-1, each).mean(axis=1) - then_P
+        lost_P = then_P - (late[column].mean() or 0.0)
+    kept_P = ~right_N.reshape(-1, each).all(axis=1) | fell | right_N.all()
+    parts = [part for part, kept in zip(parts, kept_P, strict=True) if kept]
+    shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P)
+    message = f"{shown.message} (right is {short(best)} of {column}"
+    always = len(kept_P) - len(parts)
+    message += f"; {count(always, 'prompt')} always right are left out)" if always else ")"
     return replace(shown, message=message), len(texts)
 
 
@@ -294,7 +313,7 @@ def _sampled(
     )
 
     assert how.model is not None
-    loaded, parts = load_language_model(how.model), list[list[str]]()
+    loaded = load_language_model(how.model)
     generate: Any = loaded.model.generate
     context = loaded.context or math.inf
     longest = int(record.config.value("max_completion_length") or min(_LONGEST, context / 2))
@@ -307,8 +326,10 @@ def _sampled(
             "answer by --set max_completion_length=N"
         )
     torch.manual_seed(how.seed)
-    for prompt in asked:
-        ids = torch.tensor([prompt] * each)
+    answers = dict[int, list[str]]()
+    for length in {*map(len, asked)}:
+        places = [place for place, prompt in enumerate(asked) if len(prompt) == length]
+        ids = torch.tensor([asked[place] for place in places for _ in range(each)])
         with quiet_transformers():
             out = generate(
                 ids,
@@ -320,8 +341,9 @@ def _sampled(
                 max_new_tokens=longest,
                 pad_token_id=end_of(loaded),
             )
-        parts.append(loaded.tokenizer.batch_decode(out[:, len(prompt) :], skip_special_tokens=True))
-    return parts
+        texts = loaded.tokenizer.batch_decode(out[:, length:], skip_special_tokens=True)
+        answers |= {place: texts[each * row : each * (row + 1)] for row, place in enumerate(places)}
+    return [answers[place] for place in range(len(asked))]
 
 
 RUNNABLE = {"regrade": _regrade, "rescore": _rescore, "resample": _resample}
@@ -335,7 +357,7 @@ def _answers(record: RunRecord, *columns: str) -> pl.DataFrame:
     if rows.is_empty():
         raise InsufficientDataError(
             f"expected rollouts with {', '.join(columns)} in {record.name}, got none with "
-            f"{', '.join(lacking or columns)}: log them (TRL: log_completions=True)"
+            f"{', '.join(lacking or columns)}: {log_completions(record)}"
         )
     return rows.sort("step", maintain_order=True)
 

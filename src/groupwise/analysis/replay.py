@@ -16,7 +16,7 @@ from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
 from groupwise.plain import Said, frozen
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import LOG_COMPLETIONS
+from groupwise.series.groups import log_completions
 from groupwise.wording import number, share_ranged
 
 UNKNOWN = (
@@ -100,9 +100,9 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         if rewards.zero_variance is None:
             raise InsufficientDataError(
                 "expected rollouts with their prompts and rewards, or the share of zero-variance "
-                f"groups, got neither: {LOG_COMPLETIONS}"
+                f"groups, got neither: {log_completions(record)}"
             )
-        return RunReplay(None, spent, rewards, (UNKNOWN, f"For more, {LOG_COMPLETIONS}"))
+        return RunReplay(None, spent, rewards, (UNKNOWN, f"For more, {log_completions(record)}"))
     made = replay(groups, seed=seed)
     dynamic = (
         "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "

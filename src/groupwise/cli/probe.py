@@ -76,6 +76,7 @@ def probe(
         cli.print_json({"result": result, "judgement": judgement})
     else:
         took = f"It took {result.seconds:.1f} s, by the table {KINDS[name].seconds:.0f} s."
+        took += "" if result.outcome else f" With more answers it may tell: -n {4 * how.rollouts}."
         cli.print_lines(sentence(said(result)), took, str(judgement))
 
 
@@ -86,13 +87,18 @@ def _list(
     from groupwise.analysis.probing import measured
     from groupwise.analysis.replay import logged_groups
     from groupwise.diagnostics.causes import label_of
-    from groupwise.diagnostics.probes import choices, contenders
+    from groupwise.diagnostics.judgement import State
+    from groupwise.diagnostics.probes import choices, contenders, results_of, said
+    from groupwise.diagnostics.signals import Evidence
     from groupwise.wording import count, sentence
 
-    causes = contenders(judgement.cause)
+    causes, evidence = contenders(judgement.cause), Evidence(record)
     named = {key: label_of(key) for key in causes}
-    trials = [measured(record, judgement, kind, how) for kind in choices(causes, record)]
-    lines = [judgement.fact, f"Causes that remain: {', '.join(named.values()) or 'none'}."]
+    trials = [measured(record, judgement, kind, how) for kind in choices(causes, evidence)]
+    remain = "The log names no cause; probes tell apart"
+    remain = remain if named and not judgement.cause.keys else "Causes that remain"
+    lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]
+    lines += [sentence(said(result)) for result in results_of(evidence)]
     try:
         logged_groups(record)
     except GroupwiseError as error:
@@ -102,20 +108,22 @@ def _list(
         cost = (
             f"{count(trial.rollouts, 'answer')}, {trial.seconds:.1f} s {by}, {trial.bits:.2f} bits"
         )
-        way = (
-            f"log {trial.missing}"
-            if trial.missing
-            else f"{trial.command.replace('RUN', opened, 1)}"
-        )
+        ready = trial.command.replace("RUN", opened, 1)
+        way = f"log {trial.missing}" if trial.missing else ready
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
         for outcome in trial.outcomes:
             causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]
             lines += [f"  {outcome.meaning}: {' or '.join(causes_told)}"] if causes_told else []
-    if len(named) < 2:
+    asked = (*judgement.cause.log, *judgement.not_logged, "more rows")
+    if judgement.state is State.CANNOT_TELL:
+        lines.append(f"Nothing can be told yet: log {asked[0]}.")
+    elif len(named) < 2:
         lines.append(f"Nothing is to be told apart. Do: {judgement.do or 'nothing'}.")
     elif not trials:
-        asked = (*judgement.cause.log, *judgement.not_logged, "completions with their rewards")
-        lines.append(f"No probe tells them apart: log {asked[0]}.")
+        lines.append(
+            f"No probe is left that tells them apart. Log {asked[0]}; or make one by its "
+            "name on more answers: -n N."
+        )
     if as_json:
         cli.print_json({"causes": named, "probes": trials, "judgement": judgement})
     else:

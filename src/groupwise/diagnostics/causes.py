@@ -12,7 +12,16 @@ from functools import cached_property
 
 from groupwise.diagnostics.facts import NEEDED, Fact, Seen
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
-from groupwise.diagnostics.probes import LEFT_OUT, LIKELY, choices, told_by, weighed
+from groupwise.diagnostics.pace import SOON
+from groupwise.diagnostics.probes import (
+    KINDS,
+    LEFT_OUT,
+    LIKELY,
+    choices,
+    contenders,
+    told_by,
+    weighed,
+)
 from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.files import table_rows
@@ -197,13 +206,14 @@ class Case:
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:
         """Yield what is asked, and what kind of fall it is."""
         yield self.question
-        fell = self.question is Fact.FELL
+        fell, reward = self.question is Fact.FELL, self.evidence.reward
         alone = bool(facts & _OF_TRAINING)
         slowly = fell and not alone and not facts & _AT_ONCE and (self.slow or bool(facts & _SLOW))
         nothing = Fact.NOTHING_EARNED in facts
         holds = {
             Fact.FELL_BY_AND_BY: fell and not self.abrupt,
             Fact.FELL_SLOWLY: slowly,
+            Fact.FELL_SOON: fell and reward is not None and reward.at(self.onset or 0) < SOON,
             Fact.POLICY_MAY_FAIL: fell and not alone and not nothing,
             Fact.STANDS: slowly or (fell and (nothing or Fact.ANSWERS_SHRANK in facts)),
             Fact.WATCHED: any(map(self.evidence.quantity, ("entropy", "completion_length"))),
@@ -285,8 +295,12 @@ def verdict(case: Case) -> Cause:
         cause = Cause(certainty, names, (), tuple(keys), by=told_by(record) if surely else "")
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
-    ready = (probe for probe in choices(cause.keys, record) if probe.logged and not probe.missing)
-    return replace(cause, probe=next((probe.command for probe in ready), ""))
+    trials = choices(contenders(cause), case.evidence)
+    probe = next((trial.command for trial in trials if not trial.missing), "")
+    logged = {kind.log for kind in KINDS.values() if kind.ready(record)}
+    wanted = [entry for entry in cause.log if entry not in logged]
+    wanted += [] if probe else filter(None, (trial.missing for trial in trials))
+    return replace(cause, probe=probe, log=tuple(wanted[:1]))
 
 
 def _by_rules(case: Case) -> Cause:
@@ -304,13 +318,14 @@ def _by_rules(case: Case) -> Cause:
             against = sum(weight for fact, weight in row.against if fact in case.seen)
             scores.append((clause.weight - against, row, clause.certainty))
     best = max((score for score, _, _ in scores), default=0.0)
-    top = [(row, certainty) for score, row, certainty in scores if score == best]
+    top = [(row, certainty) for score, row, certainty in scores if score == best > 0]
+    # Those that nothing speaks for, and nothing against, are rivals; where no cause is named, all.
+    rivals = tuple(row.key for score, row, _ in scores if 0 <= score < best or not top)
     if not top:
-        return Cause()
+        return Cause(rivals=rivals)
     rows = [row for row, _ in top]
     names = tuple(_label(row, case) for row in rows)
     keys = tuple(row.key for row in rows)
-    rivals = tuple(row.key for score, row, _ in scores if score < best)
     if len(top) == 1:
         return Cause(top[0][1], names, keys=keys, rivals=rivals)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]

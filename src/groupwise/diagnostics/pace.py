@@ -21,7 +21,7 @@ NAME = "pace"
 # The reward of the starting policy is gone within ten updates: less than half of it is left then
 # and at the end, beyond so many standard deviations of a row, and no later row comes back to three
 # quarters.
-_SOON, HALF, SURELY, BACK = 10, 0.5, 5.0, 0.75
+SOON, HALF, SURELY, BACK = 10, 0.5, 5.0, 0.75
 # What went with it: a factor of entropy or length, up or down; beyond the second fewer standard
 # deviations of the reward suffice; as many show that they moved.
 CHANGED, OTHER, ENOUGH = 1.33, 1.67, 3.5
@@ -34,7 +34,7 @@ LARGE_GROUP, FEW_PROMPTS = 32, 8
 def check(evidence: Evidence) -> Finding:
     """Look for a step that destroys the policy, one that does not move it, and too few prompts."""
     reward = evidence.reward
-    if reward is None or len(reward) < 2 * _SOON:
+    if reward is None or len(reward) < 2 * SOON:
         return no_sign(NAME, "Too few rows tell how fast the policy moves.")
     finding, progress = _destroyed(evidence, reward), progress_of(evidence)
     if finding is None and progress.learning is Learning.FLAT:
@@ -48,7 +48,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
     value, few = reward.value_T, max(5, len(reward) // 10)
     start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
-    soon, late = reward.level(slice(_SOON, 2 * _SOON)), reward.level_from(-few)
+    soon, late = reward.level(slice(SOON, 2 * SOON)), reward.level_from(-few)
     if max(soon, late) - low >= HALF * (start - low):
         return None
     row = int(np.argmax(value < low + HALF * (start - low)))
@@ -61,7 +61,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
         return None
     if value[row:].max() - low > BACK * (start - low):
         return None  # the first row was a lucky one
-    if step - first > _SOON:
+    if step - first > SOON:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = counted(step - first, "update")

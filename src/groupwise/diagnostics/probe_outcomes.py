@@ -39,9 +39,10 @@ class Shown:
     value: Interval
 
 
-def regraded(before_2N: Float, after_2N: Float) -> Shown:
+def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     """Hold grades of the log (first row) against fresh ones of the same answers, before and since
-    a change: what of the loss is in the grades and not in the answers.
+    a change: what of the loss is in the grades and not in the answers; or of a gain, where the
+    reward rose.
 
     A function that changed grades the answers of one side otherwise than the log did; one that did
     not grades both sides alike, but for a constant.
@@ -63,13 +64,17 @@ def regraded(before_2N: Float, after_2N: Float) -> Shown:
         f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
         f"{short(was)} → {short(then)}"
     )
-    fact = None
+    fact, part = None, _HALF * lost
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
         message += "; grades that are all equal tell nothing: is it the function that graded?"
     elif _agrees(before_2N) or _agrees(after_2N):
-        changed = Fact.GRADES_CHANGED if regained.low > max(_HALF * lost, 0.0) else None
-        stands = lost > 0 and regained.high < _HALF * lost
-        fact = Fact.ANSWERS_CHANGED if stands else changed
+        if regained.low > max(part, 0.0):
+            fact = Fact.GRADES_CHANGED
+        elif lost > 0:
+            fact = Fact.ANSWERS_CHANGED if regained.high < part else None
+        elif rose:
+            stands = Fact.GAIN_STANDS if regained.low > part else None
+            fact = Fact.GAIN_GONE if regained.high < part else stands
     return Shown(fact, message, regained)
 
 
@@ -180,10 +185,11 @@ def resampled(
     answers: Sequence[Sequence[str]],
     right: int | None,
     change_P: Float | None = None,
-    lost: float = 0.0,
+    lost_P: Float | float = 0.0,
 ) -> Shown:
     """Tell whether a policy answers each prompt in one way, or in many that are wrong; of prompts
-    of before a fall, by what they earn now less what they earned then, whether it still can.
+    of before a fall, by what they earn now less what they earned then, and by what each lost in
+    the log, whether it still can.
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
     same = float(np.mean([_collision(texts) for texts in answers]))
@@ -197,12 +203,13 @@ def resampled(
     )
     alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
-        change = mean_interval(change_P)
+        change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
         if lost <= 0:  # by these prompts nothing was
             return Shown(alike, message, change)
-        fell = alike or Fact.PROMPTS_LOST if change.high < -_HALF * lost else None
-        return Shown(Fact.PROMPTS_STAND if change.low > -_HALF * lost else fell, message, change)
+        kept = mean_interval(change_P + _HALF * lost_P)  # beyond half of the loss
+        fell = alike or Fact.PROMPTS_LOST if kept.high < 0 else None
+        return Shown(Fact.PROMPTS_STAND if kept.low > 0 else fell, message, change)
     varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
     return Shown(alike or varied, message, share)
 

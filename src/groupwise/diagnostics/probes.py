@@ -7,9 +7,8 @@ its outcome and the cause, all that remain being equally likely; the largest gai
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import replace
-from itertools import chain
 
 import polars as pl
 
@@ -50,8 +49,8 @@ class ProbeKind(Plain):
     probe: str
     does: str
     command: str
-    logged: tuple[str, ...]  # columns of the rollouts
-    log: str  # what to log where these are missing
+    logged: tuple[str, ...]  # columns of the rollouts, or the trainer that makes it
+    log: str  # what to log where these are missing; "" where nothing helps
     rollouts: int
     seconds: float  # before any were measured
     family: tuple[str, ...]  # causes that stand for all those that it tells apart
@@ -81,8 +80,14 @@ class ProbeKind(Plain):
         ]
         mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
         bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / (len(causes) or 1)
-        lacking = {*self.logged} - logged_columns(record)
-        return replace(self, bits=bits, missing=self.log if lacking else "")
+        if self.ready(record):
+            return replace(self, bits=bits)
+        return replace(self, bits=bits if self.log else 0.0, missing=self.log)
+
+    def ready(self, record: RunRecord) -> bool:
+        """Whether what it needs is logged, and by the trainer that can make it."""
+        trainer = str(record.config.value("framework"))
+        return {*self.logged} <= {*logged_columns(record), trainer}
 
 
 def _entropy(chances: Iterable[float]) -> float:
@@ -117,6 +122,7 @@ def _kind(cells: Mapping[str, str]) -> ProbeKind:
 KINDS: Mapping[str, ProbeKind] = {
     kind.probe: kind for kind in map(_kind, table_rows("diagnostics/probes.tsv"))
 }
+_OUTCOMES = [outcome for kind in KINDS.values() for outcome in kind.outcomes]
 
 
 def logged_columns(record: RunRecord) -> set[str]:
@@ -126,52 +132,49 @@ def logged_columns(record: RunRecord) -> set[str]:
 
 
 def contenders(cause: Cause) -> tuple[str, ...]:
-    """The causes that remain where none is likely: those that the rules name, that weaker facts
-    speak for, or that rival a possible one; and what one that stands for several may be.
+    """The causes that remain where none is likely: those that the rules name, their rivals of which
+    an experiment says something, and what one that stands for several may be.
     """
     for kind in KINDS.values():
         if {*cause.keys} & {*kind.family}:
             return kind.causes
     if cause.certainty is Certainty.LIKELY:
         return cause.keys
-    possible = cause.certainty is Certainty.POSSIBLE
-    kinds = (kind for kind in KINDS.values() if possible and {*cause.keys} & {*kind.causes})
-    rivals = chain(cause.keys, *(kind.causes for kind in kinds), cause.rivals)
-    spoken = {
-        key for kind in KINDS.values() for outcome in kind.outcomes for key in outcome.chances
-    }
-    return tuple(dict.fromkeys(key for key in rivals if key in {*cause.keys} | spoken))
+    return tuple(dict.fromkeys((*cause.keys, *_spoken_of(cause.rivals))))
 
 
-def choices(causes: Sequence[str], record: RunRecord) -> list[ProbeKind]:
-    """The experiments that would tell causes apart, the largest gain a second first; those that
-    could not tell come behind them, and those that the log is too poor for last.
+def _spoken_of(keys: Iterable[str]) -> list[str]:
+    """Those causes of which an experiment says something."""
+    return [key for key in keys if any(key in outcome.chances for outcome in _OUTCOMES)]
+
+
+def choices(causes: Sequence[str], evidence: Evidence) -> list[ProbeKind]:
+    """The experiments that would tell causes apart and were not made of this change, the largest
+    gain a second first; those that the log is too poor for last.
     """
-    made = {name: result.outcome for name, result in _latest(_results(record)).items()}
-    kinds = (kind.for_run(causes, record) for kind in KINDS.values() if not made.get(kind.probe))
+    made = _latest(results_of(evidence))
+    kinds = (kind.for_run(causes, evidence.record) for kind in KINDS.values())
     return sorted(
-        (kind for kind in kinds if kind.bits >= LEAST_BITS),
-        key=lambda kind: (bool(kind.missing), kind.probe in made, -kind.bits / kind.seconds),
+        (kind for kind in kinds if kind.bits >= LEAST_BITS and kind.probe not in made),
+        key=lambda kind: (bool(kind.missing), -kind.bits / kind.seconds),
     )
 
 
-def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
+def weighed(cause: Cause, seen: Set[Fact]) -> dict[str, float]:
     """The chance of each cause that remains after the experiments of a run, all being equally
     likely before; empty where none was made that tells some of them apart.
 
     Where they deny every cause that remains by the log, those that they speak for take its place:
     what was measured outweighs what goes with a cause.
     """
-    facts, weight = {*seen}, dict.fromkeys(contenders(cause), 1.0)
-    shown = [
-        outcome for kind in KINDS.values() for outcome in kind.outcomes if outcome.fact in facts
-    ]
+    weight = dict.fromkeys(contenders(cause), 1.0)
+    shown = [outcome for outcome in _OUTCOMES if outcome.fact in seen]
     denied = {key for outcome in shown for key in weight if outcome.chance(key) < LEFT_OUT}
     if denied and denied == weight.keys():
-        spoken = (
-            key for outcome in shown for key in outcome.chances if outcome.chances[key] > 1 / 2
-        )
-        weight |= dict.fromkeys(spoken, 1.0)
+        spoken = [
+            key for outcome in shown for key, chance in outcome.chances.items() if chance > 1 / 2
+        ]
+        weight |= dict.fromkeys(_spoken_of(cause.rivals) or spoken, 1.0)
     is_weighed = False
     for outcome in shown:
         chances = {key: chance for key in weight if not math.isnan(chance := outcome.chance(key))}
@@ -184,15 +187,7 @@ def weighed(cause: Cause, seen: Iterable[Fact]) -> dict[str, float]:
 
 def check(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
-    reward, fall = evidence.reward, fall_of(evidence)
-    results = [result for result in _results(evidence.record) if result.probe in KINDS]
-    if reward is not None and fall is not None:
-        reach = reach_of(evidence)
-        results = [
-            result
-            for result in results
-            if result.step is None or abs(reward.at(result.step) - fall.row) <= reach
-        ]
+    results = results_of(evidence)
     if not results:
         return not_logged(NAME, "no experiment was made of this change")
     latest = _latest(results).values()
@@ -204,6 +199,19 @@ def check(evidence: Evidence) -> Finding:
 def _results(record: RunRecord) -> tuple[ProbeResult, ...]:
     """What the experiments on a run showed, the oldest first."""
     return () if record.probes is None else record.probes.results
+
+
+def results_of(evidence: Evidence) -> list[ProbeResult]:
+    """What they showed of the change that the judgement is about."""
+    reward, fall = evidence.reward, fall_of(evidence)
+    results = [result for result in _results(evidence.record) if result.probe in KINDS]
+    if reward is None or fall is None:
+        return results
+    return [
+        result
+        for result in results
+        if result.step is None or abs(reward.at(result.step) - fall.row) <= reach_of(evidence)
+    ]
 
 
 def _latest(results: Iterable[ProbeResult]) -> dict[str, ProbeResult]:
@@ -222,8 +230,7 @@ def told_by(record: RunRecord) -> str:
 
 def outcome_of(result: ProbeResult) -> Outcome | None:
     """The outcome of an experiment, None where it cannot tell."""
-    outcomes = KINDS[result.probe].outcomes
-    return next((outcome for outcome in outcomes if outcome.fact.name == result.outcome), None)
+    return next((outcome for outcome in _OUTCOMES if outcome.fact.name == result.outcome), None)
 
 
 def said(result: ProbeResult) -> str:

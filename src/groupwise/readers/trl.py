@@ -223,6 +223,7 @@ def read_folder(path: Path, request: Request) -> RunRecord:
 
 
 _AGREEMENT = 0.999
+_BY_SAMPLER = "log_probability"
 _CONDITION = 1e6
 
 
@@ -306,6 +307,8 @@ def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | Non
             )
         elif name != "step" and kind.is_numeric():
             columns.append(pl.col(name).cast(pl.Float64, strict=False).fill_nan(None))
+        elif name == "logprobs" and isinstance(kind, pl.List) and kind.inner.is_numeric():
+            columns.append(pl.col(name).list.mean().cast(pl.Float64).alias(_BY_SAMPLER))
     typed = table.select(columns).drop_nulls("step")
     return (
         typed
@@ -348,10 +351,12 @@ def _grouped(
 
 def _functions(rows: pl.DataFrame, named: Iterable[str]) -> list[str]:
     """Return the columns that are reward functions: those that the log names, else every number
-    but the advantage.
+    but the advantage and what the sampler says.
     """
     numbers = [
-        name for name, kind in rows.schema.items() if kind == pl.Float64 and name != "advantage"
+        name
+        for name, kind in rows.schema.items()
+        if kind == pl.Float64 and name not in ("advantage", _BY_SAMPLER)
     ]
     lowered = {name.lower() for name in named}
     return [name for name in numbers if name.lower() in lowered] or numbers
@@ -386,6 +391,7 @@ def rewarded(
         "reward",
         *(f"reward/{name}" for name in weights),
         "advantage",
+        _BY_SAMPLER,
     ]
     return renamed.select([name for name in wanted if name in renamed.columns])
 

@@ -182,17 +182,11 @@ def batch_of(
     """Return prompts and completions as a batch for `score_gram`, padded on the right."""
     import torch
 
-    for number, (prompt, completion) in enumerate(zip(before, after, strict=True)):
+    for number, prompt in enumerate(before):
         if not prompt:
             raise InvalidArgumentError(
                 f"expected at least one token of prompt, got none in rollout {number}: leave its "
                 "group out"
-            )
-        if len(prompt) + len(completion) > (language_model.context or math.inf):
-            raise InvalidArgumentError(
-                f"expected at most {language_model.context} tokens, the model's context, got "
-                f"{len(prompt)} of prompt and {len(completion)} of completion in rollout {number}: "
-                "leave its group out"
             )
     longest = max(
         2,

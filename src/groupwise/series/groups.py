@@ -28,6 +28,20 @@ MOST_VALUES = 32
 _NO_SPREAD = 1e-6  # a standard deviation that is zero as float32 rounds it
 _FEWEST_ROWS, _FEWEST_GROUPS = 20, 64
 LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
+_LOGGED_BY = {
+    "verl": "trainer.rollout_data_dir=FOLDER",
+    "groupwise": "groupwise-lab train --set rollouts_every=1",
+}
+
+
+def log_completions(record: RunRecord) -> str:
+    """What to do for completions in the log, by the run's own trainer where it is known."""
+    setting = _LOGGED_BY.get(str(record.config.value("framework")))
+    return (
+        LOG_COMPLETIONS
+        if setting is None
+        else f"log the completions with their rewards ({setting})"
+    )
 
 
 @frozen

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from groupwise.cli.shared import Json, argument, option, print_json, print_lines, progress, whole
+from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from groupwise.diagnostics.probe_outcomes import Shown
@@ -18,7 +19,9 @@ EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 def probe(
     name: Annotated[Literal["kick"], argument("NAME", "kick: the stiffness by one step and back.")],
     run: Annotated[Path, argument("RUN", "Folder of a run with a checkpoint.")],
-    task: Annotated[str | None, argument("[TASK]", "As the run began; none with data.")] = None,
+    task: Annotated[
+        str | None, argument("[TASK]", "Of a language model's run, as it began; none with data.")
+    ] = None,
     *,
     settings: Annotated[
         Path | None, option("FILE", "Settings of the run and of the task, as the run began.")
@@ -31,30 +34,62 @@ def probe(
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""
     from groupwise.analysis.probing import result_of
+    from groupwise.diagnostics.judge import judge
     from groupwise.diagnostics.probes import said
     from groupwise.readers import open_run
     from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
     from groupwise_lab.trainer.grpo import step_curvature
 
     check_installed()
-    start, chosen = settings_of(wanted_of(settings, overrides or (), {}))
-    begun, probes = time.monotonic(), open_run(run).probes
-    assert probes is not None
+    begun, record = time.monotonic(), open_run(run)
+    wanted, since, first = wanted_of(settings, overrides or (), {}), judge(record).since_step, False
+    assert record.probes is not None
     with progress(quiet=as_json) as show:
-        made = prepared(start, task_of(task, start), chosen, run, show)
-        curvature, rate = step_curvature(*made, kicks=kicks)
+        if task or wanted:
+            start, chosen = settings_of(wanted)
+            made: Any = prepared(start, task_of(task, start), chosen, run, show)
+        else:
+            *made, first = _as_it_began(run, since)
+        curvature, rate = step_curvature(*made, kicks=kicks, first=first)
     shown, safe = _kicked(curvature), None
     if curvature.high > 0:
         safe = rate * EDGE / curvature.high
     rollouts = 2 * kicks * made[2].rollouts_per_step
     result = result_of(name, shown, rollouts, begun, made[2].seed)
-    probes.add(result)
+    record.probes.add(result)
     if as_json:
         print_json({"result": result, "learning_rate": rate, "safe_learning_rate": safe})
     else:
         print_lines(said(result))
         if safe is not None:
             print_lines(f"safe learning rate along this step: below {safe:.2g}, now {rate:.2g}")
+
+
+def _as_it_began(run: Path, since: int | None) -> tuple[Any, ...]:
+    """Return policy, task, settings and folder of a run as its last checkpoint has them; those of
+    the first one, and that it is, where the change came before any other.
+    """
+    from groupwise_lab.trainer.checkpoints import read_state
+    from groupwise_lab.trainer.evaluate import open_model
+    from groupwise_lab.trainer.file_task import read_task
+    from groupwise_lab.trainer.folder import CHECKPOINTS, RunFolder
+    from groupwise_lab.trainer.settings import TrainSettings
+
+    folders = {
+        int(path.name.partition("-")[2]): path for path in (run / CHECKPOINTS).glob("*-[0-9]*")
+    }
+    if not folders:
+        raise InvalidArgumentError(f"expected a run with a checkpoint, got none in {run}: train")
+    last = max(folders)
+    first = since is not None and since <= min(filter(None, folders), default=last)
+    task, model = read_task(folders[last]), open_model(folders[0 if first else last])
+    if task is None or model.vocabulary is None:
+        raise InvalidArgumentError(
+            f"expected the TASK and the settings with which {run} was trained, as after "
+            "groupwise-lab train, got none: only the run of a policy of ours knows them itself"
+        )
+    settings = TrainSettings.from_mapping(read_state(folders[last])[1]["settings"])
+    return model.actor, task, settings, RunFolder(run, settings, task, model.actor), first
 
 
 def _kicked(value: Interval) -> Shown:

@@ -54,6 +54,7 @@ _PROMPTS, _TOKENS, _EVALUATION, _EPOCH, _PROBE = 1, 2, 3, 4, 5  # streams of ran
 # tokens of a completion; a gradient through the many small passes of longer ones costs more than
 # reading them again
 _ONE_PASS = 5
+_PART = 0.1  # of a step, along which its curvature is measured
 SAMPLED = ("completion_NL", "mask_NL", "log_probability_NL", "entropy_NL")
 _COUNTERS = ("step", "batches", "drawn", "tokens", "idle")
 Row = Mapping[str, float | None]
@@ -215,19 +216,27 @@ def train(
 
 
 def step_curvature(
-    actor: Actor, task: Task, settings: TrainSettings, folder: RunFolder, *, kicks: int
+    actor: Actor,
+    task: Task,
+    settings: TrainSettings,
+    folder: RunFolder,
+    *,
+    kicks: int,
+    first: bool = False,
 ) -> tuple[Interval, float]:
     r"""The learning rate times the curvature along the next step of a run, and that rate:
-    $s^\top(g(\theta+s)-g(\theta))/(-s^\top g(\theta))$ with the step $s$ and the gradient $g$ of
-    the loss: of a quadratic, 2 is the edge. Behind the step the same rollouts count by their
-    importance ratio, unclipped; nothing of the run changes.
+    $10 s^\top(g(\theta+s/10)-g(\theta))/(-s^\top g(\theta))$ with the step $s$ and the gradient
+    $g$ of the loss: of a quadratic, 2 is the edge. Behind the step the same rollouts count by their
+    importance ratio, unclipped; nothing of the run changes. The next step is that behind the last
+    checkpoint, or the first of all, of a policy as it began.
     """
-    run, saved = _Run(actor, task, settings, None), folder.saved()
-    if saved is None:
+    run, saved = _Run(actor, task, settings, None), None if first else folder.saved()
+    if saved is not None:
+        run.restore(*saved)
+    elif not first:
         raise InsufficientDataError(
             f"expected a checkpoint in {folder.home}, got none: train first"
         )
-    run.restore(*saved)
     run.settings = replace(settings, clip=None, clip_high=None)
     batches = [run._sampled_batch(run.batches + 1 + number) for number in range(kicks)]
     point_D, before = run.flat.value_D.clone(), [run.gradient_of(batch) for batch in batches]
@@ -237,14 +246,21 @@ def step_curvature(
     rate = settings.learning_rate_at(run.step)
     run._update(norm, run.step, rate)
     step_D = run.flat.value_D - point_D
+    run.flat.value_D.copy_(point_D + _PART * step_D)  # behind a large step nothing is curved
     behind = [run.gradient_of(replace(batch, present_NL=None)) for batch in batches]
     pair_K2 = np.array(
         [
-            [float((far - near) @ step_D), -float(near @ step_D)]
+            [float((far - near) @ step_D) / _PART, -float(near @ step_D)]
             for near, far in zip(before, behind, strict=True)
         ]
     )
     mean, covariance = pair_K2.mean(axis=0), np.cov(pair_K2.T) / kicks
+    if not mean[1]:
+        raise InsufficientDataError(
+            f"expected a gradient behind step {run.step - 1:,}, got 0, since the rewards of every "
+            "group are equal there: kick a run that ends before they are (groupwise-lab train "
+            f"--steps N below {run.step - 1:,})"
+        )
     value, slope = mean[0] / mean[1], np.array([1.0, -mean[0] / mean[1]]) / mean[1]
     half = student_quantile(0.95, kicks - 1) * math.sqrt(float(slope @ covariance @ slope))
     return Interval(float(value), float(value - half), float(value + half)), rate

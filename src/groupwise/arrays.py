@@ -148,6 +148,11 @@ def _first_bad(array: NDArray[Any]) -> str:
     )
 
 
+def row_after(event_T: Flags) -> int:
+    """Return the row behind the last at which something holds; 0 where it never does."""
+    return 1 + int(np.flatnonzero(event_T).max(initial=-1))
+
+
 def mean_around(value_T: Float, half: int) -> Float:
     """Return the mean of each value and of so many on either side, fewer at the ends."""
     total, at = np.cumsum(np.append(0.0, value_T)), np.arange(value_T.size)

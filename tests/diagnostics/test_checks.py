@@ -44,7 +44,7 @@ NAMES = (
         "staleness",
         "tool_failures",
     ),
-    *("environments", "infrastructure", "lost", "pace", "tool_use", "update"),
+    *("environments", "infrastructure", "lost", "pace", "time_limit", "tool_use", "update"),
     *("truncated_rewards", "truncation", "updates", "verifier", "zero_variance"),
 )
 

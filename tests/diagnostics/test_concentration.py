@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.concentration import _may_have_arrived, check
+from groupwise.diagnostics.concentration import _settles, check
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence
@@ -158,9 +158,7 @@ def test_a_reward_of_unknown_range_may_have_arrived_where_it_rose_by_three_error
     known = given.reward
     assert known is not None
     object.__setattr__(given, "reward", replace(known, deviation=0.4 / errors / np.sqrt(2 / 15)))
-    assert _may_have_arrived(given, 61) is arrived
-    object.__setattr__(given, "reward", replace(known, bounds=(0.0, 10.0)))
-    assert not _may_have_arrived(given, 61)
+    assert (_settles(given, 61) <= 1) is arrived
 
 
 @pytest.mark.parametrize(("times", "status"), [(1.0, Status.WARNING), (1.2, Status.CRITICAL)])

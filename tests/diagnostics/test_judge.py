@@ -509,10 +509,7 @@ def test_what_is_no_failure_costs_nothing() -> None:
         ),
         (
             0.4,
-            (
-                "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on "
-                "copies, 20 updates each"
-            ),
+            "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies",
         ),
         (None, "see whether rewards differ within groups, and read what the best answers do"),
     ],

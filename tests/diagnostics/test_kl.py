@@ -69,12 +69,12 @@ def test_a_kl_that_is_huge_from_the_start_has_nothing_before() -> None:
     says("diagnostics/kl/3", found.message)
 
 
-def test_one_leap_is_worth_knowing() -> None:
+def test_one_leap_is_no_sign_and_is_said() -> None:
     kl = usual(2)
     kl[70] = 29.3
     found = check(log(kl))
-    assert (found.status, found.step) == (Status.INFO, 71)
-    assert found.message.startswith("The KL leapt to 29.3 in 1 row, first at step 71")
+    assert (found.status, found.step) == (Status.NONE, None)
+    assert "29.3 at most" in found.message
 
 
 def test_what_is_not_logged_is_asked_for_and_few_rows_say_nothing() -> None:

@@ -294,12 +294,12 @@ def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
 
 @each_case(
     ("lowest", "stages", "climbs"),
-    [(0.5, 4, True), (0.35, 4, False), (0.6, 2, False), (0.8, 4, False)],
+    [(0.5, 4, True), (0.35, 4, False), (0.6, 2, True), (0.6, 1, False), (0.8, 4, False)],
 )
 def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(
     lowest: float, stages: int, climbs: bool
 ) -> None:
-    """A saw-tooth up to 0.8; not where it loses more than half, falls only once, or where
+    """A saw-tooth up to 0.8; not where it loses more than half, never falls, or where
     nothing is climbed.
     """
     rows = 200 // stages

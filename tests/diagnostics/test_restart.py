@@ -238,7 +238,7 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
         discards(log(config=sized(), stale_samples_total=np.cumsum(np.full(N, 4.0)))).status
         is Status.NONE
     )
-    assert discards(log(stale_samples_total=dropped)).status is Status.INFO
+    assert discards(log(stale_samples_total=dropped)).status is Status.NOT_LOGGED
     # Samples of dead groups are none of these.
     assert discards(log(config=sized(), dropped_samples=dropped)).status is Status.NOT_LOGGED
 

@@ -252,8 +252,8 @@ def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
 
 
 def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
-    columns: dict[str, Any] = {"sampler_mismatch": since(0.0, 0.045)}
-    assert (beyond.ROUNDING, beyond.GROWN) == (0.02, 10.0)
+    columns: dict[str, Any] = {"sampler_mismatch": since(0.0, 0.0225)}
+    assert (beyond.ROUNDING, beyond.GROWN) == (0.02, 5.0)
     assert beyond.sampler(log(**columns)).status is Status.WARNING
     assert beyond.sampler(log(0.005, **columns)).status is Status.NONE
 

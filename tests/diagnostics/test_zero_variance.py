@@ -127,7 +127,8 @@ def test_a_group_of_unknown_size_is_asked_for() -> None:
     assert (found.status, found.log) == (Status.INFO, "the group size (--set group_size=G)")
     says("diagnostics/zero_variance/1", found.message)
     assert told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
-    assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
+    assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.INFO
+    assert told(None, None, reward=0.93 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
     assert (
         told(None, None, reward=5 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
     )  # of which nobody knows whether it is middling

@@ -17,7 +17,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import Finding, Sign, Status, by_sign, no_sign, not_logged
 from groupwise.diagnostics.numerics import beyond, fell_since, rose_since
-from groupwise.diagnostics.sampler import gaps_by_turn, signature
+from groupwise.diagnostics.sampler import GREW, cap_of, gaps_by_turn, signature
 from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
 from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.errors import GroupwiseError
@@ -46,9 +46,9 @@ LOG_AGE = (
 # have fared better by drawing tokens at random.
 FAR_KL, BEYOND_CHANCE = 3.0, 12.5
 # Rounding to bfloat16 moves a token's log-probability by some 2^-8 = .004, mixtures of experts by
-# some .03: .1 is beyond both, and over 300 tokens a ratio of e^3. Ten times the first level, and
+# some .03: .1 is beyond both, and over 300 tokens a ratio of e^3. Five times the first level, and
 # five times what rounding can do, is growth.
-FAR, GROWN, ROUNDING, WRONG = 0.1, 10.0, 0.02, 1.0
+FAR, GROWN, ROUNDING, WRONG = 0.1, 5.0, 0.02, 1.0
 # The mean importance ratio is 1 by construction; fewer effective samples than one in ten are a
 # batch ten times smaller.
 LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
@@ -99,7 +99,9 @@ def divergence(evidence: Evidence) -> Finding:
         return no_sign(DIVERGENCE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
-        return _leap(kl)
+        early, late = end_levels(kl)
+        said = f"KL {short(early)} nats a token in the first rows, {short(late)} in the last"
+        return no_sign(DIVERGENCE, f"{said}, {short(kl.high)} at most; {FAR_KL:g} is far.")
     begun, before, late = _left(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
@@ -116,24 +118,6 @@ def divergence(evidence: Evidence) -> Finding:
     return by_sign(
         DIVERGENCE, Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE
     )
-
-
-def _leap(kl: Signal) -> Finding:
-    """Report a KL that is not huge to the end; rows far above are worth knowing."""
-    spikes = np.flatnonzero(kl.value_T > BEYOND_CHANCE)
-    early, late = end_levels(kl)
-    if not spikes.size:
-        return no_sign(
-            DIVERGENCE,
-            f"KL {short(early)} nats a token in the first rows and {short(late)} in the "
-            f"last, where {FAR_KL:g} is far.",
-        )
-    first, rows = kl.step_at(spikes[0]), counted(int(spikes.size), "row")
-    message = (
-        f"The KL leapt to {short(kl.high)} in {rows}, first at step {first:,}, and is "
-        f"{short(late)} at the end."
-    )
-    return Finding(DIVERGENCE, Status.INFO, message, first)
 
 
 @frozen
@@ -187,7 +171,10 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
             event, limit = value < FEW, FEW
         else:
             value = np.abs(value)
-            grown = max(GROWN * max(median(value[:_FIRST]), signal.resolution), ROUNDING)
+            first = max(median(value[:_FIRST]), signal.resolution)
+            grown = max(GROWN * first, ROUNDING)
+            if cap_of(evidence):  # the ratio tells nothing more: half of what is far, and trebled
+                grown = min(grown, max(GREW * first, FAR / 2))
             event = (value > FAR) | (value > grown) & (np.arange(value.size) >= _FIRST)
             limit = min(FAR, grown)
         yield _Told(quantity, words, signal, value, event, limit)
@@ -200,26 +187,25 @@ def _mismatch(
     begun, before, late = _left(column.value_T, row)
     step = column.signal.step_at(begun)
     words = f"{column.words} {led_to(before, late)}"
-    more, facts = "", [Fact.SAMPLER_MISMATCH]
-    facts += [] if shown is None else [shown[0]]
+    more = cap_of(evidence) if shown is None else f", {shown[1]}"
+    facts = [Fact.SAMPLER_MISMATCH, *(() if shown is None else shown[:1])]
+    message = f"{words[0].upper()}{words[1:]} since step {step:,}"
+    if shown is not None and shown[0] in _FROM_THE_START:
+        words, more = shown[1], ""
+        message = f"Sampler and trainer differ since step {step:,}: {words}"
     rate = evidence.quantity("learning_rate")
     if rate is not None and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)
-        more = " although the learning rate is 0, so the engines differ and not the policy"
-    if shown is not None and shown[0] in _FROM_THE_START:
-        words = shown[1]
-    elif shown is not None:
-        more += f"; {shown[1]}"
+        more += " although the learning rate is 0, so the engines differ and not the policy"
     status = (
         Status.CRITICAL
         if column.quantity == "sampler_mismatch" and late > WRONG
         else Status.WARNING
     )
-    message = f"Sampler and trainer differ since step {step:,}: {words}{more}."
     return by_sign(
         MISMATCH,
         status,
-        message,
+        f"{message}{more}.",
         Sign(column.quantity, step, before, late, words),
         column.limit,
         *facts,
@@ -281,16 +267,8 @@ def discards(evidence: Evidence) -> Finding:
     elif size is not None and prompts is not None:
         share = each / (each + size * float(prompts))
     if share is None:
-        said = (
-            f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old; of how many is not "
-            "known."
-        )
-        return Finding(
-            DISCARDS,
-            Status.INFO if each.any() else Status.NONE,
-            said,
-            log="the group size and prompts a step (--set)",
-        )
+        said = f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old, of how many?"
+        return not_logged(DISCARDS, said, "the group size and prompts a step (--set)")
     row = beyond(dropped, share > DROPPED)
     if row is None:
         return no_sign(

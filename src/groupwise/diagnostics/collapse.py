@@ -86,7 +86,16 @@ def check(evidence: Evidence) -> Finding:
     other = other or _decline(evidence)
     if other is not None:
         return other
-    back = next((item for item in falls if item[0] == "reward" or _came_back(*item[1:])), None)
+    # The last rows have made good half of a fall.
+    back = next(
+        (
+            (name, signal, fall)
+            for name, signal, fall in falls
+            if name == "reward"
+            or signal.level_from(-3 - len(signal) // 10) > (fall.height + fall.end) / 2
+        ),
+        None,
+    )
     return _held(evidence, reward) if back is None else _recovered(*back)
 
 
@@ -161,11 +170,6 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
     )
     return Finding(NAME, status, message, step, lost, HALF, advice=advice, signs=signs, facts=facts)
-
-
-def _came_back(signal: Signal, fall: Fall) -> bool:
-    """Whether the last rows have made good half of a fall."""
-    return signal.level_from(-3 - len(signal) // 10) > (fall.height + fall.end) / 2
 
 
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:

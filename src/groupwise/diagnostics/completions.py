@@ -40,7 +40,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.diagnostics.signs import arrow, limit_of, repeated_most
-from groupwise.intervals import percent, wilson
+from groupwise.intervals import Interval, percent, wilson
 from groupwise.wording import share, short
 
 TRUNCATION, REPETITION, TRUNCATED = "truncation", "repetition", "truncated_rewards"
@@ -118,7 +118,7 @@ def _by_share(cut: Signal) -> Finding:
         late.value > HALF and onset is None and whole.value > HALF
     ):  # of small batches single rows lie on both sides
         message = f"{100 * whole.value:.0f} % of the completions of the run are truncated"
-        return Finding(TRUNCATION, Status.WARNING, message, None, whole, HALF, facts=_LIKELY)
+        return _throughout(message, whole)
     if onset is None or late.value <= HALF:
         return no_sign(
             TRUNCATION,
@@ -130,7 +130,7 @@ def _by_share(cut: Signal) -> Finding:
             f"{now:.0f} % of the completions are truncated, and were from the start "
             f"({100 * first:.0f} %)"
         )
-        return Finding(TRUNCATION, Status.WARNING, message, None, late, HALF, facts=_LIKELY)
+        return _throughout(message, late)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
     words = f"{share(late.value)} truncated (was {share(before)})"
     message = (
@@ -140,6 +140,11 @@ def _by_share(cut: Signal) -> Finding:
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, *facts)
+
+
+def _throughout(message: str, value: Interval) -> Finding:
+    """Report truncation from the start."""
+    return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=_LIKELY)
 
 
 def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:

@@ -43,6 +43,8 @@ SPENT = 0.05
 GONE = 0.01
 # Ends of texts are kept from at most so many steps and completions of a step.
 _STEPS, _EACH, _LONGEST = 80, 16, 4000
+# The variance of a row at the top of the reward over that before, at the most.
+HALF = 0.5
 # A reward this near to the top of its range has arrived, whatever the entropy.
 _ARRIVED = 0.9
 
@@ -94,7 +96,11 @@ def check(evidence: Evidence) -> Finding:
 
 def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: bool) -> Status:
     """How grave a spent entropy is, by what the reward and the groups do."""
-    arrived = _may_have_arrived(evidence, step)
+    settles, reward = _settles(evidence, step), evidence.reward
+    if settles < HALF:
+        return Status.INFO
+    unknown = evidence.by_tenths or reward is None or reward.bounds is None
+    arrived = settles <= 1 and unknown
     if flat and alike:
         # Where the top is not known a reward that rose may stand at it.
         return Status.WARNING if arrived else Status.CRITICAL
@@ -183,22 +189,22 @@ def _at_the_top(evidence: Evidence, step: float) -> bool:
     return mean >= reward.bounds[0] + _ARRIVED * (reward.bounds[1] - reward.bounds[0])
 
 
-def _may_have_arrived(evidence: Evidence, step: float) -> bool:
-    """Whether a reward of unknown range has risen clearly over the run: at its top all prompts
-    earn it, and rows scatter less.
+def _settles(evidence: Evidence, step: float) -> float:
+    """The variance of a row since a step over that before, where the reward has risen clearly
+    over the run, else infinite: at its top all prompts earn it and rows scatter less, and where
+    answers are alike they scatter more.
     """
     reward = evidence.reward
-    if reward is None or (reward.bounds is not None and not evidence.by_tenths):
-        return False
+    if reward is None:
+        return np.inf
     row = reward.at(step)
     before, since = (
-        float(np.mean(np.diff(rows) ** 2)) if rows.size > 3 else 0.0
+        float(np.mean(np.diff(rows, 2) ** 2)) if rows.size > 3 else 0.0
         for rows in (reward.value_T[:row], reward.value_T[row:])
     )
-    if since > before > 0:
-        return False
-    few = max(3, len(reward) // 8)
-    return reward.score(*both_ends(reward, few)) > 3.0
+    if reward.score(*both_ends(reward, max(3, len(reward) // 8))) <= 3.0:
+        return np.inf
+    return since / before if before > 0 else 1.0
 
 
 def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> bool:

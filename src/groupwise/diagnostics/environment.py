@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-import numpy as np
-
-from groupwise.arrays import Float, median, moving_mean
+from groupwise.arrays import median, moving_mean, row_after
 from groupwise.diagnostics.beyond import since_the_first
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import end_levels
@@ -40,12 +38,18 @@ from groupwise.intervals import percent
 from groupwise.wording import clean, short
 
 ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
-TOOLS, TOOL_USE = "tool_failures", "tool_use"
+TOOLS, TOOL_USE, TIME_LIMIT = "tool_failures", "tool_use", "time_limit"
 # A share of failed episodes is a tenth above its first rows; an environment has lost a third of its
 # best, beyond so many standard errors; calls are a fifth of what they were.
 MORE_FAILED, LOST, SURELY, FEWER = 0.1, 1 / 3, 5.0, 0.2
 # Standard errors by which an environment has risen; seats whose gains and losses cancel to a tenth.
 CLEARLY, MIRRORED = 3.0, 0.1
+# A time stands within a hundredth of its level; before that it was a twentieth below.
+PINNED, BELOW = 0.01, 0.05
+_TIMES = (
+    r"(.*[/_])?(time|timings?|duration|latency|seconds)(_s)?[/_](?!stamp).*"
+    r"|.*[/_](time|duration|latency|s|secs?|seconds)(/(mean|max))?"
+)
 # Environments that are told of one by one.
 MOST_SHOWN = 20
 # Half of the calls fail, and three in ten more than at first.
@@ -122,7 +126,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
     smooth = moving_mean(signal.value_T, _SMOOTH)
     best, now = float(smooth[: len(smooth) - few].max()), signal.level_from(-few)
     if best - now > LOST * (best - floor_of(signal)):
-        row = min(_passed(smooth, (best + now) / 2) + _SMOOTH // 2, len(signal) - few)
+        row = min(row_after(smooth >= (best + now) / 2) + _SMOOTH // 2, len(signal) - few)
         near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
         scores = _score(signal, near, slice(row, None)), signal.score(first, last)
         if row and min(scores) < -SURELY:
@@ -155,6 +159,43 @@ def infrastructure(evidence: Evidence) -> Finding:
     fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
     findings = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
     return next((answer for answer in findings if answer.facts), findings[0])
+
+
+def time_limit(evidence: Evidence) -> Finding:
+    """Look for times that have come to stand at their ceiling, as where rollouts or rewards run
+    into a time limit; answers that all run to their token limit take one time as well.
+    """
+    length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
+    at_limit = cut is not None and cut.level_from(-cut.tenth) > HALF
+    pinned = [(row, signal) for signal in evidence.matching(_TIMES) if (row := _pinned(signal))]
+    reward = evidence.reward
+    rises = reward is not None and reward.score(*ends_of(reward)) > CLEARLY
+    if not pinned or rises or at_limit or (length is not None and _pinned(length)):
+        return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
+    row, signal = pinned[0]
+    early, late, step = (
+        median(signal.value_T[:row]),
+        median(signal.value_T[row:]),
+        signal.step_at(row),
+    )
+    words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
+    message = f"{words} since step {step:,}, and none above: a time limit."
+    sign = Sign("time", step, early, late, words)
+    return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
+
+
+def _pinned(signal: Signal) -> int | None:
+    """The row since which a column stands at a ceiling that it had been far below."""
+    value = signal.value_T
+    level = median(value[-len(value) // 4 :])
+    near = abs(value - level) <= PINNED * level
+    row = since_the_first(signal, near)
+    if row is None or signal.resolution > PINNED * level:
+        return None
+    usual = median(value[:row])
+    varied = median(abs(value[:row] - usual)) > PINNED * level
+    above = float((value > (1 + PINNED) * level).mean())
+    return row if varied and above <= PINNED and usual < (1 - BELOW) * level else None
 
 
 def tools(evidence: Evidence) -> Finding:
@@ -220,7 +261,7 @@ def tool_use(evidence: Evidence) -> Finding:
         return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a {each}.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
-    step = calls.step_at(_passed(calls.value_T[:row], (early + late) / 2))
+    step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
     words = f"tool calls {arrow(early, late)} a {each}"
     message = f"The policy stops calling tools since step {step:,}: {words}."
     reward = evidence.reward
@@ -228,8 +269,3 @@ def tool_use(evidence: Evidence) -> Finding:
         return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
     return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
-
-
-def _passed(value_T: Float, level: float) -> int:
-    """The row before which values were last at a level or above, if ever."""
-    return 1 + int(np.max(np.flatnonzero(value_T >= level), initial=-1))

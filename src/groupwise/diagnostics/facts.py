@@ -63,6 +63,8 @@ class Fact(Enum):
     LEARNT_BY_HEART = (
         "the held-out reward falls slowly while the training reward rises no faster than before"
     )
+    SELECTED_BY_LENGTH = "trained answers got shorter than held-out ones of the same policy"
+    MORE_LEFT_OUT = "ever more rollouts are left out of what is logged or trained on"
     COLUMNS_PART = "one reward column rises while another falls or stays at 0"
     GROUPS_OF_ONE = "groups have one completion"
     ADVANTAGES_ZERO = "advantages are 0 in all rows"
@@ -105,6 +107,7 @@ class Fact(Enum):
     # environments, tools, infrastructure
     ENVIRONMENT_FELL = "the reward of one environment fell"
     INFRASTRUCTURE_FAILS = "episodes fail for reasons of the infrastructure"
+    TIMED_OUT = "a time stands at its ceiling, as at a time limit"
     TOOLS_STOPPED = "the policy stopped calling tools"
     ROUTER_DRIFTS = "the load of the experts drifts"
     TOOLS_FAIL = "tool calls fail"

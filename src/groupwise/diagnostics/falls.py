@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from groupwise.arrays import Float, Whole, median, moving_mean
+from groupwise.arrays import Float, Whole, median, moving_mean, row_after
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import Sign
 from groupwise.diagnostics.signals import (
@@ -252,11 +252,17 @@ def _with_answers(evidence: Evidence, reward: Signal) -> int | None:
     error = reward.scatter * np.sqrt(1 / BEST_ROWS + 1 / LOST_ROWS)
     if height[late:].max() > (1 - LACKS) * level or level - now <= CLEARLY * error:
         return None
-    high = np.flatnonzero(height[:late] > (level + now) / 2)
-    begin = int(high[-1]) + 1
-    lowest = moving_mean(height[high[0] : begin], LOST_ROWS).min(initial=np.inf)
+    begin, lowest = lowest_since(height[:late], (level + now) / 2)
     changed = _answers_changed(evidence, reward, slice(best, best + BEST_ROWS))
     return begin if now < lowest and changed else None
+
+
+def lowest_since(height_T: Float, level: float) -> tuple[int, float]:
+    """Return the row behind the last above a level, and the lowest three rows since the first:
+    slow noise was as low before.
+    """
+    begin, first = row_after(height_T > level), int((height_T > level).argmax())
+    return begin, float(moving_mean(height_T[first:begin], LOST_ROWS).min(initial=np.inf))
 
 
 def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
@@ -279,8 +285,7 @@ def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
 def _nearly_all(evidence: Evidence, reward: Signal) -> int | None:
     """The row since which a reward holds a tenth of its level or less."""
     height = reward.value_T - reward_floor(evidence)
-    above = np.flatnonzero(height > LEFT * _usual(height[:-LOST_ROWS]))
-    begin = int(above[-1]) + 1 if above.size else 0
+    begin = row_after(height > LEFT * _usual(height[:-LOST_ROWS]))
     lost = len(height) - begin
     if min(begin, lost) < LOST_ROWS:
         return None
@@ -314,10 +319,7 @@ def constant_tail(signal: Signal) -> Constant | None:
     """Find the stretch of equal rows at the end of a log."""
     value = signal.value_T
     same = np.abs(value - value[-1]) <= 1e-9 * max(1.0, float(np.abs(value).max()))
-    different = np.flatnonzero(~same)
-    if not different.size:
-        return None
-    row = int(different[-1]) + 1
+    row = row_after(~same)
     earlier = same[:row]
     usual = max(0.1, 2 * float((earlier.sum() + 1) / (row + 2)))
     # A number that stood there in a quarter of the rows before is nothing new.
@@ -641,10 +643,9 @@ def loss_of(evidence: Evidence) -> Decline | None:
     since = moving_mean(reward.value_T[best:], few)
     regained = float(since[-1] - since.min())
     climbs = float(since[int(since.argmin()) :].max() - since[-1]) < regained / 2
-    back = climbs and regained > max(-3 * lost.value, limit * error)
-    if back or (
-        not at_once(reward, onset) and held_out_rose(evidence, reward.step_at(begin)) is not None
-    ):
+    sudden = at_once(reward, onset)
+    back = climbs and regained > max(-(1 if sudden else 3) * lost.value, limit * error)
+    if back or (not sudden and held_out_rose(evidence, reward.step_at(begin)) is not None):
         return None
     peak, late = slice(best, best + few), slice(n - few, n)
     change = change_between(reward, peak, late, (begin, end))

@@ -38,6 +38,7 @@ from groupwise.diagnostics.reward_functions import (
     together,
     weights_of,
 )
+from groupwise.diagnostics.selection import beside_selection
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -106,7 +107,8 @@ def check(evidence: Evidence) -> Finding:
     )
     if worst is not None:
         sure = worst.status is Status.CRITICAL
-        return replace(worst, facts=(*worst.facts, Fact.LOOPHOLE)) if sure else worst
+        worst = replace(worst, facts=(*worst.facts, Fact.LOOPHOLE)) if sure else worst
+        return worst if held is None else beside_selection(worst, evidence)
     if pair is None:
         why, log = _no_pair(evidence)
         unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"

@@ -17,7 +17,7 @@ import numpy as np
 from groupwise.arrays import Flags, Float, median
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import Fall, fall_of, settled, signs_of_fall
-from groupwise.diagnostics.judgement import Finding, Status, exactly, no_sign, not_logged
+from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
 from groupwise.diagnostics.signals import (
     LOG_REWARD,
     WARNING,
@@ -61,14 +61,9 @@ def check(evidence: Evidence) -> Finding:
     step = None if fall is None else reward.step_at(fall.row)
     looked = _swinging(reward, order), _apart(evidence, step), _weights(evidence, reward, fall)
     signs = [sign for sign in looked if sign is not None]
-    if not signs and order is not None:
-        said = (
-            f"the reward comes round every {order.period} rows with the same profile, throughout: "
-            "the order of the data"
-        )
-        return Finding(NAME, Status.INFO, said, None, exactly(order.share), 0.0)
     if not signs:
-        return no_sign(NAME, "No sign of it: the reward does not swing.")
+        round_ = "" if order is None else f" but by the order of the data, {order.period} rows long"
+        return no_sign(NAME, f"No sign of it: the reward does not swing{round_}.")
     # A growing swing, or a fall that is there to stay, makes it critical.
     harmed = fall is not None and settled(evidence, reward, fall)
     return replace(

@@ -89,6 +89,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     environment.tools,
     environment.environments,
     environment.infrastructure,
+    environment.time_limit,
     environment.tool_use,
     update.check,
     numerics.crash,

@@ -24,6 +24,7 @@ from groupwise.diagnostics.falls import (
     held_out_rose,
     level_changes,
     loss_of,
+    lowest_since,
     slow_noise,
 )
 from groupwise.diagnostics.judgement import (
@@ -67,7 +68,7 @@ _WASTED, _FELL = 0.85, 2.6
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
-_ROWS_OF_A_STEP, _CLEARLY = 5, 6.0
+_ROWS_OF_A_STEP, _CLEARLY = 5, 5.0
 # And those of a dip, of a late drop and of a gain beyond doubt, looked for at every row.
 _SURELY = 5.0
 # Rows that alone make no plateau, and a fall only where they lost a third.
@@ -80,7 +81,7 @@ NEAR = 0.25
 ENOUGH_ENDED = 20
 # The chances below the quantiles of the interval of a gain, and of two tests of a rise.
 _UPPER, _RISES = 0.975, 0.995
-_NEARLY_ALL, _TENTH = 0.8, 0.1
+_NEARLY_ALL, _TENTH, _JUST_BELOW = 0.8, 0.1, 0.95
 
 
 @frozen
@@ -238,10 +239,7 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
     lost = height - float(value[-_LAST:].mean())
     if not lost > max(height / 3, _SURELY * level.scatter * np.sqrt(2 / _LAST)):
         return None
-    high = np.flatnonzero(value > height - lost / 2)
-    first, begin = int(high[0]), int(high[-1]) + 1
-    # Slow noise was as low before, since it was first as high.
-    lowest = moving_mean(value[first:begin], _LAST).min(initial=np.inf)
+    begin, lowest = lowest_since(value, height - lost / 2)
     late = value[begin:]
     return begin if len(late) >= _LAST and float(late.mean()) < lowest else None
 
@@ -344,7 +342,7 @@ def _since_its_gain(
     # Below its top a reward that has stood for most of a long log is worth a look; before that it
     # is learning, if little.
     looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if ended else ()
-    most = _PART * level.change(slice(0, n // 10), slice(n - n // 4, n)).value
+    most = _PART * level.change(slice(n // 10), slice(n - n // 4, n)).value
     # And no plateau is made by its last three rows.
     both = (level, replace(level, step_T=level.step_T[:-_LAST], value_T=level.value_T[:-_LAST]))
 
@@ -392,7 +390,7 @@ def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
 
 
 def _climbs(level: Signal, floor: float) -> bool:
-    """Whether a reward falls at once, by less than half of its height, twice or more, and climbs
+    """Whether a reward falls at once, by less than half of its height, once or more, and climbs
     again each time, as prompts get harder.
     """
     few, n, value = _ROWS_OF_A_STEP, len(level), level.value_T
@@ -415,7 +413,7 @@ def _climbs(level: Signal, floor: float) -> bool:
         (slice(stretch.start, stretch.start + few), slice(stretch.stop - few, stretch.stop))
         for stretch in stretches
     ]
-    return len(stretches) > 2 and all(
+    return len(stretches) > 1 and all(
         value[late].mean() - value[early].mean() > _BEGUN * error for early, late in ends
     )
 
@@ -427,7 +425,9 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     late = -max(len(level) // 4, 1)
     if level.high > level.low == median(level.value_T[late:]) == 0:
         return False
-    if level.bounds is None or evidence.by_tenths:
+    if evidence.by_tenths:  # rows just below a tenth, none of which is above it, tell it
+        return True if level.level_from(late) > _JUST_BELOW * _TENTH else None
+    if level.bounds is None:
         return None
     low, high = level.bounds
     left = (high - level.level_from(late)) / (high - low)

@@ -46,6 +46,12 @@ _WATCHED = {
 _ROWS, _PAST, _FEWEST_BEFORE, _TIMES = 5, 50, 15, 3.0
 # A schedule that starts anew falls to a fifth and rises again.
 _FALLS, _RISES = 5.0, 3
+# A pause takes so many times the usual row. What counts on from row to row, by its name.
+_PAUSE = 20.0
+_COUNTERS = (
+    r"(.*[/_])?((run_?time|timestamp|elapsed(_s|_seconds)?|wall_?time)"
+    r"|total_(tokens|samples)|num_tokens|optim[a-z]*[/_]step)"
+)
 # Gaps of the steps, in a log that is else evenly spaced, each of which may be a restart.
 _GAPS = 3
 
@@ -90,6 +96,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
         missing = "Rows are missing, as by a restart,"
         for row in uneven.tolist():
             yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
+    yield from _by_clocks(evidence)
     rate = evidence.quantity("learning_rate")
     if rate is not None and len(rate) > 2 * _ROWS:
         value = rate.value_T
@@ -100,6 +107,18 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
                 yield _Restart(
                     unsure=False, step=rate.step_at(row), said="The learning rate starts anew"
                 )
+
+
+def _by_clocks(evidence: Evidence) -> Iterator[_Restart]:
+    """Yield where a clock stood still for long, or a counter fell back, if that is rare."""
+    for signal in evidence.matching(_COUNTERS):
+        took = np.diff(signal.value_T)
+        usual = median(took)
+        rows = np.flatnonzero((took < 0) | (took > _PAUSE * usual)).tolist()
+        if usual > 0 and len(rows) <= _GAPS < took.size:
+            for row in rows:
+                said = "The log pauses, or a counter resets,"
+                yield _Restart(unsure=True, step=signal.step_at(row + 1), said=said)
 
 
 def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
@@ -114,7 +133,7 @@ def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
             continue
         # What is positive scatters by factors.
         scaled = np.log(near) if near.min() > 0 else near
-        move = float(np.median(scaled[-_ROWS:]) - np.median(scaled[-2 * _ROWS : -_ROWS]))
+        move = median(scaled[-_ROWS:]) - median(scaled[-2 * _ROWS : -_ROWS])
         unit = 2 * signal.resolution / (median(near) if near.min() > 0 else 1.0)
         if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), unit, 1e-9):
             before = median(near[-2 * _ROWS : -_ROWS])

@@ -70,13 +70,23 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         far = max(-math.log(FAR_BELOW), SUMMED * early)
         if min(logs) > far or max(logs) < -far:
             return Fact.RATIO_SUMMED, words
-        kept, most = max(first, last) < KEPT, evidence.quantity("sampler_ratio_max")
+        kept, capped = max(first, last) < KEPT, cap_of(evidence)
         steady = abs(last - first) <= STEADY * (1 - first)
         if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
             return Fact.SAMPLING_TRUNCATED, words
-        if kept and most is not None and (most.value_T == most.high).mean() > CAPPED:
-            return Fact.RATIO_CAPPED, f"no ratio above {most.high:g}, and their mean {last:.3g}"
+        if kept and capped:
+            return Fact.RATIO_CAPPED, f"mean ratio {last:.3g}{capped}"
     return _companion(evidence, gap, grows=late > GREW * early > 0)
+
+
+def cap_of(evidence: Evidence) -> str:
+    """Say at which number the largest ratio stands; "" where it moves as the largest of many
+    does.
+    """
+    most = evidence.quantity("sampler_ratio_max")
+    if most is None or len(most) < 2 * _FIRST or (most.value_T == most.high).mean() <= CAPPED:
+        return ""
+    return f", ratios cut at {most.high:g} before they are logged"
 
 
 def _companion(evidence: Evidence, gap: Signal, *, grows: bool) -> tuple[Fact, str] | None:
@@ -91,13 +101,13 @@ def _companion(evidence: Evidence, gap: Signal, *, grows: bool) -> tuple[Fact, s
         if fact is Fact.GAP_FOLLOWS_GRADIENT and apart < TOGETHER_IN_ROWS:
             continue
         if (-together if quantity == "entropy" else together) > TOGETHER:
-            return fact, f"the gap goes with {words} (rank correlation {together:.2g})"
+            return fact, f"with {words} (rank correlation {together:.2g})"
     return None
 
 
 # What the gap may go with, the fact that it speaks for, and the column in words; the first counts.
 _COMPANIONS = (
-    ("kl", Fact.GAP_FOLLOWS_KL, "the KL to the reference while the reward stands"),
+    ("kl", Fact.GAP_FOLLOWS_KL, "the KL while the reward stands"),
     ("staleness", Fact.GAP_FOLLOWS_AGE, "the age of the rollouts"),
     ("turns", Fact.GAP_FOLLOWS_TURNS, "the number of turns"),
     ("tool_calls", Fact.GAP_FOLLOWS_TURNS, "the calls of tools"),

@@ -7,7 +7,6 @@ state is, `judge` decides.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
@@ -20,7 +19,7 @@ from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import by_and_by, fall_of, level_changes, signs_of_fall
 from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
 from groupwise.diagnostics.learning import Progress
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, long_run_deviation
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, counted
 from groupwise.diagnostics.signs import arrow, moved, reach_of, signs_about
 from groupwise.diagnostics.swings import reward_level
 from groupwise.plain import frozen
@@ -37,8 +36,6 @@ _MOST = 0.5
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
 _SLOW = 0.25
-# Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
-_WANDERS, _LATE = 3.0, 40
 _DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.
 _STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
@@ -157,18 +154,6 @@ def _explained(look: Look, worst: Finding) -> Finding:
 
 def _stands(evidence: Evidence) -> str:
     """What to do about a reward that stands where nothing says why."""
-    reward = evidence.reward
-    late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
-    if (
-        reward is not None
-        and len(late) >= _LATE
-        and long_run_deviation(late) > _WANDERS * reward.scatter > 0
-    ):
-        low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
-        return (
-            f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, "
-            "before you raise the lr"
-        )
     equal = evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
@@ -178,10 +163,7 @@ def _stands(evidence: Evidence) -> str:
                 "sometimes right"
             )
     return (
-        (
-            "rewards differ within groups and nothing is learnt: try lr ÷ 3 and × 3 on copies, "
-            "20 updates each"
-        )
+        "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies"
         if evidence.rewards_differ
         else STANDS
     )
@@ -246,7 +228,7 @@ def _led(look: Look, cause: Cause, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
 def _of_hack(look: Look, worst: Finding) -> Story:
     """Tell of a reward that rose without the held-out one."""
     cause = look.cause(Fact.PARTED, worst.signs, worst.step)
-    words = ", ".join(sign.words for sign in worst.signs)
+    words = ", ".join(sign.words for sign in worst.signs[-2:])
     if cause.certainty is not Certainty.CANNOT_TELL:
         headline = f"{words}: {cause.names[0]} {cause.sure}" if words else worst.message
     else:
@@ -265,7 +247,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         own = {sign.signal for sign in signs}
         signs = (*signs, *(sign for sign in about if sign.signal not in own))
     if worst.check == numerics.FINITE:
-        signs = (*signs, *_of_gradient(look, worst.step))
+        signs = (*signs, *_of_gradient(look, worst.step or 0))
     signs = (
         _with_causes(look, signs, worst.step)
         if worst.check == collapse.NAME
@@ -293,34 +275,16 @@ def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, .
     return moved("reward", step, *ends), *signs
 
 
-def _of_gradient(look: Look, step: int | None) -> tuple[Sign, ...]:
-    """The signs of a gradient that had exploded for sure when numbers ended, unless the run
-    learnt on with it.
+def _of_gradient(look: Look, step: int) -> tuple[Sign, ...]:
+    """The signs of a gradient that had exploded when numbers ended, unless the best ten rows of the
+    reward came after it.
     """
-    gradient = look.answers[numerics.GRADIENT]
-    before = step is not None and gradient.step is not None and gradient.step < step
-    return (
-        gradient.signs
-        if before and not _learnt_since(look.evidence.reward, gradient.signs[0].step)
-        else ()
-    )
-
-
-def _learnt_since(reward: Signal | None, step: int) -> bool:
-    """Whether the best ten rows of the reward came after a step, two standard errors above the
-    best ten before.
-    """
-    few = 10
-    if reward is None or len(reward) < 2 * few:
-        return False
-    means = moving_mean(reward.value_T, few)
-    began = reward.at(step)
-    if not few <= began <= len(reward) - few:
-        return False
-    scatter = math.sqrt(np.mean(np.diff(reward.value_T) ** 2) / 2)
-    return bool(
-        means[began:].max() - means[: began - few + 1].max() > 2 * scatter * np.sqrt(2 / few)
-    )
+    gradient, reward = look.answers[numerics.GRADIENT], look.evidence.reward
+    if gradient.step is None or gradient.step >= step or reward is None:
+        return ()
+    means, row = moving_mean(reward.value_T, 10), reward.at(gradient.step)
+    learnt_on = 10 <= row < len(means) and means[row:].max() > means[: row - 9].max()
+    return () if learnt_on else gradient.signs
 
 
 def _course(progress: Progress) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from groupwise.arrays import median
+from groupwise.arrays import median, row_after
 from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.groups_of_one import WITHOUT_GROUPS
 from groupwise.diagnostics.judgement import (
@@ -22,8 +22,8 @@ from groupwise.diagnostics.judgement import (
     not_logged,
 )
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signals import FEWEST_ROWS, Evidence, Signal, counted, ends_of
+from groupwise.diagnostics.signs import arrow, led_to
 from groupwise.wording import short
 
 NAME = "update"
@@ -31,8 +31,10 @@ NAME = "update"
 # advantages are not divided by the deviation.
 LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
 # A mean advantage is 0 by construction; over tokens, where wrong answers are twice as long as right
-# ones, it is a third of a deviation at most. That of 34 public runs stays below .08.
-CENTRED = 0.5
+# ones, it is a third of a deviation at most. That of 34 public runs stays below .08. One that was
+# near to 0 in the first fifth and beyond a tenth in all rows of the last has left it; of one
+# that was 0 but for its digits less tells that.
+CENTRED, NEAR, LEFT, EXACTLY, LEFT_EXACTLY = 0.5, 0.05, 0.1, 1e-3, 0.02
 # Medians of the gradient norm of 60 public healthy runs lie between .007 and 13 (most .1 to 2).
 LARGE_NORM, SMALL_NORM = 30.0, 0.012
 _FIRST = 10
@@ -80,14 +82,21 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
 
 
 def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
-    """A mean advantage that is far from 0 in most rows, as without a baseline."""
-    usual = median(mean.value_T)
-    if str(evidence.setting("loss")).lower() in WITHOUT_GROUPS or abs(usual) < CENTRED:
+    """A mean advantage that is far from 0 in most rows, as without a baseline, or has left it."""
+    early_T, late_T = (mean.value_T[rows] for rows in ends_of(mean))
+    exactly = max(float(abs(early_T).max()), mean.resolution) < EXACTLY
+    away_T = abs(mean.value_T) > (LEFT_EXACTLY if exactly else LEFT)
+    left = abs(before := median(early_T)) < NEAR and bool(away_T[-len(late_T) :].all())
+    usual = median(late_T if left else mean.value_T)
+    if str(evidence.setting("loss")).lower() in WITHOUT_GROUPS or not (
+        left or abs(usual) >= CENTRED
+    ):
         return None
-    words = f"mean advantage {short(usual)}"
-    message = f"{words} in the median row, where the mean of a group is taken off."
-    sign = Sign("advantage", mean.step_at(0), None, usual, words)
-    fact = Fact.ADVANTAGE_OFF_CENTRE
+    row = row_after(~away_T) if left else 0
+    step, words = mean.step_at(row), f"mean advantage {led_to(before if left else None, usual)}"
+    where = f"since step {step:,}" if left else "in the median row"
+    message = f"{words} {where}, where the mean of a group is taken off."
+    sign, fact = Sign("advantage", step, None, usual, words), Fact.ADVANTAGE_OFF_CENTRE
     return by_sign(NAME, Status.WARNING, message, sign, CENTRED, fact)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, moving_mean, row_after
 from groupwise.diagnostics.environment import HALF, MORE_FAILED, failing, shares_of
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import (
@@ -108,8 +108,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     """Report a reward that was never above 0, or only in a few of its first rows."""
     value = reward.value_T
     zero = value == 0
-    paid = np.flatnonzero(~zero)
-    row = int(paid[-1]) + 1 if paid.size else 0
+    row = row_after(~zero)
     if row > len(value) // 10 + 1 or not zero[row:].all() or value.min() < 0:
         return None
     where = (

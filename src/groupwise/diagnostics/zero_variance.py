@@ -8,14 +8,16 @@ would be if all prompts were equally hard, is what is left. It does not say whic
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, median, moving_mean
+from groupwise.arrays import Flags, Float, median, moving_mean, row_after
 from groupwise.diagnostics.facts import Fact, stated
 from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
-from groupwise.diagnostics.learning import NEAR, at_a_ceiling, near_top, piled_up
+from groupwise.diagnostics.learning import at_a_ceiling, near_top, piled_up
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
@@ -71,7 +73,9 @@ def check(evidence: Evidence) -> Finding:
             log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "two completions of each prompt and more"
-        return not_logged(NAME, said, log)
+        least = "" if equal is not None else _at_the_least(evidence)
+        facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
+        return replace(not_logged(NAME, f"{said}{least}", log), facts=facts)
     room = _room(evidence, equal)
     taught = np.where(room > 0, (1 - equal.value_T) / np.maximum(room, 1e-9), 1.0)
     # Where the group size is not known the first rows tell how many groups teach at such a reward.
@@ -131,10 +135,8 @@ def _halfway(equal_T: Float, onset: int) -> int:
     """
     if onset == 0:
         return 0
-    below = np.flatnonzero(
-        equal_T[:onset] < (median(equal_T[:onset]) + float(equal_T[onset:].mean())) / 2
-    )
-    return int(below[-1]) + 1 if below.size else onset
+    middle = (median(equal_T[:onset]) + float(equal_T[onset:].mean())) / 2
+    return row_after(equal_T[:onset] < middle) or onset
 
 
 def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
@@ -269,6 +271,11 @@ def _share_right(reward: Signal) -> Float:
     return (reward.value_T - low) / (high - low)
 
 
+def _late_share_right(reward: Signal) -> float:
+    """The same in the last quarter of the rows."""
+    return float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
+
+
 def _earlier_rate(event_T: Flags) -> float:
     """Rate of an event in the first quarter of the rows."""
     return (
@@ -356,16 +363,31 @@ def _small_group(evidence: Evidence) -> Finding | None:
     return Finding(NAME, status, words, None, now, HALVED, facts=(small,))
 
 
+def _at_the_least(evidence: Evidence) -> str:
+    """Say how many groups of a small size have zero variance at the mean reward, though all prompts
+    were equally hard; larger ones would have fewer.
+    """
+    reward, size = evidence.reward, evidence.group_size
+    if reward is None or reward.bounds is None or size is None or not 1 < size <= _SMALL:
+        return ""
+    right = _late_share_right(reward)
+    now = right**size + (1 - right) ** size
+    if now < HALVED or right < STARVED or near_top(evidence, reward):
+        return ""
+    where = f"at G = {size} and a mean reward of {short(right)}"
+    return f"; {where} {100 * now:.0f} % of them at the least"
+
+
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
-    """Note that most groups have zero variance at a middling reward, where the group size is not
-    known.
+    """Note that most groups have zero variance between the floor and the top, where the group size
+    is not known.
     """
     equal = _equal_share(evidence)
     if equal is None or reward.bounds is None or len(equal) < FEWEST_ROWS:
         return None
     value = equal.mean(slice(-max(len(equal) // 4, 5), None))
-    mean = float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
-    if value.value < _MOSTLY or not NEAR < mean < 1 - NEAR:
+    mean = _late_share_right(reward)
+    if value.value < _MOSTLY or not STARVED < mean < 1 - STARVED:
         return None
     words = (
         f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of "

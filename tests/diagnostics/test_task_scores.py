@@ -248,7 +248,7 @@ def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
         path.write_text("\n".join(lines[form]))
         return judge(open_run(path), ended=True).headline
 
-    counted = "the reward is no finite number in 3 rows of 120, first at step 31"
+    counted = "the reward is missing or no finite number in 3 rows of 120, first at step 31"
     assert counted in headline(float("nan"), range(30, 91, 30))
     assert "in 3 rows of 120, first at step 31" in headline(float("inf"), range(30, 91, 30))
     assert "finite" not in headline(0.5, range(30, 91, 30))

@@ -148,10 +148,9 @@ def crash(evidence: Evidence) -> Finding:
         return no_sign(CRASH, "No sign of an error that ended the run.")
     step, planned = int(steps[-1]), evidence.setting("planned_steps")
     message = f"the log ends in an error at step {step:,}: {clean(error, longest=120)}"
-    if error.startswith("KeyboardInterrupt"):
+    if error.startswith("KeyboardInterrupt") or (planned is not None and step >= planned):
         return Finding(CRASH, Status.INFO, message, step)
-    status = Status.INFO if planned is not None and step >= planned else Status.WARNING
-    return Finding(CRASH, status, message, step, facts=(Fact.CRASHED,))
+    return Finding(CRASH, Status.WARNING, message, step, facts=(Fact.CRASHED,))
 
 
 def _also(broken: list[_Broken]) -> str:
@@ -177,7 +176,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             first = int(evidence.record.steps["step"][int(odd.argmax())])
             many = infinite.mean() > 0.05 and infinite.sum() >= _STOPPED
             number = "the reward" if name in rewards else clean(name, longest=60)
-            what = "infinite" if infinite[odd].all() else "no finite number"
+            what = "infinite" if infinite[odd].all() else "missing or no finite number"
             rows = f"{counted(int(odd.sum()), 'row')} of {odd.size:,}"
             message = f"{number} is {what} in {rows}, first at step {first:,}."
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.edge.threshold import period_matrix, threshold
+from groupwise.edge.mode import period_matrix, threshold
 
 SIDE, MOST_SECONDS = 200, 1.0
 RATES, INTERVALS = np.geomspace(1e-4, 10, SIDE), np.arange(1, SIDE + 1)

@@ -27,7 +27,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.cli.tools import Folders
+from groupwise.cli.mcp import Folders
 from groupwise.record.run import RunRecord
 from groupwise_lab.worlds.logs import run_of
 

@@ -22,8 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from groupwise.edge.force import ForceOfMotion
-from groupwise.edge.mode import stability
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import stability, threshold
 
 LAGS = ("none", "fixed", "refresh", "async")
 MOMENTA = (0.0, 0.1, 0.5, 0.8, 0.9, 0.95, 0.99, 0.999)

@@ -200,7 +200,7 @@ SCALES = {
 
 def trainers_page() -> str:
     """The page of the trainers: what each computes from rewards."""
-    from groupwise.edge.trainers import TRAINERS
+    from groupwise.edge.mode import TRAINERS
     from groupwise_lab.trainer.presets import PRESETS
 
     lines = [
@@ -392,7 +392,7 @@ def tasks_page() -> str:
 
 def settings_page() -> str:
     """The page of the settings of a run, from the docstring of `RunConfig`."""
-    from groupwise.record.settings import RULES, RunConfig
+    from groupwise.record.run import RULES, RunConfig
 
     lines = [
         "# Settings of a run",
@@ -515,7 +515,7 @@ def causes_page() -> str:
 
 def atom_words(atom: Any) -> str:
     """An entry of a clause in words."""
-    from groupwise.diagnostics.facts import Seen
+    from groupwise.diagnostics.judgement import Seen
 
     facts, wanted = atom
     words = ", or ".join(fact.value for fact in facts)
@@ -547,7 +547,7 @@ def with_causes(path: Path) -> str:
 
 def with_tools(path: Path) -> str:
     """A page whose table of tools is that of the server."""
-    from groupwise.cli.tools import TOOLS
+    from groupwise.cli.mcp import TOOLS
 
     rows = [
         f"| `{tool.name}` | {tool.about} | {named((*tool.takes, 'detail'))} |"

@@ -18,7 +18,7 @@ from tests.processes import end_server, workers_forked
 
 from groupwise.analysis import fitted
 from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
-from groupwise.comparison import curves
+from groupwise.comparison import compare
 from groupwise.diagnostics import judge
 from groupwise.forecasting import forecast
 from groupwise.forecasting.fit import fit
@@ -51,7 +51,7 @@ def _fitted_once() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(fitted, "_fit", once(fitted._fit))
-        patch.setattr(curves, "fit", once(fit))
+        patch.setattr(compare, "fit", once(fit))
         patch.setattr(forecast, "foreseen", once(forecast.foreseen))
         yield
 

@@ -342,6 +342,36 @@ def test_start_loads_no_library_that_is_slow(code: str) -> None:
     assert not loaded & SLOW_TO_LOAD
 
 
+@pytest.mark.parametrize(("command", "most"), [("diagnose", 36), ("plan", 40), ("report", 57)])
+def test_a_command_calls_few_modules(command: str, most: int, tmp_path: Path) -> None:
+    """Whoever follows a command through a trainer's folder reads so many files at most
+    (docs/decisions/0015).
+    """
+    script = (
+        "import sys\nfrom groupwise.cli.app import main\nentered = set()\n"
+        "def see(frame, event, _):\n"
+        "    if event == 'call' and frame.f_code.co_flags & 2:  # of a function, not of a class\n"
+        "        entered.add(frame.f_code.co_filename)\n"
+        "sys.setprofile(see)\nmain(sys.argv[2:])\nsys.setprofile(None)\n"
+        "print(sum(name.startswith(sys.argv[1]) for name in entered))"
+    )
+    output = ["-o", str(tmp_path / "page.html")] if command == "report" else []
+    given = [str(PACKAGE), command, str(PACKAGE / "examples" / "trl_run"), *output]
+    answer = subprocess.run(
+        [sys.executable, "-c", script, *given],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert int(answer.stdout.split()[-1]) <= most
+
+
+def test_no_module_is_longer_than_thirteen_hundred_lines() -> None:
+    lines = {dotted(path): len(path.read_text("utf-8").splitlines()) for path in modules()}
+    assert {name: count for name, count in lines.items() if count > 1300} == {}
+
+
 def test_every_module_says_its_job() -> None:
     for path in modules():
         docstring = ast.get_docstring(tree(path))

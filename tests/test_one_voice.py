@@ -23,7 +23,7 @@ from tests.cases import each_case
 
 import groupwise as gw
 from groupwise import examples
-from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.components import path_beside, save_components
 from groupwise.analysis.watched import judged as judged_live
 from groupwise.arrays import Float
 from groupwise.cli.app import main

@@ -8,7 +8,7 @@ from tests.cases import each_case
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from groupwise.arrays import moving_mean
-from groupwise.threads import on_one_thread
+from groupwise.processes import on_one_thread
 
 
 def threads() -> set[int]:

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.cases import each_case
 
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.signals import arrow
 from groupwise.plain import plain, to_json
 from groupwise.wording import (
     alike,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from groupwise.analysis.compare import compare
-    from groupwise.analysis.component_file import load_components, save_components
+    from groupwise.analysis.components import load_components, save_components
     from groupwise.analysis.plan import plan
     from groupwise.api.calls import fit, forecast, judge, report
     from groupwise.api.run import Run, open_run
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from groupwise.errors import GroupwiseError, GroupwiseWarning
     from groupwise.estimators.best_group_size import plan_group_size
     from groupwise.estimators.components import Components, components
-    from groupwise.estimators.rewards_alone import reward_statistics
+    from groupwise.estimators.zero_variance import reward_statistics
     from groupwise.integrations.trl import GroupwiseCallback
     from groupwise.record.run import RecordWriter, RunRecord
 

@@ -14,14 +14,8 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise as gw
-from groupwise.analysis.compare_answer import (
-    ComparedGroup,
-    ComparedRun,
-    answered,
-    shared_key,
-)
-from groupwise.comparison.compare import Question
-from groupwise.comparison.results import Comparison, Contrast, Measured, Pairing
+from groupwise.analysis.compare import ComparedGroup, ComparedRun, answered, shared_key
+from groupwise.comparison.compare import Comparison, Contrast, Measured, Pairing, Question
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.analysis.component_file import (
+from groupwise.analysis.components import (
     check_free,
     is_components,
     load_components,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.components import path_beside, save_components
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.plan import (
     NOT_LOGGED,

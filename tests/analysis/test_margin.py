@@ -8,8 +8,8 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from groupwise.analysis.margin import _over_at_once, judged
-from groupwise.edge.trainers import LagSetting
+from groupwise.analysis.stability import _over_at_once, judged
+from groupwise.edge.mode import LagSetting
 
 
 @pytest.mark.parametrize(("time_constant", "over"), [(2.0, True), (2.1, False)])

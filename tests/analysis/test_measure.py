@@ -17,7 +17,7 @@ import polars as pl
 import pytest
 
 from groupwise import examples
-from groupwise.analysis.component_file import load_components, path_beside
+from groupwise.analysis.components import load_components, path_beside
 from groupwise.cli.app import main
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.readers import open_run

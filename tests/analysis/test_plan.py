@@ -12,14 +12,14 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise
-from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.components import path_beside, save_components
 from groupwise.analysis.plan import NOT_LOGGED, Batch, batch_of, plan
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.series.groups import LOG_COMPLETIONS
+from groupwise.series.metric import LOG_COMPLETIONS
 
 
 def log(**settings: float) -> RunRecord:

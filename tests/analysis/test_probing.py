@@ -23,18 +23,24 @@ import groupwise as gw
 from groupwise.analysis.grading import grades
 from groupwise.analysis.probing import ProbeOptions, run_probe
 from groupwise.cli.app import main
-from groupwise.diagnostics import probes
-from groupwise.diagnostics.causes import CAUSES
-from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics import causes
+from groupwise.diagnostics.causes import (
+    CAUSES,
+    KINDS,
+    LEFT_OUT,
+    Shown,
+    contenders,
+    regraded,
+    resampled,
+    rescored,
+    weighed,
+)
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Cause, Certainty
-from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
-from groupwise.diagnostics.probes import KINDS, LEFT_OUT, contenders, weighed
+from groupwise.diagnostics.judgement import Cause, Certainty, Fact
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.readers import open_run
 from groupwise.readers.dumps import SPELLINGS
-from groupwise.record.journal import encode_entry
-from groupwise.record.probes import FILE, ProbeResult, Probes, read_probes
+from groupwise.record.journal import FILE, ProbeResult, Probes, encode_entry, read_probes
 from groupwise.record.run import (
     RECORD_FILES,
     Meaning,
@@ -468,7 +474,7 @@ def test_a_measurement_outweighs_what_goes_with_a_cause(
 ) -> None:
     chances = weighed(cause, facts)
     assert {key for key, chance in chances.items() if chance >= LEFT_OUT} == expected
-    assert len(expected) != 1 or max(chances.values()) >= probes.LIKELY
+    assert len(expected) != 1 or max(chances.values()) >= causes.LIKELY
 
 
 def graded(

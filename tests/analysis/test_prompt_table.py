@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.golden.sentences import says
 
-from groupwise.analysis.prompt_table import LOG_PROMPTS, prompt_table
+from groupwise.analysis.rollouts import LOG_PROMPTS, prompt_table
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table

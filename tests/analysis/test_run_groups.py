@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import pytest
 
-from groupwise.analysis.run_groups import (
+from groupwise.analysis.compare import (
     RunGroup,
     differing_settings,
     grouped_by,
@@ -14,8 +14,7 @@ from groupwise.analysis.run_groups import (
     typed_groups,
 )
 from groupwise.errors import InvalidArgumentError
-from groupwise.record.run import RunRecord, steps_table
-from groupwise.record.settings import RunConfig
+from groupwise.record.run import RunConfig, RunRecord, steps_table
 
 
 def named(name: str, **settings: object) -> RunRecord:

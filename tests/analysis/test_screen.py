@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import fit_metric
-from groupwise.analysis.screen import TILES, Screen, Signal, screen_of
-from groupwise.analysis.summary import summarise
+from groupwise.analysis.summary import TILES, Screen, Signal, screen_of, summarise
 from groupwise.diagnostics.judgement import Judgement, Sign, State
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.series.groups import group_evidence
+from groupwise.series.metric import group_evidence
 
 STEPS = np.arange(1, 201)
 

@@ -10,9 +10,8 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.analysis.compare import compare
-from groupwise.analysis.siblings import outcome, separation
-from groupwise.record.run import RunRecord, steps_table
-from groupwise.record.settings import RunConfig, Setting
+from groupwise.analysis.fleet import outcome, separation
+from groupwise.record.run import RunConfig, RunRecord, Setting, steps_table
 
 
 def runs_of(**columns: str) -> list[dict[str, str]]:

@@ -22,8 +22,7 @@ from groupwise.analysis.stability import (
     stability_evidence,
 )
 from groupwise.analysis.summary import summarise
-from groupwise.edge.mode import Stability, stability
-from groupwise.edge.trainers import LagSetting
+from groupwise.edge.mode import LagSetting, Stability, stability
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise.pages.html import render

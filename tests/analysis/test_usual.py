@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.analysis.usual import kind_of, usual_line
+from groupwise.analysis.summary import kind_of, usual_line
 from groupwise.files import table_rows
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import steps_table

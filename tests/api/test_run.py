@@ -353,7 +353,7 @@ def test_of_a_run_that_failed_there_is_no_forecast(failed: gw.Run) -> None:
 
 
 def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> None:
-    from groupwise.analysis.component_file import path_beside, save_components
+    from groupwise.analysis.components import path_beside, save_components
     from groupwise.estimators.components import components
 
     run = gw.open_run(log(tmp_path, RISE), settings={"group_size": "8", "prompts_per_step": "4"})

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from groupwise.analysis.fleet import WORST_FIRST, FleetRow, fleet_of
+from groupwise.analysis.fleet import FleetRow, fleet_of
+from groupwise.diagnostics.judgement import WORST_FIRST
 from groupwise.pages.fleet import fleet_page
 from groupwise.pages.html import made_by
 

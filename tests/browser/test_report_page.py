@@ -13,13 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.analysis.screen import screen_of
-from groupwise.analysis.summary import Summary, summarise
+from groupwise.analysis.summary import Summary, screen_of, summarise
 from groupwise.diagnostics.judgement import Judgement, Sign, State
 from groupwise.pages.html import render
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
-from groupwise.series.groups import group_evidence
+from groupwise.series.metric import group_evidence
 
 STEPS = np.arange(1, 201)
 SIGNALS = ("completion_length", "truncated_share", "entropy", "dead_group_share")

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from groupwise.analysis.fleet import FleetRow, Judge
-from groupwise.cli.tools import Folders
+from groupwise.cli.mcp import Folders
 
 
 class Deadly(Judge):

@@ -21,7 +21,7 @@ from tests.processes import PROGRAM, Forked
 from groupwise import __version__
 from groupwise.analysis.fitted import fit_metric
 from groupwise.cli import app as cli
-from groupwise.cli.shared import pairs, steps_of
+from groupwise.cli.app import pairs, steps_of
 from groupwise.errors import GroupwiseError, InvalidArgumentError, OverwriteError
 from groupwise.files import free_target, write_whole
 

@@ -18,8 +18,7 @@ from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise import examples
-from groupwise.cli.app import main
-from groupwise.cli.shared import exit_code
+from groupwise.cli.app import exit_code, main
 from groupwise.diagnostics.judgement import Finding, Judgement, State, Status
 from groupwise.record.run import RecordWriter, RunRecord, has_ended
 

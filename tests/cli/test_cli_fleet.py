@@ -18,9 +18,10 @@ from tests.cli.deadly import Deadly
 from tests.golden.sentences import says
 
 from groupwise.analysis import fleet as fleets
-from groupwise.analysis.fleet import WORST_FIRST, FleetRow, judge_fleet, write_table
+from groupwise.analysis.fleet import FleetRow, judge_fleet, write_table
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import WORST_FIRST
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError
 from groupwise.pages.fleet import fleet_page
@@ -185,7 +186,7 @@ def test_every_run_of_a_file_of_several_is_a_row(
     ],
 )
 def test_the_exit_code_is_that_of_the_worst(states: str, fail_on: str, code: int) -> None:
-    from groupwise.cli.shared import exit_code
+    from groupwise.cli.app import exit_code
 
     rows = tuple(replace(FleetRow.unreadable(name, "why"), state=name) for name in states.split())
     assert exit_code(fleets.Fleet(rows).states, fail_on=fail_on) == code

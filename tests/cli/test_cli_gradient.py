@@ -16,13 +16,12 @@ import pytest
 from tests.cases import each_case
 from tests.cli.asked import printed, refused
 
-from groupwise.analysis.component_file import SavedComponents, path_beside, save_components
-from groupwise.analysis.components import Measurement
+from groupwise.analysis.components import Measurement, SavedComponents, path_beside, save_components
 from groupwise.analysis.plan import NOT_LOGGED
 from groupwise.cli import app as cli
 from groupwise.estimators.components import components
 from groupwise.readers import open_run
-from groupwise.series.groups import zero_variance_outlook
+from groupwise.series.metric import zero_variance_outlook
 
 GROUPS, SIZE, WIDTH = 48, 8, 6
 

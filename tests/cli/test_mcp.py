@@ -17,10 +17,10 @@ import pytest
 from tests.cases import each_case
 from tests.cli.deadly import Hanging
 
+from groupwise.cli import mcp
 from groupwise.cli import mcp as command
-from groupwise.cli import tools
 from groupwise.cli.app import PROGRAM, main
-from groupwise.cli.tools import ARGUMENTS, BRIEF, DETAILED, TOOLS, Folders, bounded, schema_of
+from groupwise.cli.mcp import ARGUMENTS, BRIEF, DETAILED, TOOLS, Folders, bounded, schema_of
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord, steps_table
 from groupwise_lab.worlds.logs import run_of
@@ -29,7 +29,7 @@ OPENED: list[str] = []  # what calls opened, started or changed, once all walls 
 
 
 def noted(event: str, given: tuple[Any, ...]) -> None:
-    if getattr(tools._inside, "folders", None) is None:
+    if getattr(mcp._inside, "folders", None) is None:
         return
     if event in ("open", "os.listdir", "os.scandir") and isinstance(given[0], str | bytes):
         OPENED.append(os.path.realpath(os.fsdecode(given[0])))
@@ -40,7 +40,7 @@ def noted(event: str, given: tuple[Any, ...]) -> None:
 @pytest.fixture(scope="module")
 def hooked() -> None:
     """Note what happens behind the walls: hooks are asked in the order in which they came."""
-    tools._build()
+    mcp._build()
     sys.addaudithook(noted)
 
 
@@ -160,7 +160,7 @@ def test_no_call_reads_elsewhere_or_starts_anything(
     assert "root:" not in text
     assert "Traceback" not in text
     assert text.isprintable()  # one line
-    libraries = (*map(os.path.realpath, (*sys.path, sys.prefix, sys.base_prefix, tools._MAPS)),)
+    libraries = (*map(os.path.realpath, (*sys.path, sys.prefix, sys.base_prefix, mcp._MAPS)),)
     home = str(served.folders[0])
     assert [
         place
@@ -346,7 +346,7 @@ def test_the_server_lists_the_tools_and_answers_calls(
         yield "judge", {"run": LOG}
 
     sdk["calls"] = calls()
-    monkeypatch.setattr(tools, "Folders", Hanging)
+    monkeypatch.setattr(mcp, "Folders", Hanging)
     assert main(["mcp", str(served.folders[0])]) == 0
     assert sdk["tools"] == [*TOOLS]
     assert [result.is_error for result in sdk["results"]] == [False, True, True, True, False]

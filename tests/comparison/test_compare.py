@@ -13,10 +13,19 @@ import pytest
 from scipy import stats
 from tests.cases import each_case
 
-from groupwise.comparison.compare import Question, compare, holm, with_status
-from groupwise.comparison.curves import Curve, curve, late_level
-from groupwise.comparison.results import Comparison, Contrast, Measured
-from groupwise.comparison.seeds import minimum_detectable
+from groupwise.comparison.compare import (
+    Comparison,
+    Contrast,
+    Curve,
+    Measured,
+    Question,
+    compare,
+    curve,
+    holm,
+    late_level,
+    minimum_detectable,
+    with_status,
+)
 from groupwise.errors import InvalidArgumentError
 from groupwise.intervals import Interval
 

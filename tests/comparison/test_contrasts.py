@@ -16,10 +16,20 @@ import pytest
 from scipy import stats
 from tests.golden.sentences import says
 
-from groupwise.comparison.compare import holm
-from groupwise.comparison.contrasts import Difference, Setup, contrast, difference, is_tested
-from groupwise.comparison.results import Measured, SeedNoise, missing
-from groupwise.comparison.seeds import minimum_detectable, seed_noise, seeds_needed
+from groupwise.comparison.compare import (
+    Difference,
+    Measured,
+    SeedNoise,
+    Setup,
+    contrast,
+    difference,
+    holm,
+    is_tested,
+    minimum_detectable,
+    missing,
+    seed_noise,
+    seeds_needed,
+)
 from groupwise.intervals import Interval
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from tests.cases import each_case
 
-from groupwise.comparison.curves import (
+from groupwise.comparison.compare import (
     Curve,
     curve,
     held_rows,
@@ -27,7 +27,7 @@ from groupwise.comparison.curves import (
 )
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
-from groupwise.forecasting.noise import noise_posterior
+from groupwise.forecasting.observations import noise_posterior
 from groupwise.intervals import Interval
 
 FloatArray = NDArray[np.float64]

@@ -11,8 +11,15 @@ import pytest
 from scipy import integrate, optimize, stats
 from tests.cases import each_case
 
-from groupwise.comparison.results import Measured, SeedNoise, missing
-from groupwise.comparison.seeds import minimum_detectable, power, seed_noise, seeds_needed
+from groupwise.comparison.compare import (
+    Measured,
+    SeedNoise,
+    minimum_detectable,
+    missing,
+    power,
+    seed_noise,
+    seeds_needed,
+)
 from groupwise.intervals import Interval
 
 

@@ -16,19 +16,17 @@ import pytest
 from tests.cases import each_case
 from tests.sources import tree
 
-from groupwise.diagnostics import actions, causes
-from groupwise.diagnostics.actions import actions_of
-from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics import causes, judgement
 from groupwise.diagnostics.judge import CHECKS, judge
+from groupwise.diagnostics.judgement import Fact, actions_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.files import table_rows
+from groupwise.pages.html import _settings_to_copy
 from groupwise.pages.screen import actions_said
-from groupwise.pages.sections import _settings_to_copy
-from groupwise.record.run import Meaning, RunRecord
-from groupwise.record.settings import RunConfig
+from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 
-ROOM = Path(actions.__file__).parent
+ROOM = Path(judgement.__file__).parent
 KEYS = [row["key"] for row in table_rows(ROOM / "actions.tsv")]
 SETTINGS = list(table_rows(ROOM / "settings.tsv"))
 

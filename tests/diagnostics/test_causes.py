@@ -12,8 +12,17 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.diagnostics.causes import CAUSES, Case, advice_for, verdict
-from groupwise.diagnostics.facts import Fact, Seen, stated
-from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
+from groupwise.diagnostics.judgement import (
+    Cause,
+    Certainty,
+    Fact,
+    Finding,
+    Learning,
+    Seen,
+    Sign,
+    Status,
+    stated,
+)
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 

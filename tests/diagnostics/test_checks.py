@@ -13,10 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.golden.sentences import says
 
-from groupwise.diagnostics import concentration
-from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics import completions
 from groupwise.diagnostics.judge import CHECKS, judge
-from groupwise.diagnostics.judgement import Certainty, Finding, Learning, State, Status
+from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Learning, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise_lab.worlds.runs import HEALTHY, record_of, simulated_log, simulated_run
@@ -257,7 +256,7 @@ def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
         for prompt, pair in enumerate(texts)
         for text in pair
     ]
-    found = concentration.check(
+    found = completions.check(
         Evidence(
             RunRecord(
                 "texts", steps_table(range(1, 13), {"reward": [0.5] * 12}), rollouts_table(rows)

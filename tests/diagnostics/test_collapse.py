@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.collapse import _decline, _shortened
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import (
     Decline,
     _closer,
@@ -29,8 +27,9 @@ from groupwise.diagnostics.falls import (
     row_size,
     span_of_fall,
 )
+from groupwise.diagnostics.instability import _decline, _shortened
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, State, Status
+from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import (
     Evidence,
     Signal,

@@ -15,9 +15,8 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.concentration import _settles, check
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.completions import _settles, check
+from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 

@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.diagnostics.cost import NO_CLOCK, NO_GPUS, cost_since, cost_to_come
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Cost, State
+from groupwise.diagnostics.judgement import NO_CLOCK, NO_GPUS, Cost, State, cost_since, cost_to_come
 from groupwise.readers import open_run
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import steps_table

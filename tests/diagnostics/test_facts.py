@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.cases import each_case
 
 import groupwise.diagnostics
-from groupwise.diagnostics.facts import Fact, stated
+from groupwise.diagnostics.judgement import Fact, stated
 
 MODULES = sorted(Path(groupwise.diagnostics.__file__).parent.glob("*.py"))
 LABORATORY = Path(__file__).parents[2] / "lab/src/groupwise_lab/cli/probe.py"  # `probe kick`

@@ -13,13 +13,13 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.groups_of_one import check
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, State, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.zero_variance import groups_of_one
 from groupwise.readers import open_run
-from groupwise.record.resolution import fewest_decimals, resolution_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
+from groupwise.record.table import fewest_decimals, resolution_of
 
 ROW = np.arange(60)
 REWARD = 0.2 + 0.6 * (1 - np.exp(-ROW / 15)) + 0.05 * np.sin(3.7 * ROW)
@@ -50,7 +50,7 @@ def log(columns: dict[str, Any], **settings: Any) -> RunRecord:
 
 
 def told(columns: dict[str, Any], **settings: Any) -> tuple[Status, str]:
-    found = check(Evidence(log(columns, **settings)))
+    found = groups_of_one(Evidence(log(columns, **settings)))
     return found.status, found.message
 
 

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.hacking import (
     Pair,
     Parting,
@@ -35,9 +34,9 @@ from groupwise.diagnostics.hacking import (
     parting_of,
 )
 from groupwise.diagnostics.judge import judged
-from groupwise.diagnostics.judgement import Certainty, Finding, State, Status
-from groupwise.diagnostics.reward_functions import weights_of
+from groupwise.diagnostics.judgement import Certainty, Fact, Finding, State, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.verifier import weights_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise_lab.worlds.runs import simulated_run
 

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.beyond import _left
-from groupwise.diagnostics.beyond import divergence as check
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged
-from groupwise.diagnostics.judgement import Status
-from groupwise.diagnostics.numerics import rose_since
+from groupwise.diagnostics.judgement import Fact, Status
+from groupwise.diagnostics.numerics import _left, rose_since
+from groupwise.diagnostics.numerics import divergence as check
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 

@@ -16,9 +16,8 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged
-from groupwise.diagnostics.judgement import Finding, Learning, State, Status
+from groupwise.diagnostics.judgement import Fact, Finding, Learning, State, Status
 from groupwise.diagnostics.learning import (
     _climbs,
     _dip,

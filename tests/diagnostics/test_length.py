@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import truncation as check
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.diagnostics import collapse
+from groupwise.diagnostics import instability
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence
@@ -53,7 +53,7 @@ def test_runs_whose_dips_last_two_rows_are_left_alone() -> None:
         low[1:] |= low[:-1]
         asked = [rows for rows in range(12, 151) if low[rows - 1] or rows % 10 == 0]
         looks = (Evidence(log(reward[:rows]), ended=False) for rows in asked)
-        alarms += any(collapse.lost(look).status is Status.CRITICAL for look in looks)
+        alarms += any(instability.lost(look).status is Status.CRITICAL for look in looks)
     assert alarms == 0
 
 
@@ -62,10 +62,10 @@ def test_rows_of_nothing_that_a_run_is_used_to_are_no_loss() -> None:
     rng = np.random.default_rng(6)
     reward = np.where(rng.random(200) < 0.2, 0.0, 10 + rng.standard_normal(200))
     reward[-3:] = 0.0
-    assert collapse.lost(Evidence(log(reward), ended=False)).status is Status.NONE
+    assert instability.lost(Evidence(log(reward), ended=False)).status is Status.NONE
     reward[:-3] = np.maximum(reward[:-3], 8.0)
-    assert collapse.lost(Evidence(log(reward), ended=False)).status is Status.CRITICAL
-    assert collapse.lost(Evidence(log(reward), ended=True)).status is Status.NONE
+    assert instability.lost(Evidence(log(reward), ended=False)).status is Status.CRITICAL
+    assert instability.lost(Evidence(log(reward), ended=True)).status is Status.NONE
 
 
 def test_a_lucky_first_row_destroys_no_policy() -> None:
@@ -113,14 +113,14 @@ def test_a_run_that_learnt_from_nothing_or_had_just_begun_is_lost_as_soon() -> N
     rng = np.random.default_rng(12)
     learnt = np.r_[np.zeros(20), np.linspace(0, 0.5, 20), 0.5 + 0.02 * rng.standard_normal(20)]
     gone = np.zeros(3)
-    lost = collapse.lost(Evidence(log(np.r_[learnt, gone]), ended=False))
+    lost = instability.lost(Evidence(log(np.r_[learnt, gone]), ended=False))
     assert (lost.status, lost.step) == (Status.CRITICAL, 61)
     begun = np.r_[0.9, 0.8, 0.95, 0.01 * rng.random(5)]
-    assert collapse.lost(Evidence(log(begun), ended=False)).status is Status.CRITICAL
-    assert collapse.lost(Evidence(log(begun[:-1]), ended=False)).status is Status.NONE
+    assert instability.lost(Evidence(log(begun), ended=False)).status is Status.CRITICAL
+    assert instability.lost(Evidence(log(begun[:-1]), ended=False)).status is Status.NONE
     # What lasted as long before, and came back, is waited for.
     outage = np.r_[learnt, np.zeros(7), np.full(20, 0.5), np.zeros(6)]
-    assert collapse.lost(Evidence(log(outage), ended=False)).status is Status.NONE
+    assert instability.lost(Evidence(log(outage), ended=False)).status is Status.NONE
 
 
 def told(columns: dict[str, np.ndarray], *, ended: bool) -> Judgement:

@@ -11,9 +11,8 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judged as judge
-from groupwise.diagnostics.judgement import Finding, State, Status
+from groupwise.diagnostics.judgement import Fact, Finding, State, Status
 from groupwise.diagnostics.numerics import finite, gradient, updates
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table

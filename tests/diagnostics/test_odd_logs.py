@@ -10,9 +10,16 @@ import numpy as np
 import pytest
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Learning, State, Status
+from groupwise.diagnostics.judgement import (
+    Certainty,
+    Fact,
+    Finding,
+    Judgement,
+    Learning,
+    State,
+    Status,
+)
 from groupwise.record.run import Meaning, RunRecord, steps_table
 from groupwise_lab.worlds.runs import simulated_run
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 from tests.cases import each_case
 
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.pace import check
+from groupwise.diagnostics.judgement import Fact
+from groupwise.diagnostics.numerics import pace
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -34,4 +34,4 @@ def test_a_policy_is_destroyed_where_its_answers_change_as_the_reward_goes(
         steps_table(range(1, ROWS + 1), {"reward": reward, "entropy": entropy_T}),
         meanings=tuple(Meaning(name, name, "test") for name in names),
     )
-    assert (Fact.DESTROYED_AT_ONCE in check(Evidence(run)).facts) is destroyed
+    assert (Fact.DESTROYED_AT_ONCE in pace(Evidence(run)).facts) is destroyed

@@ -11,14 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.diagnostics import (
-    beyond,
-    completions,
-    environment,
-    numerics,
-    restart,
-    reward_functions,
-)
+from groupwise.diagnostics import completions, instability, numerics, verifier
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.readers import open_run
@@ -30,18 +23,18 @@ CHECKS = (
         numerics.finite,
         numerics.gradient,
         numerics.updates,
-        beyond.divergence,
-        beyond.sampler,
-        beyond.staleness,
-        reward_functions.check,
+        numerics.divergence,
+        numerics.sampler,
+        numerics.staleness,
+        verifier.reward_functions,
     ),
     *(
         completions.repetition,
         completions.truncated,
-        restart.check,
-        beyond.discards,
-        beyond.router,
-        environment.tools,
+        instability.restart,
+        numerics.discards,
+        numerics.router,
+        verifier.tools,
     ),
 )
 _LABELS = (

@@ -13,13 +13,12 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.beyond import discards, router
-from groupwise.diagnostics.environment import tools
-from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics.instability import restart
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Status
-from groupwise.diagnostics.restart import check
+from groupwise.diagnostics.judgement import Fact, Status
+from groupwise.diagnostics.numerics import discards, router
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.verifier import tools
 from groupwise.readers import open_run
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
@@ -61,7 +60,7 @@ def since(row: int, before: float, after: float, n: int = N) -> np.ndarray:
 
 def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     gap = noisy(0) * since(79, 1, 12)
-    found = check(log((BACK,), sampler_mismatch=gap, entropy=noisy(1, 0.4)))
+    found = restart(log((BACK,), sampler_mismatch=gap, entropy=noisy(1, 0.4)))
     assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         80,
@@ -103,7 +102,7 @@ def test_a_small_gap_of_steps_is_a_restart_where_something_jumps(
         ]
         path.write_text("\n".join(map(json.dumps, rows)))
         record = open_run(path)
-        assert check(Evidence(record)).message.startswith(told) is (jumps or again == 78)
+        assert restart(Evidence(record)).message.startswith(told) is (jumps or again == 78)
         if jumps:
             assert judge(record).cause.names == ("a restart that lost state",)
 
@@ -125,13 +124,13 @@ def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there
 @each_case(("row", "status"), [(15, "warning"), (14, "info"), (145, "warning"), (146, "info")])
 def test_a_jump_is_told_by_fifteen_rows_before_and_five_since(row: int, status: str) -> None:
     assert (
-        check(log((f"resumed after step {row}: ",), entropy=since(row, 0.4, 0.9))).status.value
+        restart(log((f"resumed after step {row}: ",), entropy=since(row, 0.4, 0.9))).status.value
         == status
     )
 
 
 def test_a_resumed_run_without_a_jump_is_worth_knowing() -> None:
-    found = check(
+    found = restart(
         log(
             ("resumed after step 79: steps 80 to 84 are replaced as they are done again",),
             sampler_mismatch=noisy(0),
@@ -150,7 +149,7 @@ def test_a_schedule_that_starts_anew_is_a_restart(first: float) -> None:
         np.concatenate([[first], np.linspace(1, 0.6, 59), np.linspace(0.05, 1, 20), np.ones(70)])
         * 1e-6
     )
-    found = check(log(learning_rate=rate, reward=since(60, 0.6, 0.2) + noisy(2, 0.02)))
+    found = restart(log(learning_rate=rate, reward=since(60, 0.6, 0.2) + noisy(2, 0.02)))
     assert (found.status, found.step) == (Status.WARNING, 61)
     assert found.message.startswith(
         "The learning rate starts anew at step 61, and there reward 0.6"
@@ -164,7 +163,7 @@ def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(
     rows: int, after: float, status: str
 ) -> None:
     rate = np.r_[np.ones(rows - 4), after + 0.1 * np.arange(4)]
-    found = check(log(learning_rate=rate))
+    found = restart(log(learning_rate=rate))
     assert found.status.value == status
     if status == "info":
         assert (found.step, found.message) == (
@@ -172,14 +171,14 @@ def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(
             "The learning rate starts anew at step 8, and nothing jumped there.",
         )
         assert (
-            check(log(learning_rate=np.r_[rate[:-1], rate[-2]])).status is Status.NONE
+            restart(log(learning_rate=np.r_[rate[:-1], rate[-2]])).status is Status.NONE
         )  # it rises twice
 
 
 def test_an_error_in_mid_run_is_told_only_with_a_jump() -> None:
     note = "an error stands behind step 100, and the run goes on"
     calm, jumps = log(kl=noisy(3)), log(kl=noisy(3) * since(100, 1, 30))
-    answers = [check(Evidence(replace(one.record, notes=(note,)))) for one in (calm, jumps)]
+    answers = [restart(Evidence(replace(one.record, notes=(note,)))) for one in (calm, jumps)]
     assert answers[0].status is Status.NONE
     assert (answers[1].status, answers[1].step) == (Status.WARNING, 101)
     assert answers[1].message.startswith("The run was resumed at step 101, and there KL")
@@ -194,7 +193,7 @@ def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = check(Evidence(open_run(path)))
+    found = restart(Evidence(open_run(path)))
     assert (found.status, found.step) == (Status.WARNING, 36)
     assert found.message.startswith("The run was restarted at step 36, and there reward 0.6")
 
@@ -213,7 +212,7 @@ def test_healthy_restarted_runs_that_are_looked_at_after_every_row_stay_silent()
             "reward": trend,
         }
         for rows in range(78, 92):
-            status = check(
+            status = restart(
                 log((BACK,), None, None, **{name: value[:rows] for name, value in signals.items()})
             ).status
             assert status is Status.INFO, (seed, rows)

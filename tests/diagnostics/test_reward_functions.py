@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Status
-from groupwise.diagnostics.reward_functions import check, of_task
+from groupwise.diagnostics.judgement import Fact, Status
 from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.verifier import of_task, reward_functions
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 120
@@ -47,7 +46,7 @@ def learnt(seed: int, rate: float = 15, n: int = N) -> np.ndarray:
 
 
 def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
-    found = check(log(format_reward=learnt(0), accuracy_reward=np.zeros(N)))
+    found = reward_functions(log(format_reward=learnt(0), accuracy_reward=np.zeros(N)))
     assert (found.status, found.step, found.facts) == (
         Status.WARNING,
         32,
@@ -59,48 +58,61 @@ def test_form_that_alone_earns_has_its_step_and_numbers() -> None:
 
 
 def test_form_alone_is_worth_knowing_in_a_short_run() -> None:
-    found = check(log(format_reward=learnt(0, n=40), accuracy_reward=np.zeros(40)))
+    found = reward_functions(log(format_reward=learnt(0, n=40), accuracy_reward=np.zeros(40)))
     assert (found.status, found.signs, found.facts) == (Status.INFO, (), ())
 
 
 def test_a_function_that_is_0_throughout_is_worth_knowing_only() -> None:
-    found = check(log(strict_format=np.zeros(N), correctness=learnt(1, 60), xmlcount=learnt(2)))
+    found = reward_functions(
+        log(strict_format=np.zeros(N), correctness=learnt(1, 60), xmlcount=learnt(2))
+    )
     assert (found.status, found.facts) == (Status.INFO, ())
     says("diagnostics/reward_functions/2", found.message)
 
 
 def test_functions_whose_names_tell_nothing_are_worth_knowing() -> None:
-    found = check(log(f=np.zeros(N), g=learnt(3)))
+    found = reward_functions(log(f=np.zeros(N), g=learnt(3)))
     assert (found.status, found.facts) == (Status.INFO, ())
 
 
 def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -> None:
-    assert check(log(format=learnt(4), check=np.full(N, -2.0))).status is Status.WARNING
+    assert reward_functions(log(format=learnt(4), check=np.full(N, -2.0))).status is Status.WARNING
     assert (
-        check(log(format=learnt(4), accuracy=np.clip(np.linspace(-0.2, 0.3, N), 0, 1))).status
+        reward_functions(
+            log(format=learnt(4), accuracy=np.clip(np.linspace(-0.2, 0.3, N), 0, 1))
+        ).status
         is Status.NONE
     )
 
 
 def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
-    found = check(log(format=learnt(6), accuracy=0.03 + 0.25 * noise(7)))
+    found = reward_functions(log(format=learnt(6), accuracy=0.03 + 0.25 * noise(7)))
     assert (found.status, found.message[-32:]) == (
         Status.WARNING,
         "accuracy is 0.029 over 120 rows.",
     )
     assert (
-        check(log(format=learnt(6), accuracy=np.linspace(0.02, 0.04, N) + 0.1 * noise(7))).status
+        reward_functions(
+            log(format=learnt(6), accuracy=np.linspace(0.02, 0.04, N) + 0.1 * noise(7))
+        ).status
         is Status.NONE
     )
-    assert check(log(format=learnt(6), accuracy=0.06 + 0.25 * noise(7))).status is Status.NONE
+    assert (
+        reward_functions(log(format=learnt(6), accuracy=0.06 + 0.25 * noise(7))).status
+        is Status.NONE
+    )
     says(
-        "diagnostics/reward_functions/3", check(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message
+        "diagnostics/reward_functions/3",
+        reward_functions(log(f=0.03 + 0.25 * noise(7), g=learnt(3))).message,
     )
 
 
 def test_names_are_cleaned() -> None:
     assert (
-        "\x1b" not in check(log(**{"format\x1b[31m": learnt(5), "accuracy": np.zeros(N)})).message
+        "\x1b"
+        not in reward_functions(
+            log(**{"format\x1b[31m": learnt(5), "accuracy": np.zeros(N)})
+        ).message
     )
 
 
@@ -112,7 +124,7 @@ def test_one_function_has_none_beside_it(functions: dict[str, np.ndarray], statu
     evidence = (
         log(**columns) if functions else Evidence(RunRecord("test", steps_table(range(N), columns)))
     )
-    assert check(evidence).status is status
+    assert reward_functions(evidence).status is status
 
 
 @pytest.mark.slow
@@ -123,28 +135,28 @@ def test_runs_whose_accuracy_comes_a_little_late_stay_silent_after_every_second_
         accuracy = np.clip(0.01 * np.maximum(np.arange(N) - start, 0) + 0.02 * rng.random(N), 0, 1)
         form = learnt(seed, float(rng.uniform(5, 30)))
         for rows in range(10, N + 1, 2):
-            status = check(log(format=form[:rows], accuracy=accuracy[:rows])).status
+            status = reward_functions(log(format=form[:rows], accuracy=accuracy[:rows])).status
             assert status in (Status.NONE, Status.INFO), (seed, rows)
 
 
 def test_a_function_at_the_edge() -> None:
     assert (
-        check(log(format=learnt(8)[:10], accuracy=np.zeros(10))).status is Status.INFO
+        reward_functions(log(format=learnt(8)[:10], accuracy=np.zeros(10))).status is Status.INFO
     )  # ten rows are enough to look
     assert (
-        check(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO
+        reward_functions(log(format=np.full(N, 0.85), accuracy=np.zeros(N))).status is Status.INFO
     )  # not nine tenths of 1
     assert (
-        check(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING
+        reward_functions(log(format=3 * learnt(9), accuracy=np.zeros(N))).status is Status.WARNING
     )  # its own top is 3
-    assert check(log(format=learnt(8), accuracy=np.full(N, 0.06))).status is Status.NONE
+    assert reward_functions(log(format=learnt(8), accuracy=np.full(N, 0.06))).status is Status.NONE
 
 
 def test_functions_that_pull_against_each_other() -> None:
     right, brief = np.linspace(0.2, 0.8, N) + noise(11), -np.linspace(0, 0.6, N) + noise(12)
 
     def told(right: np.ndarray, brief: np.ndarray) -> tuple[Status, str]:
-        found = check(mixed({"reward": right + brief, "right": right, "brief": brief}))
+        found = reward_functions(mixed({"reward": right + brief, "right": right, "brief": brief}))
         return found.status, found.message
 
     assert told(right, brief) == (
@@ -157,7 +169,7 @@ def test_functions_that_pull_against_each_other() -> None:
     assert (
         told(0.3 + 0.05 * right, -0.05 * right)[0] is Status.NONE
     )  # little of what a function can earn
-    unpaid = check(
+    unpaid = reward_functions(
         mixed({"reward": 0.4 + noise(3), "right": 0.4 + noise(3), "steps": right, "brief": brief})
     )
     assert unpaid.status is Status.NONE  # the total is the first alone

@@ -13,24 +13,20 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics import (
-    beyond,
-    concentration,
+    completions,
     instability,
     learning,
     numerics,
-    restart,
-    signs,
+    signals,
     verifier,
     zero_variance,
 )
 from groupwise.diagnostics.causes import CAUSES, Case, verdict
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import constant_tail
-from groupwise.diagnostics.judgement import Certainty, Sign, Status
+from groupwise.diagnostics.judgement import Certainty, Fact, Sign, Status
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
-from groupwise.series.groups import zero_variance_outlook
-from groupwise.series.metric import _rollouts_of_a_step, is_binary_mean
+from groupwise.series.metric import _rollouts_of_a_step, is_binary_mean, zero_variance_outlook
 
 N = 60
 ROW = np.arange(N)
@@ -94,9 +90,9 @@ def test_a_rate_is_gone_where_it_was_twenty_times_what_rounding_hides(
 
 def test_a_rate_starts_anew_only_where_it_fell_by_more_than_rounding() -> None:
     rate = np.where(ROW < 30, 0.004, 0.001 * np.minimum(ROW - 30, 4))
-    assert restart.check(log(learning_rate=rate)).status is Status.INFO
-    assert restart.check(log(THREE, learning_rate=rate)).status is Status.INFO
-    assert restart.check(log(THREE, learning_rate=rate / 4)).status is Status.NONE
+    assert instability.restart(log(learning_rate=rate)).status is Status.INFO
+    assert instability.restart(log(THREE, learning_rate=rate)).status is Status.INFO
+    assert instability.restart(log(THREE, learning_rate=rate / 4)).status is Status.NONE
 
 
 # The gradient.
@@ -182,15 +178,15 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
 
 
 def test_answers_that_shrank_need_a_gradient_that_is_gone() -> None:
-    from groupwise.diagnostics import collapse
+    from groupwise.diagnostics import instability
 
     columns: dict[str, Any] = {
         "reward": 0.5 + 0.01 * (-1.0) ** ROW,
         "completion_length": since(200.0, 5.0),
         "gradient_norm": since(0.002, 0.0),
     }
-    assert Fact.ANSWERS_SHRANK in collapse.check(log(**columns)).facts
-    assert Fact.ANSWERS_SHRANK not in collapse.check(log(THREE, **columns)).facts
+    assert Fact.ANSWERS_SHRANK in instability.collapse(log(**columns)).facts
+    assert Fact.ANSWERS_SHRANK not in instability.collapse(log(THREE, **columns)).facts
 
 
 def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
@@ -203,7 +199,7 @@ def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "check"), [("kl", beyond.divergence), ("entropy", concentration.check)]
+    ("quantity", "check"), [("kl", numerics.divergence), ("entropy", completions.check)]
 )
 def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> None:
     zero: dict[str, Any] = {quantity: 0.0}
@@ -228,15 +224,15 @@ def test_a_0_beside_updates_of_nothing_is_measured(still: dict[str, Any]) -> Non
 
 def test_an_entropy_of_0_leaves_as_much_as_rounding_hides() -> None:
     entropy = since(0.02, 0.0)
-    assert concentration.share_left(signal(log(entropy=entropy), "entropy"))[-1] == 0.0
-    left = concentration.share_left(signal(log(THREE, entropy=entropy), "entropy"))[-1]
+    assert completions.share_left(signal(log(entropy=entropy), "entropy"))[-1] == 0.0
+    left = completions.share_left(signal(log(THREE, entropy=entropy), "entropy"))[-1]
     assert left == np.expm1(5e-4) / np.expm1(0.02)
 
 
 def test_groups_became_alike_where_a_gradient_fell_by_more_than_rounding() -> None:
     gradient = since(0.004, 0.0)
     alike = (
-        concentration._have_become_alike(log(each, gradient_norm=gradient), 31, None)
+        completions._have_become_alike(log(each, gradient_norm=gradient), 31, None)
         for each in (0.0, THREE)
     )
     assert list(alike) == [True, False]
@@ -253,16 +249,16 @@ def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
 
 def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
     columns: dict[str, Any] = {"sampler_mismatch": since(0.0, 0.0225)}
-    assert (beyond.ROUNDING, beyond.GROWN) == (0.02, 5.0)
-    assert beyond.sampler(log(**columns)).status is Status.WARNING
-    assert beyond.sampler(log(0.005, **columns)).status is Status.NONE
+    assert (numerics.ROUNDING, numerics.GROWN) == (0.02, 5.0)
+    assert numerics.sampler(log(**columns)).status is Status.WARNING
+    assert numerics.sampler(log(0.005, **columns)).status is Status.NONE
 
 
 def test_a_sign_starts_from_no_less_than_rounding_hides() -> None:
-    watched = next(one for one in signs.WATCHED if not one.share)
+    watched = next(one for one in signals.WATCHED if not one.share)
     value, before = np.array([0.001] * 5 + [0.0] * 5), slice(0, 5)
     exact, rounded = (
-        signs._scaled(value, before, watched, resolution) for resolution in (0.0, THREE)
+        signals._scaled(value, before, watched, resolution) for resolution in (0.0, THREE)
     )
     assert exact is not None
     assert rounded is not None
@@ -272,8 +268,8 @@ def test_a_sign_starts_from_no_less_than_rounding_hides() -> None:
 def test_a_jump_at_a_restart_is_more_than_a_digit() -> None:
     rate = np.where(ROW < 30, 0.4, 0.1 * np.minimum(ROW - 30, 4))
     columns: dict[str, Any] = {"learning_rate": rate, "entropy": since(0.01, 0.011)}
-    assert restart.check(log(**columns)).status is Status.WARNING
-    assert restart.check(log(THREE, **columns)).status is Status.INFO
+    assert instability.restart(log(**columns)).status is Status.WARNING
+    assert instability.restart(log(THREE, **columns)).status is Status.INFO
 
 
 # Rewards, their spread and their grades.

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.beyond import sampler as check
-from groupwise.diagnostics.beyond import staleness
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.judgement import Fact, Status
+from groupwise.diagnostics.numerics import sampler as check
+from groupwise.diagnostics.numerics import staleness
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 

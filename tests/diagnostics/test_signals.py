@@ -16,6 +16,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     alarm,
     blocks,
+    change_evidence,
     counted,
     ends_of,
     gained_since,
@@ -27,7 +28,6 @@ from groupwise.diagnostics.signals import (
     stands_since,
     start_of,
 )
-from groupwise.forecasting.e_process import change_evidence
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 

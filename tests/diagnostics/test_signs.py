@@ -12,14 +12,16 @@ from tests.cases import each_case
 
 from groupwise.diagnostics.completions import truncation
 from groupwise.diagnostics.judgement import Status
-from groupwise.diagnostics.signals import Evidence, Signal, signal_of
-from groupwise.diagnostics.signs import (
+from groupwise.diagnostics.signals import (
     WATCHED,
+    Evidence,
+    Signal,
     Watched,
     arrow,
     limit_of,
     repeated_most,
     sign_of,
+    signal_of,
     signs_about,
 )
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table

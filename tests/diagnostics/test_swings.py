@@ -9,14 +9,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.diagnostics.instability import (
-    _apart,
-    _weights,
-    check,
-)
-from groupwise.diagnostics.judgement import Finding, Status
-from groupwise.diagnostics.signals import Evidence, signal_of
-from groupwise.diagnostics.swings import (
+from groupwise.diagnostics.falls import (
     _alternations,
     _line,
     _memory,
@@ -25,6 +18,13 @@ from groupwise.diagnostics.swings import (
     order_of,
     swing_of,
 )
+from groupwise.diagnostics.instability import (
+    _apart,
+    _weights,
+    check,
+)
+from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.signals import Evidence, signal_of
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
 N = 400

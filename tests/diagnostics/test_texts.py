@@ -10,8 +10,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import repeats, repetition, truncated
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Status
+from groupwise.diagnostics.judgement import Fact, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, rollouts_table, steps_table
 

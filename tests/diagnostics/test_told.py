@@ -13,19 +13,17 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics import hacking
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judge import _told, judge
+from groupwise.diagnostics.judge import _stands, _told, judge
 from groupwise.diagnostics.judgement import (
     Certainty,
+    Fact,
     Finding,
     Judgement,
     Learning,
     State,
     Status,
 )
-from groupwise.diagnostics.signals import Evidence
-from groupwise.diagnostics.signs import arrow
-from groupwise.diagnostics.story import _stands
+from groupwise.diagnostics.signals import Evidence, arrow
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 from groupwise_lab.worlds.runs import FAILURES, simulated_run
 

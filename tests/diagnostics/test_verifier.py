@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
-from groupwise.diagnostics.judgement import Certainty, Finding, Status, exactly
+from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Status, exactly
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.diagnostics.verifier import _explained, _fallen, check, who_fails
 from groupwise.intervals import Interval

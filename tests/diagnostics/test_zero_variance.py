@@ -14,8 +14,7 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Status
+from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence, Signal
 from groupwise.diagnostics.zero_variance import (
     _at_an_end,

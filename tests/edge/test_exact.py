@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.edge.force import ForceOfMotion, force_of_fit
-from groupwise.edge.mode import stability
-from groupwise.edge.swings import lasting_swing
-from groupwise.edge.threshold import period_matrix, threshold, updates_of_period
+from groupwise.edge.force import ForceOfMotion, force_of_fit, lasting_swing
+from groupwise.edge.mode import period_matrix, stability, threshold, updates_of_period
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 

@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 
 from groupwise.edge.force import ForceOfMotion
-from groupwise.edge.mode import stability
-from groupwise.edge.threshold import period_matrix, threshold, updates_of_period
+from groupwise.edge.mode import period_matrix, stability, threshold, updates_of_period
 
 GOLDEN: dict[str, list[dict[str, Any]]] = json.loads(
     (Path(__file__).parents[1] / "golden" / "thresholds.json").read_text(encoding="utf-8")

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.edge.mode import DECIDING, stability
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import DECIDING, stability, threshold
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.oscillator import recursion
 

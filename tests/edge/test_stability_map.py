@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise.errors import InvalidArgumentError
 
 RATES, INTERVALS = np.geomspace(1e-3, 10, 9), np.array([1, 2, 5, 12])

@@ -8,13 +8,7 @@ from tests.cases import each_case
 
 from groupwise.arrays import Float
 from groupwise.edge.force import ForceOfMotion
-from groupwise.edge.threshold import (
-    LAGS,
-    check_lag,
-    period_matrix,
-    threshold,
-    updates_of_period,
-)
+from groupwise.edge.mode import LAGS, check_lag, period_matrix, threshold, updates_of_period
 from groupwise.errors import InvalidArgumentError
 from groupwise_lab.theory.oscillator import recursion
 

@@ -8,9 +8,8 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.edge.threshold import LAGS, threshold
-from groupwise.edge.trainers import TRAINERS, defaults_of
-from groupwise.record.settings import RunConfig
+from groupwise.edge.mode import LAGS, TRAINERS, defaults_of, threshold
+from groupwise.record.run import RunConfig
 
 PAGE = Path(__file__).parents[2] / "docs" / "lags.md"
 

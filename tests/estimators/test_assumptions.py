@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from groupwise.estimators.assumptions import FEWEST_INFORMATIVE
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import (
+    FEWEST_INFORMATIVE,
     QUANTITIES,
     Components,
     components,

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.rewards_alone import LABEL, reward_statistics
-from groupwise.estimators.zero_variance import zero_variance_of_groups
+from groupwise.estimators.zero_variance import LABEL, reward_statistics, zero_variance_of_groups
 from groupwise.intervals import mean_interval
 
 GROUPS = [

@@ -12,12 +12,11 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells
-from groupwise.forecasting.law_fit import fit_law
+from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells, r_squared
 from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
+from groupwise.forecasting.profile import fit_law
 from groupwise.forecasting.results import FitResult, Outcome
-from groupwise.forecasting.status import r_squared
 from groupwise_lab.theory.oscillator import oscillator
 
 N = 300

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.forecasting.noise import (
+from groupwise.forecasting.observations import (
     CORRELATIONS,
     NoiseShape,
     Whitener,

@@ -9,8 +9,8 @@ import pytest
 from scipy.stats import t
 from tests.cases import each_case
 
-from groupwise.forecasting import process
-from groupwise.forecasting.process import Foresight, foresee, student
+from groupwise.forecasting import forecast
+from groupwise.forecasting.forecast import Foresight, foresee, student
 
 
 @each_case("freedom", [5, 7, 20, 200])
@@ -39,10 +39,10 @@ def walk_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     seen.
     """
 
-    def covariances(seen: float) -> tuple[list[process.Kernel], np.ndarray]:
-        return [process._walk(np.inf, seen)], np.array([[4.0]])
+    def covariances(seen: float) -> tuple[list[forecast.Kernel], np.ndarray]:
+        return [forecast._walk(np.inf, seen)], np.array([[4.0]])
 
-    monkeypatch.setattr(process, "covariances", covariances)
+    monkeypatch.setattr(forecast, "covariances", covariances)
 
 
 def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,9 +74,9 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(
     """
     row, value = np.arange(9.0), np.random.default_rng(1).normal(size=9)
     monkeypatch.setattr(
-        process,
+        forecast,
         "covariances",
-        lambda seen: ([process._walk(np.inf, seen)], np.array([[0.5], [8.0]])),
+        lambda seen: ([forecast._walk(np.inf, seen)], np.array([[0.5], [8.0]])),
     )
     found, _ = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
     contrast = np.linalg.svd(np.ones((1, 9)))[2][1:]
@@ -93,7 +93,7 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(
 
 
 def test_every_kernel_has_unit_variance_where_the_rows_end_and_none_is_negative() -> None:
-    kernels, signals = process.covariances(30.0)
+    kernels, signals = forecast.covariances(30.0)
     end, row = np.array([30.0]), np.linspace(0, 90, 40)
     assert signals.shape == (180, len(kernels))
     for kernel in kernels:
@@ -128,7 +128,7 @@ def test_a_mean_that_wanders_is_foreseen_by_its_own_covariances_alone() -> None:
     row = np.arange(30.0)
     value = 0.02 * row + np.random.default_rng(4).normal(0, 0.01, 30)
     every, wandering = foresee(row, value, np.array([60.0]), np.zeros(1), np.ones(1))
-    signals = process.covariances(30.0)[1]
+    signals = forecast.covariances(30.0)[1]
     plain = (signals[:, 0] > 0) & (signals[:, 1:] == 0).all(1)
     assert plain.sum() == 6
     assert np.count_nonzero(wandering.weight_K) <= 6

@@ -10,8 +10,7 @@ from tests.cases import each_case
 
 from groupwise.forecasting import profile
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
-from groupwise.forecasting.noise import NoiseShape
-from groupwise.forecasting.observations import Observations, observe
+from groupwise.forecasting.observations import NoiseShape, Observations, observe
 
 SHAPED = [law for law in LAWS if law.shapes]
 TRUTHS = {

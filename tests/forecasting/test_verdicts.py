@@ -12,14 +12,10 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.forecasting.fit import fit
+from groupwise.forecasting.fit import _rival_note, fall_from_height, fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import Outcome
-from groupwise.forecasting.status import (
-    _rival_note,
-    fall_from_height,
-)
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 

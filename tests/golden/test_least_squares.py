@@ -10,9 +10,9 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.forecasting.fit import fit
-from groupwise.forecasting.law_fit import fit_law
 from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
+from groupwise.forecasting.profile import fit_law
 
 REFERENCE = json.loads(Path(__file__).with_name("least_squares.json").read_text())["laws"]
 

@@ -23,8 +23,7 @@ from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import Generation, joined, text_of
 from groupwise.integrations.live_judgement import LiveJudgement, change_in_words
-from groupwise.integrations.trl import GroupwiseCallback
-from groupwise.integrations.trl_trainer import unfit
+from groupwise.integrations.trl import GroupwiseCallback, unfit
 from groupwise.integrations.verl import Tap
 from groupwise.record.run import RunRecord, steps_table
 
@@ -284,7 +283,7 @@ def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """As GRPOTrainer of TRL 0.14, which scores inside its loss."""
-    monkeypatch.setattr("groupwise.integrations.trl_trainer.version", lambda _: "0.14.0")
+    monkeypatch.setattr("groupwise.integrations.trl.version", lambda _: "0.14.0")
     old = SimpleNamespace(num_generations=4, _metrics={}, accelerator=None, args=None, state=None)
     assert unfit(old) == (
         "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "

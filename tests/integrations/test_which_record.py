@@ -20,8 +20,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.integrations.generation import Generation
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.integrations.verl import Tap
-from groupwise.record.recorder import Recorder
-from groupwise.record.resume import Identity, home_of, identity_in, opened
+from groupwise.record.recorder import Identity, Recorder, home_of, identity_in, opened
 from groupwise.record.run import RecordWriter, RunConfig, RunRecord
 
 

@@ -33,7 +33,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import open_run
-from groupwise.record.resume import identity_in
+from groupwise.record.recorder import identity_in
 from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.filterwarnings(

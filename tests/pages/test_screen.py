@@ -13,12 +13,12 @@ from rich.console import Console
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.cost import NO_CLOCK
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.judgement import (
+    NO_CLOCK,
     Cause,
     Certainty,
     Cost,
+    Fact,
     Finding,
     Judgement,
     Learning,

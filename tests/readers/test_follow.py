@@ -314,7 +314,7 @@ def test_a_record_that_is_being_written_is_followed_through_a_resume(tmp_path: P
 def test_texts_beyond_a_size_are_those_of_the_newest_steps(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("groupwise.limits.MOST_TEXT", 40)
+    monkeypatch.setattr("groupwise.parsing.MOST_TEXT", 40)
     follower = Follower(tmp_path / "record")
     with RecordWriter(tmp_path / "record") as writer:
         for step in (1, 2, 3):

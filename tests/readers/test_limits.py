@@ -22,7 +22,7 @@ from tests.cases import each_case
 from tests.readers.bounded import OPEN, opened_bounded, run_bounded
 from tests.readers.writers import REWARDS, wandb_file
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import TooManyValuesError, parse_json
@@ -222,14 +222,14 @@ def test_a_database_whose_pages_are_shared(tmp_path: Path) -> None:
             at = page + int.from_bytes(content[page + 12 + 2 * cell : page + 14 + 2 * cell], "big")
             content[at : at + 4] = number
     path.write_bytes(content)
-    short = "import groupwise.limits as limits; limits.seconds_for = lambda size: 1.0"
+    short = "import groupwise.parsing as limits; limits.seconds_for = lambda size: 1.0"
     ran = run_bounded(f"{short}\n{OPEN}", [str(path)])
     assert ran.code == 0
     assert "refused: expected a sound SQLite database" in ran.printed
 
 
 def test_a_database_may_take_ten_seconds_and_one_for_each_megabyte() -> None:
-    assert [limits.seconds_for(size) for size in (0, 2_500_000)] == [10.0, 12.5]
+    assert [parsing.seconds_for(size) for size in (0, 2_500_000)] == [10.0, 12.5]
 
 
 @pytest.mark.slow
@@ -296,7 +296,7 @@ def test_names_that_come_again(tmp_path: Path) -> None:
 
 def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A wide row amid many narrow ones would be a table of both sides: 16 GB from 20 MB."""
-    monkeypatch.setattr(limits, "MOST_CELLS", 60)
+    monkeypatch.setattr(parsing, "MOST_CELLS", 60)
     path = tmp_path / "run.jsonl"
     wide = json.dumps({"step": 9, "reward": 0.5, **{f"k{number}": 1.0 for number in range(20)}})
     path.write_text("\n".join([*LINES, wide]))
@@ -317,8 +317,8 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_NAMES", 5)
-    monkeypatch.setattr(limits, "MOST_KEYS", 4)
+    monkeypatch.setattr(parsing, "MOST_NAMES", 5)
+    monkeypatch.setattr(parsing, "MOST_KEYS", 4)
     row = {"step": 1, "reward": 0.5, **{f"k{number}": 1.0 for number in range(6)}}
     (tmp_path / "run.jsonl").write_text(
         "".join(json.dumps(row | {"step": at}) + "\n" for at in (1, 2))
@@ -334,7 +334,7 @@ def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_CELLS", 60)
+    monkeypatch.setattr(parsing, "MOST_CELLS", 60)
     path = tmp_path / "rollouts.jsonl"
     rows = [
         {"step": at // 4, "prompt": "p", "completion": "c", "reward": at % 2} for at in range(50)
@@ -355,7 +355,7 @@ def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LONGEST_LINE", 1000)
+    monkeypatch.setattr(parsing, "LONGEST_LINE", 1000)
     for name in ("run.jsonl", "run.csv"):
         path = tmp_path / name
         if name == "run.csv":
@@ -386,7 +386,7 @@ def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
 
 
 def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "LARGEST_WHOLE", 100)
+    monkeypatch.setattr(parsing, "LARGEST_WHOLE", 100)
     path = tmp_path / "run.json"
     path.write_text("[" + ",".join(LINES) + "]")
     saved = RunRecord("x", steps_table([1], {"reward": [0.5]})).save(tmp_path / "record")
@@ -398,7 +398,7 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
 def test_what_is_too_large_says_its_megabytes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "LARGEST_WHOLE", 1_000_000)
+    monkeypatch.setattr(parsing, "LARGEST_WHOLE", 1_000_000)
     path = tmp_path / "run.json"
     path.write_text("[" + ",".join(LINES) + "]" + " " * 2_500_000)
     with pytest.raises(UnreadableRunError, match=r"at most 1 MB, got 3 MB in "):
@@ -409,7 +409,7 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     """A table of all rows and all keys would be a gigabyte from one megabyte, and grow with the
     square.
     """
-    rows = limits.MOST_KEYS + 100
+    rows = parsing.MOST_KEYS + 100
     with RecordWriter(tmp_path) as writer:
         for step in range(1, rows + 1):
             writer.append(
@@ -418,7 +418,7 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
                 sync=False,
             )
     # beside them `reward`, `prompt_id` and the step of both tables
-    left_out = limits.left_out(2 * 100 + 4)
+    left_out = parsing.left_out(2 * 100 + 4)
     assert opened_bounded(tmp_path)[0] == f"{rows}\n{left_out}\n"
     follower = Follower(tmp_path)
     follower.poll()
@@ -448,7 +448,7 @@ def test_a_text_that_makes_too_many_values(
     """Two characters make a hundred bytes: 60 MB of them were two gigabytes."""
     path = tmp_path / name
     WRITTEN[name](path)
-    monkeypatch.setattr(limits, "MOST_VALUES", 1000)
+    monkeypatch.setattr(parsing, "MOST_VALUES", 1000)
     opened = read_settings if name == "settings.json" else open_run
     with pytest.raises(
         UnreadableRunError,
@@ -463,7 +463,7 @@ def test_a_text_that_makes_too_many_values(
 def test_a_line_that_makes_too_many_values_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(limits, "MOST_VALUES", 1000)
+    monkeypatch.setattr(parsing, "MOST_VALUES", 1000)
     hostile = json.dumps({"step": 9, "reward": 0.5, "x": json.loads(MANY)})
     (tmp_path / "run.jsonl").write_text("\n".join([*LINES, hostile]))
     with RecordWriter(tmp_path / "record") as writer:
@@ -490,7 +490,7 @@ def test_a_line_that_makes_too_many_values_is_left_out(
 
 
 def test_the_marks_within_strings_make_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_VALUES", 100)
+    monkeypatch.setattr(parsing, "MOST_VALUES", 100)
     for text in (
         json.dumps({"x": "[,]:{" * 500}),
         json.dumps(["\\" * 301, '"[,]\\"' * 99]),
@@ -521,7 +521,7 @@ CONSOLES = {
 @each_case("name", [*CONSOLES, "run.csv", "run.ipynb", "trackio.db", "record"])
 def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row takes twenty microseconds: 60 MB of short ones were two million, and a minute."""
-    monkeypatch.setattr(limits, "MOST_LONG" if name == "run.csv" else "MOST_ROWS", 50)
+    monkeypatch.setattr(parsing, "MOST_LONG" if name == "run.csv" else "MOST_ROWS", 50)
     path = tmp_path / name
     if name in CONSOLES:
         path.write_text("".join(CONSOLES[name](step) for step in range(1, 81)))

@@ -13,10 +13,10 @@ from tests.readers.writers import event_file
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import open_run
-from groupwise.readers.rounding import resolutions
+from groupwise.readers.assemble import resolutions
 from groupwise.readers.rows import RowStore
-from groupwise.record.resolution import fewest_decimals, printed_decimals, resolution_of, zero_rows
 from groupwise.record.run import Meaning, RunRecord, steps_table
+from groupwise.record.table import fewest_decimals, printed_decimals, resolution_of, zero_rows
 
 ROWS = [
     {

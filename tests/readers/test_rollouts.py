@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.cases import each_case
 
-from groupwise import limits
+from groupwise import parsing
+from groupwise.analysis.components import sample_groups
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import (
     GroupwiseError,
@@ -29,7 +30,6 @@ from groupwise.errors import (
 )
 from groupwise.readers import best_reader, open_run, rollouts, source
 from groupwise.record.run import RunRecord
-from groupwise.series.rollout_sample import sample_groups
 
 Rows = Sequence[dict[str, Any]]
 
@@ -318,7 +318,7 @@ class TestRows:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         path = write(tmp_path / "a.jsonl", plain_rows())
-        monkeypatch.setattr(limits, "MOST_TEXT", 1)
+        monkeypatch.setattr(parsing, "MOST_TEXT", 1)
         table = rollouts_of(open_run(path))
         assert group_sizes(table) == [2] * 4
         assert sorted(map(len, table["prompt"].unique())) == [2, 16]
@@ -335,7 +335,7 @@ class TestRows:
 def left() -> Iterator[None]:
     """Completions of any file stay in it, a block being some 100 bytes."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(limits, "MOST_HELD", 0)
+        patch.setattr(parsing, "MOST_HELD", 0)
         patch.setattr(source, "_BLOCK", 100)
         yield
 
@@ -479,7 +479,7 @@ class TestLeft:
         another file in their place is refused.
         """
         path = write(tmp_path / "1.jsonl", verl_rows(1))
-        monkeypatch.setattr(limits, "MOST_HELD", 0)
+        monkeypatch.setattr(parsing, "MOST_HELD", 0)
         record = open_run(path)
         table = rollouts_of(record)
         assert table["completion"].dtype == pl.Int64

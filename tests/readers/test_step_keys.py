@@ -15,7 +15,7 @@ from tests.cases import each_case
 from tests.readers.writers import event_file, wandb_file
 
 from groupwise.readers import open_run
-from groupwise.readers.steps import STEP_KEYS, is_counter
+from groupwise.readers.rows import STEP_KEYS, is_counter
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[Mapping[str, Any]]

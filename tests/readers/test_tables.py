@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import (
     GroupwiseError,
@@ -24,11 +24,10 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.files import table_rows
-from groupwise.readers import READERS, json_logs, open_run
+from groupwise.readers import READERS, open_run, tables
 from groupwise.readers.assemble import Origin, Request
-from groupwise.readers.json_logs import JsonlFeed
 from groupwise.readers.source import lines_in
-from groupwise.readers.tables import json_table
+from groupwise.readers.tables import JsonlFeed, json_table
 from groupwise.record.run import RunRecord
 
 
@@ -662,7 +661,7 @@ def test_every_reader_has_a_name_and_a_sniff() -> None:
 
 def test_no_sniff_is_surer_than_the_table_says_and_the_surest_comes_first() -> None:
     """What may be surer than all before it is asked; what is listed too low never would be."""
-    rows = table_rows(Path(json_logs.__file__).with_name("readers.tsv"))
+    rows = table_rows(Path(tables.__file__).with_name("readers.tsv"))
     most = [float(row["most"]) for row in rows]
     assert most == sorted(most, reverse=True)
     for row in rows:
@@ -924,7 +923,7 @@ def test_texts_by_column_are_what_they_are_row_by_row(odd: str) -> None:
 def test_json_lines_without_room_for_all_are_read_by_column_too(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(limits, "MOST_ROWS", 8000)
+    monkeypatch.setattr(parsing, "MOST_ROWS", 8000)
     lines = [b'{"step": %d, "reward": 0.5, "at": "a"}\n' % step for step in range(30_000)]
     blocks = [b"".join(lines[start : start + 5000]) for start in range(0, 30_000, 5000)]
     by_column, by_row = JsonlFeed(), JsonlFeed()
@@ -933,7 +932,7 @@ def test_json_lines_without_room_for_all_are_read_by_column_too(
             patch.setattr(by_column, "take", None)
             by_column.take_block(block)
         with monkeypatch.context() as patch:
-            patch.setattr(json_logs, "json_table", lambda _: None)
+            patch.setattr(tables, "json_table", lambda _: None)
             by_row.take_block(block)
     by_column.take_newest()
     by_row.take_newest()
@@ -943,7 +942,7 @@ def test_json_lines_without_room_for_all_are_read_by_column_too(
 
 def test_no_long_line_comes_to_polars(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("polars.read_ndjson", None)
-    row = b'{"step": 1, "x": [%s0]}\n' % (b"0," * limits.MOST_VALUES)
+    row = b'{"step": 1, "x": [%s0]}\n' % (b"0," * parsing.MOST_VALUES)
     assert json_table(b'{"step": 1}\n' + row) is None
 
 

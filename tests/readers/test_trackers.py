@@ -35,9 +35,8 @@ from tests.readers.writers import (
 )
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run, tensorboard, wire
-from groupwise.readers.wandb_run import exported_runs
-from groupwise.readers.wire import TfRecords, fields, masked_crcs
+from groupwise.readers import open_run, trackers
+from groupwise.readers.trackers import TfRecords, exported_runs, fields, masked_crcs
 
 ROWS = [hf_row(step) | {"step": float(step)} for step in range(1, 9)]
 ARGUMENTS = {"num_generations": 8, "beta": 0.04, "adam_beta2": 0.99}
@@ -150,7 +149,7 @@ def test_rows_of_records_in_any_form(blocks: list[list[Any]], size: int) -> None
             message = bytes_of(*scalar)[12:-4]
             if scalar[3] in ("flipped", "cut"):
                 continue
-            for time, step, tag, value in tensorboard._event(message):
+            for time, step, tag, value in trackers._event(message):
                 if isinstance(value, str):
                     continue
                 one = rows[-1] if rows else {}
@@ -161,9 +160,9 @@ def test_rows_of_records_in_any_form(blocks: list[list[Any]], size: int) -> None
                     )
                 rows[-1][tag] = value
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(wire, "_READ", size)
+        patch.setattr(trackers, "_READ", size)
         records = TfRecords(BytesIO(whole))
-        ours = list(tensorboard._rows(records, {}, set()))
+        ours = list(trackers._rows(records, {}, set()))
     assert str(ours) == str(
         [{key: value for key, value in row.items() if key not in ("at", "trains")} for row in rows]
     )

@@ -12,9 +12,8 @@ from typing import Any
 import polars as pl
 import pytest
 
-from groupwise.analysis.component_file import load_components
-from groupwise.record.recorder import Recorder
-from groupwise.record.resume import opened
+from groupwise.analysis.components import load_components
+from groupwise.record.recorder import Recorder, opened
 from groupwise.record.run import Meaning, RunRecord, Source
 
 V1 = Path(__file__).resolve().parents[1] / "fixtures" / "journals" / "v1"
@@ -212,7 +211,7 @@ def test_a_journal_of_trl() -> None:
 
 
 def test_a_recording_of_an_earlier_version_goes_on(tmp_path: Path) -> None:
-    from groupwise.record.resume import Identity
+    from groupwise.record.recorder import Identity
 
     folder = Path(shutil.copytree(V1 / "trl", tmp_path / "run"))
     said: list[str] = []

@@ -539,7 +539,7 @@ def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
     whole = RunRecord.load(tmp_path)
     assert whole.rollouts is not None
     assert (len(whole.rollouts), whole.notes) == (10, ())
-    monkeypatch.setattr("groupwise.limits.MOST_TEXT", 35)
+    monkeypatch.setattr("groupwise.parsing.MOST_TEXT", 35)
     record = RunRecord.load(tmp_path)
     assert record.rollouts is not None
     assert record.rollouts["completion"].to_list() == [
@@ -550,7 +550,7 @@ def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
     assert record.notes == (
         "7 cells of 'completion' are of more rollouts than there is room for, and left out",
     )
-    monkeypatch.setattr("groupwise.limits.MOST_CELLS", 4 * 5)
+    monkeypatch.setattr("groupwise.parsing.MOST_CELLS", 4 * 5)
     fewer = RunRecord.load(tmp_path)
     assert fewer.rollouts is not None
     assert fewer.rollouts["step"].to_list() == [6, 7, 8, 9, 10]

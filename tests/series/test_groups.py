@@ -12,7 +12,7 @@ import pytest
 from groupwise.estimators.zero_variance import zero_variance_of_columns, zero_variance_of_groups
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
-from groupwise.series.groups import group_evidence, zero_variance_outlook
+from groupwise.series.metric import group_evidence, zero_variance_outlook
 
 
 def record(

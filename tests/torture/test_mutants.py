@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.readers.bounded import MEMORY, run_bounded
 
-from groupwise import limits
+from groupwise import parsing
 
 ROOT = Path(__file__).resolve().parents[2]
 EACH, ALL, SAMPLE = 500, 10_000, 150
@@ -73,4 +73,4 @@ def test_hostile_files(tmp_path: Path) -> None:
 
 def test_the_limits_are_in_one_place() -> None:
     """What a table may hold at most fits into the memory that a mutant may take."""
-    assert limits.MOST_CELLS * 8 * 2 <= MEMORY
+    assert parsing.MOST_CELLS * 8 * 2 <= MEMORY

@@ -50,10 +50,9 @@ from trial import (
     settings_of,
 )
 
-from groupwise.diagnostics import actions
-from groupwise.diagnostics.actions import Action
+from groupwise.diagnostics import judgement
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -198,7 +197,7 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
 
 def version() -> str:
     """What tells the advice of one day from another's."""
-    folder = Path(actions.__file__).parent
+    folder = Path(judgement.__file__).parent
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in TABLES)).hexdigest()[:8]
 
 

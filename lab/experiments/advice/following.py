@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.diagnostics.actions import Action
+from groupwise.diagnostics.judgement import Action
 from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier, WrappedVerifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, Task

@@ -23,11 +23,18 @@ from numpy.typing import NDArray
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
 
-from groupwise.comparison.compare import Question, compare
-from groupwise.comparison.contrasts import Setup, contrast
-from groupwise.comparison.curves import Curve, curve, late_level, time_to
-from groupwise.comparison.results import Measured
-from groupwise.comparison.seeds import seed_noise
+from groupwise.comparison.compare import (
+    Curve,
+    Measured,
+    Question,
+    Setup,
+    compare,
+    contrast,
+    curve,
+    late_level,
+    seed_noise,
+    time_to,
+)
 from groupwise.intervals import wilson
 
 FloatArray = NDArray[np.float64]

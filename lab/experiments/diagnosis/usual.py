@@ -20,7 +20,7 @@ import numpy as np
 from labels import HEALTHY, data_folder, labels_in, opened
 
 import groupwise
-from groupwise.analysis.usual import LENGTH, kind_of, unit_of
+from groupwise.analysis.summary import LENGTH, kind_of, unit_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import GroupwiseError
 

@@ -20,7 +20,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import results_of
 
 from groupwise.errors import GroupwiseError
-from groupwise.forecasting.calibration import shipped
+from groupwise.forecasting.forecast import shipped
 from groupwise.intervals import Interval
 from groupwise.readers import open_run
 from groupwise.series.metric import MetricSeries, metric_series

@@ -15,7 +15,7 @@ from backtest import of_public_runs, parser
 from rich.console import Console
 
 import groupwise
-from groupwise.forecasting.calibration import KINDS, Calibration, shipped
+from groupwise.forecasting.forecast import KINDS, Calibration, shipped
 from groupwise.plain import to_json
 from groupwise_lab.forecasts.calibrate import written
 from groupwise_lab.forecasts.rivals import last_mean, smoothing

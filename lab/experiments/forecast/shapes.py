@@ -22,7 +22,7 @@ from common import arguments, print_table
 from numpy.random import Generator
 
 from groupwise.arrays import Float
-from groupwise.forecasting.calibration import shipped
+from groupwise.forecasting.forecast import shipped
 from groupwise_lab.forecasts.backtest import SHARES, rows_seen, trial
 
 ROWS, DEVIATIONS = 200, (0.02, 0.05, 0.1)

@@ -38,7 +38,7 @@ from torch import Tensor
 from torch.func import functional_call
 from truth import ExactLoss, ExactWorld, curvature, leading_modes
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise.parsing import JsonObject
 from groupwise.scores.language_models import prompt_ids
 from groupwise_lab.theory.oscillator import rule_threshold

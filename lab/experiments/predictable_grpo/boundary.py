@@ -25,7 +25,7 @@ from note import (
     print_table,
 )
 
-from groupwise.edge.threshold import LAGS, threshold
+from groupwise.edge.mode import LAGS, threshold
 from groupwise.parsing import JsonObject
 from groupwise_lab.simulate.bandit_runs import expected_path
 from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point

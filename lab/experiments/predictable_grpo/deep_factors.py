@@ -24,7 +24,7 @@ from deep_world import (
 from note import Row, options, print_table
 from truth import leading_modes
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 
 FACTORS = Pieces("deep_factors", ("factor",))
 LARGE = Pieces("deep_factors_large", ("factor", "over_edge"))

@@ -25,7 +25,7 @@ from numpy import ndarray
 from torch import Tensor
 from truth import leading_modes, twice_differentiable
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise.parsing import JsonObject
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task

@@ -34,7 +34,7 @@ from numpy import ndarray
 from truth import ExactWorld, leading_modes
 
 from groupwise.edge.force import ForceOfMotion
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise.parsing import JsonView
 from groupwise_lab.theory.oscillator import rule_threshold
 from groupwise_lab.theory.stiffness import kicked_stiffness, relaxed_stiffness

@@ -18,7 +18,7 @@ from note import RESULTS, Rows, column, note_bandit, options, print_table, where
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.stability import measured_stability
-from groupwise.edge.trainers import LagSetting
+from groupwise.edge.mode import LagSetting
 from groupwise.errors import InsufficientDataError
 from groupwise.parsing import JsonObject
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table

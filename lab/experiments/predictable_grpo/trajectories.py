@@ -27,7 +27,7 @@ from note import (
 )
 from numpy import ndarray
 
-from groupwise.edge.threshold import LAGS, threshold
+from groupwise.edge.mode import LAGS, threshold
 from groupwise.forecasting.laws import oscillator_decay
 from groupwise_lab.simulate.bandit_runs import expected_path, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import Training, fixed_point

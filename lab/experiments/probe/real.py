@@ -35,11 +35,10 @@ from ties import counted, result
 from trial import Journey, settings_of
 
 from groupwise.analysis.probing import ProbeOptions, run_probe
+from groupwise.diagnostics.causes import KINDS, contenders, resampled, rescored
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.probe_outcomes import resampled, rescored
-from groupwise.diagnostics.probes import KINDS, contenders
 from groupwise.errors import InsufficientDataError
-from groupwise.record.probes import ProbeResult
+from groupwise.record.journal import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table
 from groupwise_lab.trainer.credit import rewards_of

@@ -29,12 +29,11 @@ from common import arguments, results_of
 from tests.analysis.test_probing import world
 
 from groupwise.analysis.probing import ProbeOptions, run_probe
+from groupwise.diagnostics.causes import KINDS, Shown, choices, contenders, resampled, rescored
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cause, Certainty
-from groupwise.diagnostics.probe_outcomes import Shown, resampled, rescored
-from groupwise.diagnostics.probes import KINDS, choices, contenders
 from groupwise.diagnostics.signals import Evidence
-from groupwise.record.probes import ProbeResult, Probes
+from groupwise.record.journal import ProbeResult, Probes
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table
 from groupwise_lab.worlds.logs import run_of

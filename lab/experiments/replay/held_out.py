@@ -23,7 +23,7 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Rows, print_table, results_of
 
 from groupwise import open_run
-from groupwise.analysis.prompt_table import named_outcomes
+from groupwise.analysis.rollouts import named_outcomes
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, replay

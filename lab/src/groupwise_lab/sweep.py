@@ -18,11 +18,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from groupwise.analysis.compare import RunComparison, compare_runs
-from groupwise.analysis.compare_answer import ComparedGroup, difference
+from groupwise.analysis.compare import (
+    ComparedGroup,
+    RunComparison,
+    RunGroup,
+    compare_runs,
+    difference,
+    grouped_by,
+    setting_of,
+)
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.plan import group_size_evidence
-from groupwise.analysis.run_groups import RunGroup, grouped_by, setting_of
 from groupwise.analysis.stability import stability_evidence
 from groupwise.comparison.compare import Question
 from groupwise.engine.engine import Engine, Limits, Outcome
@@ -30,8 +36,7 @@ from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetErr
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, frozen
 from groupwise.readers import open_run
-from groupwise.record.run import COMPANIONS, RunRecord
-from groupwise.record.settings import RULES
+from groupwise.record.run import COMPANIONS, RULES, RunRecord
 from groupwise.series.metric import metric_series
 from groupwise.wording import clean, count, number, sentence
 

@@ -15,7 +15,7 @@ from lab.tests import commands as cli
 from lab.tests.commands import printed, refused
 from tests.conftest import once
 
-from groupwise.forecasting.calibration import read_calibration
+from groupwise.forecasting.forecast import read_calibration
 from groupwise.plain import to_json
 from groupwise_lab.forecasts import calibrate
 from groupwise_lab.forecasts import runs as runs_module

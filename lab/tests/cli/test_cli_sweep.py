@@ -17,7 +17,7 @@ from lab.tests.commands import main
 from tests.cases import each_case
 
 from groupwise.analysis.compare import compare
-from groupwise.analysis.component_file import path_beside, save_components
+from groupwise.analysis.components import path_beside, save_components
 from groupwise.engine.engine import Engine, Limits, Outcome, Status
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.best_group_size import Budget, plan_from_components

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise_lab.trainer.tasks import make_task
 
 torch = pytest.importorskip("torch")

@@ -10,7 +10,7 @@ import numpy as np
 from lab.tests.experiments.conftest import scripts_of
 from tests.cases import each_case
 
-from groupwise.diagnostics.actions import Action
+from groupwise.diagnostics.judgement import Action
 from groupwise.files import table_rows
 from groupwise_lab.trainer.rewards import FailingVerifier
 from groupwise_lab.trainer.settings import TrainSettings

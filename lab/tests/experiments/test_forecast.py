@@ -12,8 +12,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from groupwise.forecasting.calibration import KINDS, shipped
-from groupwise.forecasting.forecast import forecast
+from groupwise.forecasting.forecast import KINDS, forecast, shipped
 from groupwise_lab.forecasts.backtest import SHARES, trial
 from groupwise_lab.forecasts.calibrate import calibrate
 

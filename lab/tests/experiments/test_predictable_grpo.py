@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.edge.mode import stability
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import stability, threshold
 from groupwise_lab.simulate.softmax_bandit import Training
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -13,7 +13,7 @@ from scipy.special import ndtri
 from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.calibration import PROBABILITIES, shipped
+from groupwise.forecasting.forecast import PROBABILITIES, shipped
 from groupwise_lab.forecasts.backtest import (
     SHARES,
     backtest,

@@ -14,7 +14,7 @@ from scipy.special import ndtri
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.forecasting.calibration import (
+from groupwise.forecasting.forecast import (
     FURTHEST,
     KINDS,
     UPPER,

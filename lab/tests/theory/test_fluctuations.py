@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from lab.tests.experiments.conftest import scripts_of
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import components
 from groupwise_lab.theory.mse import reward_band, variance_ratio

@@ -12,7 +12,7 @@ import pytest
 from lab.tests.theory.two_arms import TwoArmMode, two_arm_mode
 from tests.cases import each_case
 
-from groupwise.edge.threshold import threshold
+from groupwise.edge.mode import threshold
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise_lab.theory.oscillator import recursion
 from groupwise_lab.theory.partly_stale import threshold_of_share, updates_of_period

@@ -1,14 +1,21 @@
-"""Variance components of a run: the scores of logged groups under a checkpoint.
+"""Variance components of a run: which groups are scored, their scores under a checkpoint, and the
+file that keeps what comes of them.
 
-The completions are scored as they were logged: nothing is sampled or trained. Workers of an engine
-may take the scores, shard after shard of whole groups: what comes back of a group are ten moments,
-from exact inner products of its own rollouts, and a sketch of its gradient, everything that the
-components need. A group is scored by itself, so that neither shards nor workers change a bit of it.
+The completions are scored as they were logged: nothing is sampled or trained. Whole groups are
+taken near a step, each prompt once, none that the model cannot read. Workers of an engine may take
+the scores, shard after shard: what comes back of a group are ten moments, from exact inner products
+of its own rollouts, and a sketch of its gradient, everything that the components need. A group is
+scored by itself, so that neither shards nor workers change a bit of it.
+
+On disk they are one JSON file beside the run, with the pseudo-values that bands are made from and
+what they were computed from.
 """
 
 from __future__ import annotations
 
 import itertools
+import json
+import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,24 +26,379 @@ import numpy as np
 import polars as pl
 from numpy.typing import NDArray
 
-from groupwise.analysis.component_file import SavedComponents
 from groupwise.arrays import Float
-from groupwise.engine.engine import Engine, Outcome
-from groupwise.errors import GroupwiseError, InvalidArgumentError
-from groupwise.estimators.components import Components, components, components_of_moments
-from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
-from groupwise.parsing import JsonObject
+from groupwise.errors import (
+    GroupwiseError,
+    InsufficientDataError,
+    InvalidArgumentError,
+    OverwriteError,
+    UnreadableRunError,
+)
+from groupwise.estimators.components import (
+    LARGEST,
+    QUANTITIES,
+    Components,
+    Sample,
+    components,
+    components_of_moments,
+    components_of_pseudo_values,
+)
+from groupwise.estimators.moments import (
+    SMALLEST_GROUP,
+    GroupMoments,
+    gradient_weights,
+    moments_of_gram,
+)
+from groupwise.files import beside, first_bytes, write_whole
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import frozen
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
-from groupwise.series.rollout_sample import Sample, sample_groups, without_groups
-from groupwise.wording import capital
+from groupwise.wording import capital, count
 
 if TYPE_CHECKING:
-    from groupwise.estimators.components import Components
+    from groupwise.engine.engine import Engine, Outcome
     from groupwise.scores.language_models import LanguageModel, Precision, Reader
     from groupwise.scores.scores import Aggregation, ScoreGram, ScoreOptions, ScoreSource
     from groupwise.scores.sketch import CountSketch
+
+
+_LONGEST_TEXTS = 4096
+
+
+@frozen
+class GroupSample:
+    """Rollouts of a sample of groups."""
+
+    rows: (
+        pl.DataFrame
+    )  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
+    # groups of the run that were other visits of prompts that have their group already
+    repeated: int
+    notes: tuple[str, ...]  # sentences on what was left aside
+    longest: tuple[str, ...] = ()
+    # where no setting says at how many tokens completions were truncated, the longest of the whole
+    # log
+
+
+def sample_groups(
+    record: RunRecord, centre: int | None, *, groups: int, steps: tuple[int, int] | None, seed: int
+) -> GroupSample:
+    """Draw whole groups, those nearest to a step first; of a prompt that was visited at several
+    steps only the nearest visit.
+
+    Visits of one prompt have one gradient g(x): taken for different prompts they would shrink the
+    variance between prompts.
+    """
+    rows = _scorable(record)
+    if steps is not None:
+        rows = rows.filter(pl.col("step").is_between(*steps))
+    sizes = rows.group_by("step", "prompt_id").agg(pl.len().alias("size"), pl.col("prompt").first())
+    sizes = sizes.filter(pl.col("size") >= SMALLEST_GROUP).sort("step", "prompt_id")
+    different = sizes["prompt"].n_unique()
+    if different < 2:
+        where = "" if steps is None else f" in steps {steps[0]} to {steps[1]}"
+        raise InsufficientDataError(
+            f"expected at least two different prompts with groups of {SMALLEST_GROUP} rollouts "
+            f"with texts and rewards, got {different}{where}: log more"
+        )
+    middle = int(cast("int", rows["step"].max())) if centre is None else centre
+    order = np.random.default_rng(seed).permutation(len(sizes))
+    # A stable sort by distance from the checkpoint keeps the shuffled order within a step: a random
+    # part of the last step taken.
+    chosen = (
+        sizes.with_columns(
+            pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance")
+        )
+        .sort("distance", "order")
+        .unique("prompt", keep="first", maintain_order=True)
+        .head(groups)
+        .with_row_index("group")
+        .select("step", "prompt_id", "group")
+    )
+    rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort(
+        "group", maintain_order=True
+    )
+    rows = record.with_completions(rows)
+    longest: tuple[str, ...] = ()
+    if record.config.value("max_completion_length") is None and record.rollouts is not None:
+        sized = record.with_completions(
+            record.rollouts.select("completion").drop_nulls(),
+            pl.col("completion").str.len_bytes().alias("size"),
+        )
+        largest = record.with_completions(sized.top_k(_LONGEST_TEXTS, by="size"))
+        longest = tuple(largest["completion"])
+    repeated = len(sizes) - different
+    if not repeated:
+        return GroupSample(rows, 0, (), longest)
+    note = (
+        f"The {len(sizes):,} groups are visits of {count(different, 'different prompt')}: each "
+        f"prompt counts once, at its visit nearest to step {middle:,}, for prompts and not visits "
+        "are the independent units."
+    )
+    return GroupSample(rows, repeated, (note,), longest)
+
+
+def without_groups(
+    rows: pl.DataFrame, wrong: Sequence[int], limit: int
+) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+    """Leave out the groups of rollouts that are longer than a model can read: a group without
+    its longest answers is no sample.
+    """
+    if not wrong:
+        return rows, 0, ()
+    whole = rows["group"].n_unique()
+    bad = rows[list(wrong)]["group"].unique()
+    kept = rows.filter(~pl.col("group").is_in(bad.implode()))
+    if whole - len(bad) < 2:
+        raise InsufficientDataError(
+            f"expected at least two groups whose rollouts fit the model's context of {limit} "
+            f"tokens, got {whole - len(bad)} of {whole}: give the checkpoint that sampled them"
+        )
+    note = (
+        f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are "
+        f"longer than the model's context of {limit} tokens. Prompts with long answers are "
+        "underrepresented."
+    )
+    return kept, len(bad), (note,)
+
+
+def _scorable(record: RunRecord) -> pl.DataFrame:
+    """Return the rollouts that have what a score and an advantage need."""
+    if record.rollouts is None or not {"prompt", "completion", "reward"} <= set(
+        record.rollouts.columns
+    ):
+        raise InsufficientDataError(
+            f"expected rollouts with prompt, completion and reward in {record.name}, got none: log "
+            "them (TRL: log_completions=True)"
+        )
+    wanted = ("step", "prompt_id", "prompt", "completion", "reward")
+    rows = record.rollouts.select(
+        *wanted, *({"ended", "end_token"} & set(record.rollouts.columns))
+    ).drop_nulls(wanted)
+    rows = rows.filter(pl.col("reward").is_finite())
+    if not len(rows):
+        raise InsufficientDataError(
+            f"expected texts and total rewards in the rollouts of {record.name}, got none: name "
+            "the reward with --column"
+        )
+    return rows
+
+
+FORMAT, VERSION = "groupwise-components", 1
+SUFFIX = "groupwise-components.json"
+_LARGEST_FILE = 200 * 2**20
+_MOST_ROLLOUTS = 2**53
+
+
+@frozen
+class SavedComponents:
+    """Components with what they were computed from."""
+
+    components: Components  # the estimates
+    provenance: JsonView  # plain facts: model, aggregation, temperature, steps, groups, versions
+
+
+def path_beside(run: str | Path) -> Path:
+    """Return where the components of a run belong: inside its folder, or beside its file."""
+    return beside(Path(run), SUFFIX)
+
+
+def save_components(
+    components: Components, path: str | Path, *, provenance: JsonView, force: bool = False
+) -> Path:
+    """Write components as JSON: the file appears whole or not at all.
+
+    Args:
+        components: the estimates.
+        path: the file.
+        provenance: plain facts to keep with them.
+        force: whether to replace a file of ours that is there already; no other file is ever
+            replaced.
+
+    Returns:
+        The path.
+
+    Raises:
+        OverwriteError: there is a file already.
+        GroupwiseError: it cannot be written.
+
+    Example:
+        >>> import tempfile
+        >>> from groupwise.estimators.components import components
+        >>> rng = np.random.default_rng(1)
+        >>> found = components(
+        ...     rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3))
+        ... )
+        >>> with tempfile.TemporaryDirectory() as home:
+        ...     load_components(
+        ...         save_components(found, home + "/c.json", provenance={})
+        ...     ).components.prompts
+        8
+    """
+    target = Path(path)
+    check_free(target, force=force)
+    plain = {
+        "format": FORMAT,
+        "version": VERSION,
+        **components.as_dict(),
+        "quantities": list(QUANTITIES),
+        "estimate": components.estimate_C.tolist(),
+        "covariance": _plain(components.covariance_CC),
+        "pseudo_values": _plain(components.pseudo_PC),
+        "provenance": dict(provenance),
+    }
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise GroupwiseError(
+            f"expected to write {target}, got {error.strerror or error}: choose a folder that you "
+            "can write"
+        ) from None
+    write_whole(target, json.dumps(plain, indent=1), force=True)
+    return target
+
+
+def check_free(target: Path, *, force: bool) -> None:
+    """Refuse to replace a file, unless it is one of ours and may go."""
+    if not target.exists():
+        return
+    if not force:
+        raise OverwriteError(
+            f"{target} exists already: give --force to replace it, or -o another file"
+        )
+    if not is_components(target):
+        raise OverwriteError(
+            f"{target} is no file of variance components, and is not replaced even with --force: "
+            "choose another name"
+        )
+
+
+def is_components(path: Path) -> bool:
+    """Return whether a file holds saved components, by its first bytes."""
+    return path.is_file() and f'"{FORMAT}"'.encode() in _beginning(path, 200)
+
+
+def _beginning(path: Path, size: int) -> bytes:
+    """Return the first bytes of a file; none where it cannot be read."""
+    try:
+        return first_bytes(path, size) or b""
+    except OSError:
+        return b""
+
+
+def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
+    """Read components that were saved.
+
+    Estimate, covariance and intervals are made anew from the pseudo-values, so that nothing in a
+    file can contradict itself.
+
+    Args:
+        path: the file.
+        level: coverage of the intervals; that of the file where None.
+
+    Returns:
+        The components.
+
+    Raises:
+        UnreadableRunError: it is missing, damaged, or something else.
+
+    Example:
+        >>> load_components("no/such/file.json")
+        Traceback (most recent call last):
+        ...
+        groupwise.errors.UnreadableRunError: expected components in no/such/file.json, got No such
+        file or directory: run groupwise ...
+    """
+    target = Path(path)
+    try:
+        if target.stat().st_size > _LARGEST_FILE:
+            raise UnreadableRunError(
+                f"expected components in {target}, got a file of more than "
+                f"{_LARGEST_FILE // 2**20} MB: make it again"
+            )
+        plain = parse_json(target.read_text(encoding="utf-8"))
+        if (
+            plain["format"] != FORMAT
+            or plain["version"] != VERSION
+            or plain["quantities"] != list(QUANTITIES)
+        ):
+            raise UnreadableRunError(
+                f"expected components of version {VERSION} in {target}, got another kind of file: "
+                "make it again"
+            )
+        return SavedComponents(_components(plain, level), dict(plain["provenance"]))
+    except OSError as error:
+        raise UnreadableRunError(
+            f"expected components in {target}, got {error.strerror or error}: run groupwise "
+            "components first"
+        ) from None
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        if isinstance(error, UnreadableRunError):
+            raise
+        raise UnreadableRunError(
+            f"expected components in {target}, got a damaged file: run groupwise components again"
+        ) from None
+
+
+def _components(plain: JsonView, level: float | None) -> Components:
+    """Make the components of a parsed file."""
+    prompts, rollouts, left_out = (
+        _count(plain[name]) for name in ("prompts", "rollouts", "left_out")
+    )
+    zero_mean = plain["zero_mean"]
+    typed = isinstance(zero_mean, bool) and isinstance(plain["method"], str)
+    if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not typed:
+        raise ValueError("facts")
+    sample = Sample(prompts, rollouts, left_out, zero_mean)
+    level = float(plain["vp"]["level"]) if level is None else level
+    # A file that is damaged in one place is not trusted in another.
+    _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)
+    _array(plain["covariance"], (len(QUANTITIES),) * 2, LARGEST**2, complete=prompts > 2)
+    pseudo = _array(plain["pseudo_values"], (prompts, len(QUANTITIES)), LARGEST)
+    return components_of_pseudo_values(pseudo, sample, level=level)
+
+
+def _count(value: Any) -> int:
+    """Return a whole number that can count prompts or rollouts."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < _MOST_ROLLOUTS:
+        raise ValueError("count")
+    return value
+
+
+def _plain(values: Float) -> list[list[float | None]]:
+    """Return rows of numbers for JSON, which has no NaN."""
+    return [[value if math.isfinite(value) else None for value in row] for row in values.tolist()]
+
+
+def _array(rows: Any, shape: tuple[int, ...], largest: float, *, complete: bool = True) -> Float:
+    """Return the array of such rows, with numbers no larger than an estimate can be.
+
+    Some may be missing where not all are to be `complete`.
+    """
+    values = np.array(
+        [[math.nan if value is None else float(value) for value in row] for row in rows],
+        dtype=float,
+    )
+    if (
+        values.shape != shape
+        or (np.abs(values) > largest).any()
+        or (complete and np.isnan(values).any())
+    ):
+        raise ValueError("numbers")
+    return values
+
+
+def components_of_file(path: Path, *, level: float | None = None) -> Components | None:
+    """Return the saved components in a file; None of another file."""
+    return load_components(path, level=level).components if is_components(path) else None
+
+
+def components_beside(run: Path | None, *, level: float | None = None) -> Components | None:
+    """Return the components that lie beside a run, or None."""
+    place = None if run is None else path_beside(run)
+    return None if place is None or not place.is_file() else components_of_file(place, level=level)
+
 
 HEAD = "head"  # in the place of a pattern of layers: the output head alone, with weights of its own
 _GUESSED = "the longest completion"
@@ -130,7 +492,7 @@ def measure_run(
 
 def _here(
     record: RunRecord,
-    sample: Sample,
+    sample: GroupSample,
     how: Measurement,
     options: ScoreOptions,
     progress: Progress | None,
@@ -190,7 +552,7 @@ class Tokens:
     notes: tuple[str, ...]  # the same in sentences
 
 
-def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: Sample) -> Tokens:
+def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample) -> Tokens:
     """Return the rollouts that the model can read, their tokens, and decisions on them."""
     from groupwise.scores.language_models import tokens_of
 
@@ -241,7 +603,7 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
 
 
 def _with_ends(
-    reader: Reader | LanguageModel, record: RunRecord, sample: Sample
+    reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample
 ) -> tuple[pl.DataFrame, int, str]:
     """Return the rollouts with whether each was truncated (`full`), and the limit.
 

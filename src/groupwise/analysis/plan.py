@@ -11,18 +11,17 @@ from pathlib import Path
 
 import numpy as np
 
-from groupwise.analysis.component_file import components_beside, load_components, path_beside
+from groupwise.analysis.components import components_beside, load_components, path_beside
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.rewards_alone import even_pass_rate, smallest_group
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate, smallest_group
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, frozen
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
+from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
 from groupwise.wording import clean, count, number, sentence, shown_argument
 
 _MOST_FACTS, _LONGEST_FACT = 24, 80

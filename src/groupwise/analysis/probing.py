@@ -19,19 +19,25 @@ import polars as pl
 from groupwise.analysis.components import step_of_checkpoint
 from groupwise.analysis.grading import grades
 from groupwise.arrays import Float, Places
+from groupwise.diagnostics.causes import (
+    ProbeKind,
+    Shown,
+    logged_columns,
+    regraded,
+    resampled,
+    rescored,
+)
 from groupwise.diagnostics.judgement import Judgement, Learning
-from groupwise.diagnostics.probe_outcomes import Shown, regraded, resampled, rescored
-from groupwise.diagnostics.probes import ProbeKind, logged_columns
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import frozen
 from groupwise.prompts import prompt_of, prompt_text
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.readers.rollouts import COMPLETION_KEYS, PROMPT_KEYS
 from groupwise.readers.source import Blocks, json_lines, peek, vocabulary
-from groupwise.record.probes import ProbeResult
+from groupwise.record.journal import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.record.table import read_parquet
-from groupwise.series.groups import log_completions
+from groupwise.series.metric import log_completions
 from groupwise.wording import count, short
 
 if TYPE_CHECKING:

@@ -9,14 +9,13 @@ import numpy as np
 import polars as pl
 
 from groupwise.analysis.plan import RunPlan, plan_of_rewards
-from groupwise.analysis.prompt_table import named_outcomes
-from groupwise.diagnostics.cost import cost_since
-from groupwise.diagnostics.judgement import Cost
+from groupwise.analysis.rollouts import named_outcomes
+from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice, LoggedGroups, Replay, Replayed, replay
 from groupwise.plain import Said, frozen
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import log_completions
+from groupwise.series.metric import log_completions
 from groupwise.wording import number, share_ranged
 
 UNKNOWN = (

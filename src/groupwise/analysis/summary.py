@@ -1,32 +1,499 @@
-"""The summary of one run as plain data: the one source of the page, the terminal text and
-`--json`.
+"""The summary of one run as plain data, the one source of the page, the terminal text and
+`--json`: its first screen of four tiles, the reward with the failure shaded and sparklines, and
+what stands below.
+
+What is usual of a quantity in public healthy runs is for the eye alone: no rule asks it. Its table
+is made by `lab/experiments/diagnosis/usual.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from groupwise.analysis.charts import POINTS, Chart
-from groupwise.analysis.evidence import forecast_chart
-from groupwise.analysis.fitted import Ahead, Fitted, cut, fit_metric, no_forecast, nothing_fitted
+import numpy as np
+import polars as pl
+
+from groupwise.analysis.charts import (
+    POINTS,
+    Axis,
+    Chart,
+    Line,
+    Mark,
+    Role,
+    axes_of,
+    useful_range,
+    with_mean,
+)
+from groupwise.analysis.fitted import (
+    BEHAVIOURS,
+    STEP,
+    Ahead,
+    Behaviour,
+    Fitted,
+    behaviours_of,
+    beyond_spikes,
+    cut,
+    definition_of,
+    fit_metric,
+    forecast_chart,
+    meaning_of,
+    no_forecast,
+    nothing_fitted,
+)
 from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
-from groupwise.analysis.prompt_table import PromptTable, prompt_table
 from groupwise.analysis.replay import RunReplay, replay_of_rollouts
-from groupwise.analysis.rollouts import HELD, Held, held_rollouts
-from groupwise.analysis.screen import Screen, screen_of
+from groupwise.analysis.rollouts import HELD, Held, PromptTable, held_rollouts, prompt_table
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
+from groupwise.arrays import Float, moving_mean
+from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement
+from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.errors import MissingMetricError
+from groupwise.files import table_rows
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, frozen
+from groupwise.processes import on_one_thread
 from groupwise.record.run import RunRecord
-from groupwise.series.groups import group_evidence
-from groupwise.threads import on_one_thread
-from groupwise.wording import clean, readable, shown_path
+from groupwise.series.metric import GroupEvidence, group_evidence
+from groupwise.wording import capital, clean, readable, sentence, share, short, shown_path
+
+_BANDS = list(table_rows("analysis/usual.tsv"))
+LENGTH = "completion_length"  # in times that of the first rows
+_SIZE = re.compile(r"(?<![\d.])(\d{1,4}(?:\.\d{1,3})?) ?b(?![a-z])", re.IGNORECASE)
+_CLASSES = {1.0: "up to 1B", 4.0: "1B to 4B", 15.0: "4B to 15B", math.inf: "above 15B"}
+_FIRST = 5  # rows whose median is the first length
+
+
+def kind_of(record: RunRecord, name: str = "") -> tuple[str, str, str]:
+    """Return trainer, class of size and adapter of a run, each "" where it is not known."""
+    config = record.config
+    model = f"{config.value('model') or ''} {name}"
+    sizes = _SIZE.findall(model)
+    size = (
+        next(label for most, label in _CLASSES.items() if float(sizes[0]) <= most) if sizes else ""
+    )
+    lora = bool(config.value("lora_rank")) or "lora" in model.lower()
+    return str(config.value("framework") or ""), size, "lora" if lora else ""
+
+
+def unit_of(quantity: str, value_T: Float) -> float:
+    """Return what the table's numbers of a quantity are multiples of in a run."""
+    return float(np.median(value_T[:_FIRST])) or 1.0 if quantity == LENGTH else 1.0
+
+
+def _parts(row: dict[str, str]) -> list[str]:
+    """The kind of run that a row is of."""
+    return [row[name] for name in ("trainer", "size", "adapter") if row[name]]
+
+
+def usual_line(record: RunRecord, quantity: str, step_T: Float, value_T: Float) -> Line | None:
+    """Return 5 to 95 % of the rows of healthy runs of the narrowest kind as a band.
+
+    None where too few runs are known.
+    """
+    kind = {*kind_of(record, record.name)}
+    fitting = [
+        row for row in _BANDS if row["quantity"] == quantity and kind.issuperset(_parts(row))
+    ]
+    if not fitting:
+        return None
+    row = max(fitting, key=lambda candidate: len(_parts(candidate)))
+    parts = ", ".join(_parts(row))
+    low, high = (float(row[end]) * unit_of(quantity, value_T) for end in ("low", "high"))
+    band = f"5 to 95 % of the rows of {row['runs']} healthy runs{parts and f' ({parts})'}"
+    ends = float(step_T[0]), float(step_T[-1])
+    return Line("usual", "usual", ends, (), (low, low), (high, high), band)
+
+
+TILES, SPARKS = 4, 4
+LAST = 10  # rows before a step that its level before averages
+_SHARES = ("truncated_share", "dead_group_share")
+
+
+@frozen
+class Tile(Plain):
+    """One number of the first screen."""
+
+    name: str  # a word or two
+    value: str  # as it is shown
+    more: str  # what it was before, or where it stands
+
+
+@frozen
+class Signal:
+    """One quantity of a run, finite rows only."""
+
+    quantity: str  # its canonical name
+    title: str  # a few words
+    unit: str  # of its axis
+    step_T: Float
+    value_T: Float
+    column: str = ""  # the log's own key
+    about: str = ""  # what that key means
+    told: Sign | None = None  # what the judgement says of it
+    # its level in its last rows by the judgement, and the step of the first of them
+    judged: tuple[float, int] | None = None
+
+    @property
+    def rows(self) -> int:
+        """How many rows an end of it averages."""
+        return end_rows(self.value_T.size)
+
+    @property
+    def now(self) -> float:
+        """Its level in its last rows: what the judgement says of it, else their mean; nan where
+        it is no number any more.
+        """
+        if self.judged is not None:
+            return self.judged[0]
+        if self.told is not None and (self.told.after is None or self.told.now_from is not None):
+            return math.nan if self.told.after is None else self.told.after
+        return float(self.value_T[-self.rows :].mean())
+
+    @property
+    def since(self) -> str:
+        """Of which rows that is the mean, in words, or what the last number was."""
+        if math.isnan(self.now):
+            return f"{self.written(float(self.value_T[-1]))} at step {self.step_T[-1]:,.0f}"
+        rows = self.rows if self.judged is None else int((self.step_T >= self.judged[1]).sum())
+        return f"mean of the last {rows:,} rows" if rows > 1 else f"step {self.step_T[-1]:,.0f}"
+
+    def before(self, step: float | None) -> tuple[float, str]:
+        """Return its level before what is told of it, else its mean before a step, else over the
+        first rows; and which of them it is.
+        """
+        if self.told is not None and self.told.before is not None:
+            return self.told.before, f"before step {self.told.step:,}"
+        earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
+        if step is None or not earlier.size:
+            return float(self.value_T[: self.rows].mean()), "at the start"
+        return float(earlier[-LAST:].mean()), f"before step {step:,.0f}"
+
+    def came_from(self, step: float | None) -> str:
+        """Say from which level it came, and where it went first if it is elsewhere now."""
+        value, when = self.before(step)
+        sign = self.told
+        if sign is None or sign.after is None or self.written(sign.after) == self.written(self.now):
+            return f"{self.written(value)} {when}"
+        return f"{self.written(value)} → {self.written(sign.after)} at step {sign.step:,}"
+
+    def written(self, value: float) -> str:
+        """Write a value of it."""
+        if math.isnan(value):
+            return "not finite"
+        return (share if self.quantity in _SHARES else short)(value)
+
+
+@frozen
+class Row(Plain):
+    """One quantity in numbers."""
+
+    name: str
+    first: str  # mean of the first rows
+    before: str  # mean of the rows before the first sign, "" where there is none
+    now: str  # mean of the last rows
+    low: str
+    high: str
+    rows: int
+
+
+@frozen
+class Screen(Plain):
+    """What the first screen shows."""
+
+    tiles: tuple[Tile, ...]
+    chart: Chart  # the reward
+    sparks: tuple[Chart, ...]
+    others: tuple[Chart, ...]  # signals for which the first screen has no room
+    rows: tuple[Row, ...]  # every signal in numbers
+    axes: tuple[Axis, ...]  # clocks that the charts can be drawn along in place of the step
+
+
+_OF_TILES = (
+    "truncated_share",
+    "dead_group_share",
+    "eval/reward",
+    "entropy",
+    "completion_length",
+    "kl",
+    "gradient_norm",
+)
+
+
+def screen_of(
+    record: RunRecord,
+    fitted: Fitted,
+    groups: GroupEvidence,
+    judged: Judgement,
+    *,
+    points: int = POINTS,
+) -> Screen:
+    """Return tiles, charts and numbers of the first screen of a run; no line has more points
+    than said.
+    """
+    reward = _signal(
+        Behaviour("reward", fitted.title, ""), fitted.clock.step_T, fitted.series.value_T
+    )
+    if reward is not None and fitted.metric == judged.metric:
+        level = (
+            None if judged.now is None or judged.now_from is None else (judged.now, judged.now_from)
+        )
+        ended = int(reward.step_T[-1])
+        reward = replace(
+            _told(reward, judged),
+            judged=(math.nan, ended)
+            if level is None and ended < (judged.last_step or 0)
+            else level,
+        )
+    signs, signals = judged.signs, [*_signals(record, groups, fitted.metric, judged)]
+    signals.sort(
+        key=lambda signal: len(signs) if signal.told is None else signs.index(signal.told)
+    )  # stable: the usual order else
+    small = [
+        signal for signal in signals if not _is_beside(signal, fitted)
+    ]  # the others are on the large chart
+    shown = sorted(small[:SPARKS], key=lambda signal: _order(signal.quantity))
+    since = _since(judged)
+    shade = _shade(record, judged)
+    charts = {signal.quantity: _chart(record, signal, shade, points // 3) for signal in small}
+    sparks = tuple(charts[signal.quantity] for signal in shown)
+    others = tuple(replace(charts[signal.quantity], small=False) for signal in small[SPARKS:])
+    every = [signal for signal in (reward, *signals) if signal is not None]
+    return Screen(
+        tiles=tuple(
+            _tiles(reward, signals, since, judged.level if fitted.metric == judged.metric else None)
+        )[:TILES],
+        chart=_reward_chart(fitted, signals, judged, shade, points),
+        sparks=sparks,
+        others=others,
+        rows=tuple(_row(signal, since) for signal in every),
+        axes=axes_of(record.steps),
+    )
+
+
+def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
+    """Return from where a failure is shaded, or None where there is none."""
+    since = _since(judged)
+    return (
+        (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
+    )
+
+
+def _told(signal: Signal, judged: Judgement) -> Signal:
+    """Return a signal with what the judgement says of it, by its quantity or by the name that
+    the words begin with.
+    """
+    name = "held-out" if signal.quantity == "eval/reward" else f"{signal.title} "
+    return replace(
+        signal,
+        told=next(
+            (
+                sign
+                for sign in judged.signs
+                if sign.signal == signal.quantity or sign.words.startswith(name)
+            ),
+            None,
+        ),
+    )
+
+
+def _since(judged: Judgement) -> float | None:
+    """Return from where a failure is shown: its first sign, or else its own step."""
+    return judged.first_sign.step if judged.first_sign is not None else judged.since_step
+
+
+def _order(quantity: str) -> int:
+    """Return the place of a quantity among the usual ones."""
+    return next(
+        (place for place, behaviour in enumerate(BEHAVIOURS) if behaviour.quantity == quantity),
+        len(BEHAVIOURS),
+    )
+
+
+def _signal(
+    what: Behaviour, step_T: Float, value_T: Float, *, column: str = "", about: str = ""
+) -> Signal | None:
+    """Return a quantity without the rows in which it is missing, or None where it is missing
+    everywhere.
+    """
+    usable = np.isfinite(value_T)
+    step = np.asarray(step_T, dtype=float)[usable]
+    return (
+        Signal(what.quantity, what.title, what.unit, step, value_T[usable], column, about)
+        if usable.any()
+        else None
+    )
+
+
+def _signals(
+    record: RunRecord, groups: GroupEvidence, metric: str, judged: Judgement
+) -> Iterable[Signal]:
+    """Yield the known quantities beside the metric that a log holds, in their usual order, and
+    what else the judgement names.
+    """
+    step = record.values("step")
+    of_groups = {"dead_group_share": groups.zero_variance, "reward_std_within_group": groups.spread}
+    wanted = {behaviour.quantity: behaviour for behaviour in (*BEHAVIOURS, *behaviours_of(record))}
+    for name in (sign.signal for sign in judged.signs):
+        wanted.setdefault(
+            name, Behaviour(name, capital(clean(name.replace("_", " "), longest=60)), "")
+        )
+    for behaviour in wanted.values():
+        meaning, track = meaning_of(record, behaviour.quantity), of_groups.get(behaviour.quantity)
+        signal = None
+        if track is not None and track.known:
+            signal = _signal(behaviour, track.step_T, track.value_T, about=sentence(track.source))
+        elif meaning is not None and meaning.column != metric:
+            value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
+            signal = _signal(
+                behaviour,
+                step,
+                value,
+                column=clean(meaning.column, longest=80),
+                about=definition_of(meaning),
+            )
+        if signal is not None:
+            yield _told(signal, judged)
+
+
+def _tiles(
+    reward: Signal | None, signals: Sequence[Signal], since: float | None, level: float | None
+) -> Iterable[Tile]:
+    """Yield now, the best, and what else was logged, the most useful first; the levels before
+    are those of the judgement.
+    """
+    if reward is not None:
+        rows = reward.rows
+        yield Tile("Now", reward.written(reward.now), reward.since)
+        means = moving_mean(reward.value_T, rows)
+        best, (peak, when) = int(means.argmax()), reward.before(None)
+        # A height of fewer rows than an end averages is one as well.
+        if reward.told is None or means[best] >= peak:
+            end = f"step {reward.step_T[best + rows - 1]:,.0f}"
+            peak, when = means[best], f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}"
+        yield Tile("Peak", reward.written(peak), when)
+    for signal in sorted(signals, key=_place):
+        yield Tile(signal.title, signal.written(signal.now), signal.came_from(since))
+    if reward is not None:
+        first = (
+            f"mean of the first {reward.rows} rows"
+            if reward.rows > 1
+            else f"step {reward.step_T[0]:,.0f}"
+        )
+        value, when = (
+            (reward.before(None)[0], first) if level is None else (level, "by the judgement")
+        )
+        yield Tile("Start", reward.written(value), when)
+        yield Tile(
+            "Rows",
+            f"{reward.value_T.size:,}",
+            f"step {reward.step_T[0]:,.0f} to {reward.step_T[-1]:,.0f}",
+        )
+
+
+def _place(signal: Signal) -> int:
+    """The place of a signal among the tiles: what is usual in its order, behind what the
+    judgement names beside that.
+    """
+    if signal.quantity in _OF_TILES:
+        return _OF_TILES.index(signal.quantity)
+    return len(_OF_TILES) if signal.told is None else -1
+
+
+def _chart(
+    record: RunRecord, signal: Signal, shade: tuple[float, None] | None, points: int
+) -> Chart:
+    """Chart a quantity small, on an axis that a few spikes do not crush."""
+    y_range, beyond = beyond_spikes(signal.value_T)
+    lines = with_mean(
+        "logged",
+        signal.step_T,
+        signal.value_T,
+        points=points,
+        split=None if shade is None else shade[0],
+    )
+    usual = usual_line(record, signal.quantity, signal.step_T, signal.value_T)
+    if usual is not None:
+        lines = usual, *lines
+        y_range = y_range or useful_range(usual.ordinates, shown=signal.value_T)
+    if y_range is None and signal.quantity in _SHARES:
+        y_range = useful_range(shown=[0.0, 0.1, *signal.value_T])
+    caption = (signal.about + beyond).strip()
+    return Chart(
+        signal.quantity,
+        signal.title,
+        STEP,
+        signal.unit,
+        lines,
+        (),
+        caption,
+        subject=signal.column,
+        y_range=y_range,
+        shade=shade,
+        small=True,
+    )
+
+
+def _reward_chart(
+    fitted: Fitted,
+    signals: Sequence[Signal],
+    judged: Judgement,
+    shade: tuple[float, None] | None,
+    points: int,
+) -> Chart:
+    """Chart the metric, raw under its running mean, with the rewards that the judgement sets
+    beside it: no law.
+    """
+    step, value, since = fitted.clock.step_T, fitted.series.value_T, _since(judged)
+    split = None if shade is None else shade[0]
+    lines = list(with_mean("logged", step, value, points=points, split=split))
+    for signal in signals:
+        if _is_beside(signal, fitted):
+            role: Role = "evaluation" if signal.quantity == "eval/reward" else "beside"
+            *raw, line = with_mean(
+                "", signal.step_T, signal.value_T, points=points // 3, split=split
+            )
+            name = signal.title.lower() if signal.quantity == "eval/reward" else signal.title
+            lines.append(replace(line, name=f"{name}, {line.name}" if raw else name, role=role))
+    marks = (Mark(since, "first sign"),) if since is not None else ()
+    y_range = useful_range(shown=[signal for line in lines for signal in line.ordinates])
+    key = clean(fitted.metric, longest=80)
+    return Chart(
+        "reward",
+        fitted.title,
+        STEP,
+        "",
+        tuple(lines),
+        marks,
+        wide=True,
+        subject=key,
+        y_range=y_range,
+        shade=shade,
+    )
+
+
+def _is_beside(signal: Signal, fitted: Fitted) -> bool:
+    """Return whether a signal stands on the chart of the reward: the held-out reward, or a
+    reward function that a sign names.
+    """
+    if fitted.quantity != "reward" or not signal.quantity.startswith("reward/"):
+        return fitted.quantity == "reward" and signal.quantity == "eval/reward"
+    return signal.told is not None
+
+
+def _row(signal: Signal, since: float | None) -> Row:
+    """Return a quantity in numbers."""
+    value_T, (before, when) = signal.value_T, signal.before(since)
+    levels = value_T[: signal.rows].mean(), before, signal.now, value_T.min(), value_T.max()
+    first, told, now, low, high = map(signal.written, levels)
+    told = told if when.startswith("before") else ""
+    return Row(signal.title, first, told, now, low, high, value_T.size)
+
 
 _FEWEST_POINTS, _FEWEST_HELD = 120, 12
 

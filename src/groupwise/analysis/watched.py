@@ -10,8 +10,17 @@ from itertools import pairwise
 import polars as pl
 
 from groupwise.analysis.charts import observed_line, useful_range
-from groupwise.analysis.evidence import behaviours_of, beyond_spikes, definition_of, meaning_of
-from groupwise.analysis.fitted import Ahead, ahead, foretold, no_forecast, unfitted
+from groupwise.analysis.fitted import (
+    Ahead,
+    ahead,
+    behaviours_of,
+    beyond_spikes,
+    definition_of,
+    foretold,
+    meaning_of,
+    no_forecast,
+    unfitted,
+)
 from groupwise.arrays import Float
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement

@@ -315,7 +315,7 @@ def open_run(
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
     """Return what a user calls a run: a record, a path, values of a metric, steps and values."""
-    from groupwise.analysis.run_groups import record_of_numbers
+    from groupwise.analysis.compare import record_of_numbers
 
     if isinstance(given, Run) and value_T is None:
         return given

@@ -1,11 +1,663 @@
-"""The command line: its commands by name."""
+"""The command line: its commands by name, loaded when asked for, and what they share: options,
+runs opened, progress shown. Every error becomes a line and an exit code.
+"""
 
 from __future__ import annotations
 
+import errno
+import gc
+import importlib
+import inspect
+import itertools
+import math
+import os
+import re
+import shlex
 import sys
-from collections.abc import Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from functools import cache, wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-from groupwise.cli.program import Program
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from groupwise import __version__
+from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
+from groupwise.parsing import JsonObject
+from groupwise.plain import FORMER_STATES, frozen, to_json
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from groupwise.diagnostics.judgement import Judgement, State
+    from groupwise.engine.engine import Engine
+    from groupwise.forecasting.forecast import Calibration
+    from groupwise.record.run import RunRecord
+
+
+_MOST_STEPS = 200
+_WIDTH = 160
+_EXAMPLES = {"--from": "for the first 40 % write 0.4", "--late": "for the last quarter write 0.25"}
+ENGINES = ("local", "ray", "slurm")
+OK, FOUND, CANNOT_TELL = (
+    0,
+    1,
+    3,
+)  # what a command that judges ends with; 2 is the edge's, for what cannot be used
+Show = Callable[
+    [str, int, int], None
+]  # what is being done, how much of it is done, and of how much
+Check = Callable[
+    ..., Any
+]  # of an option's value, which typer hands over with the option's names; None is not given
+
+
+def option(metavar: str, text: str, *names: str, check: Check | None = None) -> Any:
+    """An option that takes a value; its name is the parameter's where none is given."""
+    return typer.Option(*names, metavar=metavar, help=text, callback=check)
+
+
+def flag(name: str, text: str) -> Any:
+    """An option without a value."""
+    return typer.Option(name, help=text)
+
+
+def argument(metavar: str, text: str) -> Any:
+    """An argument."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False)
+
+
+def share(param: typer.CallbackParam, value: float | None) -> float | None:
+    """Refuse a number that is not strictly between 0 and 1."""
+    if value is not None and not 0 < value < 1:
+        example = _EXAMPLES.get(param.opts[0], "for 90 % write 0.9")
+        raise InvalidArgumentError(
+            f"{param.opts[0]} expects a number between 0 and 1, both excluded; got {value:g}: "
+            f"{example}"
+        )
+    return value
+
+
+def number(wanted: str, holds: Callable[[float], bool]) -> Check:
+    """Refuse a number of which something does not hold."""
+
+    def check(param: typer.CallbackParam, value: float | None) -> float | None:
+        if value is not None and not holds(value):
+            came = f"{value:g}" if isinstance(value, float) else value
+            raise InvalidArgumentError(f"{param.opts[0]} expects {wanted}; got {came}")
+        return value
+
+    return check
+
+
+finite = number("a step", math.isfinite)
+positive = number("a positive number", lambda value: 0 < value < math.inf)
+
+
+def whole(least: int, most: float = math.inf) -> Check:
+    """Refuse a whole number outside a range."""
+    wanted = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
+    return number(f"a whole number {wanted}", lambda value: least <= value <= most)
+
+
+def one_of(*words: str) -> Check:
+    """Refuse a word that is none of a few; a former state stands for its new name."""
+
+    def check(param: typer.CallbackParam, value: str | None) -> str | None:
+        value = FORMER_STATES.get(value or "", value)
+        if value is not None and value not in words:
+            raise InvalidArgumentError(
+                f"{param.opts[0]} expects {', '.join(words[:-1])} or {words[-1]}; got "
+                f"{value[:60]!r}"
+            )
+        return value
+
+    return check
+
+
+Run = Annotated[Path, argument("RUN", "A log file, a run folder or a saved record.")]
+Runs = Annotated[list[Path], argument("RUN...", "Log files, run folders or saved records.")]
+Metric = Annotated[
+    str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")
+]
+Settings = Annotated[
+    list[str] | None,
+    option(
+        "KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set"
+    ),
+]
+Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
+Column = Annotated[
+    list[str] | None,
+    option(
+        "NAME=COLUMN",
+        "What a column of a table is, as reward=score; or a file by step, as "
+        "eval/reward=FILE#COLUMN. Repeatable.",
+    ),
+]
+Gpus = Annotated[
+    int | None,
+    option("N", "GPUs that the run takes: its cost is told in GPU-hours too.", check=whole(1)),
+]
+Price = Annotated[
+    float | None,
+    option("P", "The price of one GPU for an hour: the cost is told in money too.", check=positive),
+]
+Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
+At = Annotated[
+    str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")
+]
+FailOn = Annotated[
+    str,
+    option(
+        "STATE",
+        "The mildest state that ends with 1: warning, or failing (failed as well).",
+        check=one_of("warning", "failing"),
+    ),
+]
+Why = Annotated[
+    bool,
+    typer.Option(
+        "--why",
+        "-v",
+        help="Also every check with its numbers, what to log for those that miss, and how the log "
+        "was read.",
+    ),
+]
+Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
+FitLevel = Annotated[
+    float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)
+]
+BandLevel = Annotated[
+    float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)
+]
+CalibrationTable = Annotated[
+    Path | None,
+    option(
+        "FILE",
+        "Stretch the bands by this table, as groupwise-lab calibrate writes it.",
+        "--calibration",
+    ),
+]
+EngineName = Annotated[
+    str | None,
+    option(
+        "NAME",
+        "Where the workers run: local (processes of this machine), ray or slurm.",
+        "--engine",
+        check=one_of(*ENGINES),
+    ),
+]
+Workers = Annotated[
+    int | None,
+    option(
+        "N",
+        "Workers at once; by default as many as there is room for.",
+        "--workers",
+        check=whole(1, 4096),
+    ),
+]
+WebhookAddress = Annotated[
+    str | None,
+    option(
+        "URL",
+        "Send each change of a run's state there: Slack, Discord, or JSON; by default to "
+        "$GROUPWISE_WEBHOOK.",
+        "--webhook",
+    ),
+]
+Level = Annotated[
+    float | None,
+    option(
+        "SHARE",
+        "Coverage of the intervals; by default that of saved components, else 0.95.",
+        check=share,
+    ),
+]
+
+
+@frozen
+class Opening:
+    """How runs are to be opened."""
+
+    columns: Mapping[str, str]  # canonical quantity, or "step" -> the log's own column
+    settings: Mapping[str, str]  # setting -> value, as the user typed it
+    config: Path | None  # a file with settings
+
+    def told(self, **given: float | None) -> Opening:
+        """Add settings that have options of their own, where these are given."""
+        return replace(
+            self,
+            settings={
+                **self.settings,
+                **{name: str(value) for name, value in given.items() if value is not None},
+            },
+        )
+
+    @property
+    def asked(self) -> JsonObject:
+        """What was given, as the readers take it."""
+        given = {"columns": self.columns, "settings": self.settings, "config": self.config}
+        return {name: value for name, value in given.items() if value}
+
+    @property
+    def words(self) -> list[str]:
+        """The options of a command that opens runs so."""
+        given = ("column", self.columns), ("set", self.settings)
+        words = [f"--{name}={'='.join(pair)}" for name, pairs in given for pair in pairs.items()]
+        return [*words, f"--config={self.config}"] if self.config else words
+
+    def open(self, path: Path) -> RunRecord:
+        """Open one run."""
+        from groupwise.readers import open_run
+
+        return open_run(path, **self.asked)
+
+    def open_all(self, path: Path, *, by: str = "") -> list[RunRecord]:
+        """Open every run of a path, told apart by a column too."""
+        from groupwise.readers import open_runs
+
+        return open_runs(path, **self.asked, by=by)
+
+    def __bool__(self) -> bool:
+        """Whether anything was given."""
+        return bool(self.asked)
+
+
+def opened(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a command whose `opening` is made of --set, --config and --column."""
+    signature = inspect.signature(command)
+    if "opening" not in signature.parameters:
+        return command
+
+    @wraps(command)
+    def with_options(
+        *, settings: list[str] | None, config: Path | None, column: list[str] | None, **given: Any
+    ) -> Any:
+        columns = pairs("--column", "NAME=COLUMN", column or ())
+        return command(
+            **given, opening=Opening(columns, pairs("--set", "KEY=VALUE", settings or ()), config)
+        )
+
+    hints, made = get_type_hints(command, include_extras=True), []
+    for name, parameter in signature.parameters.items():
+        options = (
+            {"settings": Settings, "config": Config, "column": Column} if name == "opening" else {}
+        )
+        made += [
+            inspect.Parameter(option, parameter.kind, default=None, annotation=hint)
+            for option, hint in options.items()
+        ]
+        made += [] if options else [parameter.replace(annotation=hints[name])]
+    with_options.__signature__ = inspect.Signature(made, return_annotation=hints["return"])  # type: ignore[attr-defined]
+    with_options.__annotations__ = {
+        parameter_made.name: parameter_made.annotation for parameter_made in made
+    } | {"return": hints["return"]}
+    return with_options
+
+
+def judgement_of(record: RunRecord, until: float | None = None) -> Judgement:
+    """Judge a run as it stood at a step, or as it is."""
+    from groupwise.analysis.fitted import cut
+    from groupwise.diagnostics.judge import judge
+
+    return judge(cut(record, until))
+
+
+def stands(judged: Judgement) -> JsonObject:
+    """Return how a run stands, for the JSON of commands that answer another question."""
+    return {"state": judged.state, "headline": judged.headline}
+
+
+def exit_code(states: Iterable[State], *, fail_on: str) -> int:
+    """Return the exit code of judged runs.
+
+    1 where one is at `fail_on` or worse, else 3 where one cannot be told, else 0.
+    """
+    values = {state.value for state in states}
+    if values & {"failing", "failed", fail_on}:
+        return FOUND
+    return CANNOT_TELL if "cannot_tell" in values else OK
+
+
+def engine_of(name: str | None, workers: int | None) -> Engine:
+    """Return the engine that was asked for: processes of this machine where none was."""
+    from groupwise.engine.engine import Engine
+
+    return Engine(name or "local", workers)
+
+
+def pairs(name: str, form: str, texts: Sequence[str]) -> dict[str, str]:
+    """Split the NAME=VALUE texts of one option."""
+    values: dict[str, str] = {}
+    for text in texts:
+        key, equals, value = (part.strip() for part in text.partition("="))
+        if not (key and equals and value):
+            raise InvalidArgumentError(
+                f"{name} expects {form}; got {text!r}: write the name, an equals sign and the "
+                "value without spaces"
+            )
+        if values.setdefault(key, value) != value:
+            raise InvalidArgumentError(
+                f"{name} gives {key} twice, as {values[key]!r} and {value!r}: give it once"
+            )
+    return values
+
+
+def numbers(name: str, text: str, example: str) -> list[float]:
+    """Split the numbers of one option."""
+    values = []
+    for part in text.split(","):
+        with suppress(ValueError):
+            values.append(float(part))
+            if math.isfinite(values[-1]):
+                continue
+        raise InvalidArgumentError(
+            f"{name} expects finite numbers with commas between them, as {example}; got "
+            f"{part.strip()[:60]!r} in {text[:60]!r}"
+        )
+    return values
+
+
+def steps_of(text: str | None) -> list[float] | None:
+    """Split the steps of --at."""
+    steps = None if text is None else numbers("--at", text, "500,1000")
+    if steps is not None and len(steps) > _MOST_STEPS:
+        raise InvalidArgumentError(f"--at expects at most {_MOST_STEPS} steps; got {len(steps)}")
+    return steps
+
+
+def logs_of(record: RunRecord) -> list[Path]:
+    """Return the files that a run was read from."""
+    return [Path(source.path) for source in record.sources]
+
+
+def typed_arguments(paths: Sequence[Path]) -> list[str]:
+    """Return the arguments as a shell would take them, paths without their folders."""
+    from groupwise.wording import shown_argument
+
+    typed = {str(path) for path in paths}
+    words = [re.sub(r"https?://.*", "URL", word) for word in sys.argv[1:]]
+    return [shlex.quote(shown_argument(word, typed)) for word in words]
+
+
+def out_console() -> Console:
+    """Return a console on standard output; a file or a pipe has no width, so tables keep theirs."""
+    from rich.console import Console
+
+    return Console() if sys.stdout.isatty() else Console(width=_WIDTH)
+
+
+def print_lines(*lines: str) -> None:
+    """Print sentences on standard output, each on a line of its own."""
+    for line in lines:
+        out_console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def print_json(value: object) -> None:
+    """Print strict JSON on standard output."""
+    print(to_json(value, indent=1))
+
+
+@contextmanager
+def progress(*, quiet: bool) -> Iterator[Show]:
+    """Show on standard error what is being done and how much of it, where a person looks."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    from groupwise.wording import clean
+
+    if quiet or not sys.stderr.isatty():
+        yield lambda _doing, _done, _total: None
+        return
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+
+        def show(doing: str, done: int, total: int) -> None:
+            bar.update(
+                task, description=escape(clean(doing, longest=80)), completed=done, total=total
+            )
+
+        yield show
+
+
+def calibration_of(path: Path | None) -> Calibration | None:
+    """The table in a file, None for the one that is shipped."""
+    from groupwise.files import first_bytes
+    from groupwise.forecasting.forecast import read_calibration
+    from groupwise.parsing import LARGEST_SETTINGS
+
+    if path is None:
+        return None
+    try:
+        content, reason = first_bytes(path, LARGEST_SETTINGS), f"{path} is no file"
+    except OSError as error:
+        content, reason = None, str(error.strerror)
+    if content is None:
+        raise InvalidArgumentError(
+            f"--calibration expects a table; {path.name} cannot be read: {reason}"
+        )
+    return read_calibration(content.decode("utf-8", errors="replace"))
+
+
+@contextmanager
+def advancing(*, quiet: bool, total: int) -> Iterator[Callable[[str], None]]:
+    """Show on standard error each of a known number of steps as it begins."""
+    begun = itertools.count()
+    with progress(quiet=quiet) as show:
+        yield lambda doing: show(doing, next(begun), total)
+
+
+DONE, REFUSED, INTERRUPTED, DEFECT = 0, 2, 130, 70
+_DEBUG = "GROUPWISE_DEBUG"
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+
+# The matrices here are small: BLAS threads only wait for each other. Must be said before NumPy is
+# first imported.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+gc.set_threshold(100_000)  # what is made of a log has no cycles, and is large
+
+
+@cache
+def _loaded(module: str, name: str, about: str) -> Any:
+
+    alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
+    alone.command(name=name, help=about)(opened(getattr(importlib.import_module(module), name)))
+    return typer.main.get_command(alone)
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program by its commands."""
+
+    name: str
+    about: str
+    home: str  # the package whose modules hold the commands, a file each
+    commands: Mapping[
+        str, str
+    ]  # each with the first sentence of its help, so that the list of commands loads none of them
+    beside: Mapping[str, str]  # commands in the module of another
+    elsewhere: Mapping[str, str]  # commands of another program -> its name
+
+    def command(self, name: str) -> Any:
+        """Load one command, with its options."""
+        return _loaded(f"{self.home}.{self.beside.get(name, name)}", name, self.commands[name])
+
+    def group(self) -> typer.Typer:
+        """The commands as typer takes them."""
+        program = self
+
+        class Group(TyperGroup):
+            """Lists the commands by their first sentences and loads the one that is asked for."""
+
+            def __init__(self, **given: Any) -> None:
+                super().__init__(**given)
+                self.commands = {
+                    name: TyperCommand(name, help=about) for name, about in program.commands.items()
+                }
+
+            def resolve_command(
+                self, ctx: Any, args: list[str]
+            ) -> tuple[str | None, Any, list[str]]:
+                """Return the command that the first argument names, and the rest."""
+                name, listed, rest = super().resolve_command(ctx, args)
+                return name, None if name is None or listed is None else program.command(name), rest
+
+        context = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+        plain: dict[str, Any] = {
+            "rich_markup_mode": None,
+            "pretty_exceptions_enable": False,
+            "context_settings": context,
+        }
+        app = typer.Typer(name=self.name, cls=Group, help=self.about, **plain)
+
+        @app.callback(help=self.about)
+        def options(
+            *,
+            version: Annotated[
+                bool,
+                typer.Option(
+                    "--version",
+                    callback=_print_version,
+                    is_eager=True,
+                    help="Print the version and exit.",
+                ),
+            ] = False,
+        ) -> None:
+            """Take the options of the program itself."""
+
+        return app
+
+    def run(self, arguments: Sequence[str]) -> int:
+        """Run a command and return its exit code."""
+        if sys.stderr is None:  # closed: the next file that is opened would be it
+            sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115
+        if sys.stdout is None:
+            return self._say(
+                "expected an open standard output for the answer, got a closed one: send it to a "
+                "file or to /dev/null",
+                REFUSED,
+            )
+        for stream in (sys.stdout, sys.stderr):
+            if hasattr(stream, "reconfigure"):
+                stream.reconfigure(errors="replace")
+        try:
+            with _own_warnings(self.name):
+                if arguments and arguments[0] in self.elsewhere:
+                    other = self.elsewhere[arguments[0]]
+                    raise GroupwiseError(
+                        f"{arguments[0]} is a command of {other}: pip install {other}, then "
+                        f"{other} {arguments[0]}"
+                    )
+                code = self.group()(
+                    args=list(arguments) or ["--help"], prog_name=self.name, standalone_mode=False
+                )
+                sys.stdout.flush()
+            return code if isinstance(code, int) else DONE
+        except BrokenPipeError:
+            _discard_output()
+            return DONE
+        except (KeyboardInterrupt, typer.Abort):
+            return self._say("interrupted", INTERRUPTED)
+        except Exception as error:  # noqa: BLE001 - the one edge
+            return self._explained(error)
+
+    def _explained(self, error: Exception) -> int:
+        """Print an error as one line and return its exit code."""
+        if os.environ.get(_DEBUG) == "1":
+            import traceback
+
+            traceback.print_exception(error)
+        if isinstance(error, GroupwiseError):
+            return self._say(str(error), REFUSED)
+        if callable(getattr(error, "format_message", None)):
+            return self._say(self._usage(error), REFUSED)
+        if isinstance(error, OSError) and error.filename is not None:
+            return self._say(f"{error.filename}: {error.strerror or error}", REFUSED)
+        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            _discard_output()  # what is left of it fails again where Python ends
+            return self._say(f"expected to write the answer, got {error.strerror}", REFUSED)
+        if isinstance(error, MemoryError):
+            return self._say(
+                "not enough memory for this input; try a part of it, or --until STEP", REFUSED
+            )
+        where = f"{type(error).__name__}: {error}"
+        return self._say(
+            f"this is a defect of groupwise {__version__} ({where}); run again with {_DEBUG}=1 and "
+            "report the traceback with the command",
+            DEFECT,
+        )
+
+    def _say(self, message: str, code: int) -> int:
+        """Print one line to standard error and return the code."""
+        from groupwise.wording import clean
+
+        with suppress(OSError):
+            typer.echo(f"{self.name}: {clean(message, longest=2000)}", err=True)
+        return code
+
+    def _usage(self, error: Any) -> str:
+        """Return typer's message for a wrong argument, with where to read on."""
+        context = getattr(error, "ctx", None)
+        path = context.command_path if context is not None else self.name
+        return f"{error.format_message().rstrip('.')}. See {path} --help.".replace(
+            "?. See", "? See"
+        )
+
+
+def _discard_output() -> None:
+    """Let what is still to be written to standard output go nowhere."""
+    with suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+# typer passes it so
+def _print_version(context: typer.Context, wanted: bool) -> None:  # noqa: FBT001
+    """Print the version and stop."""
+    if wanted:
+        typer.echo(f"{context.info_name} {__version__}")
+        raise typer.Exit(DONE)
+
+
+@contextmanager
+def _own_warnings(name: str) -> Iterator[None]:
+    """Print our own warnings as one line; other libraries' are no business of the user's."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(
+            message: Warning | str,
+            category: type[Warning],
+            filename: str,
+            lineno: int,
+            file: Any = None,
+            line: str | None = None,
+        ) -> None:
+            if issubclass(category, GroupwiseWarning):
+                typer.echo(f"{name}: warning: {message}", err=True)
+            elif os.environ.get(_DEBUG) == "1":
+                shown(message, category, filename, lineno, file, line)
+
+        warnings.showwarning = show
+        yield
+
 
 LABORATORY = "groupwise-lab"
 PROGRAM = Program(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import free_target
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.scores.scores import Aggregation
 
 if TYPE_CHECKING:
-    from groupwise.analysis.component_file import SavedComponents
-    from groupwise.analysis.components import Spread
+    from groupwise.analysis.components import SavedComponents, Spread
 
 _LEVEL = 0.95
 
@@ -103,14 +102,15 @@ def components(
     ] = False,
 ) -> None:
     """Variance components of the gradient, from a run and its model."""
-    from groupwise.analysis.component_file import (
+    from groupwise.analysis.components import (
+        Measurement,
         check_free,
         is_components,
         load_components,
+        measure_run,
         path_beside,
         save_components,
     )
-    from groupwise.analysis.components import Measurement, measure_run
 
     between = _steps(steps)
     given: JsonObject = {"adapter": adapter, "groups": groups, "aggregation": aggregation}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 
 
 def diagnose(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.examples import EXAMPLES, copy_example
 
 

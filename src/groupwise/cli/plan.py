@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.plain import frozen
 
@@ -95,7 +95,7 @@ def plan(
 
     Without components, what rewards say.
     """
-    from groupwise.analysis.component_file import components_beside, components_of_file
+    from groupwise.analysis.components import components_beside, components_of_file
     from groupwise.estimators.best_group_size import plan_from_components
     from groupwise.pages.text import print_plan
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.files import free_target
 
@@ -50,8 +50,8 @@ def probe(
 ) -> None:
     """Which experiment of minutes tells tied causes apart; with its name, make it."""
     from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe
+    from groupwise.diagnostics.causes import KINDS, said
     from groupwise.diagnostics.judge import judge
-    from groupwise.diagnostics.probes import KINDS, said
     from groupwise.wording import sentence
 
     record = opening.open(run)
@@ -86,9 +86,8 @@ def _list(
     """Say which experiments would tell the causes apart that remain."""
     from groupwise.analysis.probing import measured
     from groupwise.analysis.replay import logged_groups
-    from groupwise.diagnostics.causes import label_of
+    from groupwise.diagnostics.causes import choices, contenders, label_of, results_of, said
     from groupwise.diagnostics.judgement import State
-    from groupwise.diagnostics.probes import choices, contenders, results_of, said
     from groupwise.diagnostics.signals import Evidence
     from groupwise.wording import count, sentence
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.files import free_target, write_whole
 
 DEFAULT = Path("groupwise-report.html")
@@ -45,7 +45,7 @@ def report(
     Exit codes as of diagnose, the worst of several.
     """
     from groupwise.analysis.charts import reward_heights
-    from groupwise.analysis.component_file import path_beside
+    from groupwise.analysis.components import path_beside
     from groupwise.analysis.fitted import cut
     from groupwise.analysis.summary import page_room, summarise
     from groupwise.pages.html import made_by, render

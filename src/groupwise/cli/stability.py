@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 
 
 def stability(

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 if TYPE_CHECKING:

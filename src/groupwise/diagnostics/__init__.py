@@ -1,3 +1,3 @@
-"""Why a run is flat, falls or swings: each check in a file of its own, the cause in `causes`,
-the one decision in `judge`.
+"""Why a run is flat, falls or swings: a file for the checks of one subject, the cause in
+`causes`, the one decision in `judge`.
 """

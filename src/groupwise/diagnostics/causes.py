@@ -1,31 +1,477 @@
-"""From facts to why: one row of `causes.tsv` a cause, one rule over all rows.
+"""From facts to why, one row of `causes.tsv` a cause and one rule over all rows; and which
+experiment tells the causes apart that remain, a row of `probes.tsv` each.
 
 A cause is likely only where its own evidence is seen. Where the log leaves out what would tell
 causes apart, all of them are named with what to log.
+
+Each outcome of an experiment has a chance under each cause. Its gain is the mutual information of
+outcome and cause, all that remain being equally likely; the largest gain a second is first. What
+its numbers show is a fact, or None where they cannot tell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from groupwise.diagnostics.facts import NEEDED, Fact, Seen
-from groupwise.diagnostics.judgement import Cause, Certainty, Finding, Learning, Sign, Status
-from groupwise.diagnostics.pace import SOON
-from groupwise.diagnostics.probes import (
-    KINDS,
-    LEFT_OUT,
-    LIKELY,
-    choices,
-    contenders,
-    told_by,
-    weighed,
+import numpy as np
+import polars as pl
+
+from groupwise.arrays import Float, Places
+from groupwise.diagnostics.falls import fall_of
+from groupwise.diagnostics.judgement import (
+    NEEDED,
+    Cause,
+    Certainty,
+    Fact,
+    Finding,
+    Learning,
+    Seen,
+    Sign,
+    Status,
+    exactly,
+    not_logged,
+    stated,
 )
-from groupwise.diagnostics.signals import Evidence, gained_since, stands_since
+from groupwise.diagnostics.numerics import SOON
+from groupwise.diagnostics.signals import Evidence, gained_since, reach_of, stands_since
 from groupwise.diagnostics.verifier import who_fails
+from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
-from groupwise.plain import frozen
+from groupwise.intervals import Interval, mean_interval, wilson
+from groupwise.plain import Plain, frozen
+from groupwise.record.journal import ProbeResult
+from groupwise.record.run import RunRecord
+from groupwise.wording import clean, count, ranged, short
+
+NAME = "probes"
+# The chance from which a cause is likely, and below which one is left out; bits worth one.
+LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
+
+
+@frozen
+class Outcome(Plain):
+    """What an experiment may show."""
+
+    fact: Fact
+    meaning: str
+    chances: Mapping[str, float]  # cause -> chance of this outcome
+    others: float  # the chance under any other cause: NaN where it says nothing of them
+
+    def chance(self, cause: str) -> float:
+        """The chance under a cause; NaN where it says nothing of it."""
+        return self.chances.get(cause, self.others)
+
+
+@frozen
+class ProbeKind(Plain):
+    """One experiment, as `probes.tsv` has it, and what it is worth to a run."""
+
+    probe: str
+    does: str
+    command: str
+    logged: tuple[str, ...]  # columns of the rollouts, or the trainer that makes it
+    log: str  # what to log where these are missing; "" where nothing helps
+    rollouts: int
+    seconds: float  # before any were measured
+    family: tuple[str, ...]  # causes that stand for all those that it tells apart
+    outcomes: tuple[Outcome, ...]
+    bits: float = 0.0  # its expected gain of certainty
+    missing: str = ""  # what to log before it can be made
+    timed: bool = False  # whether the seconds are those of a first batch
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The causes that it tells apart, as long as no other is in question."""
+        return tuple(self.outcomes[0].chances)
+
+    def chances(self, cause: str) -> list[float]:
+        """The chance of each outcome under a cause, that it cannot tell last."""
+        chances = [outcome.chances.get(cause, 0.0) for outcome in self.outcomes]
+        return [*chances, max(1 - sum(chances), 0.0)]
+
+    def for_run(self, causes: Sequence[str], record: RunRecord) -> ProbeKind:
+        """Add what it is worth where causes remain that are equally likely: it is silent on those
+        that it does not tell.
+        """
+        rows = [
+            self.chances(cause)
+            for cause in causes
+            if any(cause in outcome.chances for outcome in self.outcomes)
+        ]
+        mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+        bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / (len(causes) or 1)
+        if self.ready(record):
+            return replace(self, bits=bits)
+        return replace(self, bits=bits if self.log else 0.0, missing=self.log)
+
+    def ready(self, record: RunRecord) -> bool:
+        """Whether what it needs is logged, and by the trainer that can make it."""
+        trainer = str(record.config.value("framework"))
+        return {*self.logged} <= {*logged_columns(record), trainer}
+
+
+def _entropy(chances: Iterable[float]) -> float:
+    """The entropy of a distribution, in bits."""
+    return -sum(chance * math.log2(chance) for chance in chances if chance > 0)
+
+
+def _outcome(entry: str) -> Outcome:
+    """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE others=CHANCE."""
+    fact, meaning, pairs = entry.split("|")
+    chances = {key: float(text) for key, text in (pair.split("=") for pair in pairs.split())}
+    others = chances.pop("others", math.nan)
+    return Outcome(Fact[fact], meaning, chances, others)
+
+
+def _kind(cells: Mapping[str, str]) -> ProbeKind:
+    """Read a row of the table."""
+    probe, does, command, logged, log, rollouts, seconds, family, outcomes = cells.values()
+    return ProbeKind(
+        probe,
+        does,
+        command,
+        tuple(logged.split()),
+        log,
+        int(rollouts),
+        float(seconds),
+        tuple(family.split()),
+        tuple(map(_outcome, outcomes.split("; "))),
+    )
+
+
+KINDS: Mapping[str, ProbeKind] = {
+    kind.probe: kind for kind in map(_kind, table_rows("diagnostics/probes.tsv"))
+}
+_OUTCOMES = [outcome for kind in KINDS.values() for outcome in kind.outcomes]
+
+
+def logged_columns(record: RunRecord) -> set[str]:
+    """The columns of the rollouts that hold anything."""
+    rows = pl.DataFrame() if record.rollouts is None else record.rollouts
+    return {column.name for column in rows if column.count()}
+
+
+def contenders(cause: Cause) -> tuple[str, ...]:
+    """The causes that remain where none is likely: those that the rules name, their rivals of which
+    an experiment says something, and what one that stands for several may be.
+    """
+    for kind in KINDS.values():
+        if {*cause.keys} & {*kind.family}:
+            return kind.causes
+    if cause.certainty is Certainty.LIKELY:
+        return cause.keys
+    return tuple(dict.fromkeys((*cause.keys, *_spoken_of(cause.rivals))))
+
+
+def _spoken_of(keys: Iterable[str]) -> list[str]:
+    """Those causes of which an experiment says something."""
+    return [key for key in keys if any(key in outcome.chances for outcome in _OUTCOMES)]
+
+
+def choices(causes: Sequence[str], evidence: Evidence) -> list[ProbeKind]:
+    """The experiments that would tell causes apart and were not made of this change, the largest
+    gain a second first; those that the log is too poor for last.
+    """
+    made = _latest(results_of(evidence))
+    kinds = (kind.for_run(causes, evidence.record) for kind in KINDS.values())
+    return sorted(
+        (kind for kind in kinds if kind.bits >= LEAST_BITS and kind.probe not in made),
+        key=lambda kind: (bool(kind.missing), -kind.bits / kind.seconds),
+    )
+
+
+def weighed(cause: Cause, seen: Set[Fact]) -> dict[str, float]:
+    """The chance of each cause that remains after the experiments of a run, all being equally
+    likely before; empty where none was made that tells some of them apart.
+
+    Where they deny every cause that remains by the log, those that they speak for take its place:
+    what was measured outweighs what goes with a cause.
+    """
+    weight = dict.fromkeys(contenders(cause), 1.0)
+    shown = [outcome for outcome in _OUTCOMES if outcome.fact in seen]
+    denied = {key for outcome in shown for key in weight if outcome.chance(key) < LEFT_OUT}
+    if denied and denied == weight.keys():
+        spoken = [
+            key for outcome in shown for key, chance in outcome.chances.items() if chance > 1 / 2
+        ]
+        weight |= dict.fromkeys(_spoken_of(cause.rivals) or spoken, 1.0)
+    is_weighed = False
+    for outcome in shown:
+        chances = {key: chance for key in weight if not math.isnan(chance := outcome.chance(key))}
+        if len(chances) > 1:
+            is_weighed, mean = True, sum(chances.values()) / len(chances)
+            weight = {key: value * chances.get(key, mean) for key, value in weight.items()}
+    total = sum(weight.values())
+    return {key: value / total for key, value in weight.items()} if is_weighed else {}
+
+
+def check(evidence: Evidence) -> Finding:
+    """Tell what the experiments on a run showed of the change that it is about."""
+    results = results_of(evidence)
+    if not results:
+        return not_logged(NAME, "no experiment was made of this change")
+    latest = _latest(results).values()
+    facts = stated(*(outcome.fact for outcome in map(outcome_of, latest) if outcome))
+    message = "; ".join(map(said, latest))
+    return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
+
+
+def _results(record: RunRecord) -> tuple[ProbeResult, ...]:
+    """What the experiments on a run showed, the oldest first."""
+    return () if record.probes is None else record.probes.results
+
+
+def results_of(evidence: Evidence) -> list[ProbeResult]:
+    """What they showed of the change that the judgement is about."""
+    reward, fall = evidence.reward, fall_of(evidence)
+    results = [result for result in _results(evidence.record) if result.probe in KINDS]
+    if reward is None or fall is None:
+        return results
+    return [
+        result
+        for result in results
+        if result.step is None or abs(reward.at(result.step) - fall.row) <= reach_of(evidence)
+    ]
+
+
+def _latest(results: Iterable[ProbeResult]) -> dict[str, ProbeResult]:
+    """The last result of each experiment; what cannot tell replaces none that does."""
+    latest = dict[str, ProbeResult]()
+    for result in results:
+        if result.outcome or result.probe not in latest:
+            latest[result.probe] = result
+    return latest
+
+
+def told_by(record: RunRecord) -> str:
+    """The last experiment that showed a fact, by how many answers of which seed; "" for none."""
+    return next((_way(result) for result in reversed(_results(record)) if result.outcome), "")
+
+
+def outcome_of(result: ProbeResult) -> Outcome | None:
+    """The outcome of an experiment, None where it cannot tell."""
+    return next((outcome for outcome in _OUTCOMES if outcome.fact.name == result.outcome), None)
+
+
+def said(result: ProbeResult) -> str:
+    """What an experiment showed, and how."""
+    outcome = outcome_of(result)
+    meaning = "it cannot tell" if outcome is None else outcome.meaning
+    return clean(f"{meaning}: {result.message} ({_way(result)})", longest=1000)
+
+
+def _way(result: ProbeResult) -> str:
+    """How an experiment was made."""
+    return f"probe {result.probe}, seed {result.seed}, {count(result.rollouts, 'answer')}"
+
+
+# Of what was lost the part that fresh grades must give back, and the correlation with the log by
+# which a function is the one that graded.
+_HALF, _AGREES, _FEWEST, _BY_CHANCE = 0.5, 0.5, 8, 0.01
+# Tokens below minus half of the mean gap, by which a sampler dropped none; a gap that is one.
+_BELOW, _GAP, _ROUNDING, _SMALL = 0.05, 0.005, 1e-5, 0.1
+_KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldom
+# Times the gap of the first turn that later ones have of another history; parts that are told.
+_TIMES, _PARTS = 5.0, 8
+# The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
+_CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
+# The chance that two answers are one; the share that is right of a prompt that is too hard.
+_ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
+
+
+@frozen
+class Shown:
+    """What an experiment shows."""
+
+    fact: Fact | None
+    message: str
+    value: Interval
+
+
+def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
+    """Hold grades of the log (first row) against fresh ones of the same answers, before and since
+    a change: what of the loss is in the grades and not in the answers; or of a gain, where the
+    reward rose.
+
+    A function that changed grades the answers of one side otherwise than the log did; one that did
+    not grades both sides alike, but for a constant.
+    """
+    if not before_2N.shape[1]:
+        return _never_earned(after_2N)
+    if min(before_2N.shape[1], after_2N.shape[1]) < _FEWEST:
+        raise InsufficientDataError(
+            f"expected {_FEWEST} logged answers before the change and since, got "
+            f"{before_2N.shape[1]} and {after_2N.shape[1]}: log more completions, or raise -n"
+        )
+    (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
+    lost = was - then
+    gap_of_before, gap_of_after = _gap(before_2N), _gap(after_2N)
+    value = gap_of_after.value - gap_of_before.value
+    half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
+    regained = Interval(value, value - half, value + half)
+    message = (
+        f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
+        f"{short(was)} → {short(then)}"
+    )
+    fact, part = None, _HALF * lost
+    if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
+        message += "; grades that are all equal tell nothing: is it the function that graded?"
+    elif _agrees(before_2N) or _agrees(after_2N):
+        if regained.low > max(part, 0.0):
+            fact = Fact.GRADES_CHANGED
+        elif lost > 0:
+            fact = Fact.ANSWERS_CHANGED if regained.high < part else None
+        elif rose:
+            stands = Fact.GAIN_STANDS if regained.low > part else None
+            fact = Fact.GAIN_GONE if regained.high < part else stands
+    return Shown(fact, message, regained)
+
+
+def _never_earned(after_2N: Float) -> Shown:
+    """Tell of answers that never earned anything by the log."""
+    logged, fresh = after_2N
+    if logged.max() > logged.min():
+        raise InsufficientDataError(
+            "expected a reward that fell or that no answer earned, got one that comes and goes: "
+            "there is no before and after to grade"
+        )
+    earned = wilson(int((fresh > logged).sum()), len(fresh))
+    fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
+    return Shown(
+        fact if earned.value else Fact.GRADES_STAND,
+        f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log",
+        earned,
+    )
+
+
+def _gap(graded_2N: Float) -> Interval:
+    """The mean of fresh grades less those of the log; of grades that are all equal as far as so
+    many answers can show it.
+    """
+    gap_N = graded_2N[1] - graded_2N[0]
+    interval = mean_interval(gap_N)
+    if interval.width:
+        return interval
+    unseen = wilson(0, len(gap_N)).high * float(np.ptp(graded_2N))
+    return Interval(interval.value, interval.value - unseen, interval.value + unseen)
+
+
+def _agrees(graded_2N: Float) -> bool:
+    """Whether fresh grades go with those of the log."""
+    varies = graded_2N.std(axis=1).min() > 0
+    alike = varies and np.corrcoef(*graded_2N)[0, 1] >= _AGREES
+    return bool(alike or np.allclose(*graded_2N))
+
+
+def rescored(
+    gap: Sequence[Float],
+    way: Sequence[Float] | None,
+    turns: Sequence[Places] | None = None,
+    entropy: Sequence[Float] | None = None,
+) -> Shown:
+    r"""Tell by which weights answers were sampled.
+
+    Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
+    those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of
+    the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
+    both for weights in between. A truncated distribution raises the log-probability of each token
+    that it keeps, and lowers none. A history that is tokenised anew leaves the first of its `turns`
+    without a gap.
+    """
+    gap_T = np.concatenate([*gap])
+    size_T = np.abs(gap_T)
+    mean, size = float(gap_T.mean()), float(size_T.mean())
+    half_T = np.concatenate([2 * np.arange(len(answer_T)) // len(answer_T) for answer_T in gap])
+    message, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
+    message += f" ({_by(half_T, size_T)} by halves of the answers)"
+    if entropy is not None:
+        entropy_T = np.concatenate([*entropy])
+        third_T = np.searchsorted(np.unique(np.quantile(entropy_T, (1 / 3, 2 / 3))), entropy_T)
+        message += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
+    if turns is not None and (turn_T := np.concatenate([*turns])).any():
+        message += f" ({_by(turn_T, size_T)} by turn)"
+        later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
+        if later > max(_GAP, _TIMES * first):
+            return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
+    mass = math.exp(-mean)
+    truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
+    kept = f"{message}, none below 0: {mass:.3g} of the mass is kept"
+    of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
+    if way is None:
+        unknown = f"{message}; --reference FIRST tells which weights sampled"
+        return of_a_part or Shown(None, unknown, value)
+    squares = np.array([way_T @ way_T for way_T in way])
+    products = np.array([gap_T @ other for gap_T, other in zip(gap, way, strict=True)])
+    if squares.sum() < 1e-9 * gap_T.size:
+        if of_a_part:
+            return of_a_part
+        raise InvalidArgumentError(
+            "expected two checkpoints that differ, got the same log-probabilities from both: give "
+            "the first policy as --reference"
+        )
+    slope = float(products.sum() / squares.sum())
+    error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
+    value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
+    explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
+    fact = None
+    if slope > _CLEARLY * error and explained > _EXPLAINS:
+        fact = Fact.SAMPLED_BETWEEN if slope < _ALL else None
+        fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
+    elif of_a_part:
+        return of_a_part
+    elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
+        fact = Fact.SAMPLED_ALIKE
+    return Shown(fact, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
+
+
+def _by(part_T: Places, size_T: Float) -> str:
+    """Write the mean of a size in each part of the answers."""
+    means = np.bincount(part_T, size_T) / np.maximum(np.bincount(part_T), 1)
+    return ", ".join(map(short, means[:_PARTS].tolist()))
+
+
+def resampled(
+    answers: Sequence[Sequence[str]],
+    right: int | None,
+    change_P: Float | None = None,
+    lost_P: Float | float = 0.0,
+) -> Shown:
+    """Tell whether a policy answers each prompt in one way, or in many that are wrong; of prompts
+    of before a fall, by what they earn now less what they earned then, and by what each lost in
+    the log, whether it still can.
+    """
+    count, each = sum(map(len, answers)), min(map(len, answers))
+    same = float(np.mean([_collision(texts) for texts in answers]))
+    message = f"two answers to a prompt are one in {100 * same:.0f} %"
+    if right is None:
+        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
+    share = wilson(right, count)
+    passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
+    message += (
+        f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
+    )
+    alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
+    if change_P is not None:
+        change, lost = mean_interval(change_P), float(np.mean(lost_P))
+        message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
+        if lost <= 0:  # by these prompts nothing was
+            return Shown(alike, message, change)
+        kept = mean_interval(change_P + _HALF * lost_P)  # beyond half of the loss
+        fell = alike or Fact.PROMPTS_LOST if kept.high < 0 else None
+        return Shown(Fact.PROMPTS_STAND if kept.low > 0 else fell, message, change)
+    varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
+    return Shown(alike or varied, message, share)
+
+
+def _collision(texts: Sequence[str]) -> float:
+    """The chance that two answers, drawn without replacement, are one."""
+    pairs = sum(number * (number - 1) for number in Counter(texts).values())
+    return pairs / max(len(texts) * (len(texts) - 1), 1)
+
 
 # Levels after a change over those before it that are moves, by what a fact says.
 MUCH_LONGER, SHRANK, CUT_MORE = 1.5, 0.6, 0.15

@@ -16,9 +16,7 @@ from typing import Any
 import numpy as np
 
 from groupwise.arrays import Float, Whole, moving_mean
-from groupwise.diagnostics import reward_functions
-from groupwise.diagnostics.environment import LOST
-from groupwise.diagnostics.facts import Fact
+from groupwise.diagnostics import verifier
 from groupwise.diagnostics.falls import (
     DECLINED,
     HELD_OUT,
@@ -27,18 +25,16 @@ from groupwise.diagnostics.falls import (
     level_changes,
     sixths,
 )
-from groupwise.diagnostics.judgement import Finding, Learning, Sign, Status, no_sign, not_logged
-from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.reward_functions import (
-    LONG,
-    UNPAID,
-    WANTED,
-    earns_nothing,
-    of_task,
-    together,
-    weights_of,
+from groupwise.diagnostics.judgement import (
+    Fact,
+    Finding,
+    Learning,
+    Sign,
+    Status,
+    no_sign,
+    not_logged,
 )
-from groupwise.diagnostics.selection import beside_selection
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
@@ -47,10 +43,21 @@ from groupwise.diagnostics.signals import (
     WARNING,
     Evidence,
     Signal,
+    arrow,
     long_run_deviation,
     ranged,
 )
-from groupwise.diagnostics.signs import arrow
+from groupwise.diagnostics.verifier import (
+    LONG,
+    LOST,
+    UNPAID,
+    WANTED,
+    beside_selection,
+    earns_nothing,
+    of_task,
+    together,
+    weights_of,
+)
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
 from groupwise.wording import clean
@@ -647,7 +654,7 @@ def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
     reward = evidence.reward
     absent = {name for name, signal in scores.items() if earns_nothing(signal)}
     long = evidence.ended or (reward is not None and len(reward) >= LONG)
-    flat_reward = bool(reward_functions.check(evidence).facts)
+    flat_reward = bool(verifier.reward_functions(evidence).facts)
     return absent if absent == set(scores) and long and not flat_reward else set()
 
 

@@ -1,9 +1,13 @@
-"""Dynamical instability: a reward that swings or breaks down as the policy comes apart.
+"""A run that comes apart: a reward that swings or breaks down, one that lost most of its height
+for good, a restart with a jump.
 
-Signs: a swing at one frequency that slow noise does not explain, an entropy that rises as the
-reward falls, importance weights that degenerate. A sign alone is a warning; with harm to the reward
-it is critical. Which setting is to blame is the business of `groupwise stability`. Source: the
-oscillator of 2606.30789.
+Signs of dynamical instability are a swing at one frequency that slow noise does not explain, an
+entropy that rises as the reward falls, importance weights that degenerate. A sign alone is a
+warning; with harm to the reward it is critical. Which setting is to blame is the business of
+`groupwise stability`. Source: the oscillator of 2606.30789.
+
+A reward that fell in training alone, while the held-out one stayed, is no collapse of the policy. A
+jump at a restart is held against the largest move of the same kind just before.
 """
 
 from __future__ import annotations
@@ -11,28 +15,65 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 
 from groupwise.arrays import Flags, Float, median
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.falls import Fall, fall_of, settled, signs_of_fall
-from groupwise.diagnostics.judgement import Finding, Status, no_sign, not_logged
+from groupwise.diagnostics.falls import (
+    FEWEST_SWUNG,
+    HALF,
+    HELD_OUT,
+    PATIENCE,
+    DataOrder,
+    Fall,
+    at_once,
+    behaviour_change,
+    by_and_by,
+    decline_of,
+    fall_of,
+    falls_of,
+    held_out_at,
+    level_changes,
+    lost_rows,
+    onset_of,
+    reward_level,
+    row_size,
+    settled,
+    signs_of_fall,
+    span_of_fall,
+    swing_of,
+)
+from groupwise.diagnostics.judgement import (
+    Fact,
+    Finding,
+    Sign,
+    Status,
+    by_sign,
+    no_sign,
+    not_logged,
+    stated,
+)
 from groupwise.diagnostics.signals import (
+    FEWEST_ROWS,
     LOG_REWARD,
+    MORE_ROWS,
     WARNING,
     Evidence,
     Signal,
+    arrow,
     counted,
+    floor_of,
     lasting,
+    moved,
     rare_event_factors,
+    reward_floor,
     signal_of,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, moved
-from groupwise.diagnostics.swings import FEWEST, DataOrder, onset_of, reward_level, swing_of
+from groupwise.diagnostics.verifier import UNPAID, WANTED, weights_of
 from groupwise.intervals import Interval
-from groupwise.wording import short
+from groupwise.wording import clean, short
 
 NAME = "instability"
 ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"
@@ -53,9 +94,9 @@ def check(evidence: Evidence) -> Finding:
     reward = evidence.reward
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
-    if len(reward) < FEWEST:
+    if len(reward) < FEWEST_SWUNG:
         said = f"{counted(len(reward), 'row')} of reward cannot tell a swing from noise"
-        return not_logged(NAME, said, f"the reward of {FEWEST} steps or more")
+        return not_logged(NAME, said, f"the reward of {FEWEST_SWUNG} steps or more")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
@@ -113,7 +154,7 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Finding | None:
 def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     """An entropy that rose to twice what it was, at the time of a fall or to the end."""
     entropy = evidence.quantity("entropy")
-    if entropy is None or len(entropy) < FEWEST:
+    if entropy is None or len(entropy) < FEWEST_SWUNG:
         return None
     n, few = len(entropy), max(4, len(entropy) // 8)
     row = 0 if fell is None else entropy.at(fell)
@@ -176,7 +217,7 @@ def _degenerate(evidence: Evidence) -> Iterator[tuple[Signal, Float, Flags, floa
         of = f" of {'what it was at first' if count else 'all'}"
         yield signal, share, share < 0.5, 0.5, "effective sample size of the importance weights", of
     clipped = evidence.quantity("clip_ratio")
-    if clipped is not None and len(clipped) >= FEWEST:
+    if clipped is not None and len(clipped) >= FEWEST_SWUNG:
         most = max(3 * median(clipped.value_T[: len(clipped) // 2]), 0.2)
         yield clipped, clipped.value_T, clipped.value_T > most, most, "share of clipped tokens", ""
     moments = moments_of(evidence)
@@ -215,3 +256,334 @@ def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
                 signal = signal_of(mean.column, step, mean_T)
                 return mean_T, mean_T**2 + spread.value_T[its] ** 2, signal
     return None
+
+
+COLLAPSE, LOST = "collapse", "lost"
+OF_REWARD = (COLLAPSE, LOST)  # checks that tell of a reward that fell
+# Completions of a tenth of their length are no longer the same answers; healthy public runs
+# shortened to a quarter at most.
+_TENTH = 0.1
+# Share of the most that any function earned below which a height is next to nothing.
+_LITTLE = 0.02
+# Standard errors of a change of the reward beyond its noise.
+_CLEARLY = 1.96
+
+
+def lost(evidence: Evidence) -> Finding:
+    """Look for a reward that its last three rows have lost, all of it or with other answers."""
+    if lost_rows(evidence) is None:
+        return no_sign(LOST, "No sign of it.")
+    change, floor = level_changes(evidence)["reward"], reward_floor(evidence)
+    (before, after), sign = change.ends, moved("reward", change.first, *change.ends)
+    falling = after - floor > HALF * (before - floor)
+    message = f"{sign.words}, {'falling' if falling else 'lost'} since step {sign.step:,}"
+    return by_sign(LOST, Status.CRITICAL, message, sign, before, Fact.FALL_AT_ONCE)
+
+
+def collapse(evidence: Evidence) -> Finding:
+    """Look for a collapse of the reward, of a reward function, or of the answers themselves."""
+    reward = evidence.reward
+    if reward is None:
+        return not_logged(COLLAPSE, evidence.no_reward, LOG_REWARD)
+    falls = list(_falls(evidence))
+    last = sorted(
+        (item for item in falls if item[2].lasts),
+        key=lambda item: (item[0] != "reward", item[2].row),
+    )
+    # Answers that shrank to nothing come before what one function paid for them.
+    other = None if last and last[0][0] == "reward" else _shortened(evidence)
+    if last and other is None:
+        return _collapsed(evidence, *last[0])
+    other = other or _decline(evidence)
+    if other is not None:
+        return other
+    # The last rows have made good half of a fall.
+    back = next(
+        (
+            (name, signal, fall)
+            for name, signal, fall in falls
+            if name == "reward"
+            or signal.level_from(-3 - len(signal) // 10) > (fall.height + fall.end) / 2
+        ),
+        None,
+    )
+    return _held(evidence, reward) if back is None else _recovered(*back)
+
+
+def _held(evidence: Evidence, reward: Signal) -> Finding:
+    """Say that nothing fell, or that the rows are too noisy to say so."""
+    if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
+        moves = reward.span > 0  # of one number more rows tell no more
+        log = (
+            MORE_ROWS
+            if evidence.graded is not None
+            else "more rows, or the rollouts with their rewards"
+        )
+        return not_logged(COLLAPSE, _too_noisy(reward), log if moves else "")
+    return no_sign(COLLAPSE, "No sign of it: the reward holds its height.")
+
+
+def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
+    """Yield the falls of the reward, of the held-out reward, and of each reward function."""
+    reward = evidence.reward
+    assert reward is not None
+    earned = {name: signal for name, signal in evidence.functions.items() if signal.low >= 0}
+    weights = weights_of(evidence)
+    # A function that earned next to nothing beside the others has no height to lose.
+    least = _LITTLE * max((signal.high for signal in earned.values()), default=0.0)
+    for name, (level, fall) in falls_of(evidence).items():
+        if fall is None:
+            continue
+        if name == "reward":
+            yield name, level, fall
+            continue
+        gained = _gained(reward, level.step_T[span_of_fall(level, fall.row)[0]])
+        # What shapes answers beside what is wanted, by their names, may be the price of a gain.
+        shapes = not WANTED.search(name) and any(map(WANTED.search, earned))
+        if name in earned and (fall.height < least or (shapes and gained > -_CLEARLY)):
+            continue
+        # Neither is what training gains from, and is not paid by: a loophole's doing.
+        unpaid = name == HELD_OUT or abs(weights.get(name, 1.0)) < UNPAID
+        if not unpaid or gained <= _CLEARLY:
+            yield name, level, fall
+
+
+def _gained(reward: Signal, step: float) -> float:
+    """Standard errors that training has gained since a step."""
+    row, few = reward.at(step), max(3, len(reward) // 8)
+    return reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None))
+
+
+def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
+    """Report a collapse that lasts."""
+    step, ends = signal.step_at(fall.row), level_changes(evidence)[name]
+    words = f"{clean(name, longest=60)} {arrow(*ends.ends)}"
+    message = f"{words} {ends.where}{', for good' if evidence.ended else ''}"
+    slow = by_and_by(signal, fall.row)
+    if name == "reward":
+        fact = Fact.FALL_BY_AND_BY if slow else Fact.FALL_AT_ONCE
+    else:
+        fact = Fact.FUNCTION_FALL_BY_AND_BY if slow else Fact.FUNCTION_FALL_AT_ONCE
+    status = Status.CRITICAL if settled(evidence, signal, fall) else Status.WARNING
+    if (
+        name != HELD_OUT
+        and held_out_at(evidence, step, fall.end - fall.height, ever=True) is Fact.HELD_OUT_STAYED
+    ):
+        status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
+        # The held-out total says that the policy goes on; of a function it says nothing where
+        # another one pays.
+        fact = Fact.TRAINING_FALLS_ALONE if name == "reward" else Fact.FUNCTION_FALLS_ALONE
+    signal_name = "held_out" if name == HELD_OUT else clean(name, longest=60)
+    signs = () if name == "reward" else (Sign(signal_name, step, *ends.ends, words),)
+    advice = "restart from step {step}; lr ÷ 3"
+    facts = stated(fact, behaviour_change(evidence, step))
+    lost = ends.share_lost(
+        reward_floor(evidence) if name == "reward" else floor_of(signal), fall.lost
+    )
+    return Finding(
+        COLLAPSE, status, message, step, lost, HALF, advice=advice, signs=signs, facts=facts
+    )
+
+
+def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
+    """Report a fall that was made good."""
+    step, levels = signal.step_at(fall.row), arrow(fall.height, fall.end)
+    message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back"
+    return Finding(COLLAPSE, Status.INFO, message, step, fall.lost, HALF)
+
+
+def _decline(evidence: Evidence) -> Finding | None:
+    """Report a reward that ends significantly below its height: a failure where it has stood
+    below half of it, beyond doubt, for long.
+    """
+    decline, reward = decline_of(evidence), evidence.reward
+    if decline is None or reward is None:
+        return None
+    (height, now), after, step = decline.change.ends, decline.after, decline.change.first
+    message = f"reward {arrow(height, now)}, falling since step {step:,}"
+    advice = "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell"
+    level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
+    if (
+        at_once(level, decline.middle)
+        and held_out_at(evidence, step, after.value - height) is Fact.HELD_OUT_STAYED
+    ):
+        fact = Fact.TRAINING_DECLINES_ALONE
+    elif len(level) - decline.end >= PATIENCE:
+        most = -HALF * (height - reward_floor(evidence))
+        if level.change(decline.best, slice(decline.end, None)).high < most:
+            status = Status.CRITICAL
+    return Finding(COLLAPSE, status, message, step, after, height, advice=advice, facts=(fact,))
+
+
+def _shortened(evidence: Evidence) -> Finding | None:
+    """Report answers that shrank to a tenth of their length and stopped teaching."""
+    length = evidence.quantity("completion_length")
+    if length is None:
+        return None
+    value = length.value_T
+    earlier = np.maximum.accumulate(value)
+    onset = since_when(value < _TENTH * earlier)
+    if onset is None:
+        return None
+    gradient, alike = evidence.quantity("gradient_norm"), evidence.quantity("dead_group_share")
+    after = length.step_T[onset]
+    silent = [] if gradient is None else [gradient.is_zero[gradient.at(after) :].mean()]
+    silent += [] if alike is None else [median(alike.value_T[alike.at(after) :])]
+    if min(silent, default=0.0) < HALF:
+        return None
+    step, before, end = int(after), float(earlier[-1]), median(value[onset:])
+    interval = Interval(end / before, *np.quantile(value[onset:] / before, [0.025, 0.975]).tolist())
+    words = f"length {arrow(before, end)}"
+    message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
+    sign = Sign("completion_length", step, before, end, words)
+    advice = "read the completions: shrunk fixed answers that still earn a reward"
+    return Finding(
+        COLLAPSE,
+        Status.CRITICAL,
+        message,
+        step,
+        interval,
+        _TENTH,
+        advice=advice,
+        signs=(sign,),
+        facts=(Fact.ANSWERS_SHRANK,),
+    )
+
+
+def _too_noisy(reward: Signal) -> str:
+    """Say why no height can be told."""
+    if len(reward) < FEWEST_ROWS:
+        return f"{counted(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
+    if reward.span == 0:
+        return f"the reward is {short(reward.value_T[0])} in all rows: no height to fall from"
+    return f"a row scatters by {short(reward.scatter)}: half of the height could be noise"
+
+
+RESTART = "restart"
+# The readers' notes on a log whose steps drop back, and the recorder's on a run that goes on from a
+# checkpoint.
+_NOTES = (
+    (re.compile(r"the step drops back to ([\d, ]{1,200})\)"), 0, "The run was restarted", False),
+    (re.compile(r"resumed after step (\d{1,15})"), 1, "The run was resumed", False),
+    # it may be printed by what goes on
+    (re.compile(r"an error stands behind step (\d{1,15})"), 1, "The run was resumed", True),
+    (
+        re.compile(r"1 step logged more than once \(at (\d{1,15})\)"),
+        0,
+        "A row is repeated, as by a restart,",
+        True,
+    ),
+)
+_WATCHED = {
+    "reward": "reward",
+    "sampler_mismatch": "sampler mismatch",
+    "kl": "KL",
+    "entropy": "entropy",
+    "gradient_norm": "gradient norm",
+    "completion_length": "length",
+    "loss": "loss",
+}
+# Medians of five rows before and after; three times the largest such move among the fifty rows
+# before is none of the run's own.
+_ROWS, _PAST, _FEWEST_BEFORE, _TIMES = 5, 50, 15, 3.0
+# A schedule that starts anew falls to a fifth and rises again.
+_FALLS, _RISES = 5.0, 3
+# A pause takes so many times the usual row. What counts on from row to row, by its name.
+_PAUSE = 20.0
+_COUNTERS = (
+    r"(.*[/_])?((run_?time|timestamp|elapsed(_s|_seconds)?|wall_?time)"
+    r"|total_(tokens|samples)|num_tokens|optim[a-z]*[/_]step)"
+)
+# Gaps of the steps, in a log that is else evenly spaced, each of which may be a restart.
+_GAPS = 3
+
+
+class _Restart(NamedTuple):
+    """Where a run may have gone on from a checkpoint."""
+
+    unsure: bool  # whether an error in passing alone says so, and not the log
+    step: int
+    said: str  # what tells it, as the beginning of a sentence
+
+
+def restart(evidence: Evidence) -> Finding:
+    """Look for a restart, and for what jumped at it."""
+    restarts = sorted(_restarts(evidence))
+    for restart in restarts:
+        jumps = tuple(_jumps(evidence, restart.step))
+        if jumps:
+            words = ", ".join(sign.words for sign in jumps[:3])
+            message = f"{restart.said} at step {restart.step:,}, and there {words}."
+            facts = (Fact.RESTART_JUMP,)
+            return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
+    if not restarts or restarts[0].unsure:
+        return no_sign(RESTART, "No sign of a restart in mid-run.")
+    step = restarts[0].step
+    message = f"{restarts[0].said} at step {step:,}, and nothing jumped there."
+    return Finding(RESTART, Status.INFO, message, step)
+
+
+def _restarts(evidence: Evidence) -> Iterator[_Restart]:
+    """Yield where the log says that the run was restarted, and where its learning rate
+    looks like it.
+    """
+    for pattern, behind, said, unsure in _NOTES:
+        for steps_noted in pattern.findall("\n".join(evidence.record.notes)):
+            for step in re.findall(r"\d{1,15}", steps_noted):
+                yield _Restart(unsure, int(step) + behind, said)
+    steps = evidence.record.steps["step"].to_numpy()
+    gaps = np.diff(steps)
+    uneven = np.flatnonzero(gaps != median(gaps)) if gaps.size else gaps
+    if uneven.size <= _GAPS:
+        missing = "Rows are missing, as by a restart,"
+        for row in uneven.tolist():
+            yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
+    yield from _by_clocks(evidence)
+    rate = evidence.quantity("learning_rate")
+    if rate is not None and len(rate) > 2 * _ROWS:
+        value = rate.value_T
+        fell = np.flatnonzero((value[1:] + rate.resolution) * _FALLS < value[:-1]) + 1
+        for row in fell.tolist():
+            steps_up = np.diff(value[row : row + 1 + _RISES])
+            if len(steps_up) == _RISES and steps_up.min() > 0:
+                yield _Restart(
+                    unsure=False, step=rate.step_at(row), said="The learning rate starts anew"
+                )
+
+
+def _by_clocks(evidence: Evidence) -> Iterator[_Restart]:
+    """Yield where a clock stood still for long, or a counter fell back, if that is rare."""
+    for signal in evidence.matching(_COUNTERS):
+        took = np.diff(signal.value_T)
+        usual = median(took)
+        rows = np.flatnonzero((took < 0) | (took > _PAUSE * usual)).tolist()
+        if usual > 0 and len(rows) <= _GAPS < took.size:
+            for row in rows:
+                said = "The log pauses, or a counter resets,"
+                yield _Restart(unsure=True, step=signal.step_at(row + 1), said=said)
+
+
+def _jumps(evidence: Evidence, step: int) -> Iterator[Sign]:
+    """Yield the signals that moved at a step by more than they ever did shortly before."""
+    for quantity, word in _WATCHED.items():
+        signal = evidence.reward if quantity == "reward" else evidence.quantity(quantity)
+        if signal is None:
+            continue
+        row = signal.at(step)
+        near = signal.value_T[max(0, row - _PAST) : row + _ROWS]
+        if row - max(0, row - _PAST) < _FEWEST_BEFORE or len(signal) - row < _ROWS:
+            continue
+        # What is positive scatters by factors.
+        scaled = np.log(near) if near.min() > 0 else near
+        move = median(scaled[-_ROWS:]) - median(scaled[-2 * _ROWS : -_ROWS])
+        unit = 2 * signal.resolution / (median(near) if near.min() > 0 else 1.0)
+        if abs(move) > max(_TIMES * _largest_move(scaled[:-_ROWS]), unit, 1e-9):
+            before = median(near[-2 * _ROWS : -_ROWS])
+            since = median(near[-_ROWS:])
+            yield Sign(quantity, step, before, since, f"{word} {arrow(before, since)}")
+
+
+def _largest_move(past_T: Float) -> float:
+    """The largest difference of medians of neighbouring five rows."""
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(past_T, _ROWS), axis=1)
+    return float(np.abs(medians[_ROWS:] - medians[:-_ROWS]).max())

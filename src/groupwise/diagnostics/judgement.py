@@ -1,21 +1,288 @@
 """The judgement: what one run's log says of it, as one frozen result that every command, page and
-callback shows.
+callback shows, with the facts, the actions and the cost that it is made of.
 
 `judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 1.
+
+A fact is what a check can state, as data: no module of this room reads the wording of another. It
+holds from the step of its finding on; the signs of the finding are its levels before and after. An
+action has a kind and a size, with the setting in the user's own trainer: `causes.tsv` has the
+actions of each cause, `actions.tsv` those of facts and checks, `settings.tsv` the settings of each
+kind. A cost is what a run spent, from its start or from a step on, or what is to come until its
+planned end.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import field, replace
-from enum import StrEnum
+from enum import Enum, StrEnum
 from typing import ClassVar
 
-from groupwise.diagnostics.actions import Action
-from groupwise.diagnostics.facts import Fact
+import numpy as np
+import polars as pl
+
+from groupwise.arrays import Float, Whole, median
+from groupwise.files import table_rows
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, frozen, plain
+from groupwise.record.run import RunConfig, RunRecord
 from groupwise.wording import clean, count, duration, number, sentence, share, tokens
+
+
+class Seen(Enum):
+    """What a log says of a fact."""
+
+    SEEN = "seen"
+    ABSENT = "absent"
+    NOT_LOGGED = "not logged"
+
+
+class Fact(Enum):
+    """One fact each; the value is how `--why` writes it."""
+
+    # collapse: what the reward, one of its functions or the answers lost
+    FALL_AT_ONCE = "the reward fell at once, for good"
+    FALL_BY_AND_BY = "the reward fell over some rows, for good"
+    FUNCTION_FALL_AT_ONCE = "a reward function fell at once, for good"
+    FUNCTION_FALL_BY_AND_BY = "a reward function fell over some rows, for good"
+    TRAINING_FALLS_ALONE = "the training reward fell and the held-out reward did not"
+    FUNCTION_FALLS_ALONE = "a reward function fell and the held-out reward did not"
+    DECLINE = "the reward lost a part of its level"
+    TRAINING_DECLINES_ALONE = (
+        "the training reward lost a part of its level and the held-out reward did not"
+    )
+    ANSWERS_SHRANK = "completions shrank to almost nothing"
+    # what entropy, length and the held-out reward did as the reward fell, and who fails since
+    BEHAVIOUR_CHANGED = "entropy or length changed with the reward"
+    BEHAVIOUR_STEPPED = "entropy or length stepped a little with the reward"
+    BEHAVIOUR_UNCHANGED = "neither entropy nor length changed with the reward"
+    HELD_OUT_DROPPED = "the held-out reward dropped too"
+    HELD_OUT_STAYED = "the held-out reward stayed"
+    PROMPTS_FAIL = "all completions of some prompts fail"
+    ANSWERS_FAIL = "some completions of every prompt fail"
+    # verifier: how the rewards themselves moved
+    NOTHING_EARNED = "the reward is 0 in every row since"
+    REWARD_FROZEN = "the reward is one number in all rows since"
+    REWARD_CONSTANT_AT_ONCE = "the reward became one number at once"
+    FUNCTION_CONSTANT_AT_ONCE = "a reward function became one number at once"
+    PART_LOST_AT_ONCE = "a part of the reward was lost at once"
+    FAILURES_LOGGED = "the verifier's failures are in the log"
+    OUTAGES = "the reward is 0 in single rows, and back in the next"
+    TIES_BROKEN = "groups of equal rewards get advantages"
+    # reward_hacking: the held-out reward beside the training reward
+    LOOPHOLE = "the training reward gained and the held-out reward did not, beyond doubt"
+    HELD_OUT_STANDS_AFTER_GAIN = (
+        "the held-out reward gained and stands while the training reward rises"
+    )
+    HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
+    HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward stands"
+    OVERFITTING = "the training reward rises and the held-out reward stands, as in overfitting"
+    LEARNT_BY_HEART = (
+        "the held-out reward falls slowly while the training reward rises no faster than before"
+    )
+    SELECTED_BY_LENGTH = "trained answers got shorter than held-out ones of the same policy"
+    MORE_LEFT_OUT = "ever more rollouts are left out of what is logged or trained on"
+    COLUMNS_PART = "one reward column rises while another falls or stays at 0"
+    GROUPS_OF_ONE = "groups have one completion"
+    ADVANTAGES_ZERO = "advantages are 0 in all rows"
+    # reward_functions
+    FORMAT_ALONE_EARNS = "the reward for the format rose alone"
+    FUNCTIONS_OPPOSED = "one reward function rose while another fell"
+    # numbers, gradient and learning rate
+    NOT_FINITE = "a number of the log became nan or infinite"
+    REWARD_NOT_FINITE_AT_TIMES = "the reward is nan or infinite in some rows"
+    GRADIENT_EXPLODED = "the gradient norm exploded"
+    GRADIENT_LOST = "the gradient norm is 0"
+    RATE_ZERO = "the learning rate is 0"
+    RATE_ROSE = "the learning rate trebled from one row to the next, in mid-run"
+    CRASHED = "the log ends in an error"
+    # sampler and trainer
+    SAMPLER_MISMATCH = "sampler and trainer give unlike probabilities"
+    MISMATCH_AT_RATE_ZERO = "sampler and trainer differ although the learning rate is 0"
+    ROLLOUTS_STALE = "rollouts are older than the settings allow"
+    KL_HUGE = "the KL to the reference is huge"
+    STALE_DISCARDED = "many rollouts are discarded as stale"
+    # by which signature they differ
+    SAMPLING_TRUNCATED = "the gap has the signature of top-p, top-k or min-p"
+    RATIO_SUMMED = "the importance ratio has the size of a sum over tokens"
+    RATIO_CAPPED = "the importance ratio sits at its cap"
+    CORRELATION_LOW = "the token probabilities of sampler and trainer hardly correlate"
+    GAP_FOLLOWS_KL = "the gap grows with the KL to the reference"
+    GAP_FOLLOWS_AGE = "the gap grows with the age of the rollouts"
+    GAP_FOLLOWS_TURNS = "the gap grows with the number of turns"
+    GAP_GROWS_AS_ENTROPY_FALLS = "the gap grows as entropy falls"
+    GAP_FOLLOWS_GRADIENT = "the gap follows the gradient norm"
+    # the update against its settings
+    ADVANTAGE_IMPOSSIBLE = "an advantage is larger than any group of this size can have"
+    ADVANTAGE_OFF_CENTRE = "the mean advantage is far from 0"
+    GRADIENT_ABOVE_USUAL = "the gradient norm is far above the usual"
+    GRADIENT_BELOW_USUAL = "the gradient norm is far below the usual"
+    # how fast the policy moves
+    DESTROYED_AT_ONCE = "the reward was gone within the first ten updates"
+    POLICY_UNMOVED = "the policy has hardly moved from its reference"
+    FEW_PROMPTS = "large groups of few prompts learn nothing"
+    # environments, tools, infrastructure
+    ENVIRONMENT_FELL = "the reward of one environment fell"
+    INFRASTRUCTURE_FAILS = "episodes fail for reasons of the infrastructure"
+    TIMED_OUT = "a time stands at its ceiling, as at a time limit"
+    TOOLS_STOPPED = "the policy stopped calling tools"
+    ROUTER_DRIFTS = "the load of the experts drifts"
+    TOOLS_FAIL = "tool calls fail"
+    RESTART_JUMP = "a column jumped at a restart"
+    # instability
+    REWARD_OSCILLATES = "the reward oscillates"
+    FEW_WEIGHTS_COUNT = "few importance weights carry the update"
+    # completions
+    TRUNCATED_LIKELY = "more than half of the completions are truncated"
+    TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the mean length is at the limit"
+    CUT_OFF_IN_MID_RUN = "completions began to hit the limit in mid-run"
+    TRUNCATED_PAID = "truncated completions earn reward"
+    TEXTS_REPEAT = "completions repeat themselves"
+    # concentration
+    ENTROPY_SPENT_AT_TOP = "entropy is spent and the reward is at its top"
+    ENTROPY_GONE = "entropy is spent and the reward stands or fell"
+    ENTROPY_LOW = "entropy is spent and the reward still moves"
+    # groups whose rewards are all equal
+    GROUPS_ALIKE = "more groups have zero variance than chance explains"
+    GROUPS_ALL_WRONG = "nearly all groups are all wrong"
+    GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
+    GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
+    SMALL_GROUP_LIKELY = "most groups have zero variance, and larger ones would not"
+    SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
+    # what an experiment of ours showed
+    GRADES_CHANGED = "graded anew, the answers earn what was lost"
+    ANSWERS_CHANGED = "fresh grades of the probe fall as those of the log do"
+    GRADES_STAND = "fresh grades of the probe give these answers nothing either"
+    SAMPLED_BY_REFERENCE = "the probe found the reference's weights in the sampler"
+    SAMPLED_BETWEEN = "the probe found older weights in the sampler"
+    SAMPLED_ALIKE = "the probe found the checkpoint's weights in the sampler, with small errors"
+    SAMPLED_TRUNCATED = "the probe found a truncated distribution in the sampler"
+    ANSWERS_ALIKE = "the probe drew one and the same answer"
+    ANSWERS_VARIED = "the probe drew answers that vary and are wrong"
+    GAP_AFTER_TURN = "the probe found the gap behind the first turn alone"
+    PROMPTS_STAND = "the probe's answers to the prompts of before earn as much as then"
+    PROMPTS_LOST = "the probe's answers to the prompts of before earn less"
+    GAIN_STANDS = "fresh grades of the probe rise as those of the log do"
+    GAIN_GONE = "fresh grades of the probe do not rise as those of the log do"
+    EDGE_CROSSED = "the probe's step overshot"
+    EDGE_FAR = "the probe's step did not overshoot"
+    # what is to be explained
+    FELL = "to explain: the reward fell, or its numbers ended"
+    FELL_BY_AND_BY = "the fall took more than a few rows"
+    FELL_SLOWLY = "the fall took a good part of the log, or is partial"
+    FELL_SOON = "the reward fell within its first ten rows"
+    POLICY_MAY_FAIL = "the fall may be the policy's own"
+    STANDS = "to explain: the reward stands, fell slowly, or nothing is earned"
+    PARTED = "to explain: training and held-out reward parted"
+    ROSE = "to explain: the reward rose, or is at its top"
+    # what signals did about a change
+    LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
+    LENGTH_SHRANK = "length fell to .6"
+    LENGTH_ENDS_SHORT = "the last completions are 0.6 times as long"
+    TRUNCATED_MORE = "truncation rose at the change"
+    LIMIT_FELL = "length over the truncated share is below the length before: a lower limit"
+    ENTROPY_ROSE = "entropy rose by 40 % at the change"
+    ENTROPY_FELL = "entropy fell at the change"
+    ENTROPY_HALVED = "entropy halved at the change"
+    GRADIENT_GREW = "the gradient norm grew tenfold at the change"
+    GRADIENT_BROKE = "the gradient norm grew 10,000-fold at the change"
+    REWARD_NOT_FINITE = "the reward itself became nan or infinite"
+    SAMPLER_MOVED = "the sampler's gap grew fivefold at the change"
+    REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
+    GAP_JUMPED_AT_RESTART = "the gap of sampler and trainer jumped at a restart"
+    WATCHED = "entropy or length is logged"
+    GAINS_AS_ENTROPY_FALLS = "the reward rises while entropy falls"
+    GAINS_AS_GROUPS_ALIKE = "the reward rises as groups become alike"
+    FIRST = "the cause's own quantity moved first, or with the reward"
+
+
+# The quantities of which one must be logged for a fact to be shown absent.
+NEEDED: Mapping[Fact, tuple[str, ...]] = {
+    Fact[row["fact"]]: tuple(row["quantities"].split())
+    for row in table_rows("diagnostics/facts.tsv")
+}
+
+
+def stated(*facts: Fact | None) -> tuple[Fact, ...]:
+    """Return the facts that hold, of some of which nothing may be known."""
+    return tuple(fact for fact in facts if fact is not None)
+
+
+RESTART = "restart"  # the kind of an action: from the checkpoint of a step
+
+
+@frozen
+class Action(Plain):
+    """One change.
+
+    Args:
+        kind: of the change, as `settings.tsv` names it.
+        factor: by which the setting in use is multiplied; None where it is set.
+        value: what it becomes, of a restart the step; None where the present one is not logged.
+        settings: of the user's trainer, as "name=value", or the name alone; empty where the
+            trainer is not known or has none.
+        words: the same in a clause.
+        missing: the setting of the log that would tell more, or "".
+    """
+
+    kind: str
+    factor: float | None
+    value: float | None
+    settings: tuple[str, ...]
+    words: str
+    missing: str
+
+
+_ACTIONS = {
+    row["key"]: row["actions"].split("; ")
+    for name in ("causes.tsv", "actions.tsv")
+    for row in table_rows(f"diagnostics/{name}")
+}
+_SETTINGS = {row["kind"]: row for row in table_rows("diagnostics/settings.tsv")}
+_FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
+
+
+def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tuple[Action, ...]:
+    """Return the actions of a cause or a check.
+
+    Args:
+        keys: of the cause, or of the facts and the check; the first that has actions counts.
+        config: the run's settings.
+        step: of the checkpoint to go back to; None leaves a restart out.
+    """
+    entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
+    actions = (_action(entry, config, step) for entry in entries)
+    return tuple(action for action in actions if action.kind != RESTART or step is not None)
+
+
+def _action(entry: str, config: RunConfig, step: int | None) -> Action:
+    """Return the action of an entry: "restart", "rate /3" or "warm_up =20"."""
+    kind, _, size = entry.partition(" ")
+    row, framework = _SETTINGS[kind], str(config.value("framework") or "").lower()
+    factor: float | None = None
+    value: float | None = step if kind == RESTART else None
+    words = size[1:] or str(step)
+    if size.startswith("="):
+        value = float(words)
+    elif size:
+        power, sign = _FACTORS[size[0]]
+        factor, present = float(size[1:]) ** power, config.value(row["log"])
+        value, words = None if present is None else factor * present, sign + size[1:]
+    templates = row.get(framework.replace("-", "_"), "").split()
+    missing = "" if framework else "framework"
+    if value is None and any("{}" in template for template in templates):
+        missing, templates = row["log"], [template.partition("=")[0] for template in templates]
+    written = "" if value is None else f"{value:.0f}" if value >= 1 else f"{value:.3g}"
+    return Action(
+        kind,
+        factor,
+        value,
+        tuple(template.format(written) for template in templates),
+        row["words"].format(words),
+        missing,
+    )
+
 
 _LONGEST = 1000  # of a judgement in sentences
 
@@ -28,6 +295,10 @@ class State(StrEnum):
     FAILING = "failing"  # a likely failure that has not recovered, while the run goes on
     FAILED = "failed"  # the same of a run that has ended
     CANNOT_TELL = "cannot_tell"  # reward or rows are missing
+
+
+UNREADABLE = "unreadable"
+WORST_FIRST = (State.FAILING, State.FAILED, State.WARNING, UNREADABLE, State.CANNOT_TELL, State.OK)
 
 
 class Status(StrEnum):
@@ -414,3 +685,94 @@ class Judgement(Said):
     def alarm(self) -> bool:
         """Whether the run is failing or has failed."""
         return self.state in (State.FAILING, State.FAILED)
+
+
+_FAR = 10.0  # usual rows that the first may take, which loads and compiles too
+NO_CLOCK = "unknown, no seconds: log step_time, or --column seconds=NAME"
+NO_GPUS = "unknown without the number of GPUs: give --gpus N beside --price"
+
+
+def cost_since(record: RunRecord, step: int | None) -> Cost | None:
+    """Return what was spent from a step on, its own included, or by the whole run; None where
+    there are no rows.
+    """
+    steps = record.steps["step"]
+    if not len(steps):
+        return None
+    first, last, stride = _span(steps)
+    step = first if step is None else step
+    tokens, seconds = (_spent(record, name, step) for name in ("tokens", "seconds"))
+    return _cost(record, last - step + stride, tokens, seconds, of_steps=last - first + stride)
+
+
+def cost_to_come(record: RunRecord) -> Cost | None:
+    """Return what is to come until the planned last step, at the pace of the newer half of the
+    rows; None where none is known.
+    """
+    steps, planned = record.steps["step"], record.config.value("planned_steps")
+    if planned is None or not len(steps) or int(steps[-1]) >= planned:
+        return None
+    left = planned - int(steps[-1])
+    tokens, seconds = (_pace(record, name) for name in ("tokens", "seconds"))
+    return _cost(
+        record,
+        left,
+        None if tokens is None else tokens * left,
+        None if seconds is None else seconds * left,
+    )
+
+
+def _span(steps: pl.Series) -> tuple[int, int, int]:
+    """Return the first and the last step, and the steps between two rows."""
+    stride = int(median(np.diff(steps.to_numpy()))) if len(steps) > 1 else 1
+    return int(steps[0]), int(steps[-1]), stride
+
+
+def _cost(
+    record: RunRecord, steps: int, tokens: float | None, seconds: float | None, *, of_steps: int = 0
+) -> Cost:
+    """Return steps with what follows from the settings: rollouts, the hours of all GPUs, and
+    their price.
+    """
+    size, prompts, gpus, price = (
+        record.config.value(name)
+        for name in ("group_size", "prompts_per_step", "gpus", "gpu_price")
+    )
+    rollouts = None if size is None or prompts is None else int(size) * int(prompts) * steps
+    hours = None if gpus is None or seconds is None else seconds / 3600 * int(gpus)
+    money = None if hours is None or price is None else hours * float(price)
+    missing = NO_CLOCK if gpus is not None and seconds is None else ""
+    missing = NO_GPUS if gpus is None and price is not None else missing
+    return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money, missing)
+
+
+def _spent(record: RunRecord, name: str, step: int) -> float | None:
+    """Return by how much a clock went on from a step; it is read as its step ends: the time of a
+    row began with the row before.
+
+    That of the first row is the clock's own value, the start of the run included; it is a usual
+    row's where the clock is far ahead, as one that began before the log.
+    """
+    at_step, clock = _known(record, name)
+    row = int(np.searchsorted(at_step, step))
+    if len(clock) < 2 or row == len(clock):
+        return None
+    if row:
+        return float(clock[-1] - clock[row - 1])
+    first, _, stride = _span(record.steps["step"])
+    usual = median(np.diff(clock) / np.diff(at_step)) * (int(at_step[0]) - step + stride)
+    own = float(clock[0])
+    return float(clock[-1]) - own + (own if step <= first and own <= _FAR * usual else usual)
+
+
+def _pace(record: RunRecord, name: str) -> float | None:
+    """Return what a clock gained a step over the newer half of the rows."""
+    at_step, clock = (column[-max(2, len(column) // 2) :] for column in _known(record, name))
+    return None if len(clock) < 2 else float(clock[-1] - clock[0]) / float(at_step[-1] - at_step[0])
+
+
+def _known(record: RunRecord, name: str) -> tuple[Whole, Float]:
+    """Return the steps at which a clock was read, and what it showed."""
+    clock = record.steps[name].to_numpy()
+    usable = ~np.isnan(clock)
+    return record.steps["step"].to_numpy()[usable], clock[usable]

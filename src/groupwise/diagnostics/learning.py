@@ -15,7 +15,6 @@ from dataclasses import replace
 import numpy as np
 
 from groupwise.arrays import median, moving_mean
-from groupwise.diagnostics.facts import Fact
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
@@ -25,9 +24,11 @@ from groupwise.diagnostics.falls import (
     level_changes,
     loss_of,
     lowest_since,
+    reward_level,
     slow_noise,
 )
 from groupwise.diagnostics.judgement import (
+    Fact,
     Finding,
     Learning,
     Sign,
@@ -41,13 +42,13 @@ from groupwise.diagnostics.signals import (
     OFTEN,
     Evidence,
     Signal,
+    arrow,
     both_ends,
     once,
     reward_floor,
+    scatter,
     thirds_since,
 )
-from groupwise.diagnostics.signs import arrow, scatter
-from groupwise.diagnostics.swings import reward_level
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
 from groupwise.wording import short

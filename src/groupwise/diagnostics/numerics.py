@@ -1,32 +1,63 @@
-"""Numerics: columns that are no longer numbers, a gradient that explodes or drifts, and updates of
-exactly nothing.
+r"""The update and its numbers: columns that are no longer numbers, a gradient that explodes or
+drifts, updates of exactly nothing or too large, and what must stay within a limit: the KL, the
+sampler against the trainer, the age of rollouts, what is dropped, load of experts.
 
 The readers write NaN and a missing value alike, so a NaN shows as a column that stops while the
-rows go on, or that never had a value. Why the numbers broke is not judged here.
+rows go on, or that never had a value. In a group of G the advantage of one rollout is at most
+$\sqrt{G-1}$ deviations (Samuelson).
+
+Two engines that hold the same weights differ by rounding; what they do beyond that is a gradient of
+another policy than the one that sampled, and each cause leaves another signature. With the mean gap
+d of log-probability a token, and the mean importance ratio w: a truncated distribution (top-p,
+top-k, min-p) keeps a share $e^{-d}$ of the mass, so that $w = e^{-d}$ from the first row on; a
+ratio that is summed over tokens is far below $e^{-d}$; weights that never arrive let d grow as the
+KL to the first policy does, while nothing is learnt.
+
+Why the numbers broke is not judged here.
 """
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Iterator
 
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Places, Whole, median
-from groupwise.diagnostics.facts import Fact
-from groupwise.diagnostics.judgement import Finding, Sign, Status, exactly, no_sign, not_logged
+from groupwise.arrays import Flags, Float, Places, Whole, mean_ranks, median, row_after
+from groupwise.diagnostics.falls import end_levels
+from groupwise.diagnostics.judgement import (
+    Fact,
+    Finding,
+    Learning,
+    Sign,
+    Status,
+    by_sign,
+    exactly,
+    no_sign,
+    not_logged,
+)
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
     WARNING,
     Evidence,
     Signal,
+    arrow,
     counted,
+    ends_of,
     lasting,
+    led_to,
+    moved,
     since_when,
 )
-from groupwise.diagnostics.signs import arrow, led_to
+from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS
+from groupwise.errors import GroupwiseError
+from groupwise.intervals import percent
 from groupwise.plain import frozen
+from groupwise.series.staleness import lag_of
 from groupwise.wording import clean, short
 
 FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
@@ -479,3 +510,599 @@ def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
         return no_sign(UPDATES, "No sign of updates of exactly nothing.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy."
     return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
+
+
+UPDATE = "update"
+# The square root of G - 1 for groups of 1,024, and so many times the largest reward where
+# advantages are not divided by the deviation.
+LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
+# A mean advantage is 0 by construction; over tokens, where wrong answers are twice as long as right
+# ones, it is a third of a deviation at most. That of 34 public runs stays below .08. One that was
+# near to 0 in the first fifth and beyond a tenth in all rows of the last has left it; of one
+# that was 0 but for its digits less tells that.
+CENTRED, NEAR, LEFT, EXACTLY, LEFT_EXACTLY = 0.5, 0.05, 0.1, 1e-3, 0.02
+# Medians of the gradient norm of 60 public healthy runs lie between .007 and 13 (most .1 to 2).
+LARGE_NORM, SMALL_NORM = 30.0, 0.012
+# Standard errors by which a reward has moved.
+_MOVED = 3.0
+
+
+def update(evidence: Evidence) -> Finding:
+    """Look for an update that cannot be right."""
+    searches = (
+        ("advantage_min", _of_advantage),
+        ("advantage_max", _of_advantage),
+        ("advantage", _off_centre),
+        ("gradient_norm", _of_norm),
+    )
+    logged = [(signal, of) for name, of in searches if (signal := evidence.quantity(name))]
+    if not logged:
+        hidden = evidence.unmeasured("gradient_norm")
+        said = hidden or "Neither advantages nor the gradient's norm are in the log"
+        return not_logged(UPDATE, f"{said}.")
+    findings = (of(evidence, signal) for signal, of in logged if len(signal) >= FEWEST_ROWS)
+    return next(filter(None, findings), None) or no_sign(
+        UPDATE, "No sign of an update that cannot be right."
+    )
+
+
+def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
+    """Advantages that no group of a thousand rollouts can have."""
+    reward = evidence.reward
+    if reward is None or str(evidence.setting("loss")).lower() in ("ppo", "gae"):
+        return None
+    limit = max(LARGEST_ADVANTAGE, OF_REWARD * float(np.abs(reward.value_T).max()))
+    rows = np.flatnonzero(np.abs(advantage.value_T) > limit)
+    if not rows.size:
+        return None
+    worst = float(advantage.value_T[rows][np.abs(advantage.value_T[rows]).argmax()])
+    usual, step = median(advantage.value_T), advantage.step_at(rows[0])
+    words = f"advantage {arrow(usual, worst)}"
+    message = (
+        f"{words} in {counted(rows.size, 'row')}, first at step {step:,}; no group has one above "
+        f"{short(limit)}."
+    )
+    sign = Sign("advantage", step, usual, worst, words)
+    return by_sign(UPDATE, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
+
+
+def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
+    """A mean advantage that is far from 0 in most rows, as without a baseline, or has left it."""
+    early_T, late_T = (mean.value_T[rows] for rows in ends_of(mean))
+    exactly = max(float(abs(early_T).max()), mean.resolution) < EXACTLY
+    away_T = abs(mean.value_T) > (LEFT_EXACTLY if exactly else LEFT)
+    left = abs(before := median(early_T)) < NEAR and bool(away_T[-len(late_T) :].all())
+    usual = median(late_T if left else mean.value_T)
+    if str(evidence.setting("loss")).lower() in WITHOUT_GROUPS or not (
+        left or abs(usual) >= CENTRED
+    ):
+        return None
+    row = row_after(~away_T) if left else 0
+    step, words = mean.step_at(row), f"mean advantage {led_to(before if left else None, usual)}"
+    where = f"since step {step:,}" if left else "in the median row"
+    message = f"{words} {where}, where the mean of a group is taken off."
+    sign, fact = Sign("advantage", step, None, usual, words), Fact.ADVANTAGE_OFF_CENTRE
+    return by_sign(UPDATE, Status.WARNING, message, sign, CENTRED, fact)
+
+
+def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
+    """A norm that is far from the usual from the first row on; one that grew or was lost later is
+    another finding.
+    """
+    first, whole = median(norm.value_T[:_FIRST]), median(norm.value_T)
+    below = progress_of(evidence).learning is not Learning.AT_TOP  # there nothing is to be learnt
+    stands = below and evidence.reward is not None and evidence.gain_score < _MOVED
+    if min(first, whole) > LARGE_NORM:
+        limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
+    elif 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:
+        limit, fact, more = SMALL_NORM, Fact.GRADIENT_BELOW_USUAL, " and rewards differ"
+    else:
+        return None
+    words = f"gradient norm {short(whole)}"
+    message = f"{words} from the first row on{more}; healthy runs have .01 to 13."
+    sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
+    return by_sign(UPDATE, Status.WARNING, message, sign, limit, fact)
+
+
+# A mean ratio below .97 is more than rounding. It counts as e^-gap where its logarithm is within
+# 35 % of the gap.
+KEPT, FAR_BELOW, ALIKE, SUMMED, TINY = 0.97, 0.9, 0.35, 5.0, 1e-6
+# The share of rows whose largest ratio is one number from which that is a cap.
+CAPPED = 0.8
+# A gap that stands, grows, or goes with another column, by rank.
+STEADY, GREW, TOGETHER, TOGETHER_IN_ROWS = 0.3, 3.0, 0.8, 0.3
+# Probabilities of one token by both engines: below it more than rounding parts them.
+CORRELATED = 0.8
+# The gap of one turn of a rollout, in a column of its own.
+_GAP = re.compile(r"mismatch|log_?p(?:rob)?s?_?diff|rollout_corr|kl_sample", re.IGNORECASE)
+_TURN = re.compile(r"turn[_/]?(\d{1,3})\b", re.IGNORECASE)
+
+
+def gaps_by_turn(evidence: Evidence) -> list[Signal]:
+    """Return the gap of each turn, where the log has a column a turn."""
+    gaps = {
+        int(turn[1]): signal
+        for signal in evidence.matching(".*turn.*")
+        if (gap := _GAP.search(signal.column))
+        and (turn := _TURN.search(signal.column, gap.end()))
+        and len(signal) >= 2 * _FIRST
+    }
+    return [gaps[turn] for turn in sorted(gaps)]
+
+
+def signature(evidence: Evidence) -> tuple[Fact, str] | None:
+    """Return the fact that the gap speaks for, with its numbers in words; None where none."""
+    correlation = evidence.quantity("sampler_correlation")
+    if correlation is not None and len(correlation) >= 2 * _FIRST:
+        _, last = _ends(correlation.value_T)
+        if last < CORRELATED:
+            return Fact.CORRELATION_LOW, f"token probabilities correlate by {last:.2f}"
+    ends = [_ends(np.abs(turn.value_T))[1] for turn in gaps_by_turn(evidence)]
+    if len(ends) > 1 and ends == sorted(ends) and ends[-1] > GREW * ends[0]:
+        return (
+            Fact.GAP_FOLLOWS_TURNS,
+            f"the gap is {ends[0]:.2g} at first, {ends[-1]:.2g} at turn {len(ends)}",
+        )
+    gap, ratio = evidence.quantity("sampler_mismatch"), evidence.quantity("sampler_ratio")
+    if gap is None or len(gap) < 2 * _FIRST:
+        return None
+    early, late = _ends(np.abs(gap.value_T))
+    if ratio is not None and len(ratio) >= 2 * _FIRST and early > 0:
+        first, last = _ends(ratio.value_T)
+        words = f"mean ratio {first:.3g}, gap {early:.2g} nats (e^-gap is {math.exp(-early):.3g})"
+        logs = [math.log(max(end, TINY)) for end in (first, last)]
+        far = max(-math.log(FAR_BELOW), SUMMED * early)
+        if min(logs) > far or max(logs) < -far:
+            return Fact.RATIO_SUMMED, words
+        kept, capped = max(first, last) < KEPT, cap_of(evidence)
+        steady = abs(last - first) <= STEADY * (1 - first)
+        if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
+            return Fact.SAMPLING_TRUNCATED, words
+        if kept and capped:
+            return Fact.RATIO_CAPPED, f"mean ratio {last:.3g}{capped}"
+    return _companion(evidence, gap, grows=late > GREW * early > 0)
+
+
+def cap_of(evidence: Evidence) -> str:
+    """Say at which number the largest ratio stands; "" where it moves as the largest of many
+    does.
+    """
+    most = evidence.quantity("sampler_ratio_max")
+    if most is None or len(most) < 2 * _FIRST or (most.value_T == most.high).mean() <= CAPPED:
+        return ""
+    return f", ratios cut at {most.high:g} before they are logged"
+
+
+def _companion(evidence: Evidence, gap: Signal, *, grows: bool) -> tuple[Fact, str] | None:
+    """Return the fact that another column which goes with the gap speaks for, in words."""
+    stands = evidence.reward is not None and evidence.gain_score < _MOVED
+    for quantity, fact, words in _COMPANIONS:
+        other = evidence.quantity(quantity)
+        together, apart = (0.0, 0.0) if other is None else _rank_correlations(gap, other)
+        if fact is Fact.GAP_FOLLOWS_KL and not (grows and stands):
+            continue
+        # Whatever grows goes with a gap that does; what drives it moves it from row to row.
+        if fact is Fact.GAP_FOLLOWS_GRADIENT and apart < TOGETHER_IN_ROWS:
+            continue
+        if (-together if quantity == "entropy" else together) > TOGETHER:
+            return fact, f"with {words} (rank correlation {together:.2g})"
+    return None
+
+
+# What the gap may go with, the fact that it speaks for, and the column in words; the first counts.
+_COMPANIONS = (
+    ("kl", Fact.GAP_FOLLOWS_KL, "the KL while the reward stands"),
+    ("staleness", Fact.GAP_FOLLOWS_AGE, "the age of the rollouts"),
+    ("turns", Fact.GAP_FOLLOWS_TURNS, "the number of turns"),
+    ("tool_calls", Fact.GAP_FOLLOWS_TURNS, "the calls of tools"),
+    ("entropy", Fact.GAP_GROWS_AS_ENTROPY_FALLS, "an entropy that falls"),
+    ("gradient_norm", Fact.GAP_FOLLOWS_GRADIENT, "the gradient's norm"),
+)
+
+
+def _ends(value_T: Float) -> tuple[float, float]:
+    """The median of the first rows and of the last."""
+    few = min(_FIRST, max(3, len(value_T) // 4))
+    return median(value_T[:few]), median(value_T[-few:])
+
+
+def _rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
+    """Spearman's correlation over the steps that both have, and that of their changes from row to
+    row; 0 with few of them.
+    """
+    _, left, right = np.intersect1d(first.step_T, other.step_T, return_indices=True)
+    if len(left) < 2 * FEWEST_ROWS:
+        return 0.0, 0.0
+    value_2T = np.stack([np.abs(first.value_T[left]), other.value_T[right]])
+    pair = []
+    for row_2T in (value_2T, np.diff(value_2T)):
+        rank_2T = np.stack([mean_ranks(row_T) for row_T in row_2T])
+        flat = rank_2T.std(axis=1).min() == 0
+        pair.append(0.0 if flat else float(np.atleast_2d(np.corrcoef(rank_2T))[0, 1]))
+    return pair[0], pair[1]
+
+
+PACE = "pace"
+# The reward of the starting policy is gone within ten updates: less than half of it is left then
+# and at the end, beyond so many standard deviations of a row, and no later row comes back to three
+# quarters.
+SOON, HALF, SURELY, BACK = 10, 0.5, 5.0, 0.75
+# What went with it: a factor of entropy or length, up or down; beyond the second fewer standard
+# deviations of the reward suffice; as many show that they moved.
+CHANGED, OTHER, ENOUGH = 1.33, 1.67, 3.5
+# A policy that is no farther than this from its reference, nats a token, after so many steps.
+NO_FARTHER, _LONG = 3e-4, 100
+# Groups of 32 and more on fewer prompts than this.
+LARGE_GROUP, FEW_PROMPTS = 32, 8
+
+
+def pace(evidence: Evidence) -> Finding:
+    """Look for a step that destroys the policy, one that does not move it, and too few prompts."""
+    reward = evidence.reward
+    if reward is None or len(reward) < 2 * SOON:
+        return no_sign(PACE, "Too few rows tell how fast the policy moves.")
+    finding, progress = _destroyed(evidence, reward), progress_of(evidence)
+    if finding is None and progress.learning is Learning.FLAT:
+        levels = arrow(progress.before, progress.after)
+        said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
+        finding = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
+    return finding or no_sign(PACE, "No sign of a step that is too large or too small.")
+
+
+def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
+    """A reward that was there in the first row and is gone within ten, with the behaviour."""
+    value, few = reward.value_T, max(5, len(reward) // 10)
+    start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
+    soon, late = reward.level(slice(SOON, 2 * SOON)), reward.level_from(-few)
+    if max(soon, late) - low >= HALF * (start - low):
+        return None
+    row = int(np.argmax(value < low + HALF * (start - low)))
+    first, step = reward.step_at(0), reward.step_at(row)
+    signals = map(evidence.quantity, ("entropy", "completion_length"))
+    changes = [_change(signal, step) for signal in signals if signal is not None]
+    most = max(changes, default=1.0)
+    needed = ENOUGH if most >= OTHER else SURELY
+    if most <= CHANGED or start - soon < needed * max(reward.scatter, reward.resolution):
+        return None
+    if value[row:].max() - low > BACK * (start - low):
+        return None  # the first row was a lucky one
+    if step - first > SOON:
+        return None
+    sign = moved("reward", first, start, progress_of(evidence).after)
+    updates = counted(step - first, "update")
+    message = f"{sign.words} within {updates}, and it never came back"
+    return by_sign(PACE, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
+
+
+def _change(signal: Signal, step: int) -> float:
+    """The factor, up or down, of the first row to the three from a step on, beyond the scatter of
+    rows.
+    """
+    start, row = float(signal.value_T[0]), signal.at(step)
+    now = median(signal.value_T[row : row + 3])
+    moves = start > 0 and abs(now - start) > ENOUGH * signal.scatter
+    return max(now / start, start / max(now, 1e-9)) if moves else 1.0
+
+
+def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
+    """A policy that is where it began."""
+    kl, norm = evidence.quantity("kl"), evidence.quantity("gradient_norm")
+    if kl is None or len(kl) < FEWEST_ROWS:
+        return None
+    farthest = float(np.quantile(kl.value_T, 0.95))
+    small = norm is not None and median(norm.value_T) < SMALL_NORM
+    if small or not 0 < farthest < NO_FARTHER or reward.step_at(-1) < _LONG or kl.resolution:
+        return None
+    message = f"{said}, and the policy is {short(farthest)} nats from its reference"
+    return Finding(
+        PACE,
+        Status.WARNING,
+        message,
+        None,
+        exactly(farthest),
+        NO_FARTHER,
+        facts=(Fact.POLICY_UNMOVED,),
+    )
+
+
+def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
+    """Large groups of few prompts."""
+    size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
+    if size is None or prompts is None or size < LARGE_GROUP or float(prompts) >= FEW_PROMPTS:
+        return None
+    message = f"{said}, with {float(prompts):g} prompts a step in groups of {size}"
+    return Finding(PACE, Status.WARNING, message, facts=(Fact.FEW_PROMPTS,))
+
+
+DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"
+DISCARDS, ROUTER = "discards", "router_load"
+LOG_KL = (
+    "the mean KL divergence to the reference policy, nats a token (TRL: beta above 0; verl: "
+    "actor.use_kl_loss=True)"
+)
+LOG_GAP = (
+    "the difference of log-probability between sampler and trainer (TRL: "
+    "sampling/sampling_logp_difference/mean; verl: "
+    "actor_rollout_ref.rollout.calculate_log_probs=True)"
+)
+LOG_AGE = (
+    "the age of the rollouts in updates (TRL: sample/staleness_mean; verl: training/off_policy; "
+    "prime-rl: off_policy/mean)"
+)
+# At 3 nats the mean token is e^3 = 20 times as likely as under the reference; trained policies stay
+# below 1 or so. Beyond the logarithm of a vocabulary, 12.5 for 270,000 tokens, the reference would
+# have fared better by drawing tokens at random.
+FAR_KL, BEYOND_CHANCE = 3.0, 12.5
+# Rounding to bfloat16 moves a token's log-probability by some 2^-8 = .004, mixtures of experts by
+# some .03: .1 is beyond both, and over 300 tokens a ratio of e^3. Five times the first level, and
+# five times what rounding can do, is growth.
+FAR, GROWN, ROUNDING, WRONG = 0.1, 5.0, 0.02, 1.0
+# The mean importance ratio is 1 by construction; fewer effective samples than one in ten are a
+# batch ten times smaller.
+LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
+# A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced
+# to a few per cent.
+DROPPED, UNBALANCED = 0.2, 3.0
+_FIRST_ROWS, _NEAR_ROWS = 10, 20
+# Signatures of a mismatch however small the gap is.
+_FROM_THE_START = (
+    Fact.SAMPLING_TRUNCATED,
+    Fact.RATIO_SUMMED,
+    Fact.RATIO_CAPPED,
+    Fact.CORRELATION_LOW,
+)
+_GAP_COLUMNS = (
+    ("sampler_mismatch", "sampler mismatch"),
+    ("sampler_probability_gap", "sampler probability gap"),
+    ("sampler_ratio", "sampler ratio"),
+    ("effective_sample_size", "effective samples"),
+)
+_ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
+
+
+def _left(value_T: Float, row: int) -> tuple[int, float | None, float]:
+    """Say when what is beyond a limit from a row on left its own level: there, the level before
+    (None without rows), that beyond.
+
+    What grows by factors is on its way long before: back to halfway on the scale of logarithms,
+    from a hundredth of the row's at least.
+    """
+    late = median(value_T[row:])
+    if not row:
+        return row, None, late
+    usual = median(value_T[: row // 2 + 1])
+    middle, begun = np.sqrt(max(usual, 0.01 * value_T[row]) * value_T[row]), row
+    while begun > 1 and (value_T[begun - 1] > middle) == (value_T[row] > usual):
+        begun -= 1
+    return begun, median(value_T[max(0, begun - _NEAR_ROWS) : begun]), late
+
+
+def divergence(evidence: Evidence) -> Finding:
+    """Look for a KL to the reference that has come to be huge."""
+    kl = evidence.quantity("kl")
+    if kl is None:
+        said = evidence.unmeasured("kl") or "The KL to the reference policy is not in the log"
+        return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
+    if len(kl) < FEWEST_ROWS:
+        return no_sign(DIVERGENCE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
+    row = beyond(kl, kl.value_T > FAR_KL)
+    if row is None:
+        early, late = end_levels(kl)
+        said = f"KL {short(early)} nats a token in the first rows, {short(late)} in the last"
+        return no_sign(DIVERGENCE, f"{said}, {short(kl.high)} at most; {FAR_KL:g} is far.")
+    begun, before, late = _left(kl.value_T, row)
+    far, step = kl.step_at(row), kl.step_at(begun)
+    # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
+    lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
+    grew = "is" if before is None else f"grew from {short(before)} to"
+    top = float(kl.value_T[row:].max())
+    message = (
+        f"The KL to the reference {grew} {short(late)} nats a token since step {step:,}, at most "
+        f"{short(top)}."
+    )
+    sign = Sign(
+        "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
+    )
+    return by_sign(
+        DIVERGENCE, Status.CRITICAL if lost else Status.WARNING, message, sign, FAR_KL, Fact.KL_HUGE
+    )
+
+
+@frozen
+class _Told:
+    """How one quantity shows a mismatch."""
+
+    quantity: str
+    words: str  # what it is, in a few words
+    signal: Signal
+    value_T: Float
+    event_T: Flags
+    limit: float
+
+
+def sampler(evidence: Evidence) -> Finding:
+    """Look for a sampler that does not match the trainer."""
+    columns = list(_told(evidence))
+    if not columns:
+        hidden = evidence.unmeasured("sampler_mismatch")
+        said = hidden or "How far sampler and trainer differ is not in the log"
+        return not_logged(MISMATCH, f"{said}.", LOG_GAP)
+    far = [
+        (row, column)
+        for column in columns
+        if (row := beyond(column.signal, column.event_T)) is not None
+    ]
+    shown = signature(evidence)
+    if not far and shown is not None and shown[0] in _FROM_THE_START:
+        far = [(0, columns[0])]
+    if far:
+        row, first = min(far, key=lambda each: int(each[1].signal.step_T[each[0]]))
+        return _mismatch(evidence, row, first, shown)
+    late = median(columns[0].value_T[-columns[0].signal.tenth :])
+    return no_sign(MISMATCH, f"{columns[0].words} {short(late)}, within its limit.")
+
+
+def _told(evidence: Evidence) -> Iterator[_Told]:
+    """Yield what the log says of the mismatch, quantity by quantity."""
+    turns = gaps_by_turn(evidence)[-1:]
+    signals: list[tuple[str, str, Signal | None]] = [
+        ("sampler_mismatch", "sampler mismatch of the last turn", turn) for turn in turns
+    ]
+    signals += [(name, words, evidence.quantity(name)) for name, words in _GAP_COLUMNS]
+    for quantity, words, signal in signals:
+        if signal is None or len(signal) < FEWEST_ROWS:
+            continue
+        value = signal.value_T
+        if quantity == "sampler_ratio":
+            event, limit = (value < LOW_RATIO) | (value > HIGH_RATIO), LOW_RATIO
+        elif quantity == "effective_sample_size":
+            event, limit = value < FEW, FEW
+        else:
+            value = np.abs(value)
+            first = max(median(value[:_FIRST_ROWS]), signal.resolution)
+            grown = max(GROWN * first, ROUNDING)
+            if cap_of(evidence):  # the ratio tells nothing more: half of what is far, and trebled
+                grown = min(grown, max(GREW * first, FAR / 2))
+            event = (value > FAR) | (value > grown) & (np.arange(value.size) >= _FIRST_ROWS)
+            limit = min(FAR, grown)
+        yield _Told(quantity, words, signal, value, event, limit)
+
+
+def _mismatch(
+    evidence: Evidence, row: int, column: _Told, shown: tuple[Fact, str] | None
+) -> Finding:
+    """Report a mismatch, with its signature and what else it goes with."""
+    begun, before, late = _left(column.value_T, row)
+    step = column.signal.step_at(begun)
+    words = f"{column.words} {led_to(before, late)}"
+    more = cap_of(evidence) if shown is None else f", {shown[1]}"
+    facts = [Fact.SAMPLER_MISMATCH, *(() if shown is None else shown[:1])]
+    message = f"{words[0].upper()}{words[1:]} since step {step:,}"
+    if shown is not None and shown[0] in _FROM_THE_START:
+        words, more = shown[1], ""
+        message = f"Sampler and trainer differ since step {step:,}: {words}"
+    rate = evidence.quantity("learning_rate")
+    if rate is not None and not rate.value_T.any():
+        facts.append(Fact.MISMATCH_AT_RATE_ZERO)
+        more += " although the learning rate is 0, so the engines differ and not the policy"
+    status = (
+        Status.CRITICAL
+        if column.quantity == "sampler_mismatch" and late > WRONG
+        else Status.WARNING
+    )
+    return by_sign(
+        MISMATCH,
+        status,
+        f"{message}{more}.",
+        Sign(column.quantity, step, before, late, words),
+        column.limit,
+        *facts,
+    )
+
+
+def staleness(evidence: Evidence) -> Finding:
+    """Look for rollouts that are older than the settings allow."""
+    age = evidence.quantity("staleness")
+    if age is None or len(age) < FEWEST_ROWS:
+        wanted = evidence.setting("lag_kind") not in (None, "none")
+        return not_logged(
+            STALENESS, "The age of the rollouts is not in the log.", LOG_AGE if wanted else ""
+        )
+    late = median(age.value_T[-age.tenth :])
+    try:
+        longest = float(lag_of(evidence.record).longest)
+    except GroupwiseError:
+        said = (
+            f"The rollouts are {short(late)} updates old; how old they may be is not in the "
+            "settings."
+        )
+        if late <= 0.5:
+            return no_sign(STALENESS, said)
+        return Finding(STALENESS, Status.INFO, said, log="the kind of lag (--set lag_kind)")
+    # Half an update above the oldest that may be is no rounding.
+    row = beyond(age, age.value_T > longest + 0.5)
+    if row is None:
+        return no_sign(
+            STALENESS,
+            f"No sign of it: rollouts are {short(late)} updates old, at most {longest:g} as "
+            "configured.",
+        )
+    step, since = age.step_at(row), median(age.value_T[row:])
+    before = median(age.value_T[:row]) if row else None
+    message = (
+        f"The rollouts are {short(since)} updates old since step {step:,}, configured are "
+        f"{longest:g} at most."
+    )
+    sign = Sign(
+        "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
+    )
+    return by_sign(STALENESS, Status.WARNING, message, sign, longest, Fact.ROLLOUTS_STALE)
+
+
+def discards(evidence: Evidence) -> Finding:
+    """Look for rollouts that are dropped because they came too late, which are the long ones of
+    hard prompts.
+    """
+    total = evidence.quantity("stale_samples_total")
+    dropped = evidence.quantity("stale_samples") if total is None else total
+    if dropped is None or len(dropped) < FEWEST_ROWS:
+        return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
+    each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
+    size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
+    generated, share = evidence.quantity("generated_samples_total"), None
+    if generated is not None and np.array_equal(generated.step_T, dropped.step_T):
+        share = each / np.maximum(np.diff(generated.value_T, prepend=0.0), 1.0)
+    elif size is not None and prompts is not None:
+        share = each / (each + size * float(prompts))
+    if share is None:
+        said = f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old, of how many?"
+        return not_logged(DISCARDS, said, "the group size and prompts a step (--set)")
+    row = beyond(dropped, share > DROPPED)
+    if row is None:
+        return no_sign(
+            DISCARDS,
+            f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
+            "old.",
+        )
+    step, late = dropped.step_at(row), float(share[row:].mean())
+    before = float(share[:row].mean()) if row else None
+    words = f"{percent(late)} of rollouts dropped as too old"
+    words += "" if before is None else f" (was {percent(before)})"
+    message = f"Since step {step:,} {words}."
+    sign = Sign("dropped_samples", step, before, late, words)
+    return by_sign(
+        DISCARDS,
+        Status.WARNING,
+        message,
+        sign,
+        DROPPED,
+        Fact.STALE_DISCARDED,
+        log="the lengths of what is dropped",
+    )
+
+
+def router(evidence: Evidence) -> Finding:
+    """Look for experts whose load drifts apart."""
+    loss = evidence.quantity("router_loss")
+    named = (signal for signal in evidence.matching(_ROUTER) if len(signal) >= FEWEST_ROWS)
+    signals = [loss] if loss is not None else [*named]
+    if not signals:
+        return not_logged(ROUTER, "No load of experts is in the log.")
+    for signal in signals:
+        early = median(np.abs(signal.value_T[:_FIRST_ROWS]))
+        limit = UNBALANCED * early
+        row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None
+        if row is not None:
+            step, late = signal.step_at(row), median(signal.value_T[row:])
+            words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
+            message = f"The experts' load drifts since step {step:,}: {words}."
+            sign = Sign(ROUTER, step, early, late, words)
+            return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
+    return no_sign(ROUTER, "No sign of experts whose load drifts.")
+
+
+def since_the_first(signal: Signal, event_T: Flags) -> int | None:
+    """The row since which rows of a rare kind are most of them; the first rows are what it is
+    held against.
+    """
+    return beyond(signal, event_T & (np.arange(len(signal)) >= _FIRST_ROWS))

@@ -1,55 +1,575 @@
-"""Verifier failure: the reward becomes a constant at once, or part of it, while the answers go on
-as before.
+"""What makes the reward: a verifier that fails, reward functions beside each other, environments
+and tools whose failures are graded as answers.
 
-It is looked for first, because it looks like dynamics. A constant at the top that a run grew into
-is success and no failure; a fall spread over many rows, with answers that change, is a collapse. It
-grades no answer itself.
+Verifier failure is looked for first, because it looks like dynamics: the reward becomes a constant
+at once, or part of it, while the answers go on as before. A constant at the top that a run grew
+into is success and no failure; a fall spread over many rows, with answers that change, is a
+collapse. It grades no answer itself.
+
+Of reward functions those are told that format alone earns while what it is for earns nothing; what
+a function grades is known by its name alone. Of environments it is told which one loses while the
+mean rises. What the policy did of itself is not judged here.
 """
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Float, moving_mean, row_after
-from groupwise.diagnostics.environment import HALF, MORE_FAILED, failing, shares_of
-from groupwise.diagnostics.facts import Fact, stated
+from groupwise.arrays import Float, median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
     Constant,
     at_once,
     behaviour_change,
     by_and_by,
+    column_change,
     constant_tail,
     decline_of,
+    end_levels,
     fall_of,
     held_out_at,
     level_changes,
+    reward_level,
 )
 from groupwise.diagnostics.judgement import (
+    Course,
+    Environment,
+    Environments,
+    Fact,
     Finding,
+    Sign,
     Status,
     by_sign,
     exactly,
     no_sign,
     not_logged,
+    stated,
 )
+from groupwise.diagnostics.learning import progress_of
+from groupwise.diagnostics.numerics import since_the_first
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
+    FORM,
     LOG_RELATIVE,
     LOG_REWARD,
     MORE_ROWS,
     Evidence,
     Signal,
+    arrow,
+    both_ends,
     counted,
+    ends_of,
+    floor_of,
+    moved,
+    once,
     reward_floor,
     signal_of,
 )
-from groupwise.diagnostics.signs import arrow, moved
-from groupwise.diagnostics.swings import reward_level
-from groupwise.intervals import Interval, wilson
+from groupwise.files import table_rows
+from groupwise.intervals import Interval, percent, wilson
 from groupwise.wording import clean, short
+
+ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
+TOOLS, TOOL_USE, TIME_LIMIT = "tool_failures", "tool_use", "time_limit"
+# A share of failed episodes is a tenth above its first rows; an environment has lost a third of its
+# best, beyond so many standard errors; calls are a fifth of what they were.
+MORE_FAILED, LOST, SURELY, FEWER = 0.1, 1 / 3, 5.0, 0.2
+# Standard errors by which an environment has risen; seats whose gains and losses cancel to a tenth.
+CLEARLY, MIRRORED = 3.0, 0.1
+# A time stands within a hundredth of its level; before that it was a twentieth below.
+PINNED, BELOW = 0.01, 0.05
+_TIMES = (
+    r"(.*[/_])?(time|timings?|duration|latency|seconds)(_s)?[/_](?!stamp).*"
+    r"|.*[/_](time|duration|latency|s|secs?|seconds)(/(mean|max))?"
+)
+# Environments that are told of one by one.
+MOST_SHOWN = 20
+# Half of the calls fail, and three in ten more than at first.
+HALF, MORE_CALLS = 0.5, 0.3
+_TOOLS = r".*((tool|action).*(fail|error|invalid)|(fail|error|invalid).*(tool|action)).*"
+_FIRST, _SMOOTH = 10, 5
+_ALL = ("agg", "all", "total", "verifiable")  # of environments together
+_KINDS = {"environment_reward/": "environment", "seat_reward/": "seat"}
+_HELD_OUT = "held-out set"
+_BREAKDOWNS = (
+    r".*(infra[\w/]*fail|sandbox[\w/]*(fail|error)|timed?_?out|has_error|exception_rate"
+    r"|env\w*(fail|error)).*"
+)
+
+
+def environments(evidence: Evidence) -> Finding:
+    """Look for an environment that loses what it had while the others hide it."""
+    each = environments_of(evidence)
+    if each is None:
+        return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
+    worst = each.worst[0]
+    if worst.step is None:
+        return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
+    words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
+    more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
+    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
+    message = f"{words} since step {worst.step:,}{more}; {rose}."
+    rises = worst.kind == _HELD_OUT and evidence.gain_score > CLEARLY
+    if (2 * each.fell > each.count and not rises) or _mirrored(each):
+        return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
+    sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
+    return by_sign(ENVIRONMENTS, Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
+
+
+@once
+def environments_of(evidence: Evidence) -> Environments | None:
+    """Return what the reward of each environment, task or seat does, the worst first; None where
+    the log has fewer than two.
+    """
+    columns = [
+        (kind, name, signal)
+        for prefix, kind in _KINDS.items()
+        for name, signal in evidence.named(prefix)
+        if name not in _ALL
+    ]
+    best = {f"{name} (best)": signal for name, signal in evidence.best_of_sets.items()}
+    sets = {**evidence.held_out_sets, **best}
+    columns += [(_HELD_OUT, name or signal.column, signal) for name, signal in sets.items()]
+    # The only agent of an environment is logged under both.
+    own = {signal.value_T.tobytes() for kind, _, signal in columns if kind == "environment"}
+    columns = [
+        column
+        for column in columns
+        if column[0] != "seat" or column[2].value_T.tobytes() not in own
+    ]
+    twice = Counter(name for _, name, _ in columns)
+    each = [
+        _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)
+        for kind, name, signal in columns
+    ]
+    courses, order = Counter(environment.course for environment in each), list(Course)
+    each.sort(key=lambda environment: (order.index(environment.course), -environment.lost))
+    fell, rose = courses[Course.FELL], courses[Course.ROSE]
+    return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN])) if each[1:] else None
+
+
+def _course(kind: str, name: str, signal: Signal) -> Environment:
+    """What the reward of one environment does."""
+    first, last = ends_of(signal)
+    before, after = signal.level(first), signal.level(last)
+    if len(signal) < (1 if kind == _HELD_OUT else 2) * FEWEST_ROWS:
+        return Environment(kind, name, Course.FEW_ROWS, before, after)
+    few = signal.tenth
+    smooth = moving_mean(signal.value_T, _SMOOTH)
+    best, now = float(smooth[: len(smooth) - few].max()), signal.level_from(-few)
+    if best - now > LOST * (best - floor_of(signal)):
+        row = min(row_after(smooth >= (best + now) / 2) + _SMOOTH // 2, len(signal) - few)
+        near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
+        scores = _score(signal, near, slice(row, None)), signal.score(first, last)
+        if row and min(scores) < -SURELY:
+            return Environment(kind, name, Course.FELL, best, now, signal.step_at(row))
+    moved = signal.score(first, last)
+    course = Course.ROSE if moved > CLEARLY else Course.STANDS
+    return Environment(kind, name, course if signal.high > 0 else Course.NOTHING, before, after)
+
+
+def _score(signal: Signal, early: slice, late: slice) -> float:
+    """The change over its standard error, which is that of either stretch too where the log is
+    mostly one number.
+    """
+    noise = max(signal.deviation, *(float(signal.value_T[rows].std()) for rows in (early, late)))
+    return replace(signal, deviation=noise).score(early, late)
+
+
+def _mirrored(each: Environments) -> bool:
+    """Whether what one seat lost others won, as in a game of one against the other."""
+    lost = [environment.lost for environment in each.worst if environment.kind == "seat"]
+    return len(lost) == each.count and abs(sum(lost)) < MIRRORED * max(lost)
+
+
+def infrastructure(evidence: Evidence) -> Finding:
+    """Look for episodes that fail by their environment, and are graded as answers."""
+    shares = shares_of(evidence, "failure_share", _BREAKDOWNS)
+    if not shares:
+        return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
+    about = "Episodes fail by their environment"
+    fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
+    findings = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
+    return next((answer for answer in findings if answer.facts), findings[0])
+
+
+def time_limit(evidence: Evidence) -> Finding:
+    """Look for times that have come to stand at their ceiling, as where rollouts or rewards run
+    into a time limit; answers that all run to their token limit take one time as well.
+    """
+    length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
+    at_limit = cut is not None and cut.level_from(-cut.tenth) > HALF
+    pinned = [(row, signal) for signal in evidence.matching(_TIMES) if (row := _pinned(signal))]
+    reward = evidence.reward
+    rises = reward is not None and reward.score(*ends_of(reward)) > CLEARLY
+    if not pinned or rises or at_limit or (length is not None and _pinned(length)):
+        return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
+    row, signal = pinned[0]
+    early, late, step = (
+        median(signal.value_T[:row]),
+        median(signal.value_T[row:]),
+        signal.step_at(row),
+    )
+    words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
+    message = f"{words} since step {step:,}, and none above: a time limit."
+    sign = Sign("time", step, early, late, words)
+    return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
+
+
+def _pinned(signal: Signal) -> int | None:
+    """The row since which a column stands at a ceiling that it had been far below."""
+    value = signal.value_T
+    level = median(value[-len(value) // 4 :])
+    near = abs(value - level) <= PINNED * level
+    row = since_the_first(signal, near)
+    if row is None or signal.resolution > PINNED * level:
+        return None
+    usual = median(value[:row])
+    varied = median(abs(value[:row] - usual)) > PINNED * level
+    above = float((value > (1 + PINNED) * level).mean())
+    return row if varied and above <= PINNED and usual < (1 - BELOW) * level else None
+
+
+def tools(evidence: Evidence) -> Finding:
+    """Look for tool calls or actions that have come to fail."""
+    shares = shares_of(evidence, "tool_failure_share", _TOOLS)
+    if not shares:
+        return not_logged(TOOLS, "No share of failing tool calls is in the log.")
+    return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
+
+
+def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
+    """The shares of one kind of failure, by its quantity or by their names."""
+    share = evidence.quantity(quantity)
+    functions = {signal.column for _, signal in evidence.named("reward/")}
+    named = (signal for signal in evidence.matching(pattern) if signal.column not in functions)
+    signals = [share] if share is not None else named
+    return [
+        signal
+        for signal in signals
+        if len(signal) >= FEWEST_ROWS and signal.low >= 0 and signal.high <= 1
+    ]
+
+
+def failing(
+    check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
+) -> Finding:
+    """Say since when a share of failures is above its first rows and above what is usual."""
+    early, name = signal.level_until(_FIRST), clean(signal.column, longest=40)
+    limit = max(least[0], early + least[1])
+    row = since_the_first(signal, signal.value_T > limit)
+    if row is None:
+        whole = median(signal.value_T)
+        words = f"{name} {percent(whole)}"
+        if fact is Fact.INFRASTRUCTURE_FAILS and min(whole, early) > MORE_FAILED:
+            sign = Sign("failure_share", signal.step_at(0), None, whole, words)
+            message = f"{about} from the first row on: {words}."
+            return by_sign(check, Status.WARNING, message, sign, MORE_FAILED, fact)
+        status = Status.INFO if whole > HALF else Status.NONE
+        return Finding(check, status, f"{words} in the median row, {percent(early)} at first.")
+    step, late = signal.step_at(row), signal.level_from(row)
+    words = f"{name} {percent(early)} → {percent(late)}"
+    quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
+    sign = Sign(quantity, step, early, late, words)
+    return by_sign(
+        check, Status.WARNING, f"{about} since step {step:,}: {words}.", sign, limit, fact
+    )
+
+
+def tool_use(evidence: Evidence) -> Finding:
+    """Look for a policy that has stopped to call its tools."""
+    calls, total = evidence.quantity("tool_calls"), evidence.quantity("turns_total")
+    turns = evidence.quantity("turns") or total
+    each = "step" if calls is None and turns is total else "rollout"
+    # A rollout of the fewest turns, half of those at first, calls none.
+    if calls is None and turns is not None and turns.low <= HALF * turns.level_until(_FIRST):
+        calls = replace(turns, value_T=turns.value_T - turns.low)
+    if calls is None or len(calls) < FEWEST_ROWS:
+        return not_logged(TOOL_USE, "How often tools are called is not in the log.")
+    early = calls.level_until(_FIRST)
+    row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
+    if row is None:
+        late = end_levels(calls)[1]
+        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a {each}.")
+    # It was on its way from where it passed the middle of both levels.
+    late = calls.level_from(row)
+    step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
+    words = f"tool calls {arrow(early, late)} a {each}"
+    message = f"The policy stops calling tools since step {step:,}: {words}."
+    reward = evidence.reward
+    if reward is not None and reward.score(*ends_of(reward)) > CLEARLY:
+        return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
+    sign = Sign("tool_calls", step, early, late, words)
+    return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
+
+
+REWARD_FUNCTIONS = "reward_functions"
+LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
+# Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
+# health. What the readers take for a score of the task is one as a function, too.
+_SCORES = "|".join(
+    row["pattern"] for row in table_rows("readers/names.tsv") if row["quantity"] == "task_score"
+)
+WANTED = re.compile(
+    r"correct|accura|answer|solv|truth|success|exact|quality|outcome"
+    r"|(^|_)(acc|f|f1|em|env|task|gold|win|(ndcg|mrr|recall|precision|pass)(_?at)?[_@]?\d*)($|_)"
+    rf"|^({_SCORES})$",
+    re.IGNORECASE,
+)
+# A weight below which a function is not paid.
+UNPAID = 0.01
+# Share of the rows of the total that must hold every function, for them to be looked at together.
+_MOST_ROWS = 0.5
+# What earns has nine tenths of the most that it ever earned, or of 1 where it stays within 0 and 1;
+# nothing is a fiftieth of that, and what a model without a clue gets by luck is twice as much,
+# where it does not grow.
+EARNS, NOTHING, _LUCK = 0.9, 0.02, 0.05
+# Form is learnt in tens of steps and what it is for comes later: only then is its absence told.
+LONG, _FEW = 50, 10
+# Standard errors of a change beyond doubt, and the least gain, of its top, that is one of a
+# function.
+_CLEAR, _GAIN = 5.0, 0.1
+
+
+def reward_functions(evidence: Evidence) -> Finding:
+    """Look for rewards that form alone earns."""
+    functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
+    if not evidence.functions:
+        return not_logged(
+            REWARD_FUNCTIONS, "The reward functions are not in the log one by one.", LOG
+        )
+    if len(functions) < 2:
+        return no_sign(REWARD_FUNCTIONS, "One reward function has none beside it.")
+    unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
+    against = _against_each_other(
+        evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
+    )
+    if against is not None:
+        return against
+    return _earning(functions)
+
+
+def _earning(functions: dict[str, Signal]) -> Finding:
+    """Say which functions earn, and whether form alone does."""
+    nothing = _earning_nothing(functions)
+    if not nothing:
+        said = ", ".join(
+            f"{clean(name, longest=40)} {short(_late(signal))}"
+            for name, signal in list(functions.items())[:4]
+        )
+        return no_sign(REWARD_FUNCTIONS, f"No sign of it: every reward function earns ({said}).")
+    purpose = [name for name in functions if not FORM.search(name)]
+    form = next(
+        (
+            name
+            for name, signal in functions.items()
+            if FORM.search(name) and _late(signal) >= EARNS * _top(signal) > 0
+        ),
+        None,
+    )
+    if form is not None and purpose and set(purpose) <= set(nothing):
+        return _form_alone(functions, form, purpose[0])
+    rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
+    earned = _late(functions[nothing[0]])
+    message = (
+        f"{name} earns {short(earned) if earned else 'nothing'} in {rows}, beside "
+        f"{counted(len(functions) - 1, 'function')} of reward."
+    )
+    return Finding(REWARD_FUNCTIONS, Status.INFO, message)
+
+
+def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Finding | None:
+    """Report a total that stands while one function gains and another loses: no step of training
+    is missing, the reward is.
+    """
+    reward = evidence.reward
+    few = 0 if reward is None else len(reward) // 4
+    if reward is None or few < _FEW:
+        return None
+    early, late = both_ends(reward, few)
+    change = {
+        name: signal.change(early, late)
+        for name, signal in functions.items()
+        if len(signal) == len(reward)
+    }
+    if not change:
+        return None
+    best = max(change, key=lambda name: change[name].value)
+    worst = min(change, key=lambda name: change[name].value)
+    gain, lost, stands = change[best].value, change[worst], reward.change(early, late)
+    clear = min(functions[best].score(early, late), -functions[worst].score(early, late)) > _CLEAR
+    if (
+        not clear
+        or gain < _GAIN * _top(functions[best])
+        or -lost.value < gain / 2
+        or stands.high > gain / 4
+        or stands.low < -gain / 4
+    ):
+        return None
+    rose, fell = (
+        f"{clean(name, longest=40)} {arrow(*column_change(evidence, name, functions[name]).ends)}"
+        for name in (best, worst)
+    )
+    message = f"{rose} while {fell}: the reward stands at {short(progress_of(evidence).after)}"
+    return Finding(
+        REWARD_FUNCTIONS, Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,)
+    )
+
+
+def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
+    """Report that form alone earns."""
+    signal, other = functions[form], functions[purpose]
+    early, late, name = signal.level_until(_FEW), _late(signal), clean(form, longest=40)
+    reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
+    step = int(signal.step_T[int(np.argmax(reached))])
+    sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
+    rows = counted(len(other), "row")
+    rest = f"{clean(purpose, longest=40)} is {short(_late(other))} over {rows}"
+    message = f"Form alone earns reward: {sign.words}, while {rest}."
+    if len(other) < LONG:
+        return Finding(REWARD_FUNCTIONS, Status.INFO, message, step, exactly(late), EARNS)
+    return by_sign(REWARD_FUNCTIONS, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
+
+
+def _late(signal: Signal) -> float:
+    """What a function earns in the last fifth of its rows, ten rows at least."""
+    return signal.level_from(-max(_FEW, len(signal) // 5))
+
+
+def _top(signal: Signal) -> float:
+    """The most that a function can have earned: 1 where it stays within 0 and 1."""
+    most = signal.high
+    return 1.0 if 0 <= most <= 1 and signal.low >= 0 else most
+
+
+def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
+    """The functions that stay at 0, or at the lowest that they ever were, but for luck."""
+    scale = max(abs(_late(signal)) for signal in functions.values())
+    return [name for name, signal in functions.items() if earns_nothing(signal, scale)]
+
+
+def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
+    """Return whether a function stays at 0, or at the lowest that it ever was, but for luck;
+    without a scale by its own top.
+    """
+    floor, few = min(0.0, signal.low), max(_FEW // 2, len(signal) // 4)
+    earned = max(_late(signal), signal.level_from(0)) - floor
+    luck = floor == 0 and signal.score(*both_ends(signal, few)) <= 2
+    return earned <= (_LUCK if luck else NOTHING) * max(
+        _top(signal) if scale is None else scale, abs(floor)
+    )
+
+
+def of_task(name: str) -> bool:
+    """Return whether a function, by its name, says what is wanted and not what it looks like."""
+    return bool(WANTED.search(name)) and not FORM.search(name)
+
+
+@once
+def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
+    """The total and its functions in the rows that hold all of them, where these are most: a
+    cell that is missing leaves its row out.
+    """
+    reward, functions = evidence.reward, evidence.functions
+    if reward is None or all(len(signal) == len(reward) for signal in functions.values()):
+        return reward, functions
+    common = reduce(np.intersect1d, (signal.step_T for signal in (reward, *functions.values())))
+    if len(common) < _MOST_ROWS * len(reward):
+        return reward, functions
+
+    def at_common(signal: Signal) -> Signal:
+        return signal_of(
+            signal.column,
+            common,
+            signal.value_T[np.searchsorted(signal.step_T, common)],
+            bounds=signal.bounds,
+        )
+
+    return at_common(reward), {name: at_common(signal) for name, signal in functions.items()}
+
+
+def weights_of(evidence: Evidence) -> Mapping[str, float]:
+    """Return the weight of each reward function in the total, where the total is a weighted sum
+    of them; else nothing.
+    """
+    reward, functions = together(evidence)
+    if (
+        reward is None
+        or len(functions) < 2
+        or any(len(f) != len(reward) for f in functions.values())
+        or len(reward) < len(functions) + 2
+    ):
+        return {}
+    design = np.column_stack([f.value_T for f in functions.values()])
+    moving = np.ptp(design, axis=0) > 0
+    weight = np.zeros(len(functions))
+    solution, *_ = np.linalg.lstsq(design[:, moving], reward.value_T, rcond=None)
+    weight[moving] = solution
+    left = reward.value_T - design @ weight
+    scale = float(np.abs(reward.value_T).max()) or 1.0
+    if np.abs(left).max() > 5e-3 * scale:
+        return {}
+    # Where the log is rounded a function that hardly varies has no weight that can be told.
+    spread = design.std(axis=0)
+    unsure = moving & (float(left.std()) > 0.003 * np.sqrt(len(reward)) * spread)
+    return {
+        name: w
+        for name, w, open_ in zip(functions, weight.tolist(), unsure, strict=True)
+        if not open_
+    }
+
+
+# Lengths of trained over held-out answers, last over first; what is left out, or was kept, over
+# what it was; standard errors of that.
+SHORTER, MORE, SURELY_LEFT = 0.75, 1.5, 5.0
+_LEFT_OUT = (
+    r"(?!.*total).*(filtered_?out|num_filtered|discard|drop(s|ped)?([/_]|$)|reject|requeue"
+    r"|num_gen_batches).*"
+)
+
+
+def beside_selection(finding: Finding, evidence: Evidence) -> Finding:
+    """Add what is known of a selection to a finding of a reward that rose alone."""
+    for fact, words in _selections(evidence):
+        if finding.status is Status.INFO:
+            break
+        sign = Sign("selection", finding.step or 0, None, None, words)
+        return replace(
+            finding,
+            status=Status.WARNING,
+            message=f"{finding.message.removesuffix('.')}; {words}.",
+            signs=(sign, *finding.signs),
+            facts=(*finding.facts, fact),
+        )
+    return finding
+
+
+def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
+    """Yield what speaks for a selection: trained answers that got shorter than the held-out ones of
+    the same policy, or ever more that is left out of the only reward.
+    """
+    length = evidence.quantity("completion_length")
+    for _, held in evidence.named("eval/completion_length"):
+        (first, last), others = end_levels(length or held), end_levels(held)
+        if last * others[0] < SHORTER * first * others[1]:
+            words = f"trained length {arrow(first, last)}, held-out {arrow(*others)}"
+            yield Fact.SELECTED_BY_LENGTH, words
+    kept = list(map(evidence.quantity, ("admitted_share", "trained_samples")))
+    left_out = map(evidence.quantity, ("dropped_samples", "stale_samples"))
+    for signal in filter(None, (*kept, *left_out, *evidence.matching(_LEFT_OUT))):
+        ends = end_levels(signal)
+        rises = signal.score(*ends_of(signal)) * (-1 if signal in kept else 1)
+        if evidence.quantity("reward_admitted"):
+            break
+        if rises > SURELY_LEFT and max(ends) > MORE * min(ends):
+            yield Fact.MORE_LEFT_OUT, f"{clean(signal.column, longest=40)} {arrow(*ends)}"
+
 
 NAME = "verifier"
 ADVICE = "run the reward function by hand on completions of this step"

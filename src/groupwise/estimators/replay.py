@@ -18,8 +18,7 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, Places, finite_array, groups_of
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.rewards_alone import group_columns
-from groupwise.estimators.zero_variance import RewardCounts, beta_share
+from groupwise.estimators.zero_variance import RewardCounts, beta_share, group_columns
 from groupwise.intervals import Interval, effective_freedom, student_quantile, wilson
 from groupwise.plain import Plain, frozen
 

@@ -29,13 +29,15 @@ from groupwise.readers.configs import flatten, settings_in
 from groupwise.record.recorder import (
     FOLDER,
     Failures,
+    Identity,
     Recorder,
     Rollouts,
     Say,
     guarded,
+    home_of,
+    opened,
     to_terminal,
 )
-from groupwise.record.resume import Identity, home_of, opened
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 
 VARIABLE = "GROUPWISE_RECORD"

@@ -9,11 +9,9 @@ from collections.abc import Sequence
 from rich.console import Console
 from rich.markup import escape
 
-from groupwise.analysis.compare import RunComparison
-from groupwise.analysis.compare_answer import ComparedGroup, shared_key
-from groupwise.analysis.fleet import WORST_FIRST
-from groupwise.comparison.results import Comparison, Contrast
-from groupwise.diagnostics.judgement import State
+from groupwise.analysis.compare import ComparedGroup, RunComparison, shared_key
+from groupwise.comparison.compare import Comparison, Contrast
+from groupwise.diagnostics.judgement import WORST_FIRST, State
 from groupwise.pages.tables import Grid
 from groupwise.pages.text import Printer
 from groupwise.wording import clean, count, number, ranged, sentence, short

@@ -8,8 +8,8 @@ from __future__ import annotations
 from rich.console import Console
 from rich.text import Text
 
-from groupwise.analysis.fleet import UNREADABLE, WORST_FIRST, Fleet
-from groupwise.diagnostics.judgement import State
+from groupwise.analysis.fleet import Fleet
+from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, State
 from groupwise.pages.html import document
 from groupwise.pages.markup import Markup, join, tag, text
 from groupwise.pages.screen import STYLES, head_of

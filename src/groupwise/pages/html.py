@@ -1,4 +1,5 @@
-"""Render summaries as one offline page: the judgement first, what it rests on below.
+"""Render summaries as one offline page: the judgement first, what it rests on below: forecast,
+law, group size, stability, method.
 
 Every text is escaped, styles and script are allowed by their hash alone, nothing is requested. It
 computes nothing.
@@ -12,16 +13,510 @@ import hashlib
 import html
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from groupwise.analysis.fleet import WORST_FIRST
-from groupwise.analysis.summary import Summary
-from groupwise.pages import sections
-from groupwise.pages.markup import Markup, breakable, join, page_file, tag, text
+from groupwise.analysis.charts import Chart
+from groupwise.analysis.fitted import THIS_LAW, ahead, gained
+from groupwise.analysis.plan import GroupSizeEvidence
+from groupwise.analysis.stability import StabilityEvidence
+from groupwise.analysis.summary import Screen, Summary
+from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
+from groupwise.pages.markup import Markup, breakable, isolated, join, page_file, tag, text
+from groupwise.pages.screen import actions_said, head_of, said_of, title_of
+from groupwise.pages.tables import (
+    Grid,
+    candidate_grid,
+    component_grid,
+    cost_grid,
+    evidence_grid,
+    explained,
+    forecast_grid,
+    outlook_grid,
+    parameter_grid,
+    plan_grid,
+    prompt_grid,
+    replay_grids,
+)
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
-from groupwise.wording import clean
+from groupwise.wording import capital, clean, count, file_size, law_name, number, readable, sentence
+
+_NOTHING = Markup("")
+_ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
+
+
+def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
+    """Return the section of one run; what has no answer is one line."""
+    path = f"runs/{index}"
+    asked = (
+        ("Forecast", _forecast(summary, path), not summary.no_forecast),
+        ("Law", _law(summary), summary.law_answers),
+        ("Stability", _stability(summary.stability), summary.stability.answers),
+        ("Group size", _group_size(summary.group_size), not summary.group_size.missing),
+        ("Cost", _cost(summary.judgement), True),
+        ("Rollouts", _rollouts(summary, path), True),
+        ("Prompts", _prompts(summary), True),
+        ("Under other choices", _replay(summary), True),
+        ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
+    )
+    method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
+    missing = [(title, content) for title, content, ok in asked if not ok and content.source]
+    first = _first_screen(summary, path, "h2" if several else "h1")
+    rest = join(
+        [
+            *(_section(title, content) for title, content, answers in asked if answers),
+            _unanswered(missing),
+            _section("How this was computed", method),
+        ],
+        "\n",
+    )
+    titles = [title.lower() for title, content, answers in asked if answers and content.source]
+    rest = _folded(", ".join((*titles, "method")).capitalize(), rest) if several else rest
+    return tag("article", join((first, rest)), class_="run", id=f"run-{index + 1}")
+
+
+def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
+    """Return one line on what the log does not answer, with the reasons folded."""
+    names = ", ".join(title.lower() for title, _ in sections)
+    reasons = join(join((tag("h2", text(title)), content)) for title, content in sections)
+    return _folded(f"No answer on: {names}", reasons)
+
+
+def tone(judged: Judgement) -> Markup:
+    """Return the state in its colour."""
+    return tag("b", text(head_of(judged.state)), class_=f"state {judged.state}")
+
+
+def table(
+    head: Sequence[str],
+    rows: Iterable[Sequence[Markup]],
+    *,
+    numbers: Collection[int] = (),
+    keys: Collection[int] = (),
+    unbroken: Collection[int] = (),
+    best: int = -1,
+) -> Markup:
+    """Return a table."""
+
+    def kind(column: int) -> str:
+        return (
+            "n"
+            if column in numbers
+            else "key"
+            if column in keys
+            else "unit"
+            if column in unbroken
+            else ""
+        )
+
+    top = tag(
+        "tr",
+        join(
+            tag("th", text(name), class_="n" if i in numbers else "", scope="col")
+            if name
+            else tag("td", _NOTHING)
+            for i, name in enumerate(head)
+        ),
+    )
+    body = join(
+        tag(
+            "tr",
+            join(tag("td", cell, class_=kind(i)) for i, cell in enumerate(row)),
+            class_="best" if place == best else "",
+        )
+        for place, row in enumerate(rows)
+    )
+    content = tag("table", join((tag("thead", top), tag("tbody", body))))
+    label = "Table: " + ", ".join(name for name in head if name)
+    return tag("div", content, class_="scroll", role="region", tabindex="0", aria_label=label)
+
+
+def grid(texts: Grid, *, wraps: Mapping[int, tuple[str, str]] | None = None) -> Markup:
+    """Return a table of texts; cells of the columns in `wraps` are set in an element of a class."""
+    elements = wraps or {}
+
+    def cell(column: int, content: str) -> Markup:
+        name, kind = elements.get(column, ("", ""))
+        return tag(name, text(content), class_=kind) if name else text(content)
+
+    rows = [[cell(column, content) for column, content in enumerate(row)] for row in texts.rows]
+    return table(texts.head, rows, numbers=texts.numbers, best=texts.best)
+
+
+def figure(chart: Chart, path: str, sync: str = "") -> Markup:
+    """Return the place of a chart, which the page's script draws, with what is to be said of it."""
+    parts = [
+        tag(
+            "div",
+            _NOTHING,
+            data_chart=path,
+            data_sync=sync,
+            class_="panel small" if chart.small else "panel",
+        )
+    ]
+    if (chart.caption or chart.subject) and not chart.small and chart.key != "reward":
+        key = (
+            [text(" Key: "), tag("span", isolated(chart.subject), class_="key"), text(".")]
+            if chart.subject
+            else []
+        )
+        parts.append(tag("figcaption", join((text(chart.caption), *key))))
+    return tag("figure", join(parts), class_="wide" if chart.wide else "")
+
+
+def _section(title: str, content: Markup) -> Markup:
+    """Return a section with its heading, or nothing where it has no content."""
+    return tag("section", join((tag("h2", text(title)), content))) if content.source else _NOTHING
+
+
+def _grid_of(charts: Sequence[Chart], path: str, index: int) -> Markup:
+    """Return small charts side by side on one axis of steps, with what each key means."""
+    if not charts:
+        return _NOTHING
+    return tag(
+        "div",
+        join(
+            figure(chart, f"{path}/{place}", f"run-{index}") for place, chart in enumerate(charts)
+        ),
+        class_="grid",
+    )
+
+
+def _folded(title: str, content: Markup, *, open_: bool = False) -> Markup:
+    """Return content that opens on demand, or nothing where there is none."""
+    if not content.source:
+        return _NOTHING
+    return tag(
+        "details", join((tag("summary", text(title)), content)), open="open" if open_ else ""
+    )
+
+
+def _listed(lines: Iterable[Markup]) -> Markup:
+    """Return lines as a list."""
+    return tag("ul", join(tag("li", line) for line in lines), class_="notes")
+
+
+def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
+    """Return banner, what is said and to do, tiles, the reward and sparklines."""
+    judged, screen = summary.judgement, summary.screen
+    sync = path.replace("runs/", "run-")
+    tiles = [
+        (
+            tag("dt", text(tile.name)),
+            tag("dd", join((text(tile.value), tag("small", text(tile.more))))),
+        )
+        for tile in screen.tiles
+    ]
+    sparks = [
+        figure(chart, f"{path}/screen/sparks/{place}", sync)
+        for place, chart in enumerate(screen.sparks)
+    ]
+    parts = [
+        _banner(summary, heading),
+        _todo(judged, screen),
+        tag("dl", join(tag("div", join(tile)) for tile in tiles), class_="tiles")
+        if tiles
+        else _NOTHING,
+        tag("div", _NOTHING, data_axes=f"{path}/screen", class_="axes")
+        if screen.axes
+        else _NOTHING,
+        figure(screen.chart, f"{path}/screen/chart", sync)
+        if screen.chart.lines and screen.tiles
+        else _NOTHING,
+        tag("div", join(sparks), class_="sparks") if sparks else _NOTHING,
+        _usual(screen.sparks),
+        tag("noscript", _numbers(screen)) if screen.rows else _NOTHING,
+        _NOTHING if judged.environments is None else _environments(judged.environments),
+    ]
+    return tag("div", join(parts, "\n"), class_="first")
+
+
+def _usual(charts: Sequence[Chart]) -> Markup:
+    """Return what the grey bands are."""
+    bands = [f"{chart.title}, {chart.lines[0].band}" for chart in charts if chart.lines[0].band]
+    caption = f"Grey bands, which no rule uses: {'; '.join(bands)}."
+    return tag("p", text(caption), class_="usual") if bands else _NOTHING
+
+
+def _environments(each: Environments) -> Markup:
+    """Return the reward of every environment or seat on its own, the worst first."""
+    rows = [
+        [
+            isolated(member.name),
+            *map(text, (member.course, number(member.before), number(member.after))),
+            text("–" if member.step is None else f"{member.step:,}"),
+        ]
+        for member in each.worst
+    ]
+    head = (capital(each.worst[0].kind), "Reward", "Before", "Now", "From step")
+    caption = f"{count(each.count, each.worst[0].kind)}: {each.fell:,} fell, {each.rose:,} rose"
+    return _folded(caption, table(head, rows, numbers={2, 3, 4}), open_=each.fell > 0)
+
+
+def _banner(summary: Summary, heading: str) -> Markup:
+    """Return state and headline in the state's colour, with the run's name."""
+    judged = summary.judgement
+    headline = tag(
+        heading, join((tag("b", text(head_of(judged.state))), text(f" · {judged.headline}")))
+    )
+    cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
+    span = (
+        f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
+    )
+    name = tag("p", join((breakable(summary.name), tag("small", text(span)))), class_="run-name")
+    return tag("header", join((headline, name)), class_=f"banner {judged.state}")
+
+
+def _todo(judged: Judgement, screen: Screen) -> Markup:
+    """Return what the judgement says, with settings, checks and numbers folded below."""
+    lines = said_of(judged) or [("do", "nothing")]
+    said = tag(
+        "dl",
+        join(
+            tag("div", join((tag("dt", text(label)), tag("dd", isolated(words)))))
+            for label, words in lines
+        ),
+        class_="lines",
+    )
+    checks = table(
+        ("Check", "Answer", "From step", "Said"),
+        map(_check, judged.checks),
+        numbers={2},
+        unbroken={1},
+    )
+    folds = (
+        _folded("settings", _settings_to_copy(judged)),
+        _folded("checks", checks) if judged.checks else _NOTHING,
+        _folded("numbers", _numbers(screen)),
+    )
+    return tag("div", join((said, *folds)), class_="todo")
+
+
+def _settings_to_copy(judged: Judgement) -> Markup:
+    """Return the actions, and a button that copies their settings."""
+    settings = "\n".join(setting for action in judged.actions for setting in action.settings)
+    copy = tag("button", text("Copy"), type="button", data_copy=settings) if settings else _NOTHING
+    lines = [text(line) for line in actions_said(judged)]
+    return join((_listed(lines), copy)) if lines else _NOTHING
+
+
+def _check(finding: Finding) -> tuple[Markup, ...]:
+    """Return the cells of one check."""
+    answer = finding.message or (f"Log {finding.log}." if finding.log else "")
+    return (
+        text(title_of(finding.check)),
+        tag(
+            "span",
+            text(_ANSWERS.get(finding.status, finding.status)),
+            class_=f"answer {finding.status}",
+        ),
+        text("–" if finding.step is None else f"{finding.step:,}"),
+        text(sentence(answer)),
+    )
+
+
+def _numbers(screen: Screen) -> Markup:
+    """Return every signal in numbers."""
+    rows = [
+        [
+            isolated(row.name),
+            *map(text, (row.first, row.before or "–", row.now, row.low, row.high, row.rows)),
+        ]
+        for row in screen.rows
+    ]
+    head = ("Signal", "At the start", "Before the first sign", "Now", "Lowest", "Highest", "Rows")
+    return table(head, rows, numbers=range(1, 7))
+
+
+def _forecast(summary: Summary, path: str) -> Markup:
+    """Return law and forecast as a chart, its numbers folded; or why there is none."""
+    outlook = summary.fitted.outlook
+    if summary.no_forecast or outlook is None:
+        return tag("p", text(summary.no_forecast or summary.fitted.problem))
+    lead = tag(
+        "p", text(" ".join((ahead(summary.fitted, summary.judgement), gained(summary.fitted))))
+    )
+    return join(
+        (
+            lead,
+            *(
+                figure(chart, f"{path}/charts/forecast/{place}")
+                for place, chart in enumerate(summary.charts["forecast"])
+            ),
+            _folded("numbers", grid(forecast_grid(outlook))),
+        )
+    )
+
+
+def _law(summary: Summary) -> Markup:
+    """Return what the fit says, and behind a fold its parameters and the candidate laws."""
+    fit = summary.fitted.fit
+    if fit is None:
+        return _NOTHING
+    beside = "" if summary.no_forecast else summary.fitted.beside_the_law
+    weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
+    lead = tag("p", text(f"{sentence(readable(fit.message))} {beside}".strip()))
+    title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
+    parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
+    first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
+    numbers = join(
+        (
+            first,
+            tag("h3", text("Candidate laws")),
+            grid(candidate_grid(fit)),
+            tag("p", text(weights)),
+        )
+    )
+    return join((lead, _folded("numbers", numbers)))
+
+
+def _group_size(evidence: GroupSizeEvidence) -> Markup:
+    """Return the plan with its components, or else what rewards alone say; tables folded."""
+    grids = []
+    if evidence.plan is not None:
+        grids += [
+            tag("h3", text("Group sizes at this budget")),
+            grid(plan_grid(evidence.plan, evidence.plan.shown_sizes)),
+        ]
+    if evidence.components is not None:
+        grids += [
+            tag("h3", text("Variance components of the gradient")),
+            grid(component_grid(evidence.components)),
+        ]
+    if evidence.rewards is not None and evidence.rewards.zero_variance is not None:
+        grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))
+    notes = _listed(map(isolated, evidence.notes)) if evidence.notes else _NOTHING
+    answers = (*evidence.said, *((evidence.missing,) if evidence.missing else ()))
+    return join(
+        (*(tag("p", text(answer)) for answer in answers), _folded("numbers", join((*grids, notes))))
+    )
+
+
+def _stability(evidence: StabilityEvidence) -> Markup:
+    """Return how far the run is from instability, or what would have to be known to say it."""
+    if evidence.mode is None:
+        open_ = evidence.verdict == "open" or evidence.unavailable
+        return tag("p", isolated(evidence.conclusion)) if open_ else _NOTHING
+    grids = [grid(evidence_grid(evidence)), _listed(map(isolated, evidence.all_notes))]
+    return join((tag("p", text(evidence.conclusion)), _folded("numbers", join(grids))))
+
+
+def _cost(judged: Judgement) -> Markup:
+    """Return what the run took, what of it came after the first sign, and what is to come."""
+    spent = judged.spent
+    if spent is None or not (spent.amounts or spent.missing):
+        return _NOTHING
+    request = f"GPU-hours: {spent.missing}." if spent.missing else ""
+    if not request and spent.gpu_hours is None and spent.seconds is not None:
+        request = "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
+    return join(
+        (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
+    )
+
+
+def _rollouts(summary: Summary, path: str) -> Markup:
+    """Return the place of the completions, which the page's script shows."""
+    if summary.rollouts is None:
+        return _NOTHING
+    unseen = text(f"{summary.rollouts.said} They are in the page's JSON; a script shows them.")
+    without = tag("noscript", tag("p", unseen, class_="missing"))
+    return join((tag("div", _NOTHING, data_viewer=f"{path}/rollouts", class_="viewer"), without))
+
+
+def _prompts(summary: Summary) -> Markup:
+    """Return which prompts teach."""
+    prompts = summary.prompts
+    if not prompts.rows:
+        return _NOTHING
+    every = sum(number for _, number in prompts.standings)
+    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that teach first"
+    return join(
+        (
+            tag("p", text(prompts.said)),
+            _folded(named, grid(prompt_grid(prompts), wraps={0: ("bdi", "key")})),
+        )
+    )
+
+
+def _replay(summary: Summary) -> Markup:
+    """Return what the run would have cost under other choices."""
+    run = summary.replay
+    if run is None or run.replay is None:
+        return _NOTHING
+    parts = (*map(grid, replay_grids(run)), _listed(map(text, run.notes)))
+    return join((tag("p", text(run.status)), _folded("numbers", join(parts))))
+
+
+def _notes(summary: Summary) -> Markup:
+    """Return how the numbers come about, and what had to be decided."""
+    method = (
+        "Laws are fitted by weighted least squares; the noise is a white part plus an AR(1) part. "
+        "Intervals are profile-likelihood; forecasts follow no law, and their bands are as wide as "
+        "public runs and a wandering mean need. Time runs in optimiser updates, for a forecast in "
+        "the integral of a logged learning rate, and is shown in logged steps."
+    )
+    return _folded("Method and notes", _listed(map(text, (method, *map(sentence, summary.notes)))))
+
+
+def _settings(summary: Summary) -> Markup:
+    """Return the settings with where each was found."""
+    rows = [
+        [text(name.replace("_", " ")), isolated(setting["value"]), isolated(setting["source"])]
+        for name, setting in summary.settings.items()
+    ]
+    settings = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
+    unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
+    rest = (
+        tag(
+            "p",
+            text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."),
+            class_="small",
+        )
+        if unknown
+        else _NOTHING
+    )
+    return _folded(
+        f"Settings: {len(rows)} known, {len(summary.unknown_settings)} unknown",
+        join((settings, rest)),
+    )
+
+
+def _columns(summary: Summary) -> Markup:
+    """Return what each logged key means."""
+    rows = []
+    for meaning in summary.meanings:
+        doubt = f" ({meaning['doubt']})" if meaning["doubt"] else ""
+        rows.append(
+            [
+                isolated(meaning["column"]),
+                text(meaning["quantity"] or "unknown"),
+                isolated(meaning["definition"] + doubt),
+            ]
+        )
+    body = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
+    return _folded(f"What each logged key means: {count(len(rows), 'key')}", body)
+
+
+def _sources(summary: Summary) -> Markup:
+    """Return the files."""
+    rows = [
+        [
+            isolated(source["path"]),
+            text(source["reader"]),
+            text(file_size(source["bytes"])),
+            text(f"{source['rows']:,}"),
+            isolated(source["note"]),
+        ]
+        for source in summary.sources
+    ]
+    body = (
+        table(["File", "Reader", "Size", "Rows", ""], rows, numbers={2, 3}, keys={0})
+        if rows
+        else _NOTHING
+    )
+    return _folded(count(len(rows), "file"), body)
+
 
 # Styles and scripts of a page by its kind; a list draws no chart.
 _FILES = {
@@ -59,10 +554,7 @@ def render(summaries: Sequence[Summary], *, provenance: JsonView | None = None) 
     several = len(summaries) > 1
     summaries = sorted(summaries, key=lambda summary: WORST_FIRST.index(summary.judgement.state))
     runs = join(
-        [
-            sections.run_section(summary, index, several=several)
-            for index, summary in enumerate(summaries)
-        ]
+        [run_section(summary, index, several=several) for index, summary in enumerate(summaries)]
     )
     title = f"{f'{len(summaries)} runs' if several else summaries[0].name} – groupwise"
     results = {"groupwise": made["packages"]["groupwise"], "provenance": made, "runs": summaries}
@@ -126,7 +618,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
     rows = [
         [
             tag("a", breakable(summary.name), href=f"#run-{place}"),
-            sections.tone(summary.judgement),
+            tone(summary.judgement),
             text(f"{summary.last_step:,}"),
             *(
                 text(next((tile.value for tile in summary.screen.tiles if tile.name == name), "–"))
@@ -140,7 +632,7 @@ def _overview(summaries: Sequence[Summary]) -> Markup:
     return join(
         (
             tag("h1", text(f"{len(summaries)} runs")),
-            sections.table(head, rows, numbers={2, 3, 4}, unbroken={1}),
+            table(head, rows, numbers={2, 3, 4}, unbroken={1}),
         )
     )
 

@@ -13,8 +13,8 @@ from groupwise.wording import alike, capital, decimals_of, law_name, number, sha
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
-    from groupwise.analysis.prompt_table import PromptTable
     from groupwise.analysis.replay import RunReplay
+    from groupwise.analysis.rollouts import PromptTable
     from groupwise.analysis.stability import StabilityEvidence
     from groupwise.diagnostics.judgement import Cost, Judgement
     from groupwise.edge.mode import Stability

@@ -24,21 +24,20 @@ from groupwise.errors import (
 )
 from groupwise.files import path_text, table_rows
 from groupwise.plain import frozen
-from groupwise.readers.assemble import Feed, Request, read_fed
+from groupwise.readers.assemble import Feed, Request, check_kind, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.keys import is_quantity, known_quantities
-from groupwise.readers.kinds import check_kind
 from groupwise.readers.source import (
     first_lines,
     folders_in,
     inside,
+    last_beside,
     peek,
     shown,
     some_of,
     vocabulary,
 )
-from groupwise.readers.tracebacks import last_beside
-from groupwise.record.probes import read_probes
+from groupwise.record.journal import read_probes
 from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
@@ -64,6 +63,7 @@ class Reader:
     name: str  # of the format
     takes: tuple[str, ...]  # what it reads: folders, files of text or of bytes
     most: float  # the largest confidence that `sniff` returns
+    mark: re.Pattern[str]  # in the name or the first bytes of each such file: others load nothing
     # what the first bytes of a file say, or the path of a folder -> confidence in [0, 1]
     sniff: Callable[[Any], float]
     # path, request -> record, or None where it is read through its feed
@@ -93,6 +93,7 @@ READERS: tuple[Reader, ...] = tuple(
         row["name"],
         tuple(row["takes"].split()),
         float(row["most"]),
+        re.compile(row["mark"]),
         *map(_later, (row["sniff"], row["read"], row["feed"])),
     )
     for row in table_rows("readers/readers.tsv")
@@ -330,9 +331,10 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     """
     seen = None if path.is_dir() else peek(path)
     kind = "folder" if seen is None else "bytes" if seen.binary else "text"
+    head = f"{path.name}\n{seen.text}" if seen else ""
     confidence, best = 0.0, None
     for reader in READERS:
-        if reader.most > confidence and kind in reader.takes:
+        if reader.most > confidence and kind in reader.takes and reader.mark.search(head):
             confidence, best = max(
                 (confidence, best), (reader.sniff(seen or path), reader), key=lambda entry: entry[0]
             )
@@ -442,7 +444,7 @@ def is_log(file: Path) -> bool:
             return False
         if reader.name != "json":
             return True
-        from groupwise.readers.json_logs import is_state
+        from groupwise.readers.tables import is_state
 
         return not is_state(seen)
     except GroupwiseError:

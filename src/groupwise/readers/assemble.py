@@ -1,9 +1,13 @@
-"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings,
-the notes.
+"""From collected rows to a `RunRecord`: the step column, the clock, the windows, the meanings, how
+finely each column was printed, the notes.
+
+Logs of other programs than reinforcement learning are told by their columns; `kinds.tsv` lists
+them.
 """
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
@@ -13,7 +17,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.arrays import Columns, Flags, Float
 from groupwise.errors import (
     InvalidArgumentError,
@@ -21,6 +25,7 @@ from groupwise.errors import (
     NothingYetError,
     UnreadableRunError,
 )
+from groupwise.files import table_rows
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.readers.configs import Stated, config_of
@@ -32,23 +37,146 @@ from groupwise.readers.keys import (
     meanings_of,
     with_reward,
 )
-from groupwise.readers.kinds import kind_of, refusal
-from groupwise.readers.rounding import resolutions
-from groupwise.readers.rows import LISTED, RowStore, plain
-from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of, vocabulary
-from groupwise.readers.steps import (
+from groupwise.readers.rows import (
+    LISTED,
     Merged,
+    RowStore,
     holding,
     is_counter,
     labels_of,
     merge_rows,
+    plain,
     rollout_numbers,
     rows_of_run,
     step_column,
 )
-from groupwise.record.resolution import TELLING
+from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of, vocabulary
 from groupwise.record.run import Meaning, Meanings, RunConfig, RunRecord, Source
-from groupwise.record.table import BASE_COLUMNS, steps_table, stretches_kept, thinned
+from groupwise.record.table import (
+    BASE_COLUMNS,
+    TELLING,
+    fewest_decimals,
+    fits,
+    resolution_of,
+    steps_table,
+    stretches_kept,
+    thinned,
+)
+
+# Kind, what the columns must hold, and what else they may: any, none, what supervised training logs
+# in all columns or in the others.
+_KINDS = tuple(
+    (row["kind"], tuple(re.compile(f"^(?:{need})$") for need in row["needs"].split()), row["rest"])
+    for row in table_rows("readers/kinds.tsv")
+)
+_SUPERVISED = frozenset(vocabulary("supervised"))
+_EARNED = re.compile(
+    r"clip_|kl|completion|rollout|response|reward|score|return|advantage|success|solve|correct"
+    r"|pass@|win_rate|(?<!token_)acc(uracy)?(?![a-z])"
+)
+CLOCK = re.compile(
+    r"_?(runtime|timestamp|wall_?time|time|epoch|elapsed(_s|_seconds)?)|.*global_step"
+)
+
+
+def check_kind(record: RunRecord, path: Path) -> None:
+    """Raise for the log of another program, which holds no reward; where its columns do not tell
+    whose it is, it is let through.
+    """
+    names, step = list(map(plain, record.metrics())), record.steps["step"]
+    kind = kind_of(names, {plain(meaning.column): meaning.quantity for meaning in record.meanings})
+    if (
+        not kind
+        and step[-1] == 0
+        and len(step) < record.sources[0].rows
+        and any(name.startswith("profiling/") for name in names)
+    ):
+        kind = "profiling of a run that ended before its first update"
+    if kind:
+        raise refusal(kind, names, path)
+
+
+def refusal(kind: str, names: Sequence[str], path: Path) -> UnreadableRunError:
+    """Return what is said of the log of another program."""
+    some = some_of([name[:40] for name in names if not CLOCK.fullmatch(name)])
+    return UnreadableRunError(
+        f"expected a log with a reward, got {shown(path)}: no reward in it: it looks like {kind} "
+        f"({some}); name the reward with --column reward=NAME"
+    )
+
+
+def kind_of(keys: Iterable[str], quantities: Mapping[str, str]) -> str:
+    """Return what the columns of a log look like, given what some of them mean; "" for a log of
+    reinforcement learning.
+    """
+    names = [name for name in keys if not CLOCK.fullmatch(name)]
+    for kind, needs, rest in _KINDS:
+        held = [[name for name in names if pattern.fullmatch(name)] for pattern in needs]
+        others = set(names).difference(*held) if rest == "labelled" else set(names)
+        supervised = not any(map(_EARNED.search, others)) and _SUPERVISED.issuperset(
+            quantities[name] for name in others & quantities.keys()
+        )
+        if all(held) and (
+            rest == "any"
+            or (rest == "none" and len(held[0]) == len(names))
+            or (rest != "none" and supervised)
+        ):
+            return kind
+    return ""
+
+
+# What trainers round to, and the different values that show it: settings and shares of a few
+# rollouts are round by themselves. Fewer decimals may be those of a share of ten or a hundred.
+_MOST, _FEWEST_VALUES, _NO_SHARE = 5, 3, 3
+_SAMPLE = 64
+
+
+def resolutions(store: RowStore) -> dict[str, float]:
+    """Return half a unit of the last printed digit of each column that is rounded."""
+    keys = [key for key in store.names() if not CLOCK.fullmatch(plain(key))]
+    needed = {key: _decimals(store, key) for key in keys}
+    rounded = {key: decimals for key, (decimals, sure) in needed.items() if decimals and sure}
+    writers = max(rounded.values(), default=0)
+    several = len(rounded) > 1 or any(
+        decimals >= _NO_SHARE or np.nanmax(np.abs(store.sparse(key)[1])) > 1.0
+        for key, decimals in rounded.items()
+    )
+    if several and all(
+        decimals is not None and decimals <= writers for decimals, _ in needed.values()
+    ):
+        # The writer rounds whatever it writes; counts stay whole.
+        others = {key: decimals for key, (decimals, sure) in needed.items() if not sure}
+        rounded |= {
+            key: writers
+            for key, decimals in others.items()
+            if decimals or not store.sparse(key)[1].any()
+        }
+    return {key: resolution_of(decimals) for key, decimals in rounded.items()}
+
+
+def _decimals(store: RowStore, key: str) -> tuple[int | None, bool]:
+    """Return the fewest decimals that hold a column, None where it takes more than trainers
+    round to, and whether it was rounded.
+    """
+    values = store.sparse(key)[1]
+    values = values[np.isfinite(values)]
+    printed = store.decimals.get(key, 0)
+    if printed and fits(values, printed):
+        return printed, True
+    values = values[values != np.rint(values)]
+    if not len(values):
+        return 0, False
+    if not fits(values[:_SAMPLE], _MOST):
+        return None, False
+    decimals = fewest_decimals(values, _MOST + 1)
+    several = len(set(values[: 100 * _SAMPLE].tolist())) >= _FEWEST_VALUES
+    if decimals is None or not several:
+        return decimals, False
+    units = np.rint(np.abs(values) * 10.0**decimals).astype(np.int64)
+    # Shares of a few rollouts keep to a part of the digits, and of small numbers few are left.
+    grid = int(np.gcd.reduce(np.append(units, 10**decimals)))
+    return decimals, grid == 1 and int(units.max()) >= TELLING
+
 
 _UPDATE_KEYS = vocabulary("updates")
 _TOKEN_KEYS = vocabulary("tokens")
@@ -173,10 +301,10 @@ def assemble(log: Log, request: Request) -> RunRecord:
 def _with_room(steps: pl.DataFrame, log: Log, merged: Merged) -> tuple[pl.DataFrame, Source]:
     """Return as many steps as there is room for, and the source of their rows."""
     rows, of = merged.rows, log.store.read if log.store.share < 1 else 0
-    if len(steps) > limits.MOST_ROWS:
+    if len(steps) > parsing.MOST_ROWS:
         steps = steps.filter(thinned(len(steps)))
         rows, of = len(steps), max(rows, of)
-    note = "; ".join(filter(None, (merged.in_part, limits.read_in_part(rows, of))))
+    note = "; ".join(filter(None, (merged.in_part, parsing.read_in_part(rows, of))))
     return steps, Source(str(log.path), log.reader, log.size, rows, note, of or merged.of)
 
 

@@ -1,7 +1,8 @@
 """Settings of a run: what the user gave, then the files around its log, then what the log itself
 states.
 
-Nothing is executed or unpickled: `training_args.bin` is never opened.
+Nothing is executed or unpickled: `training_args.bin` is never opened, and YAML is read by PyYAML's
+safe loader.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, TypeGuard
 
-from groupwise import limits
+import yaml
+
+from groupwise import parsing
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -22,7 +25,31 @@ from groupwise.errors import (
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.source import open_text, peek, read_whole, shown, vocabulary
-from groupwise.record.settings import RULES, RunConfig
+from groupwise.record.run import RULES, RunConfig
+
+
+class _Yaml(yaml.SafeLoader):  # type: ignore[misc]
+    """Plain data with few aliases: nested ones could unfold without bound."""
+
+    aliases = 0
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        """Take the next node."""
+        self.aliases += self.check_event(yaml.AliasEvent)
+        if self.aliases > parsing.MOST_ALIASES:
+            raise yaml.YAMLError("too many aliases")
+        return super().compose_node(parent, index)
+
+
+def plain_yaml(text: str) -> Any:
+    """Return what a YAML text says; a damaged one is a ValueError, or what its odd dates and
+    keys raise.
+    """
+    try:
+        return yaml.load(text, Loader=_Yaml)  # noqa: S506  a safe loader
+    except yaml.YAMLError as error:
+        raise ValueError(str(error)) from None
+
 
 # Of each setting what trainers and loops of one's own call it, the last part of its path or the
 # last two; and its paths in verl's configuration, of which these count and no other: it holds
@@ -56,14 +83,14 @@ def parse_yaml(text: str) -> JsonObject:
     """Return the settings of a YAML file, flattened with "/"; none where it is damaged or no
     mapping.
     """
-    if len(text) > limits.LARGEST_YAML:
+    if len(text) > parsing.LARGEST_YAML:
         return {}
-    from groupwise.readers.yaml_text import plain_yaml  # few logs have a file for it beside them
+    # few logs have a file for it beside them
 
     try:
         return {
             path: number_in(value)
-            for path, value in islice(flatten(plain_yaml(text)), limits.MOST_SETTINGS)
+            for path, value in islice(flatten(plain_yaml(text)), parsing.MOST_SETTINGS)
             if path
         }
     except (
@@ -289,7 +316,7 @@ def _is_count(value: Any) -> TypeGuard[int]:
 def _counts(value: Any) -> bool:
     """Return whether a value is a positive whole number, however it is written."""
     return (
-        isinstance(value, int | float) and 0 < value < limits.LARGEST_COUNT and value == int(value)
+        isinstance(value, int | float) and 0 < value < parsing.LARGEST_COUNT and value == int(value)
     )
 
 
@@ -313,7 +340,7 @@ def read_settings(path: Path) -> JsonObject:
         raise UnreadableRunError(
             f"expected settings as JSON or YAML, got {shown(path)}, {seen.binary}"
         )
-    if seen.size > limits.LARGEST_SETTINGS:
+    if seen.size > parsing.LARGEST_SETTINGS:
         raise UnreadableRunError(
             f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}: give a "
             "smaller file"

@@ -33,10 +33,21 @@ from groupwise.readers.assemble import (
 )
 from groupwise.readers.configs import Stated, number_in
 from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
-from groupwise.readers.rows import RowStore, is_summary, spelled, summary_notes, unwrapped
+from groupwise.readers.rows import (
+    STEP_KEYS,
+    RowStore,
+    is_evaluation,
+    is_summary,
+    spelled,
+    summary_notes,
+    unwrapped,
+)
 from groupwise.readers.source import (
+    ENDINGS,
     ESCAPE,
+    HEAD,
     Peek,
+    Tracebacks,
     bare,
     counted,
     is_cut,
@@ -47,8 +58,6 @@ from groupwise.readers.source import (
     start_of,
     vocabulary,
 )
-from groupwise.readers.steps import STEP_KEYS, is_evaluation
-from groupwise.readers.tracebacks import ENDINGS, HEAD, Tracebacks
 from groupwise.record.run import RunRecord
 
 Row = dict[Any, Any]

@@ -1,23 +1,81 @@
-"""Follow a log that is being written: what was added since the last look, read once; cut,
-replaced and missing files told apart.
+"""Follow a log that is being written, or the journal of a record: what was added since the last
+look, read once; cut, replaced and missing files told apart.
 """
 
 from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import BinaryIO, Unpack
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.plain import frozen
 from groupwise.readers import Asked, Located, locate, request_of, said
-from groupwise.readers.assemble import Feed, Origin
-from groupwise.readers.journals import JournalFeed
+from groupwise.readers.assemble import Feed, Origin, Request
+from groupwise.readers.rows import no_part
 from groupwise.readers.source import in_utf8, is_wide, peek, shown, vocabulary
-from groupwise.record.run import JOURNAL, RunRecord
+from groupwise.record.journal import Damage
+from groupwise.record.run import JOURNAL, JournalRows, RunRecord, is_record
+
+
+class JournalFeed(Feed):
+    """Takes the lines of a journal; one that is damaged is counted, and those behind it are
+    taken.
+    """
+
+    def open(self, home: Path) -> None:
+        """Read what was saved beside the journal."""
+        self._rows = JournalRows(home)
+
+    @property
+    def damage(self) -> Sequence[Damage]:
+        """What is damaged in the lines so far."""
+        return self._rows.lines.damage
+
+    def accept(self, line: bytes) -> None:
+        """Take one line."""
+        self._rows.take(line)
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Take lines as text."""
+        for line in lines:
+            self.accept(line.encode())
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+        record = given_settings(self._rows.record(), origin.path, request)
+        record.validate()
+        # a step that comes again is a row too: the journal grew
+        source = replace(record.sources[-1], rows=self._rows.taken)
+        return replace(record, sources=(*record.sources[:-1], source))
+
+
+def sniff_saved(path: Path) -> float:
+    """Return the confidence that a folder holds a saved record."""
+    return float(is_record(path))
+
+
+def read_saved(path: Path, request: Request) -> RunRecord:
+    """Read a saved record; the user's settings win over the saved ones."""
+    if request.chosen:
+        raise no_part(path, request.chosen)
+    return given_settings(RunRecord.load(path), path, request)
+
+
+def given_settings(record: RunRecord, path: Path, request: Request) -> RunRecord:
+    """Return a record whose saved settings yield to the user's; raise where it has no steps."""
+    if not len(record.steps):
+        raise NothingYetError(
+            f"expected a record with steps, got none in {shown(path)}: nothing has been appended "
+            "yet"
+        )
+    return replace(record, config=replace(record.config, **request.config.known()))
+
 
 _CHUNK = 1 << 23
 _FIRST_LOOK = 1 << 23
@@ -254,7 +312,7 @@ class Follower:
         the file has settled.
         """
         took, rest, read = False, b"", 0
-        while len(rest) < limits.LONGEST_LINE and (
+        while len(rest) < parsing.LONGEST_LINE and (
             chunk := stream.read(min(_CHUNK, self._most or _CHUNK))
         ):
             read += len(chunk)

@@ -19,9 +19,8 @@ import numpy as np
 from groupwise.arrays import Columns, Float
 from groupwise.files import table_rows
 from groupwise.plain import frozen
-from groupwise.readers.rows import plain, snake
+from groupwise.readers.rows import is_counter, plain, snake
 from groupwise.readers.source import vocabulary
-from groupwise.readers.steps import is_counter
 from groupwise.record.run import Meaning, Meanings, RunConfig
 
 Version = tuple[int, int]
@@ -141,7 +140,7 @@ _ASYNCHRONOUS = re.compile(
 )
 _AGGREGATION_FROM: Version = (0, 27)
 TRL_FAMILY = frozenset({"trl", "unsloth", "ms-swift"})
-# An evaluation's prefix, as `is_evaluation` of steps.py knows it.
+# An evaluation's prefix, as `is_evaluation` of rows.py knows it.
 _HELD_OUT = re.compile(
     r"^(eval|evaluation|val|valid|validation|test|dev|held_?-?out)[/_. "
     r"]|(?<=/)(eval|evaluation|val|validation)/"

@@ -17,7 +17,7 @@ from itertools import compress
 from pathlib import Path
 from typing import Any
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.assemble import Log, Origin, Request, assemble
@@ -73,7 +73,7 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     if len(tables) > 1:
         notes.append(f"the notebook has {len(tables)} progress tables: the longest is read")
     store, (head, *rows) = RowStore(), longest
-    while len(rows) > limits.MOST_ROWS:
+    while len(rows) > parsing.MOST_ROWS:
         rows = list(compress(rows, thinned(len(rows))))
     names = [name or f"column {number}" for number, name in enumerate(_cells(head), start=1)]
     store.add_cells(names, [*filter(None, map(_cells, rows))])
@@ -98,7 +98,7 @@ def _printed(
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
             feed = console()
-            feed.take(lines_of(text)[: limits.MOST_ROWS])
+            feed.take(lines_of(text)[: parsing.MOST_ROWS])
             feed.finish()
             with suppress(UnreadableRunError):
                 records.append(feed.record(Origin(path, size), request))

@@ -18,10 +18,9 @@ import numpy as np
 
 from groupwise.arrays import Flags, Float, Whole
 from groupwise.plain import frozen
-from groupwise.readers.rows import RowStore
+from groupwise.readers.rows import STEP_KEYS, RowStore, holding
 from groupwise.readers.source import counted
-from groupwise.readers.steps import STEP_KEYS, holding
-from groupwise.record.resolution import MOST_DECIMALS, fewest_decimals
+from groupwise.record.table import MOST_DECIMALS, fewest_decimals
 
 Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
 

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
@@ -50,8 +50,7 @@ from groupwise.readers.source import (
 from groupwise.readers.tables import json_table, texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
-from groupwise.record.table import UNREADABLE, read_parquet, steps_table
-from groupwise.record.texts import Texts
+from groupwise.record.table import UNREADABLE, Texts, read_parquet, steps_table
 
 PROMPT_KEYS = vocabulary("prompt")
 COMPLETION_KEYS = vocabulary("completion")
@@ -197,7 +196,7 @@ class RolloutRows:
     """
 
     def __init__(self, *, texts: bool = True) -> None:
-        self.store = RowStore(limits.MOST_LONG)
+        self.store = RowStore(parsing.MOST_LONG)
         self._completion: list[str | int | None] = []
         self._prompt: list[int | None] = []
         self._prompts: dict[str, int] = {}
@@ -298,7 +297,7 @@ class RolloutRows:
         """
         if prompt is None:
             return None
-        if prompt not in self._prompts and self._characters > limits.MOST_TEXT:
+        if prompt not in self._prompts and self._characters > parsing.MOST_TEXT:
             prompt = hashlib.blake2b(prompt.encode(), digest_size=8).hexdigest()
         if prompt not in self._prompts:
             self._characters += len(prompt)
@@ -670,7 +669,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     ):
         return _trl_record(files, name, request, notes)
     size = sum(path.stat().st_size for path in files)
-    rows = RolloutRows(texts=size <= limits.MOST_HELD)
+    rows = RolloutRows(texts=size <= parsing.MOST_HELD)
     rewards = "reward" not in request.columns
     sources, verl = [], True
     for path in files:

@@ -1,5 +1,5 @@
-"""Bytes of a log as text and JSON, streamed: what is no readable text is refused with one
-sentence.
+"""Bytes of a log as text and JSON, streamed, and the tracebacks in them: what is no readable text
+is refused with one sentence.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import IO, Any, AnyStr, TextIO
 
 import numpy as np
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
 from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
@@ -249,7 +249,7 @@ def first_lines(seen: Peek, most: int) -> list[str]:
 def _beginning(file: TextIO) -> Iterator[str]:
     """Yield the first megabyte of lines behind blank ones."""
     read = 0
-    while read < _FIRST_TEXT and (line := file.readline(limits.LONGEST_LINE)):
+    while read < _FIRST_TEXT and (line := file.readline(parsing.LONGEST_LINE)):
         if read or not line.isspace():
             read += len(line)
             yield line
@@ -279,18 +279,18 @@ class Blocks:
                 file.seek(self.start)
                 pieces = (
                     (start, in_utf8(piece.encode(), "utf-8"))
-                    for start, piece in _pieces(file, limits.LONGEST_LINE // 2 + 1)
+                    for start, piece in _pieces(file, parsing.LONGEST_LINE // 2 + 1)
                 )
             else:
                 file.buffer.seek(self.start)
                 pieces = (
                     (start, in_utf8(piece, encoding))
-                    for start, piece in _pieces(file.buffer, limits.LONGEST_LINE + 1)
+                    for start, piece in _pieces(file.buffer, parsing.LONGEST_LINE + 1)
                 )
             for self.start, piece in pieces:
                 yield (
                     piece
-                    if len(piece) <= limits.LONGEST_LINE // 2
+                    if len(piece) <= parsing.LONGEST_LINE // 2
                     else b"".join(self._short(piece.split(b"\n")))
                 )
 
@@ -304,7 +304,7 @@ class Blocks:
         four bytes, all of the line's do.
         """
         for number, line in enumerate(lines, start=1):
-            too_long = len(line) > limits.LONGEST_LINE // (
+            too_long = len(line) > parsing.LONGEST_LINE // (
                 2 if any(lead in line for lead in _FOUR_BYTES) else 1
             )
             self.too_long += too_long
@@ -313,7 +313,7 @@ class Blocks:
 
     def notes(self) -> list[str]:
         """Return the note on lines that were left out."""
-        of = f"of more than {limits.LONGEST_LINE} bytes"
+        of = f"of more than {parsing.LONGEST_LINE} bytes"
         return noted(self.too_long, f"line {of} was", f"lines {of} were")
 
 
@@ -432,9 +432,9 @@ class JsonArray:
 def read_whole(seen: Peek) -> str:
     """Return the whole text of a file that cannot be streamed."""
     instead = f"in {shown(seen.path)}: save the rows as JSON lines"
-    if seen.size > limits.LARGEST_WHOLE:
+    if seen.size > parsing.LARGEST_WHOLE:
         raise UnreadableRunError(
-            f"expected JSON of at most {limits.LARGEST_WHOLE / 1e6:.0f} MB, got "
+            f"expected JSON of at most {parsing.LARGEST_WHOLE / 1e6:.0f} MB, got "
             f"{seen.size / 1e6:.0f} MB {instead}"
         )
     with open_text(seen.path, seen.encoding) as file:
@@ -443,6 +443,74 @@ def read_whole(seen: Peek) -> str:
         check_values(text)
     except TooManyValuesError as error:
         raise UnreadableRunError(
-            f"expected JSON of at most {limits.MOST_VALUES:,} values, got {error} {instead}"
+            f"expected JSON of at most {parsing.MOST_VALUES:,} values, got {error} {instead}"
         ) from None
     return text
+
+
+HEAD = "Traceback (most recent call last)"
+ENDINGS = (".log", ".txt", ".err", ".out")
+_PLACE = re.compile(r'\s*File "([^"\n]{1,400})", line (\d{1,9})')
+_RAISED = re.compile(
+    r"(?:[a-z_][\w.]{0,200}\.)?([A-Z]\w{1,80})(?:\([\w.]{1,200}\))?(?:: ?(.{0,400})|$)"
+)
+_ASIDE = re.compile(r"Exception (?:in thread|ignored)")  # the program goes on
+_RANK = re.compile(r"\[\w{0,20}rank\d{1,6}\]: ?")
+_LONGEST, _TAIL, _MOST_FILES = 120, 1 << 18, 200
+
+
+class Tracebacks:
+    """Takes printed lines and keeps the last traceback behind each number of rows."""
+
+    def __init__(self) -> None:
+        self.behind: dict[int, str] = {}  # rows before it -> exception, file and line
+        self._is_open = self._is_aside = self._was_aside = False
+        self._place = ""
+
+    def add(self, line: str, rows: int) -> None:
+        """Take one line without colours and without the process that printed it."""
+        text = _RANK.sub("", line, count=1) if line[:1] == "[" else line
+        if HEAD in text:
+            self._is_open, self._is_aside, self._place = True, self._was_aside, ""
+        elif place := _PLACE.match(text) if self._is_open else None:
+            self._place = f"{'/'.join(Path(place[1]).parts[-2:])}, line {place[2]}"
+        elif self._is_open and text[:1].strip():
+            raised = _RAISED.match(text)
+            self._is_open = (
+                raised is not None
+            )  # behind an exception of Ray's the places of its cause follow
+            if raised and not self._is_aside:
+                self.behind[rows] = self._quoted(raised)
+        self._was_aside = text.startswith("Exception ") and _ASIDE.match(text) is not None
+
+    def _quoted(self, raised: re.Match[str]) -> str:
+        """Return an exception with its message, file and line."""
+        words = (
+            "".join(letter for letter in raised[2] or "" if letter.isprintable())
+            .partition(". ")[0]
+            .strip()
+        )
+        message = f": {words[:_LONGEST].rstrip(' .')}" if words else ""
+        return f"{raised[1]}{message}" + (f" ({self._place})" if self._place else "")
+
+
+def last_in(lines: Iterable[str]) -> str:
+    """Return the last traceback of some lines, "" for none."""
+    tracebacks = Tracebacks()
+    for line in lines:
+        tracebacks.add(ESCAPE.sub("", line).rstrip(), 0)
+    return tracebacks.behind.get(0, "")
+
+
+def last_beside(log: Path | None, folder: Path) -> str:
+    """Return the last traceback of the printed outputs in a folder that are not its log, with
+    the name of the file; "" for none.
+    """
+    for path in inside(folder, _MOST_FILES):
+        if path != log and path.suffix.lower() in ENDINGS and path.is_file():
+            with path.open("rb") as file:
+                file.seek(max(0, path.stat().st_size - _TAIL))
+                quoted = last_in(lines_of(file.read(_TAIL).decode(errors="replace")))
+            if quoted:
+                return f"{quoted} in {path.name}"
+    return ""

@@ -1,33 +1,57 @@
-"""Tables: cells between commas, semicolons or tabs, whole or line by line, JSON lines, Parquet."""
+"""Tables: cells between commas, semicolons or tabs, whole or line by line, Parquet, and JSON: one
+object a line, events of several types, a list of rows, columns, or an object that holds the rows of
+one or several runs.
+"""
 
 from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import chain, dropwhile
 from pathlib import Path
+from typing import Any
 
 import polars as pl
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.errors import UnreadableRunError
-from groupwise.parsing import JsonObject
+from groupwise.parsing import JsonObject, JsonView, NestingError, parse_json
 from groupwise.readers.assemble import Feed, Log, Origin, Request, assemble, encoding_notes
-from groupwise.readers.rows import RowStore, clean_key, parse_number, spelled
+from groupwise.readers.configs import flatten, settings_in
+from groupwise.readers.rows import (
+    STEP_KEYS,
+    VALUE_KEYS,
+    RowStore,
+    clean_key,
+    is_evaluation,
+    is_summary,
+    one_run,
+    parse_number,
+    spelled,
+    summary_notes,
+    unwrapped,
+)
 from groupwise.readers.source import (
+    DAMAGED_LINES,
+    Blocks,
+    JsonArray,
     Peek,
+    counted,
     first_lines,
     json_in,
+    json_lines,
     lines_of,
     marks_in,
     noted,
     peek,
+    read_whole,
     shown,
+    vocabulary,
 )
-from groupwise.readers.steps import STEP_KEYS, one_run
-from groupwise.readers.wandb_run import exported_runs
+from groupwise.readers.trackers import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import UNREADABLE, read_parquet
 
@@ -51,7 +75,7 @@ def sniff_csv(seen: Peek) -> float:
     if seen.text[:1] in "[{":
         return 0.0
     lines = [
-        line[: limits.LONGEST_CELL].rstrip("\n") for line in first_lines(seen, 20) if line.strip()
+        line[: parsing.LONGEST_CELL].rstrip("\n") for line in first_lines(seen, 20) if line.strip()
     ]
     if _is_markdown(lines[0], seen.text):
         return 0.65
@@ -166,14 +190,14 @@ class CsvFeed(Feed):
         self._delimiter = ""
         self._names: list[str] | None = None
         self._notes: list[str] = []
-        self.store, self._broken, self._over = RowStore(limits.MOST_LONG), 0, False
+        self.store, self._broken, self._over = RowStore(parsing.MOST_LONG), 0, False
 
     def take(self, lines: Iterable[str]) -> None:
         """Read whole lines."""
         for line in () if self._over else lines:
             if (
-                len(line) > limits.MOST_VALUES
-                and max(map(line.count, _BETWEEN)) > limits.MOST_VALUES
+                len(line) > parsing.MOST_VALUES
+                and max(map(line.count, _BETWEEN)) > parsing.MOST_VALUES
             ):
                 self._broken += 1
                 continue
@@ -182,7 +206,7 @@ class CsvFeed(Feed):
             self._quotes += line.count('"')
             if (
                 len(self._held) >= _BATCH and self._quotes % 2 == 0
-            ) or self._characters > limits.LONGEST_CELL + _HELD:
+            ) or self._characters > parsing.LONGEST_CELL + _HELD:
                 self.finish()
         if self._quotes % 2 == 0:
             self.finish()
@@ -216,7 +240,7 @@ class CsvFeed(Feed):
         """Yield the records of lines that are not empty; the first line that is not blank tells
         what separates cells.
         """
-        csv.field_size_limit(limits.LONGEST_CELL)
+        csv.field_size_limit(parsing.LONGEST_CELL)
         if not self._delimiter:
             lines = _without_comments(lines)
             first = next((line for line in lines if line.strip()), "")
@@ -287,8 +311,8 @@ def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
     """Yield the rows of a table whose cells may be texts over several lines; the first that breaks
     the format ends it.
     """
-    csv.field_size_limit(limits.LONGEST_CELL)
-    whole = (line for line in lines if line.strip() and line.count(",") <= limits.MOST_VALUES)
+    csv.field_size_limit(parsing.LONGEST_CELL)
+    whole = (line for line in lines if line.strip() and line.count(",") <= parsing.MOST_VALUES)
     head = next(whole, "").lstrip("\ufeff")
     with suppress(csv.Error):
         for row in csv.DictReader(chain([head], whole), delimiter=_delimiter(head) or ","):
@@ -334,10 +358,10 @@ def json_table(block: bytes) -> pl.DataFrame | None:
 
     Polars drops what it was not told of, and takes any value for a text: marks are counted.
     """
-    if len(block) >= 2 * limits.MOST_VALUES:  # Polars makes 50 bytes of a byte of lists
+    if len(block) >= 2 * parsing.MOST_VALUES:  # Polars makes 50 bytes of a byte of lists
         return None
     head = json_in(block[: block.find(b"\n") + 1].decode(errors="replace"))
-    if not isinstance(head, dict) or not 0 < len(head) < limits.MOST_KEYS:
+    if not isinstance(head, dict) or not 0 < len(head) < parsing.MOST_KEYS:
         return None
     # A quotation mark in a key would upset the count below: such rows go one by one.
     kinds = {
@@ -381,6 +405,563 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
         for name, kind in table.schema.items()
         if kind.is_numeric() or kind in (pl.Boolean, pl.Utf8)
     ]
-    store = RowStore(limits.MOST_LONG)
+    store = RowStore(parsing.MOST_LONG)
     store.extend(table.select(wanted).iter_rows(named=True))
     return assemble(Log(store, path, "parquet", seen.size), request)
+
+
+_NAMES = vocabulary("name_of_a_run")
+_HEADERS, _BODIES = (
+    ("columns", "header", "headers", "fields"),
+    ("data", "rows", "values"),
+)  # of a table
+_DEPTH, _MOST_OF_POINT, _LONGEST_NUMBER = 3, 4, 16
+_NUMBERED = re.compile(r"(?:^|[^\w.]|_|-|[a-z])(\d{1,15})$")
+
+
+def sniff_jsonl(seen: Peek) -> float:
+    """Return the confidence that the file holds one JSON object a line."""
+    if not seen.text.startswith("{"):
+        return 0.0
+    lines = first_lines(seen, 5)
+    if len(lines) == 1:
+        rows = [row for row in json_lines(lines) if row]
+        return (
+            0.6
+            if rows
+            and not _rows_of_columns(rows[0])
+            and seen.path.suffix.lower() in (".jsonl", ".ndjson")
+            else 0.0
+        )
+    return 0.85 if any(row is not None for row in json_lines(lines)) else 0.0
+
+
+class JsonlFeed(Feed):
+    """One JSON object a line."""
+
+    def __init__(self) -> None:
+        self.store = RowStore()
+        self._damaged = self._skipped = 0
+
+    def take_whole(self, block: bytes) -> int:
+        """Read whole lines in UTF-8, by column where all rows hold the same keys; return their
+        number.
+        """
+        table = json_table(block)
+        if table is None or is_summary(table.schema):
+            return super().take_whole(block)
+        self.store.add_table(table)
+        return len(table)
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Read whole lines."""
+        self.store.extend(map(unwrapped, self._rows(lines)))
+
+    def _rows(self, lines: Iterable[str]) -> Iterator[JsonObject]:
+        """Yield the rows of the run, and count the other lines."""
+        for row in json_lines(lines):
+            if row is None:
+                self._damaged += 1
+            elif is_summary(row):
+                self._skipped += 1
+            else:
+                yield row
+
+    def record(self, origin: Origin, request: Request) -> RunRecord:
+        """Return the record of what was taken so far."""
+        notes = list(encoding_notes(origin.encoding)) + summary_notes(self._skipped)
+        notes += noted(self._damaged, *DAMAGED_LINES)
+        if self._damaged > self.store.count:
+            raise UnreadableRunError(
+                f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in "
+                f"{shown(origin.path)}: repair it"
+            )
+        return assemble(Log(self.store, origin.path, "jsonl", origin.size, notes), request)
+
+
+def sniff_json(seen: Peek) -> float:
+    """Return the confidence that the file is one JSON list or object."""
+    return 0.5 if re.match(r"\[\s*[\[\]{]|\{\s*[\"}]", seen.text) else 0.0
+
+
+def is_state(seen: Peek) -> bool:
+    """Return whether a file is an object without rows, as a state or a summary beside a log is."""
+    whole = json_in(seen.text) if len(seen.head) == seen.size else None
+    return isinstance(whole, dict) and not (_runs_in(whole) or _rows_in(whole))
+
+
+def read_json(path: Path, request: Request) -> RunRecord:
+    """Read a JSON list of rows, an object of columns, an object that holds a list of rows, or
+    one run of several.
+    """
+    seen = peek(path)
+    if seen.text.startswith("["):
+        return _read_list(path, seen, request)
+    text = read_whole(seen)
+    try:
+        whole = parse_json(text, floats=True)
+    except NestingError:
+        raise RecursionError from None  # told of every log alike where it is opened
+    except ValueError:
+        raise UnreadableRunError(
+            f"expected whole JSON, got {shown(path)}, which is damaged or cut off: copy it again"
+        ) from None
+    return _read_object(path, seen, request, whole)
+
+
+def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
+    """Read a JSON list of rows, as far as it is whole."""
+    store, skipped, strange = RowStore(), 0, 0
+    runs: list[JsonObject] = []
+    text = read_whole(seen)
+    array = JsonArray(text, text.index("[") + 1)
+    names: list[Any] = []  # in a first list of texts
+    for row in array:
+        cells = _rows_of_cells([names, row]) if isinstance(row, list) else []
+        if cells:
+            store.add(cells[0])
+        elif isinstance(row, list) and not names:
+            names = row
+        elif not isinstance(row, dict):
+            strange += 1
+        elif _inner_logs(row) and not _has_step(row):
+            runs.append(row)
+        elif is_summary(row):
+            skipped += 1
+        else:
+            store.add(unwrapped(row))
+    if runs:
+        return _read_run(path, seen, request, _named_runs(runs, {}), store.count)
+    notes = list(encoding_notes(seen.encoding)) + summary_notes(skipped)
+    if not array.end:
+        if not store.count:
+            raise UnreadableRunError(
+                f"expected whole JSON, got {shown(path)}, cut off or damaged before its first row: "
+                "copy it again"
+            )
+        notes.append(
+            f"the JSON is cut off or damaged after row {store.count}: the whole rows before are "
+            "used"
+        )
+    notes += noted(
+        strange,
+        "element of the list is no row and was",
+        "elements of the list are not rows and were",
+    )
+    return assemble(Log(store, path, "json", seen.size, notes), request)
+
+
+def _read_object(path: Path, seen: Peek, request: Request, whole: JsonView) -> RunRecord:
+    """Read the log that a JSON object holds."""
+    if entries := _runs_in(whole):
+        return _read_run(
+            path,
+            seen,
+            request,
+            _named_runs(entries, whole),
+            sum(not _inner_logs(run) for run in entries),
+        )
+    rows = _rows_in(whole)
+    if rows is None:
+        settings = settings_in(dict(flatten(whole)))
+        what = (
+            f"settings ({', '.join(list(settings)[:4])})"
+            if settings
+            else "a summary or something else"
+        )
+        hint = "give the log, and this file with --config" if settings else "give the log"
+        raise UnreadableRunError(
+            f"expected a log, got {shown(path)}, which holds {what} and no rows of steps: {hint}"
+        )
+    return _record_of(path, seen, request, rows, whole)
+
+
+def _runs_in(whole: JsonView) -> list[JsonObject]:
+    """Return the runs that an object lists or names."""
+    listed = [run for value in whole.values() if _is_list_of_runs(value) for run in value]
+    return listed or _runs_by_name(whole)
+
+
+def _record_of(
+    path: Path,
+    seen: Peek,
+    request: Request,
+    rows: list[JsonObject],
+    about: JsonView,
+    name: str = "",
+) -> RunRecord:
+    """Return the record of rows and the settings beside them."""
+    kept = [row for row in rows if not is_summary(row)]
+    beside = {key: value for key, value in about.items() if not isinstance(value, list)}
+    notes = (*encoding_notes(seen.encoding), *summary_notes(len(rows) - len(kept)))
+    stated = ((beside, f"{path.name}, beside the rows"),)
+    return assemble(
+        Log(
+            RowStore.of(map(unwrapped, kept)),
+            path,
+            "json",
+            seen.size,
+            notes,
+            stated=stated,
+            name=name,
+        ),
+        request,
+    )
+
+
+def _is_rows(value: Any) -> bool:
+    """Return whether a value is a list of rows."""
+    return (
+        isinstance(value, list) and len(value) > 0 and all(isinstance(row, dict) for row in value)
+    )
+
+
+def _rows_in(whole: JsonView, depth: int = 0) -> list[JsonObject] | None:
+    """Return the rows of an object: those of one table, its longest list of rows, its columns,
+    its entries by step, or of one inside.
+    """
+    inner = (
+        {key: value for key, value in whole.items() if isinstance(value, dict)}
+        if depth < _DEPTH
+        else {}
+    )
+    metrics = _metrics_in(whole)
+    named: dict[str, list[JsonObject]] = {
+        key: value for key, value in whole.items() if _is_rows(value) and key not in metrics
+    }
+    named |= {
+        key: rows
+        for key, value in inner.items()
+        if _is_split(key) and (rows := _rows_in(value, depth + 1))
+    }
+    if len(named) > 1 and any(map(_is_split, named)):
+        return [{**row, "split": _kind(key)} for key, value in named.items() for row in value]
+    columns, longest = _rows_of_columns(whole), max(named.values(), key=len, default=[])
+    if longest and len(longest) >= len(columns):
+        return longest
+    below = [rows for value in inner.values() if (rows := _rows_in(value, depth + 1))]
+    if (
+        columns
+        and len(below) == 1
+        and len(below[0]) == len(columns)
+        and not any(map(_has_step, below[0][:1]))
+    ):
+        return [{**row, **beside} for row, beside in zip(below[0], columns, strict=True)]
+    return (
+        _table_in(whole)
+        or columns
+        or _numbered_rows(whole)
+        or (below[0] if len(below) == 1 else None)
+    )
+
+
+def _table_in(whole: JsonView) -> list[JsonObject]:
+    """Return the rows of an object of the names of columns beside lists of their cells, as
+    pandas splits a table.
+    """
+    names = next((whole[key] for key in _HEADERS if key in whole), None)
+    rows = next((whole[key] for key in _BODIES if key in whole), None)
+    return _rows_of_cells([names, *rows]) if isinstance(rows, list) else []
+
+
+def _rows_of_cells(lists: list[Any]) -> list[JsonObject]:
+    """Return the rows of lists of cells below a list of names; none where the first holds
+    anything but texts.
+    """
+    names, *rows = lists
+    titled = (
+        isinstance(names, list) and len(names) > 0 and all(isinstance(name, str) for name in names)
+    )
+    return (
+        [
+            dict(zip(names, row, strict=True))
+            for row in rows
+            if isinstance(row, list) and len(row) == len(names)
+        ]
+        if titled
+        else []
+    )
+
+
+def _rows_of_columns(whole: JsonView) -> list[JsonObject]:
+    """Return the rows of an object of columns, those of the longest, or of one of points, a
+    metric each; none where it holds neither.
+    """
+    metrics = _metrics_in(whole)
+    if metrics:
+        at = sorted({step for points in metrics.values() for step in points})
+        return [
+            {
+                "step": step,
+                **{key: points[step] for key, points in metrics.items() if step in points},
+            }
+            for step in at
+        ]
+    columns = {key: cells for key, value in whole.items() if (cells := _column(value))}
+    length = max(map(len, columns.values()), default=0)
+    full = {key: value for key, value in columns.items() if len(value) == length}
+    return [dict(zip(full, cells, strict=True)) for cells in zip(*full.values(), strict=True)]
+
+
+def _column(value: Any) -> list[Any]:
+    """Return the cells of a column: a list of numbers, or an object of numbers by the row, as
+    pandas writes it; none of anything else.
+    """
+    if (
+        isinstance(value, dict)
+        and len(value) > 1
+        and all(key.isdecimal() and len(key) < _LONGEST_NUMBER for key in value)
+    ):
+        value = [value[key] for key in sorted(value, key=int)]
+    return value if isinstance(value, list) and len(value) > 1 and _numbers(value) else []
+
+
+def _metrics_in(whole: JsonView) -> dict[str, dict[float, float]]:
+    """Return the metrics of an object by step, where it holds each as a list of points; objects
+    in one list alone are rows.
+    """
+    metrics = {key: points for key, value in whole.items() if (points := _points(value))}
+    return {} if len(metrics) == 1 and any(_is_rows(whole[key]) for key in metrics) else metrics
+
+
+def _points(value: Any) -> dict[float, float]:
+    """Return the numbers of a metric by step, where a list holds both in each element, as
+    trackers export one; none of anything else.
+    """
+    if not isinstance(value, list) or len(value) < 2 or not isinstance(value[0], dict | list):
+        return {}
+    pairs = [_point(element) for element in value]
+    return {} if None in pairs else dict(pair for pair in pairs if pair)
+
+
+def _point(element: Any) -> tuple[float, float] | None:
+    """Return step and number of an element: [step, number], [time, step, number], or an object
+    that holds both and perhaps a time.
+    """
+    if isinstance(element, dict):
+        short = len(element) <= _MOST_OF_POINT
+        cells: list[Any] = [
+            next((element[key] for key in keys if key in element), None)
+            for keys in (STEP_KEYS, VALUE_KEYS)
+            if short
+        ]
+    else:
+        cells = element[-2:] if isinstance(element, list) and len(element) in (2, 3) else []
+    sound = len(cells) == 2 and all(
+        isinstance(cell, int | float) and not isinstance(cell, bool) for cell in cells
+    )
+    return (float(cells[0]), float(cells[1])) if sound else None
+
+
+def _numbered_rows(whole: JsonView) -> list[JsonObject]:
+    """Return the entries of an object whose keys are steps, or end in them as names of
+    checkpoints do; none where most do not.
+    """
+    rows = {
+        key: _NUMBERED.search(str(key)) for key, value in whole.items() if isinstance(value, dict)
+    }
+    numbered = {int(match[1]): whole[key] for key, match in rows.items() if match}
+    start = next(
+        (whole[key] for key in rows if str(key).lower() in ("baseline", "base", "initial")), None
+    )
+    if len(numbered) < 2 or len(numbered) * 2 <= len(whole):
+        return []
+    numbered = numbered if start is None else {0: start} | numbered
+    return [{"step": float(step), **value} for step, value in sorted(numbered.items())]
+
+
+def _numbers(values: list[Any]) -> bool:
+    """Return whether a list holds numbers, perhaps with gaps, or texts of numbers."""
+    plain = all(
+        value is None or (isinstance(value, int | float) and not isinstance(value, bool))
+        for value in values
+    )
+    return plain or all(
+        isinstance(value, str) and parse_number(value) is not None for value in values
+    )
+
+
+def _inner_logs(run: JsonView) -> bool:
+    """Return whether an object holds the log of a run of its own."""
+    lists = [
+        value
+        for value in run.values()
+        if isinstance(value, list) and len(value) > 1 and not _points(value)
+    ]
+    return any(_is_rows(value) or (len(value) > 2 and _numbers(value)) for value in lists)
+
+
+def _is_list_of_runs(value: Any) -> bool:
+    """Return whether a value is a list of runs, each with its own log."""
+    return (
+        _is_rows(value)
+        and any(_inner_logs(run) for run in value)
+        and not any(_has_step(run) for run in value)
+    )
+
+
+def _runs_by_name(whole: JsonView) -> list[JsonObject]:
+    """Return the runs of an object, or of one inside it, that holds each under its name: its
+    rows, or an object with its log.
+    """
+    for inner in (whole, *(value for value in whole.values() if isinstance(value, dict))):
+        named = {
+            key: {"rows": value} if _is_rows(value) and not _points(value) else value
+            for key, value in inner.items()
+        }
+        runs = [
+            {"name": key, **value}
+            for key, value in named.items()
+            if isinstance(value, dict) and _inner_logs(value)
+        ]
+        heads = [set(run["rows"][0] if "rows" in run else run) - {"name"} for run in runs]
+        if (
+            len(runs) > 1
+            and set.intersection(*heads)
+            and not any(_is_split(run["name"]) for run in runs)
+        ):
+            return runs
+    return []
+
+
+def _kind(name: str) -> str:
+    """Return a name as that of a kind of rows: evals are those of an evaluation."""
+    return name.lower().removesuffix("s")
+
+
+def _is_split(name: str) -> bool:
+    """Return whether a name is that of a part of one run: its training, or an evaluation."""
+    return _kind(name) in ("train", "training", "step") or is_evaluation(f"{_kind(name)}/")
+
+
+def _has_step(row: JsonView) -> bool:
+    """Return whether an object is a step of a run rather than a run."""
+    return any(isinstance(row.get(key), int | float) for key in STEP_KEYS if key != "steps")
+
+
+def _named_runs(runs: list[JsonObject], about: JsonView) -> dict[str, JsonObject]:
+    """Return runs by name; a run listed twice counts once."""
+    named: dict[str, JsonObject] = {}
+    shared = {key: value for key, value in about.items() if isinstance(value, str | int | float)}
+    for number, run in enumerate((run for run in runs if _inner_logs(run)), start=1):
+        name = next(
+            (str(run[key]) for key in _NAMES if isinstance(run.get(key), str | int | float)),
+            str(number),
+        )
+        named.setdefault(
+            "".join(character for character in name if character.isprintable())[:80],
+            {**shared, **run},
+        )
+    return named
+
+
+def _read_run(
+    path: Path, seen: Peek, request: Request, runs: Mapping[str, JsonObject], silent: int
+) -> RunRecord:
+    """Read the chosen run of several; entries without a log, as of runs that failed, are
+    counted.
+    """
+    name = one_run(path, runs, request.chosen)
+    run = runs[name]
+    rows = _rows_in(run)
+    if rows is None:
+        raise UnreadableRunError(
+            f"expected rows of steps in run {name!r} of {shown(path)}, got none: choose another run"
+        )
+    record = _record_of(path, seen, request, rows, run, name)
+    without = noted(
+        silent, "entry", "entries", "of the file without a log left out, as of runs that failed"
+    )
+    return replace(record, notes=(*record.notes, *without))
+
+
+_LAST_NUMBER = re.compile(r"(?:^|\D)(\d{1,12})$")
+_PLACES = ("partition_id", "batch_id", "rollout_id", "step_id")
+_KEPT = ("ts", "timestamp", "elapsed_s", "elapsed")
+
+
+def sniff_event_stream(seen: Peek) -> float:
+    """Return the confidence that the file is a stream of events with their numbers inside
+    "metrics".
+    """
+    if not seen.text.startswith("{") or '"event"' not in seen.text:
+        return 0.0
+    rows = [row for row in json_lines(first_lines(seen, 20)) if row is not None]
+    events = sum(_is_event(row) for row in rows)
+    return 0.9 if events > 1 and events * 4 > len(rows) * 3 else 0.0
+
+
+def _is_event(row: JsonView) -> bool:
+    """Return whether a row is an event that tells its step by the name of what it belongs to, if
+    at all.
+    """
+    named = isinstance(row.get("event"), str) and isinstance(row.get("metrics"), Mapping)
+    return named and not any(key in row for key in STEP_KEYS)
+
+
+def read_event_stream(path: Path, request: Request) -> RunRecord:
+    """Read a stream of events; the step is the number at the end of `partition_id`, else the
+    policy's version.
+    """
+    seen = peek(path)
+    rows: list[JsonObject] = []
+    damaged = unplaced = 0
+    blocks = Blocks(seen)
+    for event in json_lines(blocks.lines()):
+        step = _step_of_event(event) if event is not None and _is_event(event) else None
+        if event is None or not _is_event(event):
+            damaged += 1
+        elif step is None:
+            unplaced += 1
+        else:
+            rows.append(_row_of_event(event, step))
+    if not rows:
+        raise UnreadableRunError(
+            f"expected events that belong to a step in {shown(path)}, got none: name their step "
+            "partition_id"
+        )
+    store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
+    notes = [
+        *blocks.notes(),
+        (
+            "the events are put in the order of their steps, the numbers in their partition_id or "
+            "the policy's version"
+        ),
+    ]
+    notes += noted(unplaced, "event", "events", "of no step left out")
+    notes += noted(damaged, "line is no event and was", "lines are no events and were")
+    return assemble(Log(store, path, "events", seen.size, notes), request)
+
+
+def _step_of_event(event: JsonView) -> float | None:
+    """Return the step that an event belongs to."""
+    for key in _PLACES:
+        value = event.get(key)
+        match = _LAST_NUMBER.search(value) if isinstance(value, str) else None
+        if match:
+            return float(match[1])
+        if isinstance(value, float):
+            return value
+    version = event.get("policy_version")
+    return (
+        version
+        if isinstance(version, float) and not any(event.get(key) for key in _PLACES)
+        else None
+    )
+
+
+def _row_of_event(event: JsonView, step: float) -> JsonObject:
+    """Return the numbers of an event by name, with the phase in front of those that are not of
+    training.
+    """
+    phase = str(event.get("phase") or event["event"])[:60]
+    event_name = str(event["event"])[:60]
+    front = (
+        ""
+        if phase.startswith("train")
+        else f"{event_name if event_name.startswith(phase) else phase}/"
+    )
+    times = {key: event[key] for key in _KEPT if front == "" and isinstance(event.get(key), float)}
+    return (
+        {"step": step} | times | {f"{front}{key}": value for key, value in event["metrics"].items()}
+    )

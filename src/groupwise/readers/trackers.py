@@ -1,29 +1,52 @@
-"""trackio and MLflow: their SQLite databases, opened read-only, and MLflow's folders of text files.
+"""What trackers leave on a disk: trackio's and MLflow's databases and folders, event files of
+TensorBoard, W&B's own files, runs of ClearML, neptune and SwanLab that wait until they are sent.
 
-A store of several runs is one log a run: the user says which. The statements are ours; nothing in a
-file is executed.
+Databases are opened read-only, and the statements are ours. A store of several runs is one log a
+run: the user says which. Of Protocol Buffers, in which TensorBoard and W&B write their records,
+only lengths, numbers and byte strings are taken apart, checksums included; no schema is loaded.
+Graphs, images and histograms are passed over. Nothing in a file is executed, nothing is sent
+anywhere.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
+import re
 import sqlite3
+import struct
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
+import numpy as np
 import polars as pl
+from numpy.typing import NDArray
 
-from groupwise import limits
+from groupwise import parsing
+from groupwise.arrays import Flags, Whole
 from groupwise.errors import GroupwiseError, UnreadableRunError
-from groupwise.parsing import JsonObject, JsonView
+from groupwise.files import open_regular
+from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.configs import flatten, number_in, parse_yaml
-from groupwise.readers.rows import RowStore, clean_key
-from groupwise.readers.source import Peek, folders_in, json_in, noted, open_text, peek, shown
-from groupwise.readers.steps import one_run
+from groupwise.readers.configs import flatten, listed, number_in, parse_yaml
+from groupwise.readers.rows import RowStore, clean_key, is_evaluation, one_run, rollout_numbers
+from groupwise.readers.source import (
+    Blocks,
+    Peek,
+    folders_in,
+    inside,
+    json_in,
+    noted,
+    open_text,
+    peek,
+    shown,
+)
 from groupwise.readers.trl import typed_completions, with_completions
 from groupwise.record.run import RunRecord, Source
 from groupwise.record.table import rollouts_table
@@ -55,8 +78,8 @@ def _opened(path: Path) -> Iterator[sqlite3.Connection]:
             database.execute("PRAGMA trusted_schema = OFF")
             database.execute("PRAGMA query_only = ON")
             database.text_factory = _text
-            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limits.LONGEST_LINE)
-            deadline = time.process_time() + limits.seconds_for(path.stat().st_size)
+            database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, parsing.LONGEST_LINE)
+            deadline = time.process_time() + parsing.seconds_for(path.stat().st_size)
             database.set_progress_handler(lambda: time.process_time() > deadline, 100_000)
             yield database
     except (sqlite3.Error, OverflowError, ValueError) as error:
@@ -393,3 +416,627 @@ def _entries(folder: Path) -> tuple[list[Entry], int, int]:
                 else:
                     entries.append((stamp, step, key, value))
     return entries, size, damaged
+
+
+_BLOCK = 1 << 15
+_MASK_DELTA = 0xA282EAD8
+_POLYNOMIAL = 0x82F63B78  # of Castagnoli, its bits reversed
+_READ = 1 << 23
+_LARGEST_CHECKED = 1 << 13  # a larger record is a graph or an image, not a number
+
+
+def fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Yield number and value of each field of a message."""
+    position = 0
+    while position < len(data):
+        tag, position = _varint(data, position)
+        number, kind = tag >> 3, tag & 7
+        if number == 0:
+            raise ValueError("a field has the number 0")
+        if kind == 0:
+            value, position = _varint(data, position)
+            yield number, value
+            continue
+        if kind == 2:
+            length, position = _varint(data, position)
+        elif kind in (1, 5):
+            length = 8 if kind == 1 else 4
+        else:
+            raise ValueError(f"a field has the wire type {kind}")
+        if position + length > len(data):
+            raise ValueError("a field ends after the message")
+        yield number, data[position : position + length]
+        position += length
+
+
+class Message:
+    """The fields of a message by number."""
+
+    def __init__(self, data: bytes) -> None:
+        self._values: dict[int, list[int | bytes]] = {}
+        for number, value in fields(data):
+            self._values.setdefault(number, []).append(value)
+
+    def blobs(self, number: int) -> list[bytes]:
+        """Return the values of a field that are bytes."""
+        return [value for value in self._values.get(number, ()) if isinstance(value, bytes)]
+
+    def numbers(self, number: int) -> list[int]:
+        """Return the values of a field that are variable-length integers."""
+        return [value for value in self._values.get(number, ()) if isinstance(value, int)]
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    """Return the variable-length integer at a position, and where it ends."""
+    value = shift = 0
+    while True:
+        if position >= len(data) or shift > 63:
+            raise ValueError("a number is cut off")
+        byte = data[position]
+        position += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, position
+        shift += 7
+
+
+def signed(value: int) -> int:
+    """Return a 64-bit integer of the wire with its sign."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def text(value: bytes) -> str:
+    """Return the text of a field; bytes that are none become U+FFFD."""
+    return value.decode("utf-8", "replace")
+
+
+@cache
+def _table() -> tuple[int, ...]:
+    """Return the table of the Castagnoli checksum."""
+    table = list(range(256))
+    for _ in range(8):
+        table = [value >> 1 ^ (_POLYNOMIAL if value & 1 else 0) for value in table]
+    return tuple(table)
+
+
+def masked_crcs(data: NDArray[np.uint8], start_N: Whole, length: int) -> NDArray[np.uint32]:
+    """Return the masked CRC-32C of as many bytes from each place on, as TensorBoard's records
+    have it: turned by 15 bits and shifted by a constant.
+    """
+    table = np.array(_table(), dtype=np.uint32)
+    crc_N = np.full(len(start_N), 0xFFFFFFFF, dtype=np.uint32)
+    for at in range(length):
+        crc_N = table[(crc_N ^ data[start_N + at]) & 0xFF] ^ (crc_N >> 8)
+    crc_N ^= np.uint32(0xFFFFFFFF)
+    return np.asarray(((crc_N >> 15) | (crc_N << 17)) + np.uint32(_MASK_DELTA), dtype=np.uint32)
+
+
+def _are_sound(data: bytes, start_N: Whole, length: int) -> Flags:
+    """Return whether the masked CRC-32C of as many bytes from each place on is the number behind
+    them.
+    """
+    seen = np.frombuffer(data, dtype=np.uint8)
+    written = seen[start_N[:, None] + (length + np.arange(4))].view("<u4")[:, 0]
+    return np.asarray(masked_crcs(seen, start_N, length) == written)
+
+
+def is_tfrecord(head: bytes) -> bool:
+    """Return whether bytes start with the length of a record and its checksum."""
+    return (
+        len(head) >= 12
+        and int.from_bytes(head[:8], "little") <= parsing.LARGEST_RECORD
+        and bool(_are_sound(head, np.zeros(1, dtype=np.int64), 8)[0])
+    )
+
+
+class TfRecords:
+    """The records of an event file; those whose checksum is wrong are left out and counted."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self.damaged, self.complete = 0, True
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield the payloads of the records."""
+        rest = b""
+        while self.complete and (more := self._file.read(_READ)):
+            data = rest + more
+            heads, end = self._framed(data)
+            start_N, length_N = self._sound(data, heads)
+            for start, length in zip(start_N.tolist(), length_N.tolist(), strict=True):
+                yield data[start : start + length]
+            rest = data[end:]
+        self.complete &= not rest
+
+    def _framed(self, data: bytes) -> tuple[list[int], int]:
+        """Return where the records start that are all there, and where the last of them ends."""
+        heads: list[int] = []
+        position, size, length_at = 0, len(data), struct.Struct("<Q").unpack_from
+        while position + 12 <= size:
+            end = position + 16 + length_at(data, position)[0]
+            if end > size:
+                self.complete = is_tfrecord(data[position : position + 12])
+                break
+            heads.append(position)
+            position = end
+        return heads, position
+
+    def _sound(self, data: bytes, heads: list[int]) -> tuple[Whole, Whole]:
+        """Return places and lengths of the payloads with the right checksum, up to the first
+        head that has a wrong one.
+        """
+        seen, head_N = np.frombuffer(data, dtype=np.uint8), np.array(heads, dtype=np.int64)
+        right = _are_sound(data, head_N, 8)
+        if not right.all():
+            self.complete = False
+            head_N = head_N[: int(right.argmin())]
+        start_N = head_N + 12
+        length_N = seen[head_N[:, None] + np.arange(8)].view("<i8")[:, 0]
+        sound_N = length_N > _LARGEST_CHECKED
+        for length in np.unique(length_N[~sound_N]).tolist():
+            of_length = length_N == length
+            sound_N[of_length] = _are_sound(data, start_N[of_length], length)
+        self.damaged += int((~sound_N).sum())
+        return start_N[sound_N], length_N[sound_N]
+
+
+class BlockRecords:
+    """The records of a file in LevelDB's log format as W&B writes it; those whose checksum is
+    wrong are left out and counted.
+    """
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+        self.damaged = 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield whole records, joined from their pieces."""
+        parts: list[bytes] = []
+        for kind, piece in self._pieces():
+            if kind == 1:
+                parts = []
+                yield piece
+            elif kind == 2:
+                parts = [piece]
+            elif kind in (3, 4) and parts:
+                parts.append(piece)
+                if kind == 4:
+                    yield b"".join(parts)
+                    parts = []
+            elif kind == 0:
+                parts = []
+
+    def _pieces(self) -> Iterator[tuple[int, bytes]]:
+        """Yield type and bytes of each piece; type 0 stands for a damaged one."""
+        data, position = self._data, 7
+        while position + 7 <= len(data):
+            left = _BLOCK - position % _BLOCK
+            if left < 7:
+                position += left
+                continue
+            piece = self._piece(position)
+            if piece is not None:
+                yield piece
+                position += 7 + len(piece[1])
+                continue
+            if any(data[position : position + 7]):
+                self.damaged += 1
+                yield 0, b""
+            # A wrong length would lead astray: it is believed only where a sound piece follows it,
+            # else the next block starts anew.
+            after = position + 7 + int.from_bytes(data[position + 4 : position + 6], "little")
+            position = (
+                after
+                if after - position + 7 <= left and self._piece(after) is not None
+                else position + left
+            )
+
+    def _piece(self, position: int) -> tuple[int, bytes] | None:
+        """Return type and bytes of the piece at a position, None where it is not sound."""
+        if position + 7 > len(self._data):
+            return None
+        crc, length, kind = struct.unpack_from("<IHB", self._data, position)
+        piece = self._data[position + 7 : position + 7 + length]
+        fits = length + 7 <= _BLOCK - position % _BLOCK and len(piece) == length and 1 <= kind <= 4
+        return (
+            (kind, piece) if fits and zlib.crc32(piece, zlib.crc32(bytes([kind]))) == crc else None
+        )
+
+
+MAGIC = b":W&B"
+_RANGE = re.compile(r"(.+)__(MIN|MAX)")
+
+
+def sniff_wandb(seen: Peek) -> float:
+    """Return the confidence that the file is the record of a W&B run."""
+    return 0.97 if seen.head.startswith(MAGIC) else 0.0
+
+
+def read_wandb(path: Path, request: Request) -> RunRecord:
+    """Read the history and the settings of a W&B run that was written on this disk."""
+    seen = peek(path)
+    records = block_records(seen, "W&B")
+    rows: list[JsonObject] = []
+    config: JsonObject = {}
+    damaged = 0
+    for record in records:
+        try:
+            _take(record, rows, config)
+        except ValueError:
+            damaged += 1
+    notes = noted(
+        damaged + records.damaged, "record is damaged and was", "records are damaged and were"
+    )
+    if not rows:
+        raise UnreadableRunError(
+            f"expected logged rows in {shown(path)}, got none: the run stopped before it logged "
+            "anything"
+        )
+    stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
+    return assemble(
+        Log(RowStore.of(rows), path, "wandb", seen.size, notes, stated=(stated,)), request
+    )
+
+
+def block_records(seen: Peek, tracker: str) -> BlockRecords:
+    """Return the records of a tracker's file that is not too large."""
+    if seen.size > parsing.LARGEST_BLOCKS:
+        most, size = parsing.LARGEST_BLOCKS / 1e6, seen.size / 1e6
+        raise UnreadableRunError(
+            f"expected a {tracker} file of at most {most:.0f} MB, got {size:.0f} MB in "
+            f"{shown(seen.path)}: export it as CSV"
+        )
+    return BlockRecords(seen.path.read_bytes())
+
+
+def _take(record: bytes, rows: list[JsonObject], config: JsonObject) -> None:
+    """Add what one record holds to the rows or to the settings."""
+    message = Message(record)
+    rows += [row for history in message.blobs(2) if (row := dict(_items(history)))]
+    updates = message.blobs(5) + [
+        given for run in message.blobs(17) for given in Message(run).blobs(4)
+    ]
+    for update in updates:
+        config |= dict(_items(update))
+
+
+def _items(message: bytes) -> Iterator[tuple[str, Any]]:
+    """Yield key and value of each item of a history or of settings; media and tables are passed
+    over.
+    """
+    for item in map(Message, Message(message).blobs(1)):
+        names = [text(part) for part in item.blobs(1) + item.blobs(2)]
+        value = json_in(text(item.blobs(16)[-1])) if item.blobs(16) else None
+        if names and value is not None and not (isinstance(value, dict) and "_type" in value):
+            yield "/".join(names), value
+
+
+def exported_runs(names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the runs of a table that W&B or SwanLab exported from a chart: run -> {column: key};
+    empty for any other table.
+
+    W&B's columns are "Step", "<run> - <key>", "<run> - <key>__MIN" and "<run> - <key>__MAX"; of the
+    last two, bounds of what was averaged, nothing is kept. SwanLab's are "step", "<run>-<key>" and
+    "<run>-<key>_timestamp", of which the last is left out.
+    """
+    stamps = {name for name in names if name.endswith("_timestamp")}
+    stamped = {
+        name: name.rpartition("-")
+        for name in names
+        if "-" in name and f"{name}_timestamp" in stamps
+    }
+    split = stamped or _charted(names)
+    aside = split.keys() | stamps if stamped else split.keys()
+    shared = {name: name for name in names if name not in aside}
+    runs: dict[str, dict[str, str]] = {}
+    for name, (run, _, key) in split.items():
+        if not _RANGE.fullmatch(name):
+            runs.setdefault(run, dict(shared))[name] = key
+    return runs
+
+
+def _charted(names: Sequence[str]) -> dict[str, tuple[str, str, str]]:
+    """Return the run and the key of each column of a chart that W&B exported, none for any other
+    table: one that has the bounds, or the same key of several runs and not of training and tests.
+    """
+    split = {name: name.rpartition(" - ") for name in names if " - " in name}
+    are_runs = any(map(_RANGE.fullmatch, names)) or (
+        len({key for _, _, key in split.values()}) < len(split)
+        and not any(is_evaluation(f"{run}/{key}") for run, _, key in split.values())
+    )
+    return split if len(split) > 1 and are_runs else {}
+
+
+_MOST_FILES = 10_000
+_STAMP = re.compile(r"tfevents\.(\d{6,12})")
+_STEP, _TIME = "step", "_timestamp"  # of a row beside its tags
+_PLAIN = re.compile(
+    rb"\x09(.{8})(?:\x10([\x80-\xff]{0,9}[\0-\x7f]))?\x2a(.)\x0a(.)\x0a(.)(.+)\x15(.{4})", re.DOTALL
+)
+_DOUBLE, _SINGLE = struct.Struct("<d").unpack, struct.Struct("<f").unpack
+Scalar = tuple[float, int, str, float | str]  # time, step, tag, and number or text
+
+
+def sniff_events(seen: Peek) -> float:
+    """Return the confidence that the file is one of TensorBoard's event files: its first record
+    has the right checksum.
+    """
+    return 0.97 if is_tfrecord(seen.head) else 0.0
+
+
+def sniff_events_folder(path: Path) -> float:
+    """Return the confidence that the folder holds event files of one run."""
+    return 0.7 if event_files(path) else 0.0
+
+
+def event_files(folder: Path) -> list[Path]:
+    """Return the event files right inside a folder, oldest first."""
+    files = []
+    for path in inside(folder, _MOST_FILES):
+        try:
+            if "tfevents" in path.name and path.is_file() and is_tfrecord(peek(path).head):
+                files.append(path)
+        except GroupwiseError:
+            continue
+    return sorted(files, key=_started)
+
+
+def _started(path: Path) -> tuple[float, str]:
+    """Return the time at which an event file was begun, from its name."""
+    match = _STAMP.search(path.name)
+    return (float(match[1]) if match else math.inf), path.name
+
+
+def read_events(path: Path, request: Request) -> RunRecord:
+    """Read the scalars of one event file, or of those of a folder as one run that was begun as
+    often as there are files.
+    """
+    files, size = event_files(path) if path.is_dir() else [path], 0
+    notes: list[str] = []
+    texts: dict[str, str] = {}
+    store = RowStore(parsing.MOST_LONG)
+    written: list[tuple[set[str], range]] = []  # of each file, its tags and its rows
+    for file in files:
+        size += file.stat().st_size
+        tags, first = set[str](), store.count
+        with open_regular(file) as opened:
+            records = TfRecords(opened)
+            store.extend(_rows(records, texts, tags))
+        written.append((tags, range(first, store.count)))
+        wrong = "record has a wrong checksum and was", "records have a wrong checksum and were"
+        notes += noted(records.damaged, *wrong, f"left out of {shown(file)}")
+        if not records.complete:
+            notes.append(
+                f"the file {shown(file)} is cut off or damaged: the whole records before are used"
+            )
+        if len(files) > 1 and first == store.count:
+            notes.append(f"the file {shown(file)} holds no scalar")
+    if not store.count:
+        raise UnreadableRunError(
+            f"expected scalars in {shown(path)}, got none: the run stopped before its first row, "
+            "or logged elsewhere"
+        )
+    each, step, note = rollout_numbers(store, tracked=True)
+    if step is not None:
+        notes.append(note)
+        store.set_column(_STEP, step)
+    stated = (
+        (_settings(texts), "the text of the event file"),
+        ({"updates_per_step": each if step is not None else None}, "the steps of the log"),
+    )
+    store = _in_order(store, written, notes)
+    return assemble(Log(store, path, "tensorboard", size, notes, stated=stated), request)
+
+
+def _in_order(
+    store: RowStore, written: Iterable[tuple[set[str], range]], notes: list[str]
+) -> RowStore:
+    """Return the rows file by file where files share tags, else side by side by their steps, as
+    processes of one run wrote them.
+    """
+    processes: list[tuple[set[str], list[int]]] = []
+    for tags, rows in written:
+        same = next((process for process in processes if process[0] & tags), None)
+        if same is not None:
+            same[0].update(tags)
+            same[1].extend(rows)
+        elif tags:
+            processes.append((tags, list(rows)))
+    if len(processes) < 2:
+        return store
+    notes.append(
+        f"files without a common tag are read side by side, as {len(processes)} processes of one "
+        "run"
+    )
+    step = store.dense(_STEP).tolist()
+    order = list(heapq.merge(*(rows for _, rows in processes), key=step.__getitem__))
+    return store.placed(np.argsort(order))
+
+
+def _rows(records: TfRecords, texts: dict[str, str], tags: set[str]) -> Iterator[dict[str, float]]:
+    """Yield the rows of a file; its texts are put aside, its tags collected, and a record that is
+    no event counts as damaged.
+
+    A row ends where the step changes or a tag comes again. Training may count its steps otherwise
+    than the rollouts: equal numbers need not be one step.
+    """
+    row: dict[str, float] = {}
+    place: tuple[int, bool] | None = None
+    for record in records:
+        try:
+            scalars = _plain_event(record) or list(_event(record))
+        except (ValueError, struct.error):
+            records.damaged += 1
+            continue
+        for clock, step, tag, value in scalars:
+            if isinstance(value, str):
+                texts[tag] = value
+                continue
+            here = step, tag.startswith("train/")
+            if here != place or tag in row:
+                if row:
+                    yield row
+                row, place = {_STEP: float(step), _TIME: clock}, here
+            row[tag] = value
+            tags.add(tag)
+    tags -= {_STEP, _TIME}
+    if row:
+        yield row
+
+
+def _plain_event(record: bytes) -> list[Scalar]:
+    """Return the scalar of an event as most programs write it, none where it is any other."""
+    event = _PLAIN.fullmatch(record)
+    if event is None:
+        return []
+    time, step, summary, value, length, tag, number = event.groups()
+    if not len(tag) == length[0] == value[0] - 7 == summary[0] - 9:
+        return []
+    whole = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(step or b""))
+    if whole >= 1 << 63:
+        return []
+    return [(_DOUBLE(time)[0], whole, text(tag), _SINGLE(number)[0])]
+
+
+def _event(record: bytes) -> Iterator[Scalar]:
+    """Yield wall time, step, tag and number or text of each value of one event."""
+    event = Message(record)
+    wall = _DOUBLE(event.blobs(1)[-1])[0] if event.blobs(1) else math.nan
+    step = signed(event.numbers(2)[-1]) if event.numbers(2) else 0
+    for summary in event.blobs(5):
+        for value in Message(summary).blobs(1):
+            tag, value_read = _value(Message(value))
+            if tag and value_read is not None:
+                yield wall, step, tag, value_read
+
+
+def _value(message: Message) -> tuple[str, float | str | None]:
+    """Return the tag of one summary value and its number or text, None where it is neither."""
+    tag = text(message.blobs(1)[-1]) if message.blobs(1) else ""
+    if message.blobs(8):
+        return tag, _tensor(Message(message.blobs(8)[-1]))
+    return tag, _SINGLE(message.blobs(2)[-1])[0] if message.blobs(2) else None
+
+
+def _tensor(message: Message) -> float | str | None:
+    """Return the one number or text of a tensor, None for any other."""
+    kind = message.numbers(1)[-1] if message.numbers(1) else 0
+    for field, form in ((4, {1: "<f", 2: "<d"}.get(kind, "")), (5, "<f"), (6, "<d")):
+        for value in message.blobs(field):
+            if form and len(value) == struct.calcsize(form):
+                return float(struct.unpack(form, value)[0])
+    written = message.blobs(8)
+    return text(written[0]) if written and len(written[0]) < parsing.LARGEST_EVENT_TEXT else None
+
+
+def _settings(texts: dict[str, str]) -> JsonObject:
+    """Return the settings that texts hold: JSON, or lines of names and values."""
+    flat: JsonObject = {}
+    for tag, value in texts.items():
+        if tag.startswith("model_config"):
+            continue
+        try:
+            settings = parse_json(value)
+        except ValueError:
+            settings = listed(re.sub(r"(?m)^\s*[|*\-]?\s*", "- ", value))
+        flat |= dict(flatten(settings)) if isinstance(settings, dict) else {}
+    return flat
+
+
+_FILE = re.compile(r"metrics\.jsonl|data-\d{1,9}\.log|.{1,80}\.swanlab")
+_MOST_INSIDE = 200  # files of a folder
+_SWANLAB_MAGIC = b":SWL"
+_EVENTS = re.compile(r'\[\{"timestamp": ?\d{1,20}, ?"type": ?"(training_|plot)')
+_OPERATION = '{"obj": {"type": "'
+
+
+def sniff_offline(seen: Peek) -> float:
+    """Return the confidence that the file holds the numbers of a run that waits to be sent."""
+    ours = seen.head.startswith(_SWANLAB_MAGIC) or seen.text.startswith(_OPERATION)
+    return 0.97 if ours or _EVENTS.match(seen.text) else 0.0
+
+
+def sniff_offline_folder(path: Path) -> float:
+    """Return the confidence that the folder is that of one such run."""
+    return 0.97 if _offline_file(path) else 0.0
+
+
+def _offline_file(folder: Path) -> Path | None:
+    """Return the file of a folder that holds the numbers of such a run."""
+    for file in inside(folder, _MOST_INSIDE):
+        with suppress(GroupwiseError):  # empty, or not to be read
+            if _FILE.fullmatch(file.name) and file.is_file() and sniff_offline(peek(file)):
+                return file
+    return None
+
+
+def read_offline(path: Path, request: Request) -> RunRecord:
+    """Read one such run, with the settings that its tracker keeps beside it."""
+    path = _offline_file(path) or path if path.is_dir() else path
+    seen, settings, notes, home = peek(path), dict[str, Any](), list[str](), path.parent
+    if seen.head.startswith(_SWANLAB_MAGIC):
+        entries, home = _of_swanlab(seen, notes), home / "files"
+    else:
+        entries = _of_lines(seen, settings, notes)
+    store = RowStore.of(rows_of_entries(entries))
+    if not store.count:
+        raise UnreadableRunError(
+            f"expected numbers in {shown(path)}, got none: nothing has been logged yet"
+        )
+    stated = ((settings, "neptune's parameters"),)
+    return assemble(
+        Log(
+            store,
+            path,
+            "offline",
+            seen.size,
+            notes,
+            stated=stated,
+            home=home,
+            name=path.parent.name,
+        ),
+        request,
+    )
+
+
+def _of_lines(seen: Peek, settings: JsonObject, notes: list[str]) -> Iterator[Entry]:
+    """Yield the numbers of lines: ClearML's are lists of events, neptune's an operation each, and
+    what is assigned once is a setting.
+    """
+    damaged = 0
+    for line in Blocks(seen).lines():
+        whole = json_in(line)
+        damaged += not isinstance(whole, dict | list)
+        for event in whole if isinstance(whole, list) else ():
+            if isinstance(event, dict) and event.get("type") == "training_stats_scalar":
+                key = f"{event.get('metric')}/{event.get('variant')}"
+                yield event.get("timestamp", 0), event.get("iter", 0), key, event.get("value", 0)
+        operation = whole.get("obj") if isinstance(whole, dict) else None
+        if not isinstance(operation, dict):
+            continue
+        key = "/".join(map(str, operation.get("path") or ()))
+        if "value" in operation:
+            settings[key] = operation["value"]
+        elif operation.get("type") == "LogFloats" and not key.startswith("monitoring/"):
+            for point in operation.get("values") or ():
+                yield 1000 * point.get("ts", 0), point.get("step"), key, point.get("value")
+    notes += noted(damaged, "line is no whole JSON and was", "lines are not whole JSON and were")
+
+
+def _of_swanlab(seen: Peek, notes: list[str]) -> Iterator[Entry]:
+    """Yield the numbers of records, in whose messages a 0 is left out."""
+    records, damaged = block_records(seen, "SwanLab"), 0
+    for record in records:
+        try:
+            for scalar in map(Message, Message(record).blobs(13)):
+                key, time, value = (
+                    b"".join(scalar.blobs(1)),
+                    Message(b"".join(scalar.blobs(4))),
+                    b"".join(Message(b"".join(scalar.blobs(5))).blobs(1)) or bytes(8),
+                )
+                stamp = 1e3 * sum(time.numbers(1)) + 1e-6 * sum(time.numbers(2))
+                yield stamp, sum(scalar.numbers(2)), text(key), struct.unpack("<d", value)[0]
+        except (ValueError, struct.error):
+            damaged += 1
+    damaged += records.damaged
+    notes += noted(damaged, "record is damaged and was", "records are damaged and were")

@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.arrays import Columns, Float
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
@@ -235,7 +235,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
     for path in files:
         try:
             written = read_parquet(path)
-            table = typed_completions(written, texts=size <= limits.MOST_TEXT)
+            table = typed_completions(written, texts=size <= parsing.MOST_TEXT)
         except UnreadableRunError:
             table = None
         if table is None:
@@ -251,7 +251,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
         before = generation
         tables.append(table)
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
-    if tables and size > limits.MOST_TEXT:
+    if tables and size > parsing.MOST_TEXT:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
     reused = "the completions of the update before, which used them again: counted once"
     notes += noted(again, "file repeats", "files repeat", reused)

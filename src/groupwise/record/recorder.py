@@ -1,31 +1,47 @@
-"""The record of a run that is training: nothing that goes wrong here stops the training.
+"""The record of a run that is training, and which record a run writes to: nothing that goes wrong
+here stops the training.
 
-Each finished step is appended.
+Each finished step is appended. A full disk is said once, and what could not be written waits in
+memory until it can be. A new run moves an older record aside and never overwrites it. After a kill
+every step that was appended is there (`record/journal.py`).
 
-A full disk is said once, and what could not be written waits in memory until it can be. A new run
-moves an older record aside and never overwrites it. After a kill every step that was appended is
-there (`record/journal.py`); which record a resumed run goes on with is decided in `resume.py`.
+A record has an identity: a number drawn when it begins, which some trainers keep in their
+checkpoints, and the place of the run's output, for the others. `opened` decides by it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
+import hashlib
 import math
+import os
 import re
+import secrets
 import sys
 import tempfile
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from groupwise.arrays import Columns
 from groupwise.errors import GroupwiseError, InvalidArgumentError
+from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.record.journal import Journal, JournalGoneError, notes_on
+from groupwise.plain import frozen
+from groupwise.record.journal import (
+    Journal,
+    JournalGoneError,
+    SecondWriterError,
+    decode_entry,
+    notes_on,
+)
 from groupwise.record.run import (
     JOURNAL,
     Meanings,
@@ -154,7 +170,7 @@ class Recorder:
         self.rows: list[JsonObject] = []
         self.run: dict[
             str, str
-        ] = {}  # what tells this run from others, written into the record: `resume.opened` sets it
+        ] = {}  # what tells this run from others, written into the record: `opened` sets it
         self._given, self._after, self._pending, self._next_try = self.config, 0, False, 0.0
         self._uneven = False
         self._name, self._meanings_of, self._say = name or folder.name, meanings_of, guarded(say)
@@ -557,3 +573,149 @@ def _step_of_change(note: str) -> int:
     """Return the step at which a note says that the group size changed; 0 for other notes."""
     match = re.fullmatch(r"the group size changed from \S+ to \S+ at step (\d+)", note)
     return int(match[1]) if match else 0
+
+
+_MOST_SIBLINGS, _MOST_ASIDE = 20, 200
+_PASSING = {
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EIO,
+    errno.ESTALE,
+    errno.ETIMEDOUT,
+}  # failures that come and go, as a full disk
+
+
+@frozen
+class Identity:
+    """What tells a run from others."""
+
+    id: str = ""  # the number of its record; "" where the run does not know it
+    # the place of its output as seen from the record, hashed; "" where it is not known
+    home: str = ""
+
+    def owns(self, other: Identity) -> bool:
+        """Return whether a record is this run's: by a number it knows, else by place."""
+        return self.id == other.id if self.id else self.home == other.home
+
+
+def home_of(output: str | Path, folder: Path) -> str:
+    """Return the place of a run's output relative to its record's, hashed.
+
+    Both may be moved together.
+    """
+    there, here = os.path.realpath(output), os.path.realpath(folder.absolute().parent)
+    with suppress(ValueError):  # another drive
+        there = os.path.relpath(there, here)
+    return hashlib.sha256(os.fsencode(there)).hexdigest()[:16]
+
+
+def identity_in(folder: Path) -> Identity | None:
+    """Return the identity of the record in a folder; None where there is none to read."""
+    entry = None
+    try:
+        with open_regular(folder / JOURNAL) as file:
+            for line in file:
+                if (
+                    b'{"about":' in line[:48]
+                ):  # of all entries the shortest: those with rollouts need not be taken apart
+                    entry = decode_entry(line) or entry
+    except OSError:
+        return None
+    about = entry.get("about") if entry is not None else None
+    run = about.get("run") if isinstance(about, dict) else None
+    return (
+        Identity(str(run["id"]), str(run.get("home", "")))
+        if isinstance(run, dict) and run.get("id")
+        else None
+    )
+
+
+def _choices(folder: Path, after: int, run: Identity) -> list[tuple[Path, Identity | None]]:
+    """Return where a run may go on: records of its own, then places with none of any identity.
+
+    One that begins, or knows nothing of itself, takes the places in their order.
+    """
+    if after <= 0 or not (run.id or run.home):
+        return [(place, None) for place in _places(folder)]
+    own = _owned(_places(folder), run)
+    if run.id and not own:
+        own = _owned(
+            [
+                folder.with_name(f"{folder.name}.before-{number}")
+                for number in range(1, _MOST_ASIDE)
+            ],
+            run,
+        )
+    free = [
+        place
+        for place in _places(folder)
+        if not is_record(place) or (not own and identity_in(place) is None)
+    ]
+    return [*own, *((place, identity_in(place)) for place in free)]
+
+
+def _owned(places: Sequence[Path], run: Identity) -> list[tuple[Path, Identity | None]]:
+    """Return the places that hold a record of this run."""
+    return [
+        (place, identity)
+        for place in places
+        if (identity := identity_in(place)) is not None and run.owns(identity)
+    ]
+
+
+def _places(folder: Path) -> list[Path]:
+    """Return where a record may be written: its folder, and those beside it."""
+    return [
+        folder,
+        *(folder.with_name(f"{folder.name}-{number}") for number in range(2, _MOST_SIBLINGS)),
+    ]
+
+
+def opened(
+    make: Callable[[Path], Recorder],
+    folder: Path,
+    after: int,
+    say: Say,
+    run: Identity | None = None,
+) -> Recorder | None:
+    """Open a record that goes on after a step (0: a beginning); None where none can be written.
+
+    A resumed run goes on with its own record; one beside it is begun where the folder holds another
+    run's or somebody is writing it.
+    """
+    run = run or Identity()
+    places = _choices(folder, after, run)
+    another = is_record(folder) and folder not in [place for place, _ in places[:1]]
+    problem = f"the record in {folder} is that of another run" if another else ""
+    for place, there in places:
+        recorder = make(place)
+        recorder.run = asdict(
+            Identity(there.id if there is not None else secrets.token_hex(8), run.home)
+        )
+        try:
+            recorder.open(after)
+        except SecondWriterError as error:
+            problem = problem or str(error)
+            continue
+        except (GroupwiseError, OSError) as error:
+            if _will_pass(error):
+                recorder.wait(after)
+                say(f"{reason_of(error)}; training goes on, and the steps wait in memory")
+                return recorder
+            problem = problem or reason_of(error)
+            break
+        if problem:
+            say(f"{problem}; training goes on, recorded in {place}")
+        return recorder
+    say(f"{problem}; training goes on without a record")
+    return None
+
+
+def _will_pass(error: BaseException | None) -> bool:
+    """Return whether a failure is one of those that come and go."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _PASSING:
+            return True
+        error = error.__cause__ or error.__context__
+    return False

@@ -1,10 +1,14 @@
-"""The two tables of a run: how they are built from columns or rows, and what must hold in them."""
+"""The two tables of a run: how they are built from columns or rows, what must hold in them, how
+finely a column was printed, and completions that stay in the files they were read from.
+
+With a resolution r a value v stands for v ± r.
+"""
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -12,11 +16,12 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from groupwise import limits
+from groupwise import parsing
 from groupwise.arrays import Flags, Float, Whole
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject, JsonView
+from groupwise.plain import frozen
 from groupwise.wording import clean, count
 
 # What Polars raises of a damaged file.
@@ -55,7 +60,7 @@ _ODD = {
 
 def odd_notes(odd: Odd) -> tuple[str, ...]:
     """Return what became of odd cells as notes of a record."""
-    notes = [limits.left_out(odd["wide", ""])] if odd["wide", ""] else []
+    notes = [parsing.left_out(odd["wide", ""])] if odd["wide", ""] else []
     notes += [
         _ODD[kind].format(
             cells=count(cells, "cell"),
@@ -121,7 +126,7 @@ def _cells(rows: Sequence[JsonView], odd: Odd, first: Sequence[str] = ()) -> dic
     """
     cells: dict[str, list[Any]] = {
         name: [None] * len(rows)
-        for name in [*dict.fromkeys(chain(first, *rows))][: limits.most_keys(len(rows))]
+        for name in [*dict.fromkeys(chain(first, *rows))][: parsing.most_keys(len(rows))]
     }
     for place, row in enumerate(rows):
         for name, value in row.items():
@@ -180,7 +185,7 @@ def stacked(tables: Sequence[pl.DataFrame | None], odd: Odd) -> Any:
         if (present := [part for part in tables if part is not None])
         else None
     )
-    if table is None or table.width <= (most := limits.most_keys(len(table)) + len(BASE_COLUMNS)):
+    if table is None or table.width <= (most := parsing.most_keys(len(table)) + len(BASE_COLUMNS)):
         return table
     odd["wide", ""] += sum(table[name].count() for name in table.columns[most:])
     return table[:, :most]
@@ -190,7 +195,7 @@ def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
     """Return the rollouts of the newest steps with room, and of these the newest texts."""
     if rollouts is None:
         return None
-    most = limits.MOST_CELLS // rollouts.width
+    most = parsing.MOST_CELLS // rollouts.width
     if len(rollouts) > most:
         kept_rows = rollouts.filter(pl.col("step") > rollouts["step"][-most - 1])
         odd["old", "prompt_id"] += len(rollouts) - len(kept_rows)
@@ -198,7 +203,7 @@ def newest(rollouts: pl.DataFrame | None, odd: Odd) -> pl.DataFrame | None:
     for name in TEXT_COLUMNS:
         if name in rollouts.columns:
             length = rollouts[name].str.len_bytes().fill_null(0)
-            older = rollouts["step"].filter(length.cum_sum(reverse=True) > limits.MOST_TEXT)
+            older = rollouts["step"].filter(length.cum_sum(reverse=True) > parsing.MOST_TEXT)
             if len(older):
                 kept = pl.when(pl.col("step") > older[-1]).then(pl.col(name))
                 before, rollouts = rollouts[name].count(), rollouts.with_columns(kept)
@@ -328,8 +333,8 @@ def read_parquet(path: Path) -> pl.DataFrame:
         open_regular(path).close()  # what opens it below does so unseen by Python's audit hooks
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
         cells = int(table.select(pl.len()).collect().item()) * len(table.collect_schema())
-        if cells > limits.MOST_CELLS:
-            most = f"at most {limits.MOST_CELLS:,} cells"
+        if cells > parsing.MOST_CELLS:
+            most = f"at most {parsing.MOST_CELLS:,} cells"
             raise UnreadableRunError(
                 f"expected a table of {most} at {path}, got {cells:,}: write fewer rows or columns"
             )
@@ -474,3 +479,75 @@ def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
                 f"expected {name} in every row of the rollouts, got a missing one: use "
                 "rollouts_table"
             )
+
+
+@frozen
+class Texts:
+    """The completions of a record by their places, from 0 in the order of its files."""
+
+    ends: Whole  # the place behind each part of the files
+    again: tuple[Callable[[], pl.Series], ...]  # read the completions of each part
+
+    def read(self, rows: pl.DataFrame, made: Sequence[pl.Expr]) -> pl.DataFrame:
+        """Return rows with what expressions make of their columns, completions as texts.
+
+        One part is in memory at a time.
+        """
+        rows = rows.with_row_index("row")
+        part = pl.Series(np.searchsorted(self.ends, rows["completion"].fill_null(0), side="right"))
+        part = part.zip_with(rows["completion"].is_not_null(), pl.Series([-1]))
+        tables = []
+        for number in sorted({-1, *part}):
+            some = rows.filter(part == number)
+            texts, start, size = pl.Series(dtype=pl.Utf8), 0, 0
+            if number >= 0:
+                start = int(self.ends[number - 1]) if number else 0
+                texts, size = self.again[number](), int(self.ends[number]) - start
+            if len(texts) < size:
+                raise UnreadableRunError(
+                    f"expected {size} completions where they stood, got {len(texts)}: open the run "
+                    "again"
+                )
+            read = some.with_columns(completion=texts.gather(some["completion"] - start))
+            tables.append(some.with_columns(read.select(made)))
+        return pl.concat(tables).sort("row").drop("row")
+
+
+MOST_DECIMALS = 12
+_PRINTED = 7  # decimals beyond which a 0 is one
+# A rounded number tells a size where it is that many times as large as its resolution.
+TELLING = 20.0
+
+
+def printed_decimals(text: str) -> int:
+    """Return the decimals of a number in a fixed format, whose last digit is a 0; else 0."""
+    decimals = text.rstrip().rpartition(".")[2]
+    fixed = 2 <= len(decimals) <= _PRINTED and len(decimals) < len(text)
+    return len(decimals) if fixed and decimals[-1] == "0" and decimals.isdecimal() else 0
+
+
+def fits(values: Float, decimals: int) -> bool:
+    """Return whether that many decimals write all values in full."""
+    return np.allclose(values, np.round(values, decimals), rtol=5e-16, atol=1e-13)
+
+
+def fewest_decimals(values: Float, most: int = MOST_DECIMALS) -> int | None:
+    """Return the fewest decimals, fewer than `most`, that write all values in full, or None."""
+    return next((decimals for decimals in range(most) if fits(values, decimals)), None)
+
+
+def resolution_of(decimals: int) -> float:
+    """Return half a unit of the last printed digit; 0 for none, which is an exact number."""
+    return float(f"5e-{decimals + 1}") if decimals else 0.0
+
+
+def zero_rows(value_T: Float, resolution: float) -> Flags:
+    """Return the rows that hold 0.
+
+    Of a rounded column none, unless its other values are so large that a 0 is nothing beside them.
+    """
+    zero_T: Flags = value_T == 0.0
+    others = np.abs(value_T[np.isfinite(value_T) & ~zero_T])
+    if resolution and (not others.size or np.median(others) < TELLING * resolution):
+        return np.zeros_like(zero_T)
+    return zero_T

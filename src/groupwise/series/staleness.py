@@ -7,8 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, cast
 
-from groupwise.edge.mode import ImportanceRatio, KLTerm
-from groupwise.edge.trainers import Kind, LagSetting, defaults_of
+from groupwise.edge.mode import ImportanceRatio, Kind, KLTerm, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import frozen
 from groupwise.record.run import RunRecord

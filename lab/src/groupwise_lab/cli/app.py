@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from groupwise.cli.program import Program
+from groupwise.cli.app import Program
 
 PROGRAM = Program(
     name="groupwise-lab",

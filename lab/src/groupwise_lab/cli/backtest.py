@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from groupwise.cli import shared as cli
+from groupwise.cli import app as cli
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.plain import to_json
 
@@ -52,7 +52,7 @@ def backtest(
     as_json: cli.Json = False,
 ) -> None:
     """Forecast each run from its beginning and score that on the rest, beside simple methods."""
-    from groupwise.forecasting.calibration import shipped
+    from groupwise.forecasting.forecast import shipped
     from groupwise_lab.forecasts.backtest import SHARES
     from groupwise_lab.forecasts.runs import ScoredRun, Scores
     from groupwise_lab.forecasts.text import print_scores

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast, get_args
 
 import typer
 
-from groupwise.cli.shared import (
+from groupwise.cli.app import (
     FitLevel,
     Json,
     argument,

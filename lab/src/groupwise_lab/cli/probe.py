@@ -6,11 +6,11 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from groupwise.cli.shared import Json, argument, option, print_json, print_lines, progress, whole
+from groupwise.cli.app import Json, argument, option, print_json, print_lines, progress, whole
 from groupwise.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from groupwise.diagnostics.probe_outcomes import Shown
+    from groupwise.diagnostics.causes import Shown
     from groupwise.intervals import Interval
 
 EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
@@ -34,8 +34,8 @@ def probe(
 ) -> None:
     """Measure how far the next step of a run overshoots, and keep it beside the run."""
     from groupwise.analysis.probing import result_of
+    from groupwise.diagnostics.causes import said
     from groupwise.diagnostics.judge import judge
-    from groupwise.diagnostics.probes import said
     from groupwise.readers import open_run
     from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
     from groupwise_lab.trainer.grpo import step_curvature
@@ -94,8 +94,8 @@ def _as_it_began(run: Path, since: int | None) -> tuple[Any, ...]:
 
 def _kicked(value: Interval) -> Shown:
     """Hold the learning rate times the curvature along a step against the edge of 2."""
-    from groupwise.diagnostics.facts import Fact
-    from groupwise.diagnostics.probe_outcomes import Shown
+    from groupwise.diagnostics.causes import Shown
+    from groupwise.diagnostics.judgement import Fact
 
     below = Fact.EDGE_FAR if value.high < EDGE else None
     told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from groupwise.cli.shared import (
+from groupwise.cli.app import (
     Json,
     argument,
     flag,

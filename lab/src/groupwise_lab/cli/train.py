@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_type_hints
 
 import typer
 
-from groupwise.cli.shared import (
+from groupwise.cli.app import (
     Json,
     Show,
     argument,

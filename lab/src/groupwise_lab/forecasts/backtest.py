@@ -19,17 +19,19 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.calibration import (
+from groupwise.forecasting.forecast import (
+    FEWEST,
     PROBABILITIES,
+    Ahead,
     Calibration,
     Kind,
+    foreseen,
     shipped,
 )
-from groupwise.forecasting.forecast import FEWEST, Ahead, foreseen
 from groupwise.forecasting.observations import observe
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
-from groupwise.threads import on_one_thread
+from groupwise.processes import on_one_thread
 from groupwise_lab.forecasts.calibrate import UNCALIBRATED, Case
 from groupwise_lab.forecasts.results import Backtest, Tally
 from groupwise_lab.forecasts.rivals import Method, Rival, Stretches, available, foretold_by

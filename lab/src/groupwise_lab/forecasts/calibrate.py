@@ -10,13 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from groupwise.arrays import Float
-from groupwise.forecasting.calibration import (
-    KINDS,
-    UPPER,
-    Calibration,
-    Kind,
-    terms_of,
-)
+from groupwise.forecasting.forecast import KINDS, UPPER, Calibration, Kind, terms_of
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 

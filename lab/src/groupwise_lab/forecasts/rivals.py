@@ -17,9 +17,9 @@ from scipy.optimize import least_squares
 from scipy.special import ndtri
 
 from groupwise.arrays import Float
-from groupwise.forecasting.law_fit import fit_law
 from groupwise.forecasting.laws import Law, law_by_name
 from groupwise.forecasting.observations import observe
+from groupwise.forecasting.profile import fit_law
 from groupwise.plain import frozen
 
 SMOOTHING = (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.45, 0.65, 0.9)

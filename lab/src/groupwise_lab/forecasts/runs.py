@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from groupwise.errors import InsufficientDataError
-from groupwise.forecasting.calibration import Calibration
+from groupwise.forecasting.forecast import Calibration
 from groupwise.forecasting.observations import rate_clock
 from groupwise.intervals import Interval
 from groupwise.parsing import JsonObject

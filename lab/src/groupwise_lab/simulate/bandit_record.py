@@ -12,8 +12,7 @@ import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject
-from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
-from groupwise.record.settings import RunConfig
+from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise_lab.simulate.bandit_runs import (
     ROLLOUT_QUANTITIES,
     Records,

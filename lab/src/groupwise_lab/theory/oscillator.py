@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
-from groupwise.edge.threshold import check_lag
+from groupwise.edge.mode import check_lag
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.laws import oscillator_decay, oscillator_quantities
 from groupwise.intervals import Interval, student_quantile

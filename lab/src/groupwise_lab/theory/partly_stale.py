@@ -10,7 +10,7 @@ import numpy as np
 from scipy.optimize import brentq
 
 from groupwise.arrays import Float
-from groupwise.edge.threshold import period_matrix
+from groupwise.edge.mode import period_matrix
 
 
 def updates_of_period(

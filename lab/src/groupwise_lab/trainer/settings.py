@@ -19,7 +19,7 @@ from groupwise_lab.fields import check_fields, check_whole
 from groupwise_lab.trainer.controller import ControllerRule
 
 if TYPE_CHECKING:
-    from groupwise.record.settings import RunConfig
+    from groupwise.record.run import RunConfig
 
 OptimizerName = Literal["sgd", "adam", "adamw"]
 ScheduleName = Literal["constant", "linear", "cosine"]
@@ -321,7 +321,7 @@ class TrainSettings(Plain):
     def run_config(self, *, model: str = "", max_completion_length: int | None = None) -> RunConfig:
         """Return the settings as a record keeps them."""
         from groupwise import __version__
-        from groupwise.record.settings import RunConfig
+        from groupwise.record.run import RunConfig
 
         adam = self.optimizer != "sgd"
         acts = (

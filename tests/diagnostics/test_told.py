@@ -13,7 +13,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics import hacking
-from groupwise.diagnostics.judge import _stands, _told, judge
+from groupwise.diagnostics.judge import STANDS, _stands, _told, judge
 from groupwise.diagnostics.judgement import (
     Certainty,
     Fact,
@@ -273,7 +273,28 @@ def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
     """Of the last quarter of the rows half of the groups are alike, or of most rows fewer, or
     rewards of most rows differ.
     """
-    assert _stands(Evidence(log(reward=np.full(40, 0.5), **columns))) == advice
+    assert _stands(Evidence(log(reward=np.full(40, 0.5), **columns))).do == advice
+
+
+def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
+    row = np.arange(200)
+    noise = 0.02 * np.random.default_rng(4).standard_normal(200)
+    slow = 0.5 + 0.2 * np.sin(2 * np.pi * row / 50) + noise
+    says("diagnostics/told/3", _stands(Evidence(log(reward=slow))).do)
+    assert _stands(Evidence(log(reward=slow[:78]))).do == STANDS  # too few late rows
+    assert _stands(Evidence(log(reward=0.5 + noise))).do == STANDS
+    assert (
+        _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).do == STANDS
+    )  # it rose, and stands
+
+
+@pytest.mark.parametrize(
+    ("scatter", "words"), [(0.6, "no gain is certain in"), (0.02, "nothing learnt in")]
+)
+def test_what_the_noise_may_hide_is_not_called_nothing(scatter: float, words: str) -> None:
+    """Where a gain of half of the level is within the interval."""
+    noise = np.random.default_rng(1).standard_normal(40)
+    assert judge(log(reward=2 + 2 * scatter * noise), ended=True).headline.startswith(words)
 
 
 def test_a_warning_beside_a_reward_that_tells_nothing_is_no_state() -> None:

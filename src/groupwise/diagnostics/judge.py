@@ -53,9 +53,11 @@ from groupwise.diagnostics.signals import (
     LOG_REWARD,
     MORE_ROWS,
     Evidence,
+    Signal,
     arrow,
     both_ends,
     counted,
+    long_run_deviation,
     moved,
     reach_of,
     signs_about,
@@ -75,6 +77,10 @@ _MOST_ALIKE = 0.5
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
 _SLOW = 0.25
+# Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
+_WANDERS, _LATE = 3.0, 40
+# A gain that the noise may hide is much: of the level at first, and of the range.
+_MUCH, _OF_RANGE = 0.5, 0.1
 _DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.
 _STUCK = {Fact.REWARD_CONSTANT_AT_ONCE, Fact.REWARD_FROZEN}
@@ -174,8 +180,8 @@ def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     cause = look.cause(Fact.STANDS if learning is Learning.FLAT else Fact.ROSE)
     advice = advice_for(cause, None, step=None, onset=None)
     if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
-        advice = Advice(FELL_LATE if learning is Learning.FALLING else _stands(look.evidence))
-    return Story(_course(look.progress), None, (), cause, advice)
+        advice = Advice(FELL_LATE) if learning is Learning.FALLING else _stands(look.evidence)
+    return Story(_course(look.progress, look.evidence.reward), None, (), cause, advice)
 
 
 def _explained(look: Look, worst: Finding) -> Finding:
@@ -191,17 +197,30 @@ def _explained(look: Look, worst: Finding) -> Finding:
     return next((finding for finding in answers if stuck and _STUCK & {*finding.facts}), worst)
 
 
-def _stands(evidence: Evidence) -> str:
+def _stands(evidence: Evidence) -> Advice:
     """What to do about a reward that stands where nothing says why."""
+    reward = evidence.reward
+    late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
+    if (
+        reward is not None
+        and len(late) >= _LATE
+        and long_run_deviation(late) > _WANDERS * reward.scatter > 0
+    ):
+        low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
+        return Advice(
+            f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, "
+            "before you raise the lr"
+        )
     equal = evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
         if alike >= _MOST_ALIKE:
-            return (
+            return Advice(
                 f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are "
-                "sometimes right"
+                "sometimes right",
+                (Fact.GROUPS_ALIKE.name,),
             )
-    return (
+    return Advice(
         "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies"
         if evidence.rewards_differ
         else STANDS
@@ -326,7 +345,7 @@ def _of_gradient(look: Look, step: int) -> tuple[Sign, ...]:
     return () if learnt_on else gradient.signs
 
 
-def _course(progress: Progress) -> str:
+def _course(progress: Progress, reward: Signal | None) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
     if progress.held_out is not None:
@@ -357,12 +376,14 @@ def _course(progress: Progress) -> str:
         return f"nothing learnt since step {progress.since:,}: {moved} in all"
     if progress.learning is Learning.ARRIVED:
         return f"{moved}, where it stands since step {progress.since:,}"
-    gain = (
-        ""
-        if progress.gain is None
-        else f" (gain {short(progress.gain.low)} to {short(progress.gain.high)})"
-    )
-    return f"nothing learnt in {progress.steps:,} steps: {moved}{gain}"
+    gain = progress.gain
+    if gain is None:
+        return f"nothing learnt in {progress.steps:,} steps: {moved}"
+    low, high = (0.0, 0.0) if reward is None or reward.bounds is None else reward.bounds
+    much = max(_MUCH * abs(progress.before), _OF_RANGE * (high - low))
+    learnt = "no gain is certain" if gain.high > much else "nothing learnt"
+    said = f"(gain {short(gain.low)} to {short(gain.high)})"
+    return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
 
 
 def _open(evidence: Evidence, progress: Progress) -> str:

@@ -205,17 +205,15 @@ def time_limit(evidence: Evidence) -> Finding:
     """
     length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
     at_limit = cut is not None and cut.level_from(-cut.tenth) > HALF
-    pinned = [(row, signal) for signal in evidence.matching(_TIMES) if (row := _pinned(signal))]
+    times = ((_pinned(signal), signal) for signal in evidence.matching(_TIMES))
+    row, signal = next((time for time in times if time[0]), (None, None))
     reward = evidence.reward
     rises = reward is not None and reward.score(*ends_of(reward)) > CLEARLY
-    if not pinned or rises or at_limit or (length is not None and _pinned(length)):
+    alike = at_limit or (length is not None and _pinned(length))
+    if row is None or signal is None or rises or alike:
         return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
-    row, signal = pinned[0]
-    early, late, step = (
-        median(signal.value_T[:row]),
-        median(signal.value_T[row:]),
-        signal.step_at(row),
-    )
+    early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
+    step = signal.step_at(row)
     words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
     message = f"{words} since step {step:,}, and none above: a time limit."
     sign = Sign("time", step, early, late, words)
@@ -536,18 +534,17 @@ _LEFT_OUT = (
 
 def beside_selection(finding: Finding, evidence: Evidence) -> Finding:
     """Add what is known of a selection to a finding of a reward that rose alone."""
-    for fact, words in _selections(evidence):
-        if finding.status is Status.INFO:
-            break
-        sign = Sign("selection", finding.step or 0, None, None, words)
-        return replace(
-            finding,
-            status=Status.WARNING,
-            message=f"{finding.message.removesuffix('.')}; {words}.",
-            signs=(sign, *finding.signs),
-            facts=(*finding.facts, fact),
-        )
-    return finding
+    selection = next(_selections(evidence), None)
+    if selection is None or finding.status is Status.INFO:
+        return finding
+    fact, words = selection
+    return replace(
+        finding,
+        status=Status.WARNING,
+        message=f"{finding.message.removesuffix('.')}; {words}.",
+        signs=(Sign("selection", finding.step or 0, None, None, words), *finding.signs),
+        facts=(*finding.facts, fact),
+    )
 
 
 def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
@@ -560,13 +557,13 @@ def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
         if last * others[0] < SHORTER * first * others[1]:
             words = f"trained length {arrow(first, last)}, held-out {arrow(*others)}"
             yield Fact.SELECTED_BY_LENGTH, words
+    if evidence.quantity("reward_admitted"):
+        return
     kept = list(map(evidence.quantity, ("admitted_share", "trained_samples")))
     left_out = map(evidence.quantity, ("dropped_samples", "stale_samples"))
     for signal in filter(None, (*kept, *left_out, *evidence.matching(_LEFT_OUT))):
         ends = end_levels(signal)
         rises = signal.score(*ends_of(signal)) * (-1 if signal in kept else 1)
-        if evidence.quantity("reward_admitted"):
-            break
         if rises > SURELY_LEFT and max(ends) > MORE * min(ends):
             yield Fact.MORE_LEFT_OUT, f"{clean(signal.column, longest=40)} {arrow(*ends)}"
 

@@ -1003,7 +1003,8 @@ class JournalRows:
         if len(steps_before) + len(standing) > most:
             self._is_thinned = True
             steps_before = steps_before.filter(thinned(len(steps_before)))
-            steps = steps if is_long else steps.filter(thinned(len(steps)))
+            if not is_long:
+                steps = steps.filter(thinned(len(steps)))
         self._record = replace(
             self._record,
             steps=stacked([steps_before, steps], self._odd),

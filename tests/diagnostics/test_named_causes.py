@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from groupwise.diagnostics.causes import CAUSES
+from groupwise.diagnostics.falls import loss_of
 from groupwise.diagnostics.judge import judge
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement, State, Status
+from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.verifier import time_limit
 from groupwise.pages.screen import judgement_lines
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
@@ -26,13 +29,17 @@ RISES = 0.3 + 0.3 * -np.expm1(-ROW / 50) + noise(0, 0.02)
 STANDS = 0.3 + noise(0, 0.02)
 
 
-def judged(settings: dict[str, Any] | None = None, **columns: Any) -> Judgement:
-    """The judgement of a log whose columns are named by their quantities, "__" for a slash."""
+def record(settings: dict[str, Any] | None = None, **columns: Any) -> RunRecord:
+    """A log whose columns are named by their quantities, "__" for a slash."""
     named = {key.replace("__", "/"): np.broadcast_to(value, N) for key, value in columns.items()}
     meanings = tuple(Meaning(key, key, "test") for key in named if not key.startswith("log/"))
     steps = steps_table(range(1, N + 1), named)
     config = RunConfig().with_settings(settings or {}, "test")
-    return judge(RunRecord("test", steps, meanings=meanings, config=config), ended=True)
+    return RunRecord("test", steps, meanings=meanings, config=config)
+
+
+def judged(settings: dict[str, Any] | None = None, **columns: Any) -> Judgement:
+    return judge(record(settings, **columns), ended=True)
 
 
 def names(judgement: Judgement) -> list[str]:
@@ -180,3 +187,27 @@ def test_a_reward_that_settles_as_the_entropy_is_spent_is_at_its_top(
 def test_rows_just_below_a_tenth_tell_that_it_is_the_top(level: float, at_top: bool) -> None:
     reward = np.minimum(level + noise(0, 0.001), 0.1)
     assert (judged(reward=reward).state is State.OK) is at_top
+
+
+@pytest.mark.parametrize(
+    ("ceiling", "more", "status"),
+    [
+        (1800.0, {}, Status.WARNING),
+        (1480.0, {}, Status.NONE),  # less than a twentieth above what it was
+        (1800.0, {"truncated_share": 0.9 * LATE}, Status.NONE),  # all at their token limit
+    ],
+)
+def test_a_time_limit_is_far_above_and_not_that_of_tokens(
+    ceiling: float, more: dict[str, Any], status: Status
+) -> None:
+    time = np.where(LATE > 0.5, ceiling, np.random.default_rng(2).uniform(1372, 1460, N))
+    columns = {"reward": STANDS, "log/timing_s/gen": time, **more}
+    assert time_limit(Evidence(record(**columns))).status is status
+
+
+@pytest.mark.parametrize(("back", "lost"), [(0.25, False), (0.1, True)])
+def test_a_sudden_drop_of_which_more_than_half_is_regained_is_no_loss(
+    back: float, lost: bool
+) -> None:
+    level = np.where(ROW < 60, 0.8, 0.4 + back * np.clip((ROW - 60) / 60, 0, 1))
+    assert (loss_of(Evidence(record(reward=level + noise(0, 0.02)))) is not None) is lost

@@ -22,9 +22,10 @@ from groupwise.diagnostics.judgement import (
     Learning,
     State,
     Status,
+    actions_of,
 )
 from groupwise.diagnostics.signals import Evidence, arrow
-from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
@@ -273,7 +274,9 @@ def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
     """Of the last quarter of the rows half of the groups are alike, or of most rows fewer, or
     rewards of most rows differ.
     """
-    assert _stands(Evidence(log(reward=np.full(40, 0.5), **columns))).do == advice
+    answer = _stands(Evidence(log(reward=np.full(40, 0.5), **columns)))
+    assert answer.do == advice
+    assert bool(actions_of(answer.keys, RunConfig(), None)) is ("draw prompts" in advice)
 
 
 def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:

@@ -32,7 +32,7 @@ from groupwise.readers.follow import Follower
 from groupwise.readers.source import Blocks, peek
 from groupwise.record.journal import encode_entry
 from groupwise.record.run import JOURNAL, RecordWriter, RunRecord
-from groupwise.record.table import steps_table
+from groupwise.record.table import steps_table, thinned
 
 LINES = [
     json.dumps({"step": step, "reward": reward}) for step, reward in enumerate(REWARDS, start=1)
@@ -489,6 +489,13 @@ def test_a_line_that_makes_too_many_values_is_left_out(
         assert record.notes or path.suffix == ".wandb", path.name
 
 
+def test_blanks_may_stand_around_a_text_and_nothing_else() -> None:
+    assert parse_json(' {"a": 1}\r\n') == {"a": 1}
+    for text in ('{"a": 1} 2', '{"a": 1}\x0b', ""):
+        with pytest.raises(ValueError, match=r"Extra data|Expecting value"):
+            parse_json(text)
+
+
 def test_the_marks_within_strings_make_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(parsing, "MOST_VALUES", 100)
     for text in (
@@ -549,6 +556,8 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
     steps = record.steps["step"].to_list()
     assert (steps[0], steps[-1]) == (1, 80)
     assert len(steps) < 50
+    if name == "record":  # thinned once, though the rows that go become no cells
+        assert len(steps) == thinned(80).sum()
     assert record.sources[0].of == 80
     judgement = judge(record)
     assert judgement.headline.endswith(f"{len(steps)} of about 80 rows were read, in stretches")

@@ -278,7 +278,8 @@ _KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldo
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
-_CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
+# What may be left of the gap to the reference that sampled.
+_CLEARLY, _ALL, _EXPLAINS, _LEFT = 3.0, 0.8, 0.02, 0.25
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
 _ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
 
@@ -372,15 +373,18 @@ def rescored(
     way: Sequence[Float] | None,
     turns: Sequence[Places] | None = None,
     entropy: Sequence[Float] | None = None,
+    *,
+    first: bool = True,
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 
     Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
     those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of
     the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
-    both for weights in between. A truncated distribution raises the log-probability of each token
-    that it keeps, and lowers none. A history that is tokenised anew leaves the first of its `turns`
-    without a gap.
+    both for weights in between; where the reference is the first policy, a gap to it that is left
+    is that of weights of another time. A truncated distribution raises the log-probability of each
+    token that it keeps, and lowers none. A history that is tokenised anew leaves the first of its
+    `turns` without a gap.
     """
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)
@@ -417,15 +421,21 @@ def rescored(
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
-    fact = None
+    left = float(np.abs(gap_T - np.concatenate([*way])).mean())
+    fact, message = None, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there"
     if slope > _CLEARLY * error and explained > _EXPLAINS:
-        fact = Fact.SAMPLED_BETWEEN if slope < _ALL else None
-        fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
+        fact = Fact.SAMPLED_BETWEEN
+        if _ALL <= slope <= 2 - _ALL and left < max(_SMALL, _LEFT * size):
+            fact = Fact.SAMPLED_BY_REFERENCE
+        elif slope >= _ALL:
+            message += f", and {left:.2g} nats from it"
+            if not first:
+                fact, message = None, f"{message}: give the first policy as --reference"
     elif of_a_part:
         return of_a_part
     elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
-    return Shown(fact, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
+    return Shown(fact, message, value)
 
 
 def _by(part_T: Places, size_T: Float) -> str:

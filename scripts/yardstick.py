@@ -80,5 +80,6 @@ if __name__ == "__main__":
     sys.dont_write_bytecode = False
     code = pytest.main(["--assert=plain", *sys.argv[1:]], plugins=[Budget()])
     if code == pytest.ExitCode.TESTS_FAILED:
-        subprocess.run([sys.executable, "-m", "pytest", "--last-failed", *sys.argv[1:]], check=False)
+        again = [sys.executable, "-m", "pytest", "--last-failed", *sys.argv[1:]]
+        subprocess.run(again, check=False)
     sys.exit(code)

@@ -398,8 +398,8 @@ def rescored(
         message += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
     if turns is not None and (turn_T := np.concatenate([*turns])).any():
         message += f" ({_by(turn_T, size_T)} by turn)"
-        later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
-        if later > max(_GAP, _TIMES * first):
+        later, begun = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
+        if later > max(_GAP, _TIMES * begun):
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     mass = math.exp(-mean)
     truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
@@ -421,21 +421,27 @@ def rescored(
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
-    left = float(np.abs(gap_T - np.concatenate([*way])).mean())
-    fact, message = None, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there"
+    message += f", {slope:.2g} (± {1.96 * error:.1g}) of the way there"
+    fact = None
     if slope > _CLEARLY * error and explained > _EXPLAINS:
-        fact = Fact.SAMPLED_BETWEEN
-        if _ALL <= slope <= 2 - _ALL and left < max(_SMALL, _LEFT * size):
-            fact = Fact.SAMPLED_BY_REFERENCE
-        elif slope >= _ALL:
-            message += f", and {left:.2g} nats from it"
-            if not first:
-                fact, message = None, f"{message}: give the first policy as --reference"
+        left = float(np.abs(gap_T - np.concatenate([*way])).mean())
+        fact, beyond = _by_weights(slope, left, size, first=first)
+        message += beyond
     elif of_a_part:
         return of_a_part
     elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
     return Shown(fact, message, value)
+
+
+def _by_weights(slope: float, left: float, size: float, *, first: bool) -> tuple[Fact | None, str]:
+    """Which weights sampled, by the way to the reference and the gap that is left to it."""
+    if _ALL <= slope <= 2 - _ALL and left < max(_SMALL, _LEFT * size):
+        return Fact.SAMPLED_BY_REFERENCE, ""
+    beyond = f", and {left:.2g} nats from it" if slope >= _ALL else ""
+    if beyond and not first:
+        return None, f"{beyond}: give the first policy as --reference"
+    return Fact.SAMPLED_BETWEEN, beyond
 
 
 def _by(part_T: Places, size_T: Float) -> str:

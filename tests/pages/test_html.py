@@ -18,6 +18,9 @@ from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
     Cost,
+    Course,
+    Environment,
+    Environments,
     Finding,
     Judgement,
     Sign,
@@ -400,3 +403,20 @@ def test_every_table_can_be_scrolled_by_keyboard_and_shows_that_it_goes_on(page:
     rule = page[page.index(".scroll{") :].split("}", maxsplit=1)[0]
     assert "overflow-x:auto" in rule
     assert "gradient" in rule
+
+
+def test_an_environment_has_its_level_before_in_front_of_that_now(summary: Summary) -> None:
+    lost = Environment("environment", "games", Course.FELL, 0.5, 0.02, 90)
+    gains = Environment("environment", "maths", Course.ROSE, 0.3, 0.7)
+    judged = dataclasses.replace(
+        summary.judgement, environments=Environments(2, 1, 1, (lost, gains))
+    )
+    page = render([dataclasses.replace(summary, judgement=judged)], provenance=made_by(()))
+    texts = [text for text in Page(page).texts if text.strip()]
+    head = texts.index("Environment")
+    rows = [texts[at : at + 5] for at in range(head, head + 15, 5)]
+    assert rows == [
+        ["Environment", "Reward", "Before", "Now", "From step"],
+        ["games", "fell", "0.5", "0.02", "90"],
+        ["maths", "rose", "0.3", "0.7", "–"],
+    ]

@@ -1,6 +1,10 @@
 """From facts to why, one row of `causes.tsv` a cause and one rule over all rows; and which
 experiment tells the causes apart that remain, a row of `probes.tsv` each.
 
+A cell of `likely` or `possible` holds clauses, FACT+!ABSENT+?NOT_LOGGED+THIS|THAT=weight, the
+weight of one set against those of other causes: the highest is named first, equal ones tie, and a
+new cause is placed between those that it must yield to and those that it beats.
+
 A cause is likely only where its own evidence is seen. Where the log leaves out what would tell
 causes apart, all of them are named with what to log.
 

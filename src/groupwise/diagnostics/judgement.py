@@ -1,7 +1,7 @@
 """The judgement: what one run's log says of it, as one frozen result that every command, page and
 callback shows, with the facts, the actions and the cost that it is made of.
 
-`judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 1.
+`judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 2.
 
 A fact is what a check can state, as data: no module of this room reads the wording of another. It
 holds from the step of its finding on; the signs of the finding are its levels before and after. An

@@ -1,5 +1,5 @@
 """`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by
-content and not by name.
+content; in a folder only files with the endings of logs are looked at.
 """
 
 from __future__ import annotations

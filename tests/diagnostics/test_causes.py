@@ -94,6 +94,10 @@ LASTING = (Fact.FALL_AT_ONCE,)
         # What the policy did.
         ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (CAUSE["length"],)),
         ((), (sign(CUT, 0.1, 0.25),), LIKELY, (CAUSE["length"],)),
+        # What grows after the fall follows from it.
+        ((), (sign(LENGTH, 100.0, 150.0, 6),), LIKELY, (CAUSE["instability"],)),
+        ((), (sign(LENGTH, 100.0, 150.0, 6), sign(CUT, 0.1, 0.2)), LIKELY, (CAUSE["length"],)),
+        (LASTING, (sign(CUT, 0.1, 0.9, 6),), OPEN, (CAUSE["verifier"], CAUSE["harder_data"])),
         ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (CAUSE["shrinking"],)),
         ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (CAUSE["instability"],)),
         ((Fact.REWARD_OSCILLATES,), (), LIKELY, (CAUSE["instability"],)),

@@ -92,6 +92,12 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ),
         ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its top"),
         (
+            {"reward": 0.81 + noise()},
+            State.OK,
+            Learning.AT_TOP,
+            "reward 0.81, near its likely top",
+        ),
+        (
             {"reward": np.minimum(np.linspace(0.2, 2.0, N), 0.95) + noise()},
             State.OK,
             Learning.AT_TOP,

@@ -181,7 +181,7 @@ def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     advice = advice_for(cause, None, step=None, onset=None)
     if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
         advice = Advice(FELL_LATE) if learning is Learning.FALLING else _stands(look.evidence)
-    return Story(_course(look.progress, look.evidence.reward), None, (), cause, advice)
+    return Story(_course(look.progress, look.evidence), None, (), cause, advice)
 
 
 def _explained(look: Look, worst: Finding) -> Finding:
@@ -345,7 +345,7 @@ def _of_gradient(look: Look, step: int) -> tuple[Sign, ...]:
     return () if learnt_on else gradient.signs
 
 
-def _course(progress: Progress, reward: Signal | None) -> str:
+def _course(progress: Progress, evidence: Evidence) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
     if progress.held_out is not None:
@@ -359,17 +359,17 @@ def _course(progress: Progress, reward: Signal | None) -> str:
             if dips
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
+    level = f"reward {short(progress.after)}"
+    bounds = None if evidence.reward is None else evidence.reward.bounds
+    low, high = bounds or (0.0, 0.0)
     if progress.learning is Learning.AT_TOP:
-        return (
-            f"{moved}, at its top"
-            if progress.since is not None
-            else f"reward {short(progress.after)}, at its top"
-        )
+        left = (high - progress.after) / (high - low) if bounds else 1.0
+        near = left <= learning.NEAR and not evidence.memo.get("guessed")
+        top = f"near its top of {high:g}" if near else "near its likely top"
+        top = "at its top" if left <= _OF_RANGE else top
+        return f"{level if progress.since is None else moved}, {top}"
     if progress.learning is Learning.RECOVERED:
-        return (
-            f"reward {short(progress.after)}, recovered from {short(progress.before)} at step "
-            f"{progress.since:,}"
-        )
+        return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.learning is Learning.FLAT and progress.since is not None:
@@ -379,7 +379,6 @@ def _course(progress: Progress, reward: Signal | None) -> str:
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    low, high = (0.0, 0.0) if reward is None or reward.bounds is None else reward.bounds
     much = max(_MUCH * abs(progress.before), _OF_RANGE * (high - low))
     learnt = "no gain is certain" if gain.high > much else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
@@ -513,7 +512,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=_headline(answers.values(), story, evidence.record.in_part),
+        headline=_headline(answers.values(), story, evidence.record.in_part, state),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -550,11 +549,13 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _headline(answers: Iterable[Finding], story: Story, in_part: str) -> str:
+def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: State) -> str:
     """What is told, and what is said in any case: the environment that fell, the error in which
-    the log ends, and how much of the log was read.
+    the log ends, what a run without a warning may suffer from, and how much of the log was read.
     """
+    look = f"worth a look: {' or '.join(story.cause.names)}" if story.cause.names else ""
     more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
+    more = [look, *more] if state is State.OK else more
     more = [message for message in (*more, in_part) if message not in ("", story.headline)]
     said = (part.rstrip(".") for part in (story.headline, *more))
     return "; ".join(said) if more else story.headline

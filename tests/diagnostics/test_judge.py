@@ -90,6 +90,13 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             Learning.LEARNING,
             "reward 0.21 → 0.78 in 99 steps, still learning",
         ),
+        (
+            {"reward": TRAIN, "cut": np.full(N, 0.63)},
+            State.WARNING,
+            Learning.LEARNING,
+            "63 % of the completions are truncated, and were from the start (63 %); the policy "
+            "learns: reward 0.21 → 0.78",
+        ),
         ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its top"),
         (
             {"reward": 0.81 + noise()},

@@ -321,7 +321,11 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         default=None,
     )
     advice = advice_for(cause, worst, step=look.before(first), onset=worst.step)
-    return Story(worst.message, worst.step, signs, cause, advice)
+    headline, progress = worst.message, look.progress
+    if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
+        ends = arrow(progress.before, progress.after)
+        headline = f"{headline.rstrip('.')}; the policy learns: reward {ends}"
+    return Story(headline, worst.step, signs, cause, advice)
 
 
 def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:

@@ -53,7 +53,6 @@ from groupwise.diagnostics.signals import (
     LOG_REWARD,
     MORE_ROWS,
     Evidence,
-    Signal,
     arrow,
     both_ends,
     counted,

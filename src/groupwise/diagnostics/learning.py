@@ -509,8 +509,8 @@ def rate(evidence: Evidence) -> Finding:
         )
     step = signal.step_at(row)
     message = (
-        f"the learning rate {short(before)} → 0 since step {step:,}: nothing has been learnt in the "
-        f"{n - row} rows"
+        f"the learning rate {short(before)} → 0 since step {step:,}: nothing has been learnt in "
+        f"the {n - row} rows"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 

@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -209,9 +210,9 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     ]
     assert {type(row.step) for row in ahead.rows} == {int}
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
-    with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
-        assert run.forecast(until=1100).rows == ahead.rows
-        assert gw.forecast(run, until=1100).rows == ahead.rows
+    for former in (run.forecast, partial(gw.forecast, run)):
+        with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
+            assert former(until=1100).rows == ahead.rows
     assert len(run.forecast(to=9_000).rows) == 200
     assert run.forecast(to=9_000).rows[-1].step == 9000
     assert run.fit().time_T.tolist() == step.tolist()

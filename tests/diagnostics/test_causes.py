@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.diagnostics.causes import CAUSES, Case, advice_for, verdict
+from groupwise.diagnostics.causes import CAUSES, Case, advice_for, contenders, verdict
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -205,6 +205,10 @@ def test_why_a_reward_fell(
 ) -> None:
     found = cause_of_fall(case(facts, *signs))
     assert (found.certainty, found.names) == (certainty, names)
+
+
+def test_what_never_earned_anything_has_no_cause_that_takes_a_reward_away() -> None:
+    assert contenders(cause_of_fall(case((Fact.NOTHING_EARNED,)))) == ("too_hard", "verifier")
 
 
 @pytest.mark.parametrize(("last", "name"), [(6.0, CAUSE["shrinking"]), (6.1, CAUSE["instability"])])

@@ -186,6 +186,15 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ),
         ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
         (
+            {"reward_a": TRAIN, "reward_b": TRAIN, "reward_a_std": TRAIN},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            (
+                "the log has reward_a and reward_b and no total: name the one to judge, as "
+                "--column reward=reward_a"
+            ),
+        ),
+        (
             {"reward": np.full(N, np.nan), "entropy": TRAIN},
             State.CANNOT_TELL,
             Learning.UNKNOWN,

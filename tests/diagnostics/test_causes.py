@@ -12,6 +12,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.diagnostics.causes import CAUSES, Case, advice_for, contenders, verdict
+from groupwise.diagnostics.judge import Look
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -23,6 +24,7 @@ from groupwise.diagnostics.judgement import (
     Status,
     stated,
 )
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -78,6 +80,7 @@ def case(
 
 LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
 LASTING = (Fact.FALL_AT_ONCE,)
+LOST = Finding("check", Status.CRITICAL, "")
 
 
 @each_case(
@@ -487,6 +490,13 @@ def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
     cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
     assert (replace(cause, rivals=()) == expected) is (expected is not None)
     assert ("rate_rose" in cause.keys) is (expected is not None)
+
+
+def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:
+    given = Look(evidence(), {}, progress_of(evidence()))
+    advised = [given.advice(told(LIKELY, "length"), LOST, step, step).do for step in (2, 3)]
+    others = "mask truncated completions; lr ÷ 3"
+    assert advised == [f"start anew; {others}", f"restart from step 2; {others}"]
 
 
 def test_nothing_to_do_is_no_line() -> None:

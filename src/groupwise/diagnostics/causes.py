@@ -829,7 +829,12 @@ class Advice:
 
 
 def advice_for(
-    cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None
+    cause: Cause,
+    finding: Finding | None,
+    *,
+    step: int | None,
+    onset: int | None,
+    anew: bool = False,
 ) -> Advice:
     """Return what to do: of the cause, or else of the check."""
     keys, line = cause.keys[:1], "" if finding is None else finding.advice
@@ -839,6 +844,8 @@ def advice_for(
         keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
+    if anew:
+        line = line.replace("restart from step {step}", "start anew")
     if step is None:
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:

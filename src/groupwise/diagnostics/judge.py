@@ -119,11 +119,16 @@ class Look:
         )
         return verdict(case)
 
-    def before(self, step: int | None) -> int | None:
-        """Return the last logged step before a step, or None at the beginning."""
+    def advice(
+        self, cause: Cause, finding: Finding, since: int | None, onset: int | None
+    ) -> Advice:
+        """Return what to do, from the last logged step before a step on; from the first one there
+        is nothing to go on from.
+        """
         reward = self.evidence.reward
-        row = 0 if reward is None or step is None else reward.at(step)
-        return reward.step_at(row - 1) if reward is not None and row > 0 else None
+        row = 0 if reward is None or since is None else reward.at(since)
+        step = reward.step_at(row - 1) if reward is not None and row > 0 else None
+        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1)
 
 
 @frozen
@@ -248,7 +253,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
         onset,
         signs,
         cause,
-        advice_for(cause, worst, step=look.before(signs[0].step), onset=onset),
+        look.advice(cause, worst, signs[0].step, onset),
     )
 
 
@@ -290,7 +295,7 @@ def _of_hack(look: Look, worst: Finding) -> Story:
         headline = f"{words}: {cause.names[0]} {cause.sure}" if words else worst.message
     else:
         headline = f"{words}: they part" if len(worst.signs) > 1 else worst.message
-    advice = advice_for(cause, worst, step=look.before(worst.step), onset=worst.step)
+    advice = look.advice(cause, worst, worst.step, worst.step)
     return Story(headline, worst.step, worst.signs, cause, advice)
 
 
@@ -319,7 +324,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
     )
-    advice = advice_for(cause, worst, step=look.before(first), onset=worst.step)
+    advice = look.advice(cause, worst, first, worst.step)
     headline, progress = worst.message, look.progress
     if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
         ends = arrow(progress.before, progress.after)

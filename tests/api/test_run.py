@@ -210,7 +210,8 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     ]
     assert {type(row.step) for row in ahead.rows} == {int}
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
-    for former in (run.forecast, partial(gw.forecast, run)):
+    formers: tuple[Any, ...] = run.forecast, partial(gw.forecast, run)
+    for former in formers:
         with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
             assert former(until=1100).rows == ahead.rows
     assert len(run.forecast(to=9_000).rows) == 200

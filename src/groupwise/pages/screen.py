@@ -202,10 +202,8 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
         then = tuple(sign for sign in then if sign.step != first.step)
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
-        own = [sign for sign in then if sign.signal in moves]
-        if own and not any(sign.signal in moves for sign in (first, *beside)):
-            last = own[-1].step
-            then = (*own, *(sign for sign in then if sign.step >= last and sign not in own))
+        if not any(sign.signal in moves for sign in (first, *beside)):
+            then = tuple(sorted(then, key=lambda sign: sign.signal not in moves))
     if then:
         yield _Line("then", _signs(then), 6, lines=2)
     if judgement.cause.named:

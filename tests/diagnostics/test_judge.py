@@ -155,10 +155,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
             State.WARNING,
             Learning.LEARNING,
-            (
-                "75 % of the completions are truncated since step 61, 0 % before; the policy learns: "
-                "reward 0.21 → 0.78"
-            ),
+            ("75 % of the completions are truncated since step 61, 0 % before; the reward rises"),
         ),
         (
             {"reward": 0.3 + noise(), "rate": np.zeros(N)},

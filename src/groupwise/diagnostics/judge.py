@@ -327,8 +327,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     advice = look.advice(cause, worst, first, worst.step)
     headline, progress = worst.message, look.progress
     if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
-        ends = arrow(progress.before, progress.after)
-        headline = f"{headline.rstrip('.')}; the policy learns: reward {ends}"
+        headline = f"{headline.rstrip('.')}; the reward rises"
     return Story(headline, worst.step, signs, cause, advice)
 
 

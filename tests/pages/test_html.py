@@ -203,7 +203,9 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
     ]
     places = [first.index(part) for part in order]
     assert places == sorted(places)
-    assert first.count("<dt>") == 4 + len(said_of(summary.judgement) or [("do", "nothing")])
+    said = said_of(summary.judgement) or [("do", "this run needs no change")]
+    assert first.count("<dt>") == 4 + len(said)
+    assert all(words in first for _, words in said)
     assert first.count('class="panel small"') == 4
     assert f"{summary.judgement.state.value.replace('_', ' ').upper()}</b>" in first
     assert "law" not in "".join(Page(f"<div {first[: first.index('<noscript>')]}</div>").texts)

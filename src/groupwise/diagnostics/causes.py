@@ -507,6 +507,11 @@ class Clause:
     certainty: Certainty
     atoms: tuple[tuple[tuple[Fact, ...], Seen], ...]
 
+    @property
+    def facts(self) -> set[Fact]:
+        """Those that are to be seen."""
+        return {fact for facts, wanted in self.atoms if wanted is Seen.SEEN for fact in facts}
+
 
 @frozen
 class Row:
@@ -525,8 +530,7 @@ class Row:
     @property
     def evidence(self) -> set[Fact]:
         """The facts that speak for it."""
-        atoms = (atom for clause in self.clauses for atom in clause.atoms)
-        return {fact for facts, wanted in atoms if wanted is Seen.SEEN for fact in facts}
+        return {fact for clause in self.clauses for fact in clause.facts}
 
 
 _MARKS = {"!": Seen.ABSENT, "?": Seen.NOT_LOGGED}
@@ -631,8 +635,10 @@ class Case:
         """Yield what signals did about the change."""
         longer, entropy = self.ratio("completion_length"), self.ratio("entropy")
         gradient, cut = self.ratio("gradient_norm"), self.gained("truncated_share")
+        ran, late = longer >= (1 if cut >= CUT_MORE else MUCH_LONGER), self._longer_late
         holds = {
-            Fact.LENGTH_RAN_AWAY: longer >= (1 if cut >= CUT_MORE else MUCH_LONGER),
+            Fact.LENGTH_RAN_AWAY: ran and not late,
+            Fact.LENGTH_RAN_LATE: longer >= MUCH_LONGER and late,
             Fact.LENGTH_SHRANK: longer <= SHRANK and not self._limit_fell,
             Fact.LENGTH_ENDS_SHORT: self._ends_short,
             Fact.TRUNCATED_MORE: cut > 0,
@@ -648,6 +654,14 @@ class Case:
             ),
         }
         yield from (fact for fact, held in holds.items() if held)
+
+    @property
+    def _longer_late(self) -> bool:
+        """Whether the length changed only after the reward had fallen: as its consequence."""
+        if self.question is not Fact.FELL or self.onset is None:
+            return False
+        signs = map(self.signs.get, NEEDED[Fact.LENGTH_RAN_AWAY])
+        return min((sign.step for sign in signs if sign), default=self.onset) > self.onset
 
     @cached_property
     def _limit_fell(self) -> bool:
@@ -773,7 +787,7 @@ def _by_rules(case: Case) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
-    scores = list[tuple[float, Row, Certainty]]()
+    scores = list[tuple[float, Row, Clause]]()
     for row in CAUSES.values():
         clause = max(
             (clause for clause in row.clauses if _holds(clause, case, row)),
@@ -782,9 +796,9 @@ def _by_rules(case: Case) -> Cause:
         )
         if clause is not None:
             against = sum(weight for fact, weight in row.against if fact in case.seen)
-            scores.append((clause.weight - against, row, clause.certainty))
+            scores.append((clause.weight - against, row, clause))
     best = max((score for score, _, _ in scores), default=0.0)
-    top = [(row, certainty) for score, row, certainty in scores if score == best > 0]
+    top = [(row, clause) for score, row, clause in scores if score == best > 0]
     # Those that nothing speaks for, and nothing against, are rivals; where no cause is named, all.
     rivals = tuple(row.key for score, row, _ in scores if 0 <= score < best or not top)
     if not top:
@@ -793,7 +807,9 @@ def _by_rules(case: Case) -> Cause:
     names = tuple(_label(row, case) for row in rows)
     keys = tuple(row.key for row in rows)
     if len(top) == 1:
-        return Cause(top[0][1], names, keys=keys, rivals=rivals)
+        clause = top[0][1]
+        moves = {name for fact in clause.facts & case.seen for name in NEEDED.get(fact, ())}
+        return Cause(clause.certainty, names, keys=keys, rivals=rivals, moves=moves)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
@@ -833,7 +849,12 @@ class Advice:
 
 
 def advice_for(
-    cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None
+    cause: Cause,
+    finding: Finding | None,
+    *,
+    step: int | None,
+    onset: int | None,
+    anew: bool = False,
 ) -> Advice:
     """Return what to do: of the cause, or else of the check."""
     keys, line = cause.keys[:1], "" if finding is None else finding.advice
@@ -843,6 +864,8 @@ def advice_for(
         keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
+    if anew:
+        line = line.replace("restart from step {step}", "start anew")
     if step is None:
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:

@@ -434,7 +434,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     interval = Interval(end / before, *np.quantile(value[onset:] / before, [0.025, 0.975]).tolist())
     words = f"length {arrow(before, end)}"
-    message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
+    message = f"{words} tokens since step {step:,}, and most groups teach nothing"
     sign = Sign("completion_length", step, before, end, words)
     advice = "read the completions: shrunk fixed answers that still earn a reward"
     return Finding(

@@ -13,7 +13,7 @@ planned end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import field, replace
 from enum import Enum, StrEnum
 from typing import ClassVar
@@ -178,6 +178,7 @@ class Fact(Enum):
     ROSE = "to explain: the reward rose, or is at its top"
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
+    LENGTH_RAN_LATE = "length grew by half, but only after the reward had fallen"
     LENGTH_SHRANK = "length fell to .6"
     LENGTH_ENDS_SHORT = "the last completions are 0.6 times as long"
     TRUNCATED_MORE = "truncation rose at the change"
@@ -392,6 +393,7 @@ class Cause(Plain):
         by: the experiment that told it, "" for none.
         probe: the command of an experiment that would tell.
         rivals: rows of `causes.tsv` that weaker facts speak for.
+        moves: quantities whose move speaks for it.
     """
 
     KEYS = ("certainty", "names", "log")
@@ -403,6 +405,7 @@ class Cause(Plain):
     by: str = ""
     probe: str = ""
     rivals: tuple[str, ...] = field(default=(), compare=False)
+    moves: Set[str] = field(default=frozenset(), compare=False)
 
     @property
     def sure(self) -> str:

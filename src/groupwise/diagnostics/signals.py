@@ -411,7 +411,17 @@ class Evidence:
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
-            return "the log has no reward"
+            names = [
+                clean(name, longest=40)
+                for name in self.record.metrics()
+                if "reward" in name.lower() and not _DERIVED.search(name)
+            ]
+            if not names:
+                return "the log has no reward"
+            return (
+                f"the log has {' and '.join(names[:2])} and no total: name the one to judge, as "
+                f"--column reward={names[0]}"
+            )
         if not value.is_finite().any():
             return f"the reward is no finite number in any of {counted(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())

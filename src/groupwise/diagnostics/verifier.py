@@ -682,7 +682,7 @@ def _at_once(
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
     message = (
-        f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
+        f"{clean(name, longest=60)} {short(before)} → {now} since step {step:,}, in all {rows}"
     )
     gone = tail.value - before
     off = gone - change.value

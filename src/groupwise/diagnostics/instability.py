@@ -399,7 +399,8 @@ def _decline(evidence: Evidence) -> Finding | None:
     decline, reward = decline_of(evidence), evidence.reward
     if decline is None or reward is None:
         return None
-    (height, now), after, step = decline.change.ends, decline.after, decline.change.first
+    change, after = level_changes(evidence)["reward"], decline.after
+    (height, now), step = change.ends, change.first
     message = f"reward {arrow(height, now)}, falling since step {step:,}"
     advice = "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell"
     level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE

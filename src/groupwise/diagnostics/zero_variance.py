@@ -35,6 +35,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     blocks,
     counted,
+    ends_of,
     lasting,
     rank_correlations,
     rare_event_factors,
@@ -443,11 +444,11 @@ def _diluted(evidence: Evidence, equal: Signal) -> Finding | None:
     """Note that half of the groups and more have zero variance, and that the gradient's norm
     follows those that teach, where a reward below its top stands.
     """
-    reward, norm, few = evidence.reward, evidence.quantity("gradient_norm"), equal.tenth
-    late = equal.mean(slice(-few, None))
+    reward, norm = evidence.reward, evidence.quantity("gradient_norm")
+    late = equal.mean(ends_of(equal)[1])
     if reward is None or reward.bounds is None or norm is None or late.value < HALVED:
         return None
-    if not STARVED < _share_right(reward)[-few:].mean() < 1 - STARVED:
+    if not STARVED < _share_right(reward)[ends_of(reward)[1]].mean() < 1 - STARVED:
         return None
     if progress_of(evidence).learning is Learning.LEARNING:
         return None

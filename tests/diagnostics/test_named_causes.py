@@ -478,15 +478,3 @@ def test_a_kl_of_0_to_its_last_digit_tells_that_no_gradient_arrives(
     path.write_text("\n".join(lines))
     found = names(judge(open_run(path), ended=True))
     assert [name for name in found if name == "no_gradient"] == cause
-
-
-@pytest.mark.parametrize(
-    ("gain", "size", "state"),
-    [(0.4, 2, State.OK), (0.3, 3, State.OK), (0.0, 2, State.WARNING), (0.0, 3, State.WARNING)],
-)
-def test_small_groups_of_a_policy_that_learns_ask_for_no_look(
-    gain: float, size: int, state: State
-) -> None:
-    columns = {"reward": 0.15 + gain * ROW / N + noise(0, 0.02)}
-    columns["dead_group_share"] = np.clip(0.78 + noise(1, 0.03), 0, 1)
-    assert judged({"group_size": size}, **columns).state is state

@@ -67,7 +67,6 @@ _MOSTLY_DEAD = 0.8
 # Standard errors that a reward rose by.
 _CLEARLY = 3.0
 GROUPS = 20
-_ROSE = (Learning.LEARNING, Learning.AT_TOP, Learning.RECOVERED)
 # Times the share of the first tenth of the rows that the last one's is.
 _TIMES = 3.0
 # The rank correlation of the gradient's norm with the groups that teach, from row to row.
@@ -375,9 +374,7 @@ def _small_group(evidence: Evidence) -> Finding | None:
     words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
-    # A reward that rose by its few groups asks for no look.
-    rose = progress_of(evidence).learning in _ROSE
-    status = Status.WARNING if grave and evidence.ended and not rose else Status.INFO
+    status = Status.WARNING if grave and evidence.ended else Status.INFO
     return Finding(NAME, status, words, None, now, HALVED, facts=(small,))
 
 

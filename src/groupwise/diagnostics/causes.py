@@ -637,8 +637,9 @@ class Case:
         gradient, cut = self.ratio("gradient_norm"), self.gained("truncated_share")
         ran, late = longer >= (1 if cut >= CUT_MORE else MUCH_LONGER), self._longer_late
         holds = {
-            Fact.LENGTH_RAN_AWAY: ran and not late,
+            Fact.LENGTH_RAN_AWAY: ran and not late and not self._got_shorter,
             Fact.LENGTH_RAN_LATE: longer >= MUCH_LONGER and late,
+            Fact.CUT_THOUGH_SHORTER: cut >= CUT_MORE and self._got_shorter,
             Fact.LENGTH_SHRANK: longer <= SHRANK and not self._limit_fell,
             Fact.LENGTH_ENDS_SHORT: self._ends_short,
             Fact.TRUNCATED_MORE: cut > 0,
@@ -666,12 +667,30 @@ class Case:
     @cached_property
     def _limit_fell(self) -> bool:
         """Whether answers are cut off that are shorter than answers were: those that are cut off
-        alone would make a longer mean at the old limit.
+        alone would make a longer mean at the old limit, and the longest one as well.
         """
         cut = self.signs.get("truncated_share")
         if cut is None or self.gained(cut.signal) < CUT_MORE or not cut.at_change:
             return False
+        if self._fell("completion_length_max", cut.step) is False:
+            return False
         return self.ratio("completion_length") < cut.at_change
+
+    @cached_property
+    def _got_shorter(self) -> bool:
+        """Whether completions got shorter as more were truncated, beyond noise."""
+        cut = self.signs.get("truncated_share")
+        if cut is None or self._limit_fell:
+            return False
+        return bool(self._fell("completion_length", cut.step))
+
+    def _fell(self, quantity: str, step: int) -> bool | None:
+        """Whether a quantity fell about a step, beyond noise; None where it is not logged."""
+        signal = self.evidence.quantity(quantity)
+        if signal is None:
+            return None
+        row, few = signal.at(step), 2 * signal.tenth
+        return signal.score(slice(max(0, row - few), row), slice(row, row + few)) < -_CLEARLY
 
     @property
     def _ends_short(self) -> bool:

@@ -135,7 +135,7 @@ def forecast(
         return run_of(run, value_T, metric=metric).forecast(
             to=to, at=at_S, metric=metric, level=level, until=former
         )
-    if not to is former is None:
+    if to is not None or former is not None:
         raise InvalidArgumentError("expected to or times, got both: leave out one of them")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 

@@ -520,7 +520,8 @@ def test_what_is_no_failure_costs_nothing() -> None:
     [
         (
             0.6,
-            ("60 % of the groups have zero variance: draw prompts that are sometimes right"),
+            "60 % of the groups have zero variance: restart from step 51, where the reward was best; "
+            "lr ÷ 3; draw prompts that are sometimes right",
         ),
         (
             0.4,
@@ -529,7 +530,7 @@ def test_what_is_no_failure_costs_nothing() -> None:
         (None, "see whether rewards differ within groups, and read what the best answers do"),
     ],
 )
-def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(
+def test_where_nothing_is_learnt_and_groups_are_alike_the_best_rows_are_gone_back_to(
     alike: float | None, do: str
 ) -> None:
     """The groups of the last quarter count: those of the first half all teach."""

@@ -70,8 +70,8 @@ NO_CAUSE, NO_ADVICE = Cause(), Advice()
 STANDS = "see whether rewards differ within groups, and read what the best answers do"
 # And about one whose last few rows fell.
 FELL_LATE = "see whether it comes back; compare the last two checkpoints on held-out prompts"
-# From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
-_MOST_ALIKE = 0.5
+# From this share of zero-variance groups on a reward that stands is taken back to its best rows.
+_MOST_ALIKE, _BEST = 0.5, 5
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
@@ -218,11 +218,14 @@ def _stands(evidence: Evidence) -> Advice:
     equal = evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
-        if alike >= _MOST_ALIKE:
+        if reward is not None and reward.span and alike >= _MOST_ALIKE:
+            few = min(_BEST, len(reward))
+            best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
             return Advice(
-                f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are "
-                "sometimes right",
+                f"{100 * alike:.0f} % of the groups have zero variance: restart from step "
+                f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes right",
                 (Fact.GROUPS_ALIKE.name,),
+                best,
             )
     return Advice(
         "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies"

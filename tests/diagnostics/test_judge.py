@@ -520,8 +520,10 @@ def test_what_is_no_failure_costs_nothing() -> None:
     [
         (
             0.6,
-            "60 % of the groups have zero variance: restart from step 51, where the reward was best; "
-            "lr ÷ 3; draw prompts that are sometimes right",
+            (
+                "60 % of the groups have zero variance: restart from step 51, where the reward was "
+                "best; lr ÷ 3; draw prompts that are sometimes right"
+            ),
         ),
         (
             0.4,

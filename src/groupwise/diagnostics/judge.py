@@ -223,7 +223,8 @@ def _stands(evidence: Evidence) -> Advice:
             best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
             return Advice(
                 f"{100 * alike:.0f} % of the groups have zero variance: restart from step "
-                f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes right",
+                f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes "
+                "right",
                 (Fact.GROUPS_ALIKE.name,),
                 best,
             )

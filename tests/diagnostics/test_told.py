@@ -247,8 +247,10 @@ def test_every_finding_names_its_number() -> None:
     [
         (
             {"dead": np.repeat([0.2, 0.5], [30, 10])},
-            "50 % of the groups have zero variance: restart from step 12, where the reward was "
-            "best; lr ÷ 3; draw prompts that are sometimes right",
+            (
+                "50 % of the groups have zero variance: restart from step 12, where the reward was "
+                "best; lr ÷ 3; draw prompts that are sometimes right"
+            ),
         ),
         (
             {"dead": np.repeat([0.2, 0.49], [30, 10])},

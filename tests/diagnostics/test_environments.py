@@ -108,6 +108,23 @@ def test_seats_that_win_from_each_other_are_no_loss(tmp_path: Path) -> None:
     assert (environments(lost).worst[0].kind, lost.state) == ("seat", State.WARNING)
 
 
+def test_the_only_agents_of_environments_play_no_game_with_each_other(tmp_path: Path) -> None:
+    """What one lost the others may have won by chance."""
+    columns = falling(np.random.default_rng(8))
+    rises = 0.3 + (0.5 - columns["games"]) / 2
+    columns |= {"math": rises, "code": rises - 0.05}
+    rows = [
+        {f"train/{name}/all/policy/reward/mean": float(columns[name][n]) for name in columns}
+        | {"step": n, "mismatch_kl/all/mean": 0.001}
+        for n in range(ROWS)
+    ]
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, rows)))
+    found = judge(open_run(path), ended=True)
+    worst = environments(found).worst[0]
+    assert (worst.kind, worst.name, found.state) == ("environment", "games", State.WARNING)
+
+
 def test_all_that_fall_together_are_no_environment_of_their_own(tmp_path: Path) -> None:
     games = falling(np.random.default_rng(3))["games"]
     found = judged({"a": games, "b": games * 0.9, "c": games * 0.8}, "prime-rl", tmp_path)

@@ -146,6 +146,13 @@ def environments_of(evidence: Evidence) -> Environments | None:
         for column in columns
         if column[0] != "seat" or column[2].value_T.tobytes() not in own
     ]
+    agents = Counter(name.rpartition("/")[0] for kind, name, _ in columns if kind == "seat")
+    columns = [
+        ("environment", name.rpartition("/")[0], signal)
+        if kind == "seat" and agents[name.rpartition("/")[0]] == 1 and "/" in name
+        else (kind, name, signal)
+        for kind, name, signal in columns
+    ]
     twice = Counter(name for _, name, _ in columns)
     each = [
         _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)

@@ -115,7 +115,7 @@ def test_the_only_agents_of_environments_play_no_game_with_each_other(tmp_path: 
     columns |= {"math": rises, "code": rises - 0.05}
     rows = [
         {f"train/{name}/all/policy/reward/mean": float(columns[name][n]) for name in columns}
-        | {"step": n, "mismatch_kl/all/mean": 0.001}
+        | {"step": n, "train/agg/all/all/reward/mean": 0.3 + n / 300, "mismatch_kl/all/mean": 0.001}
         for n in range(ROWS)
     ]
     path = tmp_path / "log.jsonl"

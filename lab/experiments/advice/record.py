@@ -66,8 +66,8 @@ def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
         end = arm["step"] // EVERY + FURTHER + 1
         level = np.mean(arm["right_1e4"][-3:])
         recovered[name] = bool(level >= 0.9 * np.mean(twin[end - 3 : end]))
-    said = "" if look is None else (line["causes"] or ["no_cause"])[0]
     kinds = [one["kind"] for one in line.get("actions", ())]
+    said = "" if look is None else (line["causes"] or [" ".join(["no_cause", *kinds])])[0]
     return Case(
         own["fault"]["kind"],
         said,

@@ -3,6 +3,9 @@ work everywhere, timed before and behind them.
 
     python scripts/yardstick.py [ARGUMENTS OF PYTEST]
 
+Asserts are not rewritten: in a fresh clone that alone takes as long as a hundred tests. Those that
+fail run once more, with what they compared.
+
 The budget of the suite is in seconds of a reference machine (two cores with AVX2 and without
 AVX-512, on which the suite of version 0.1 took 944 s). A machine on which the yardstick runs in
 half of the reference's time has half of the budget.
@@ -11,6 +14,7 @@ half of the reference's time has half of the budget.
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -74,4 +78,8 @@ if __name__ == "__main__":
     # Some machines forbid it: each process of the tests would compile the same libraries again.
     os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
     sys.dont_write_bytecode = False
-    sys.exit(pytest.main(sys.argv[1:], plugins=[Budget()]))
+    code = pytest.main(["--assert=plain", *sys.argv[1:]], plugins=[Budget()])
+    if code == pytest.ExitCode.TESTS_FAILED:
+        again = [sys.executable, "-m", "pytest", "--last-failed", *sys.argv[1:]]
+        subprocess.run(again, check=False)
+    sys.exit(code)

@@ -174,7 +174,7 @@ def check_now(found: Judgement, report: dict[str, Any], text: str) -> None:
     assert is_of(tile, found.now), (tile, found.now)
     assert report["screen"]["rows"][0]["now"] == tile
     course = LEVELS.search(found.headline) or re.search(
-        rf"reward ()({NUMBER}), (?:at its top|recovered)", found.headline
+        rf"reward ()({NUMBER}), (?:at its|near its|recovered)", found.headline
     )
     if course is not None:
         assert is_of(course[2], found.now), (found.headline, found.now)

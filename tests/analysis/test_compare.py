@@ -296,6 +296,11 @@ C = group("C", 2, run(0.6))
             ("different", "not_separable"),
             "1 of 4 runs failed: B (1 of 2). C is highest: 0.6 over steps 151-200.",
         ),
+        (
+            (A, group("B", 1, FAILED), C),
+            ("different", "not_separable"),
+            "1 of 3 runs failed: B. One seed each does not say which is best.",
+        ),
     ],
 )
 def test_many_groups_are_ranked_unless_they_failed(groups: Any, statuses: Any, said: str) -> None:

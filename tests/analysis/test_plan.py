@@ -61,12 +61,12 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
         ),
         (
             Batch(None, 8, 2.0),
-            "A step is ? prompts x 8 rollouts in 2 updates; give --set prompts_per_step=B.",
+            "A step is 8 rollouts a prompt in 2 updates; give --set prompts_per_step=B.",
         ),
         (
             Batch(None, None, None),
             (
-                "A step is ? prompts x ? rollouts in ? updates; give --set prompts_per_step=B "
+                "The log does not say what a step is; give --set prompts_per_step=B "
                 "--set group_size=G --set updates_per_step=U."
             ),
         ),

@@ -630,6 +630,20 @@ def test_a_sampler_that_stayed_far_behind_keeps_no_mass_and_is_the_reference() -
     assert rescored(far, None).fact is None
 
 
+def test_weights_far_from_both_checkpoints_are_of_another_time() -> None:
+    """Where the checkpoint moved much in the last updates, the first policy too explains what
+    others sampled: most of the gap to it must be gone.
+    """
+    rng = np.random.default_rng(2)
+    shared, other = 2 * rng.normal(size=(64, 30)), 1.2 * rng.normal(size=(64, 30))
+    gap, way = list(shared + 1), list(shared + other + 1)
+    assert rescored(gap, [shared_T + 1 for shared_T in shared]).fact is Fact.SAMPLED_BY_REFERENCE
+    assert rescored(way, gap).fact is Fact.SAMPLED_BETWEEN
+    again = rescored(way, gap, first=False)
+    assert again.fact is None
+    assert again.message.endswith("give the first policy as --reference")
+
+
 def test_two_checkpoints_that_are_one_are_refused() -> None:
     gap, way = world("rounded")
     with pytest.raises(InvalidArgumentError, match="expected two checkpoints that differ"):

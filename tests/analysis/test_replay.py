@@ -18,6 +18,7 @@ from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice
 from groupwise.pages.tables import replay_grids
 from groupwise.record.run import RunConfig, RunRecord, rollouts_table, steps_table
+from groupwise.wording import share_ranged
 
 
 def solved_run(**settings: int) -> RunRecord:
@@ -75,6 +76,18 @@ def test_python_json_and_command_say_the_same(
         "per token",
         "constant",
     ]
+
+
+def test_the_table_of_denominators_has_each_number_under_its_name() -> None:
+    found = replay_run(solved_run())
+    assert found.replay is not None
+    table = replay_grids(found)[1]
+    shown = {row[0]: dict(zip(table.head[1:], row[1:], strict=True)) for row in table.rows}
+    for row in found.replay.denominators:
+        assert shown[row.name.capitalize()] == {
+            "Effective learning rate": share_ranged(row.rate),
+            "Weight of the longest quarter": share_ranged(row.longest),
+        }
 
 
 def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:

@@ -10,6 +10,7 @@ import json
 import re
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -194,7 +195,7 @@ def test_steps_are_steps(tmp_path: Path) -> None:
             step.tolist(), {"reward": RISE}, optimizer_updates=2 * step, window=np.full(100, 20.0)
         ),
     )
-    ahead = run.forecast(until=1100)
+    ahead = run.forecast(to=1100)
     assert [row.step for row in ahead.rows] == [
         1010,
         1020,
@@ -209,8 +210,12 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     ]
     assert {type(row.step) for row in ahead.rows} == {int}
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
-    assert len(run.forecast(until=9_000).rows) == 200
-    assert run.forecast(until=9_000).rows[-1].step == 9000
+    formers: tuple[Any, ...] = run.forecast, partial(gw.forecast, run)
+    for former in formers:
+        with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
+            assert former(until=1100).rows == ahead.rows
+    assert len(run.forecast(to=9_000).rows) == 200
+    assert run.forecast(to=9_000).rows[-1].step == 9000
     assert run.fit().time_T.tolist() == step.tolist()
     broken = dataclasses.replace(
         run, steps=run.steps.with_columns(reward=np.array([*RISE[:60], *[0.1, 0.12] * 20]))
@@ -246,14 +251,14 @@ def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
     # A path is opened in one place, and a record is made of arrays in one: each kind once.
     path, arrays = str(good.opened), [range(1, 101), RISE]
     assert {str(gw.fit(one)) for one in (path, record, arrays)} == {str(good.fit())}
-    assert {gw.forecast(one, until=200).rows[-1].step for one in (path, arrays)} == {200}
+    assert {gw.forecast(one, to=200).rows[-1].step for one in (path, arrays)} == {200}
     assert gw.forecast(record, at_S=[150]).rows[-1].step == 150
     assert gw.judge(range(1, 101), RISE).headline == good.judgement.headline
     assert [gw.judge(COLLAPSE, ended=ended).state.value for ended in (True, False)] == [
         "failed",
         "failing",
     ]
-    assert gw.forecast(list(range(1, 101)), RISE, until=200).rows[-1].step == 200
+    assert gw.forecast(list(range(1, 101)), RISE, to=200).rows[-1].step == 200
 
 
 def test_arrays_go_to_the_mathematics_as_before() -> None:
@@ -337,7 +342,7 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "live one."
         ): gw.fit([0.5] * 30),
         "Every row is exactly 0.5: the rows say nothing of how far the metric can move.": gw.forecast(
-            [0.5] * 30, until=40
+            [0.5] * 30, to=40
         ),
     }
     for sentence, result in said.items():
@@ -348,7 +353,7 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
 def test_of_a_run_that_failed_there_is_no_forecast(failed: gw.Run) -> None:
     fact = "FAILED: Reward 0.79 → 0.11, collapsed at step 101."
     none = "No forecast: rows of a failure say nothing of what comes next."
-    assert str(failed.forecast(until=200)) == f"{fact} {none}"
+    assert str(failed.forecast(to=200)) == f"{fact} {none}"
     assert str(failed.judgement).startswith(fact)
 
 
@@ -395,24 +400,24 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
     ("asked", "message"),
     [
         (
-            lambda run: run.forecast(until=100),
-            "expected a whole step after 100 for until, got 100: give a later one",
+            lambda run: run.forecast(to=100),
+            "expected a whole step after 100 for to, got 100: give a later one",
         ),
         (
-            lambda run: run.forecast(until=150.5),
-            "expected a whole step after 100 for until, got 150.5: give a later one",
+            lambda run: run.forecast(to=150.5),
+            "expected a whole step after 100 for to, got 150.5: give a later one",
         ),
         (
-            lambda run: run.forecast(until=float("nan")),
-            "expected a whole step after 100 for until, got nan: give a later one",
+            lambda run: run.forecast(to=float("nan")),
+            "expected a whole step after 100 for to, got nan: give a later one",
         ),
         (
-            lambda run: run.forecast(until=200, at=[150]),
-            "expected until or at, got both: leave out one of them",
+            lambda run: run.forecast(to=200, at=[150]),
+            "expected to or at, got both: leave out one of them",
         ),
         (
-            lambda run: gw.forecast([1, 2], [1, 2], [3], until=4),
-            "expected until or times, got both: leave out one of them",
+            lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),
+            "expected to or times, got both: leave out one of them",
         ),
         (
             lambda run: gw.fit(run, window=2.0),
@@ -438,8 +443,8 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         (lambda _: gw.plan(None), "expected the path of a log, got NoneType: give it as text"),  # type: ignore[arg-type]
         (lambda run: run.report(5), "expected the path of a page, got int: give it as text"),
         (
-            lambda run: run.forecast(until="x"),
-            "expected a whole step after 100 for until, got 'x': give a later one",
+            lambda run: run.forecast(to="x"),
+            "expected a whole step after 100 for to, got 'x': give a later one",
         ),
         (lambda _: gw.stability("a", 0.9), "expected a number, got 'a': convert it"),  # type: ignore[arg-type]
         (lambda _: gw.stability(0.1, None), "expected a number, got None: convert it"),  # type: ignore[arg-type]

@@ -145,6 +145,7 @@ def test_the_table_holds_what_the_list_says(runs: Path, capsys: pytest.CaptureFi
 def test_the_list_may_lie_among_the_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
         assert told(capsys, "runs", "-o", "runs/table.csv")[1]["counts"]["unreadable"] == 1
+    assert told(capsys, "runs")[1]["counts"]["unreadable"] == 1
 
 
 def test_a_run_that_goes_on_is_judged_each_time(

@@ -227,10 +227,7 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
     assert text.splitlines()[:2] == [
         NOT_LOGGED,
-        (
-            "A step is ? prompts x 8 rollouts in ? updates; give --set prompts_per_step=B --set "
-            "updates_per_step=U."
-        ),
+        ("A step is 8 rollouts a prompt; give --set prompts_per_step=B --set updates_per_step=U."),
     ]
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 

@@ -6,6 +6,7 @@ Sampling tests allow three standard errors of a proportion; the random numbers a
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -309,3 +310,12 @@ def test_times_cover_and_are_never_where_a_run_collapses() -> None:
     assert covered / n > 0.95 - 3 * math.sqrt(0.05 * 0.95 / n)
     collapsed = np.where(STEP < 30, RISE, 0.0)
     assert math.isinf(time_to(noisy(rng, collapsed), reach, rng).value)
+
+
+def test_a_pause_of_the_log_leaves_the_noise_of_the_rows_behind_it_as_it_was() -> None:
+    """The memory of the noise is that of rows a usual gap apart, and one pause makes none usual."""
+    run = noisy(np.random.default_rng(9), RISE, correlation=0.6)
+    paused = replace(run, step_T=STEP + 1000 * (STEP >= 5))
+    whole, behind = late_level(run, 5, 79), late_level(paused, 1005, 1079)
+    assert behind.value == whole.value
+    assert behind.step_error == pytest.approx(whole.step_error, rel=0.05)

@@ -83,7 +83,7 @@ def config(**settings: Any) -> RunConfig:
             ],
         ),
         ("drift", {}, None, [("rate", 1 / 3, None, (), "framework")]),
-        ("few_prompts", {"framework": "a trainer"}, None, [("group_size", None, 8, (), "")]),
+        ("few_prompts", {"framework": "a trainer"}, None, [("group_size", None, 4, (), "")]),
         ("no cause of this name", {"framework": "trl"}, 3, []),
     ],
 )

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.diagnostics.causes import CAUSES, Case, advice_for, verdict
+from groupwise.diagnostics.causes import CAUSES, Case, advice_for, contenders, verdict
+from groupwise.diagnostics.judge import Look
 from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
@@ -23,6 +24,7 @@ from groupwise.diagnostics.judgement import (
     Status,
     stated,
 )
+from groupwise.diagnostics.learning import progress_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -78,6 +80,7 @@ def case(
 
 LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
 LASTING = (Fact.FALL_AT_ONCE,)
+LOST = Finding("check", Status.CRITICAL, "")
 
 
 @each_case(
@@ -94,6 +97,10 @@ LASTING = (Fact.FALL_AT_ONCE,)
         # What the policy did.
         ((), (sign(LENGTH, 100.0, 150.0),), LIKELY, (CAUSE["length"],)),
         ((), (sign(CUT, 0.1, 0.25),), LIKELY, (CAUSE["length"],)),
+        # What grows after the fall follows from it.
+        ((), (sign(LENGTH, 100.0, 150.0, 6),), LIKELY, (CAUSE["instability"],)),
+        ((), (sign(LENGTH, 100.0, 150.0, 6), sign(CUT, 0.1, 0.2)), LIKELY, (CAUSE["length"],)),
+        (LASTING, (sign(CUT, 0.1, 0.9, 6),), OPEN, (CAUSE["verifier"], CAUSE["harder_data"])),
         ((), (sign(LENGTH, 100.0, 60.0),), LIKELY, (CAUSE["shrinking"],)),
         ((), (sign(ENTROPY, 0.5, 0.7),), LIKELY, (CAUSE["instability"],)),
         ((Fact.REWARD_OSCILLATES,), (), LIKELY, (CAUSE["instability"],)),
@@ -201,6 +208,10 @@ def test_why_a_reward_fell(
 ) -> None:
     found = cause_of_fall(case(facts, *signs))
     assert (found.certainty, found.names) == (certainty, names)
+
+
+def test_what_never_earned_anything_has_no_cause_that_takes_a_reward_away() -> None:
+    assert contenders(cause_of_fall(case((Fact.NOTHING_EARNED,)))) == ("too_hard", "verifier")
 
 
 @pytest.mark.parametrize(("last", "name"), [(6.0, CAUSE["shrinking"]), (6.1, CAUSE["instability"])])
@@ -479,6 +490,13 @@ def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
     cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
     assert (replace(cause, rivals=()) == expected) is (expected is not None)
     assert ("rate_rose" in cause.keys) is (expected is not None)
+
+
+def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:
+    given = Look(evidence(), {}, progress_of(evidence()))
+    advised = [given.advice(told(LIKELY, "length"), LOST, step, step).do for step in (2, 3)]
+    others = "mask truncated completions; lr ÷ 3"
+    assert advised == [f"start anew; {others}", f"restart from step 2; {others}"]
 
 
 def test_nothing_to_do_is_no_line() -> None:

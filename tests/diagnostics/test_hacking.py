@@ -185,6 +185,9 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
     assert found.message.endswith(
         f"the training reward rises and the held-out reward stands: {message}, as in overfitting."
     )
+    answer = judged(evidence(reward=UP + noise(), held_out=held))
+    assert answer.state is State.OK
+    assert answer.headline.endswith("still learning; worth a look: overfitting")
 
 
 @pytest.mark.parametrize(

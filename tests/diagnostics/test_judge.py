@@ -92,6 +92,12 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
         ),
         ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its top"),
         (
+            {"reward": 0.81 + noise()},
+            State.OK,
+            Learning.AT_TOP,
+            "reward 0.81, near its likely top",
+        ),
+        (
             {"reward": np.minimum(np.linspace(0.2, 2.0, N), 0.95) + noise()},
             State.OK,
             Learning.AT_TOP,
@@ -149,7 +155,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
             State.WARNING,
             Learning.LEARNING,
-            "75 % of the completions are truncated since step 61, 0 % before",
+            ("75 % of the completions are truncated since step 61, 0 % before; the reward rises"),
         ),
         (
             {"reward": 0.3 + noise(), "rate": np.zeros(N)},
@@ -176,6 +182,15 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             "the reward is 0.50 in all 100 rows: it tells nothing apart",
         ),
         ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
+        (
+            {"reward_a": TRAIN, "reward_b": TRAIN, "reward_a_std": TRAIN},
+            State.CANNOT_TELL,
+            Learning.UNKNOWN,
+            (
+                "the log has reward_a and reward_b and no total: name the one to judge, as "
+                "--column reward=reward_a"
+            ),
+        ),
         (
             {"reward": np.full(N, np.nan), "entropy": TRAIN},
             State.CANNOT_TELL,
@@ -505,7 +520,10 @@ def test_what_is_no_failure_costs_nothing() -> None:
     [
         (
             0.6,
-            ("60 % of the groups have zero variance: draw prompts that are sometimes right"),
+            (
+                "60 % of the groups have zero variance: restart from step 51, where the reward was "
+                "best; lr ÷ 3; draw prompts that are sometimes right"
+            ),
         ),
         (
             0.4,
@@ -514,7 +532,7 @@ def test_what_is_no_failure_costs_nothing() -> None:
         (None, "see whether rewards differ within groups, and read what the best answers do"),
     ],
 )
-def test_where_nothing_is_learnt_the_prompts_come_before_the_learning_rate(
+def test_where_nothing_is_learnt_and_groups_are_alike_the_best_rows_are_gone_back_to(
     alike: float | None, do: str
 ) -> None:
     """The groups of the last quarter count: those of the first half all teach."""

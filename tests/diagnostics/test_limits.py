@@ -7,6 +7,7 @@ message, and bounds of slices, which say where rows are.
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,6 +19,18 @@ from groupwise.files import table_rows
 ROOM = Path(groupwise.diagnostics.__file__).parent
 EXEMPT = {0, 1, 2}
 RATES = {"convention", "mathematics", "measured", "false alarms"}
+UNITS = {
+    *("share", "share squared", "ratio", "relative", "per cent", "probability", "quantile"),
+    *("correlation", "rank correlation", "standard errors", "standard deviations"),
+    *("degrees of freedom", "twice the log-likelihood", "logarithm", "bits"),
+    *("nats a token", "nats squared", "reward", "reward squared", "norm", "weight"),
+    *("units of the column", "units of the column squared", "units of the last digit"),
+    *("rows", "parts", "blocks", "bins", "gaps", "turns", "tries", "draws", "rounds", "values"),
+    *("steps", "updates", "groups", "prompts", "rollouts", "answers", "tokens", "environments"),
+    *("characters", "digits", "seconds an hour"),
+    "several",  # one number with two uses, which the meaning names
+    "none",  # a degree, an exponent, a factor of algebra or a place
+}
 
 
 def numbers(node: ast.AST, place: str) -> Iterator[tuple[str, float]]:
@@ -70,6 +83,12 @@ def test_every_limit_says_what_it_means_and_what_set_it() -> None:
     measured = [row for row in TABLE if row["rate"] in ("measured", "false alarms")]
     assert measured
     assert [row["name"] for row in measured if not row["command"]] == []
+
+
+def test_every_limit_has_a_known_unit_and_a_meaning_of_its_own() -> None:
+    assert sorted({row["unit"] for row in TABLE} - UNITS) == []
+    meant = Counter((row["name"].partition(".")[0], row["meaning"]) for row in TABLE)
+    assert [meaning for meaning, rows in meant.items() if rows > 1] == []
 
 
 def test_a_number_that_is_not_listed_is_seen() -> None:

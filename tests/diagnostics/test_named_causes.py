@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from groupwise.diagnostics.judgement import Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.verifier import time_limit
 from groupwise.pages.screen import judgement_lines
+from groupwise.readers import open_run
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 N = 150
@@ -211,3 +213,268 @@ def test_a_sudden_drop_of_which_more_than_half_is_regained_is_no_loss(
 ) -> None:
     level = np.where(ROW < 60, 0.8, 0.4 + back * np.clip((ROW - 60) / 60, 0, 1))
     assert (loss_of(Evidence(record(reward=level + noise(0, 0.02)))) is not None) is lost
+
+
+FALLS = 0.6 - 0.5 * LATE + noise(0, 0.02)
+TURNS = np.clip(6 + 3 * np.sin(ROW / 5) + noise(5, 1.0), 1, None)
+
+
+@pytest.mark.parametrize(
+    ("last", "gap", "causes"),
+    [
+        (0.6, 0.02 * np.exp(noise(2, 0.05)), ["other_limit"]),
+        (0.5, 0.2 * (1 + LATE), ["other_limit", "tokenised_again"]),
+        (1.6, 0.02 * np.exp(noise(2, 0.05)), ["length"]),
+    ],
+)
+def test_truncation_of_shorter_answers_is_no_length_that_ran_away(
+    last: float, gap: Any, causes: list[str]
+) -> None:
+    """The longest answer is as long as before; or a length that ran away."""
+    slow = np.clip((ROW - 60) / 60, 0, 1)
+    judgement = judged(
+        reward=0.5 - 0.4 * slow + noise(0, 0.02),
+        completion_length=1200 * (1 + (last - 1) * slow) + noise(1, 30),
+        completion_length_max=3900 + noise(3, 80),
+        truncated_share=0.1 + 0.6 * slow + noise(4, 0.01),
+        sampler_mismatch=gap,
+        turns=6 + 4 * LATE + noise(5, 0.05),
+    )
+    assert names(judgement) == causes
+
+
+@pytest.mark.parametrize(("mean", "causes"), [(1.7, "ratio_summed"), (1.0, "instability")])
+def test_a_mean_ratio_far_above_1_comes_before_the_gradient(mean: float, causes: str) -> None:
+    judgement = judged(
+        reward=FALLS,
+        sampler_mismatch=0.02 * np.exp(noise(1, 0.05)),
+        sampler_ratio=mean * (1 + 0.3 * LATE * (mean > 1)) + noise(2, 0.02),
+        gradient_norm=0.3 * np.exp(np.log(60) * LATE + noise(3, 0.1)),
+        completion_length=400 + noise(4, 10),
+        entropy=0.4 * (1 + LATE) + noise(5, 0.01),
+    )
+    assert names(judgement) == [causes]
+
+
+@pytest.mark.parametrize(
+    ("norm", "differ", "causes"),
+    [
+        (0.016, 0.4, ["no_policy_term"]),
+        (0.011, 0.3, ["no_policy_term"]),
+        (0.2, 0.4, ["rate_too_small"]),
+        (0.016, 0.0, []),  # as of groups that are all alike
+    ],
+)
+def test_a_small_gradient_of_a_policy_that_stands_is_no_small_rate(
+    norm: float, differ: float, causes: list[str]
+) -> None:
+    judgement = judged(
+        reward=STANDS,
+        kl=2e-5 * np.exp(noise(1, 0.3)),
+        gradient_norm=norm * np.exp(noise(2, 0.2)),
+        reward_std_within_group=differ * np.exp(noise(3, 0.05)),
+    )
+    assert [name for name in names(judgement) if name != "zero_variance"] == causes
+
+
+@pytest.mark.parametrize(
+    ("largest", "cap", "causes"), [(5.0, 3.0, ["ratio_capped"]), (0.9, 3.0, []), (5.0, 0.0, [])]
+)
+def test_ratios_below_what_the_gap_makes_were_cut(
+    largest: float, cap: float, causes: list[str]
+) -> None:
+    """The largest gap is 5 nats, or that of the cap; or the largest ratio moves with it."""
+    gap = largest * np.exp(noise(2, 0.1))
+    judgement = judged(
+        reward=RISES,
+        sampler_mismatch=0.03 * np.exp(noise(1, 0.05)),
+        sampler_mismatch_max=gap,
+        sampler_ratio=0.99 + noise(3, 0.002),
+        sampler_ratio_max=cap or np.exp(gap),
+    )
+    assert names(judgement) == causes
+    assert judgement.state is State.OK
+
+
+@pytest.mark.parametrize(
+    ("few", "many", "loose", "correlation", "causes"),
+    [
+        (0.003, 0.05, 0.05, 0.97, ["tokenised_again"]),
+        (0.01, 0.4, 0.05, 0.6, ["tokenised_again"]),  # and not its routing
+        (0.01, 0.03, 0.05, 0.97, []),  # three times as much
+        (0.002, 0.012, 0.05, 0.97, []),  # rounding
+        (0.003, 0.05, 1.0, 0.97, []),  # of its own accord
+    ],
+)
+def test_a_small_gap_that_goes_with_the_turns_is_told(
+    few: float, many: float, loose: float, correlation: float, causes: list[str]
+) -> None:
+    place = (TURNS - TURNS.min()) / (TURNS.max() - TURNS.min())
+    judgement = judged(
+        reward=RISES,
+        sampler_mismatch=few * (many / few) ** place * np.exp(noise(1, loose)),
+        sampler_correlation=correlation + noise(2, 0.01),
+        turns=TURNS,
+    )
+    assert names(judgement) == causes
+
+
+@pytest.mark.parametrize(
+    ("columns", "last", "cap", "falls", "named"),
+    [
+        ("episode/duration/{}", 700, 900, 1, True),
+        ("rollout/{}_seconds", 45, 60, 1, True),
+        ("episode/duration/{}", 700, 900, 0, False),
+        ("episode/duration/{}", 700, 0, 1, False),  # the longest varies
+        ("episode/duration/{}", 700, 9000, 1, False),  # few come near it
+        ("episode/duration/{}", 350, 900, 1, False),
+    ],
+)
+def test_mean_times_that_rise_towards_one_longest_time_are_a_time_limit(
+    columns: str, last: float, cap: float, falls: float, named: bool
+) -> None:
+    mean = last * (0.5 + 0.5 * np.clip((ROW - 30) / 80, 0, 1)) if last != 350 else 350.0
+    longest = cap * (1 + noise(2, 0.002)) if cap else 900 * np.exp(noise(2, 0.1))
+    judgement = judged(
+        reward=0.6 - 0.3 * falls * np.clip((ROW - 30) / 80, 0, 1) + noise(0, 0.02),
+        **{f"log/{columns.format('mean')}": mean * np.exp(noise(1, 0.03))},
+        **{f"log/{columns.format('max')}": longest},
+    )
+    assert ("time_limit" in names(judgement)) is named
+
+
+LOADS = (
+    "(Actor pid=7) [2026-01-02 10:00:00] checkpointing.py:12 -  loading checkpoint from /c at "
+    "iteration {}"
+)
+
+
+@pytest.mark.parametrize(
+    ("at", "jump", "causes"),
+    [(70, 3.5, ["restart"]), (70, 12.0, ["restart"]), (70, 1.0, []), (0, 3.5, [])],
+)
+def test_a_checkpoint_that_a_console_loads_in_mid_run_is_a_restart(
+    at: int, jump: float, causes: list[str], tmp_path: Path
+) -> None:
+    """A gap twelve times as large is beyond its limit as well; the first lines load one anyway."""
+    gap = 0.009 * np.where(ROW < 70, 1, jump) * np.exp(noise(1, 0.05))
+    lines = []
+    for row in range(N):
+        lines += [LOADS.format(row)] if row == at else []
+        values = {"rollout/raw_reward": float(RISES[row]), "rollout/step": row}
+        lines.append(f"(Manager pid=5) [2026-01-02] data.py:3 - rollout {row}: {values}")
+        values = {"train/train_rollout_logprob_abs_diff": float(gap[row]), "train/step": row}
+        lines.append(f"(Actor pid=7) [2026-01-02] model.py:6 - step {row}: {values}")
+    path = tmp_path / "slime.log"
+    path.write_text("\n".join(lines))
+    judgement = judge(open_run(path), ended=True)
+    assert ("restart" in names(judgement)) is (causes != [])
+    if causes:
+        assert judgement.since_step == 70
+
+
+@pytest.mark.parametrize(
+    ("equal", "follows", "last", "named"),
+    [
+        (0.65, 1.0, 0.75, True),
+        (0.55, 1.0, 0.6, True),
+        (0.65, 0.0, 0.75, False),
+        (0.3, 1.0, 0.75, False),
+        (0.75, 1.0, 0.95, False),  # at its top nothing is left to teach
+    ],
+)
+def test_groups_of_zero_variance_dilute_an_update_that_follows_the_others(
+    equal: float, follows: float, last: float, named: bool
+) -> None:
+    share = np.clip(equal + noise(1, 0.08), 0.02, 0.98)
+    norm = 0.4 * (1 - share) ** follows * np.exp(noise(2, 0.05))
+    level = last - 0.2 * np.exp(-ROW / 10)
+    judgement = judged(reward=level + noise(0, 0.01), dead_group_share=share, gradient_norm=norm)
+    assert ("diluted" in names(judgement)) is named
+
+
+@pytest.mark.parametrize(
+    ("earlier", "last", "causes"),
+    [
+        (25, 0.6, ["selection"]),
+        (40, 0.7, ["selection"]),
+        (0, 0.6, ["reward_hacking", "selection"]),
+        (25, 1.0, ["reward_hacking", "selection"]),  # answers as long as before
+    ],
+)
+def test_what_is_left_out_before_the_reward_rises_is_a_selection(
+    earlier: int, last: float, causes: list[str]
+) -> None:
+    left_out = np.append(LATE[earlier:], np.ones(earlier))
+    judgement = judged(
+        reward=0.35 + 0.3 * LATE + noise(0, 0.02),
+        eval__reward=0.35 + noise(1, 0.01),
+        completion_length=900 * (1 + (last - 1) * LATE) + noise(2, 10),
+        log__queue__dropped=3 + 12 * left_out + noise(3, 0.8),
+    )
+    assert names(judgement) == causes
+
+
+@pytest.mark.parametrize(
+    ("column", "to", "cause"),
+    [("env/timeout_rate", 0.3, True), ("sandbox_error_rate", 0.2, True), ("has_error", 0, False)],
+)
+def test_a_mean_advantage_that_goes_with_failed_episodes_counts_them(
+    column: str, to: float, cause: bool
+) -> None:
+    failed = np.clip(0.03 + 0.25 * LATE + noise(2, 0.01), 0, 1)
+    judgement = judged(
+        reward=0.5 - 0.2 * LATE + noise(0, 0.02),
+        advantage=0.02 + to * LATE + noise(1, 0.01),
+        **{f"log/{column}": failed},
+    )
+    assert names(judgement)[0] == ("masked_counted" if cause else "infrastructure")
+
+
+@pytest.mark.parametrize(
+    ("column", "tokens", "cause"),
+    [
+        ("episode/total_tokens/mean", 40_000, "rows_cut"),
+        ("trajectory/response_tokens_avg", 9_000, "rows_cut"),
+        ("episode/total_tokens/mean", 2_500, "truncation"),
+        ("perf/total_num_tokens", 400_000, "truncation"),  # of a whole step
+    ],
+)
+def test_rows_far_shorter_than_rollouts_are_what_is_cut(
+    column: str, tokens: float, cause: str
+) -> None:
+    judgement = judged(
+        reward=STANDS,
+        truncated_share=0.9 + noise(1, 0.01),
+        completion_length=1990 + noise(2, 10),
+        completion_length_max=2048.0,
+        **{f"log/{column}": tokens * np.exp(noise(3, 0.03))},
+    )
+    assert names(judgement) == [cause]
+
+
+@pytest.mark.parametrize(
+    ("kl", "differ", "rises", "cause"),
+    [
+        ("0.000000000000", 0.31, 0.0, ["no_gradient"]),
+        ("0.00000000", 0.12, 0.0, ["no_gradient"]),
+        ("0.000", 0.31, 0.0, []),  # rounded like all else
+        ("0.000000000000", 0.0, 0.0, []),
+        ("0.000000000000", 0.31, 0.4, []),
+    ],
+)
+def test_a_kl_of_0_to_its_last_digit_tells_that_no_gradient_arrives(
+    kl: str, differ: float, rises: float, cause: list[str], tmp_path: Path
+) -> None:
+    reward = 0.5 + rises * ROW / N + noise(0, 0.03)
+    lines = []
+    for row in range(N):
+        lines += [f"Iter {5 * row + 5}:", "-" * 20, "Loss: 0.000"]
+        lines += [f"Total Rewards:  μ={reward[row]:.3f}, σ=0.{401 + row % 60}"]
+        spread = differ and differ + 0.001 * (row % 30)
+        lines += [f"Group Rewards:  μ={reward[row]:.3f}, σ={spread:.3f}"]
+        lines += [f"KL Divergence: {kl}", "-" * 20, "Learning Rate: 2.0000e-05", ""]
+    path = tmp_path / "mlx.log"
+    path.write_text("\n".join(lines))
+    found = names(judge(open_run(path), ended=True))
+    assert [name for name in found if name == "no_gradient"] == cause

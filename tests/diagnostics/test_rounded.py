@@ -288,7 +288,7 @@ def test_a_reward_that_became_one_number_is_told_to_within_its_digits() -> None:
     reward = since(0.5 + 0.01 * (-1.0) ** ROW, 0.0)
     said = [verifier.check(log(resolution, reward=reward)).message for resolution in (0.0, THREE)]
     assert said == [
-        f"reward 0.50 → {now} at step 31, in all 30 rows since"
+        f"reward 0.50 → {now} since step 31, in all 30 rows"
         for now in ("exactly 0", "0 (± 0.0005)")
     ]
 

@@ -126,7 +126,7 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
     assert (up.status, up.message) == (
         Status.WARNING,
-        "reward 0.60 → exactly 1 at step 61, in all 40 rows since",
+        "reward 0.60 → exactly 1 since step 61, in all 40 rows",
     )
     says("diagnostics/verifier/5", up.advice)
     zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))

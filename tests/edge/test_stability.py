@@ -76,6 +76,7 @@ def test_importance_ratio_takes_the_lag_away_or_bounds_it() -> None:
     clipped = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
     assert clipped.bounds[0] == pytest.approx(0.033859, abs=1e-6)
     assert clipped.bounds[1] == 3.8
+    assert clipped.status == "Stable: 0.02 of 0.0339, a margin of 1.69."
 
 
 def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> None:

@@ -55,6 +55,7 @@ def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is
     assert (refused.tries, refused.sentence) == (1, "shard three: expected any number but 3, got 3")
 
 
+@pytest.mark.usefixtures("forked")
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("workers", [2, 1])
 def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(

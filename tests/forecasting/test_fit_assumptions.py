@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import numpy as np
+import pytest
 from tests.cases import each_case
 
 from groupwise.forecasting.fit import fit
@@ -54,6 +56,11 @@ def test_noise_is_told_by_its_size_and_by_its_memory(kind: str) -> None:
         assert "variance_T=..." in str(checked[0])
     if memory is VIOLATED:
         assert "fit(time_T[::2], value_T[::2])" in str(checked[1])
+        rows = result.residual_T
+        lagged = np.column_stack([rows[1:-1], rows[:-2]])
+        partial = np.linalg.lstsq(lagged, rows[2:])[0][1]  # of AR(2): that of lag 2
+        shown = re.findall(r"at lag 2 is (-?\d*\.\d+)", str(checked[1]))
+        assert [float(number) for number in shown] == pytest.approx([partial], abs=0.03)
         assert result.parameters["plateau"].covers(1.0)
 
 

@@ -4,6 +4,7 @@ checks that load much.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -159,3 +160,21 @@ def test_an_old_verl_is_named_with_the_oldest_that_is_recorded(
     said: list[str] = []
     assert verl.attach(said.append) is None
     assert said[0].startswith("expected verl 0.6 or newer, got verl 0.2.0 (")
+
+
+def test_what_recording_costs_is_a_share_of_the_other_time_and_milliseconds_a_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Half a second of recording and one of checks beside ten seconds of twenty steps."""
+    monkeypatch.setattr(
+        "groupwise.integrations.trl.time", SimpleNamespace(perf_counter=lambda: 11.5)
+    )
+    callback = GroupwiseCallback(PlayedTrainer(tmp_path), say=lambda _: None)
+    callback._started, callback._steps_seen = 0.0, 20
+    callback.record_seconds = 0.5
+    callback._checks.took(1.0)
+    assert re.findall(r"[\d.]+ ?(?:%|\w+ a step)", callback.cost()) == [
+        "5.00%",
+        "25.0 ms a step",
+        "10.0%",
+    ]

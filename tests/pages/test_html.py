@@ -18,6 +18,9 @@ from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
     Cost,
+    Course,
+    Environment,
+    Environments,
     Finding,
     Judgement,
     Sign,
@@ -200,7 +203,9 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
     ]
     places = [first.index(part) for part in order]
     assert places == sorted(places)
-    assert first.count("<dt>") == 4 + len(said_of(summary.judgement) or [("do", "nothing")])
+    said = said_of(summary.judgement) or [("do", "this run needs no change")]
+    assert first.count("<dt>") == 4 + len(said)
+    assert all(words in first for _, words in said)
     assert first.count('class="panel small"') == 4
     assert f"{summary.judgement.state.value.replace('_', ' ').upper()}</b>" in first
     assert "law" not in "".join(Page(f"<div {first[: first.index('<noscript>')]}</div>").texts)
@@ -400,3 +405,20 @@ def test_every_table_can_be_scrolled_by_keyboard_and_shows_that_it_goes_on(page:
     rule = page[page.index(".scroll{") :].split("}", maxsplit=1)[0]
     assert "overflow-x:auto" in rule
     assert "gradient" in rule
+
+
+def test_an_environment_has_its_level_before_in_front_of_that_now(summary: Summary) -> None:
+    lost = Environment("environment", "games", Course.FELL, 0.5, 0.02, 90)
+    gains = Environment("environment", "maths", Course.ROSE, 0.3, 0.7)
+    judged = dataclasses.replace(
+        summary.judgement, environments=Environments(2, 1, 1, (lost, gains))
+    )
+    page = render([dataclasses.replace(summary, judgement=judged)], provenance=made_by(()))
+    texts = [text for text in Page(page).texts if text.strip()]
+    head = texts.index("Environment")
+    rows = [texts[at : at + 5] for at in range(head, head + 15, 5)]
+    assert rows == [
+        ["Environment", "Reward", "Before", "Now", "From step"],
+        ["games", "fell", "0.5", "0.02", "90"],
+        ["maths", "rose", "0.3", "0.7", "–"],
+    ]

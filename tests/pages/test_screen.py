@@ -128,6 +128,25 @@ def test_a_failed_run_is_drawn_as_specified() -> None:
     ]
 
 
+@each_case(
+    ("moves", "said"),
+    [
+        ({"completion_length"}, "step 85  entropy 0.13 → 0.31 → 0.54"),
+        ({"kl"}, "step 90  KL 0.1 → 3"),
+    ],
+)
+def test_what_follows_shows_what_the_cause_names_unless_it_came_first(
+    moves: set[str], said: str
+) -> None:
+    later = (
+        Sign("kl", 90, 0.1, 3.0, "KL 0.1 → 3"),
+        Sign("norm", 95, 1.0, 9.0, "gradient norm 1 → 9"),
+    )
+    cause = replace(FAILED.cause, moves=moves)
+    lines = judgement_lines(replace(FAILED, then=(*FAILED.then, *later), cause=cause))
+    assert lines[2].startswith(f"  then        {said}")
+
+
 def test_a_failing_run_whose_cause_is_open_names_both_and_what_to_log() -> None:
     assert judgement_lines(FAILING) == [
         "✗ FAILING  math  g 0.21 → 0.68, true f 0.001 → 0.002",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -180,3 +181,31 @@ def test_a_state_beside_a_log_is_no_second_run(tmp_path: Path) -> None:
     (tmp_path / "run" / "state.json").write_text(json.dumps(sums))
     assert open_run(tmp_path / "run").steps.height == 12
     assert names(tmp_path) == ["run"]
+
+
+def test_rollouts_in_the_folder_of_a_log_are_those_of_its_steps(tmp_path: Path) -> None:
+    """As verl dumps them; one of a step that the log lacks is left out, and so are two folders."""
+    keys = ("critic/score/mean", "actor/entropy")
+    log = [json.dumps({"step": step, "data": dict.fromkeys(keys, 0.5)}) for step in range(1, 41)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(log))
+    (tmp_path / "dumped").mkdir()
+    for step in (2, 40, 41):
+        rows = [
+            {"input": "2+2=", "output": str(step + score), "score": score, "step": step}
+            for score in (0.0, 1.0)
+        ]
+        path = tmp_path / "dumped" / f"{step}.jsonl"
+        path.write_text("\n".join(map(json.dumps, rows)))
+    run = open_run(tmp_path)
+    assert run.rollouts is not None
+    assert run.steps["step"].to_list() == list(range(1, 41))
+    assert run.with_completions(run.rollouts)["completion"].to_list() == [
+        "2.0",
+        "3.0",
+        "40.0",
+        "41.0",
+    ]
+    assert any(note.startswith("4 of 6 rollouts in dumped/") for note in run.notes)
+    assert [Path(source.path).name for source in run.sources][:2] == ["metrics.jsonl", "2.jsonl"]
+    shutil.copytree(tmp_path / "dumped", tmp_path / "other")
+    assert open_run(tmp_path).rollouts is None

@@ -240,6 +240,40 @@ def test_an_evaluation_before_the_first_update_hides_no_count_of_updates(tmp_pat
     assert record.config.value("updates_per_step") == 2
 
 
+@each_case(
+    ("column", "keys"),
+    [
+        (
+            "optimizer_updates",
+            "optimizer_step, optimizer_steps, optimizer_updates, num_updates, gradient_step",
+        ),
+        (
+            "tokens",
+            (
+                "num_tokens, tokens, total_tokens, num_input_tokens_seen, progress/total_tokens, "
+                "progress/tokens"
+            ),
+        ),
+        (
+            "seconds",
+            (
+                "seconds, elapsed_s, elapsed, elapsed_seconds, wall_clock_sec, time/wall_clock_sec, "
+                "wall_time, _runtime, Relative Time (Process)"
+            ),
+        ),
+    ],
+)
+def test_what_counts_from_the_start_is_a_clock(column: str, keys: str, tmp_path: Path) -> None:
+    counts = [40.0 * step + 7 for step in range(1, 13)]
+    for key in keys.split(", "):
+        rows = [
+            {"train_step": step, key: count, "reward": step / 20}
+            for step, count in enumerate(counts, 1)
+        ]
+        record = open_run(as_lines(tmp_path / "log.jsonl", rows))
+        assert record.steps[column].to_list() == counts, key
+
+
 def test_views_of_a_history_of_slime_agree(tmp_path: Path) -> None:
     for record in views(tmp_path, called(slime_rows(30, 3))).values():
         assert record.steps["step"].to_list() == list(range(30))

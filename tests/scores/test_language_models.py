@@ -634,3 +634,11 @@ def test_a_configuration_that_no_model_can_be_laid_out_by_is_one_sentence(
         match=r"expected to load the (model|tokenizer) in .*, got .*: copy the checkpoint again",
     ):
         load_language_model(folder)
+
+
+def test_the_memory_of_a_device_is_what_is_free_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes = {"cuda:1": (5, 80), 0: (3, 80), 1: (5, 80)}
+    monkeypatch.setattr(torch.cuda, "mem_get_info", sizes.__getitem__)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    assert (language_models.free_memory("cuda:1"), language_models.free_memory("auto")) == (5, 8)

@@ -210,9 +210,10 @@ def test_a_window_divides_the_variance(window: int) -> None:
     assert series.window == window
     assert series.variance_T == pytest.approx(np.full(ROWS, 0.16 / 32 / window))
     drawn = table.with_columns(pl.Series("reward", binomial(32 * window)))
-    assert float(
-        metric_series(record({}, steps=drawn, settings=GROUPS)).variance_T.mean()  # type: ignore[union-attr]
-    ) == pytest.approx(0.21 / 32 / window, rel=0.15)
+    counted = metric_series(record({}, steps=drawn, settings=GROUPS))
+    assert counted.variance_T is not None
+    assert float(counted.variance_T.mean()) == pytest.approx(0.21 / 32 / window, rel=0.15)
+    assert counted.bounds == (0.0, 1.0)  # a share of right answers
     logged = rollouts([window * step for step in STEPS])
     whole = metric_series(record({}, steps=table, rollouts=logged)).variance_T
     assert whole == pytest.approx(np.full(ROWS, 2.25 / 3 / window))

@@ -65,7 +65,7 @@ def test_branches_in_one_row_give_what_rows_of_their_own_give(
     prompt_PL = policy.prompt_tokens(small_task, small_task.train[:2])
     padded = torch.cat([torch.full((2, 3), PAD), prompt_PL], dim=1)
     padded[0] = torch.cat([torch.full((2,), PAD), prompt_PL[0], prompt_PL[0, :1]])
-    for prompts, length in ((prompt_PL, 2), (padded, 1), (padded, 3)):
+    for prompts, length in ((prompt_PL, 2), (padded, 1), (padded, 2)):
         tree = OutcomeTree.of(tokens=len(small_task.vocabulary), completion_length=length)
         together = outcome_log_probabilities(policy, prompts, tree)
         alone = outcome_log_probabilities(policy.forward, prompts, tree)

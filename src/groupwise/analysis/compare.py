@@ -459,11 +459,10 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[s
     if all(group.level == best.level for group in measured):
         return (f"All are at {level} over {_window(comparison)}.",)
     highest = f"{best.name} is highest: {level} over {_window(comparison)}."
-    return (
-        (highest,)
-        if any(group.failed for group in groups)
-        else (highest, _apart(groups, comparison))
-    )
+    if not any(group.failed for group in groups):
+        return highest, _apart(groups, comparison)
+    single = all(len(group.runs) == 1 for group in groups)
+    return ("One seed each does not say which is best.",) if single else (highest,)
 
 
 def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:

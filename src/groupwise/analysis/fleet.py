@@ -290,10 +290,11 @@ def judge_fleet(
     """Judge the runs at and below paths; a row each.
 
     `options` are what `open_run` takes, `seconds` what a run may take, and `without` files that
-    are no run.
+    are no run, as tables of a fleet are none.
     """
     progress("looking for runs", 0, len(paths))
-    names = dict.fromkeys(str(run) for path in paths for run in runs_below(path, without))
+    below = [(path, run) for path in paths for run in runs_below(path, without)]
+    names = dict.fromkeys(str(run) for path, run in below if run == path or not _is_table(run))
     ended = itertools.count(1)
     outcomes = engine.map(
         Judge(options),
@@ -338,10 +339,15 @@ def _worst_first(rows: Sequence[FleetRow]) -> tuple[FleetRow, ...]:
     return tuple(sorted(rows, key=lambda row: (place[row.state], row.path, row.part)))
 
 
+def _is_table(path: Path) -> bool:
+    """Whether a path is a table of a fleet."""
+    header = ",".join(_TYPES).encode()
+    return path.is_file() and first_bytes(path, len(header)) == header
+
+
 def check_table(path: Path) -> None:
     """Refuse a file that is there and is no table of a fleet."""
-    header = ",".join(_TYPES).encode()
-    if path.exists() and first_bytes(path, len(header)) != header:
+    if path.exists() and not _is_table(path):
         raise InvalidArgumentError(
             f"expected a table of groupwise fleet in {path}, got another file, which is never "
             "written over: name another with -o"

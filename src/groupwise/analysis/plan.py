@@ -204,24 +204,23 @@ class Batch(Plain):
     @property
     def said(self) -> str:
         """The batch in one line, with the settings that would complete it."""
-        prompts = "? prompts" if self.prompts is None else count(self.prompts, "prompt")
-        rollouts = "? rollouts" if self.group_size is None else count(self.group_size, "rollout")
+        parts = [
+            "" if size is None else count(size, noun)
+            for size, noun in ((self.prompts, "prompt"), (self.group_size, "rollout"))
+        ]
+        parts[1] += " a prompt" if parts[1] and not parts[0] else ""
         whole = "" if self.completions is None else f" = {count(self.completions, 'completion')}"
-        updates = (
-            "? updates"
-            if self.updates is None
-            else f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}"
-        )
+        known = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
+        if self.updates is not None:
+            known.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
         batch = {
             "prompts_per_step=B": self.prompts,
             "group_size=G": self.group_size,
             "updates_per_step=U": self.updates,
         }
         missing = [f"--set {name}" for name, value in batch.items() if value is None]
-        return (
-            f"A step is {prompts} x {rollouts}{whole} in "
-            f"{updates}{'; give ' + ' '.join(missing) if missing else ''}."
-        )
+        said = f"A step is {' in '.join(known)}" if known else "The log does not say what a step is"
+        return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
 
 
 @frozen
@@ -292,10 +291,9 @@ class RunPlan(Said):
             "groups"
         )
         return (
-            f"{first} of the groups teach at G = {outlook.group_size}; {larger} would. Below a "
-            f"pass rate of {percent(even_pass_rate(outlook.group_size))} most have no success"
-            f"{smallest}. "
-            f"Dynamic sampling would draw {times}."
+            f"Late in the log {first} of the groups teach at G = {outlook.group_size}; {larger} "
+            f"would. Below a pass rate of {percent(even_pass_rate(outlook.group_size))} most have "
+            f"no success{smallest}. Dynamic sampling would draw {times}."
         )
 
     def __str__(self) -> str:

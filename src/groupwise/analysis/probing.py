@@ -174,7 +174,8 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     way, turns, entropy = None, [answer.turn_T for answer in fitting], [own_2T[1] for own_2T in own]
     if first:
         way = [first_2T[0] - own_2T[0] for first_2T, own_2T in zip(*first, own, strict=True)]
-    shown = rescored(gap, way, turns, entropy)
+    begins = how.reference is None or not step_of_checkpoint(how.reference)
+    shown = rescored(gap, way, turns, entropy, first=begins)
     return replace(shown, message=shown.message + left), len(gap)
 
 

@@ -67,8 +67,8 @@ class RunReplay(Said):
             if self.gpu_hours is not None:
                 cheaper += f", {number(best.saved(self.gpu_hours).value)} GPU-hours"
         return (
-            f"{made.live_groups:,} of {made.groups:,} groups were live (their rewards differ), "
-            f"{share_ranged(made.live)}: {cheaper}."
+            f"Of the whole log {made.live_groups:,} of {made.groups:,} groups were live (their "
+            f"rewards differ), {share_ranged(made.live)}: {cheaper}."
         )
 
     @property

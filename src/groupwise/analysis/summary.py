@@ -180,7 +180,7 @@ class Signal:
         sign = self.told
         if sign is None or sign.after is None or self.written(sign.after) == self.written(self.now):
             return f"{self.written(value)} {when}"
-        return f"{self.written(value)} → {self.written(sign.after)} at step {sign.step:,}"
+        return f"{self.written(value)} → {self.written(sign.after)} since step {sign.step:,}"
 
     def written(self, value: float) -> str:
         """Write a value of it."""

@@ -80,7 +80,7 @@ def forecast(
     value_T: None = None,
     at_S: Sequence[float] | None = None,
     *,
-    until: float | None = None,
+    to: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
 ) -> Outlook: ...
@@ -90,7 +90,7 @@ def forecast(
     value_T: ArrayLike,
     at_S: None = None,
     *,
-    until: float | None = None,
+    to: float | None = None,
     level: float = 0.9,
 ) -> Outlook: ...
 def forecast(
@@ -98,7 +98,7 @@ def forecast(
     value_T: ArrayLike | None = None,
     at_S: Any = None,
     *,
-    until: float | None = None,
+    to: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
     **details: Any,
@@ -106,17 +106,17 @@ def forecast(
     """Forecast one metric of a run, or of arrays.
 
     Args:
-        run: a run, a path, increasing times, or whole steps where `until` is given, shape (T,).
+        run: a run, a path, increasing times, or whole steps where `to` is given, shape (T,).
         value_T: the metric there, shape (T,), nan where missing; not with a run.
         at_S: the times to forecast, shape (S,); of a run, steps.
-        until: the last step to forecast, instead of `at_S`.
+        to: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
         details: of arrays with `at_S`: window, smoothing, bounds, rows and calibration, as in
             `forecasting.forecast`; a run has them.
 
     Returns:
-        Of a run, and of arrays with `until`, an `Outlook`, whose `rows` have whole steps; of arrays
+        Of a run, and of arrays with `to`, an `Outlook`, whose `rows` have whole steps; of arrays
         with `at_S` a `Forecast`. `print` shows either in a sentence.
 
     Raises:
@@ -125,19 +125,18 @@ def forecast(
 
     Example:
         >>> steps = range(1, 201)
-        >>> ahead = forecast(
-        ...     steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], until=400
-        ... )
+        >>> ahead = forecast(steps, [0.8 - 0.6 * 0.98**t + 0.01 * (-1) ** t for t in steps], to=400)
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
         (400, 0.81)
     """
+    former = details.pop("until", None)
     if value_T is None or at_S is None:
         _refuse(details)
         return run_of(run, value_T, metric=metric).forecast(
-            until=until, at=at_S, metric=metric, level=level
+            to=to, at=at_S, metric=metric, level=level, until=former
         )
-    if until is not None:
-        raise InvalidArgumentError("expected until or times, got both: leave out one of them")
+    if to is not None or former is not None:
+        raise InvalidArgumentError("expected to or times, got both: leave out one of them")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
     return forecast_arrays(_numbers(run), value_T, at_S, level=level, **details)

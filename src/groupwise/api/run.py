@@ -6,6 +6,7 @@ Every answer is made elsewhere, by what the commands call too; here it is asked 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -48,7 +49,7 @@ class Run(RunRecord):
         >>> run = open_run(trl_run())
         >>> run
         Run('trl_run', 300 rows, steps 1 to 300, 9 settings not found)
-        >>> run.judgement.state.value, run.forecast(until=400).rows[-1].step
+        >>> run.judgement.state.value, run.forecast(to=400).rows[-1].step
         ('ok', 400)
     """
 
@@ -100,19 +101,21 @@ class Run(RunRecord):
     def forecast(
         self,
         *,
-        until: float | None = None,
+        to: float | None = None,
         at: Sequence[float] | None = None,
         metric: str = "reward",
         level: float = 0.9,
+        until: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
         Args:
-            until: the last step to forecast, after the last one of the log; a row a logged step,
+            to: the last step to forecast, after the last one of the log; a row a logged step,
                 200 at most.
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
+            until: what `to` was called before version 0.2.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
@@ -125,9 +128,13 @@ class Run(RunRecord):
         """
         from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
 
-        if until is not None and at is not None:
-            raise InvalidArgumentError("expected until or at, got both: leave out one of them")
-        steps = at if until is None else self._steps_until(until)
+        if until is not None:
+            message = "forecast(until=) is forecast(to=), until version 0.3"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            to = until
+        if to is not None and at is not None:
+            raise InvalidArgumentError("expected to or at, got both: leave out one of them")
+        steps = at if to is None else self._steps_to(to)
         fitted = fit_metric(self, metric, ahead=Ahead(steps, level))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
@@ -237,18 +244,18 @@ class Run(RunRecord):
             ) from None
         return pd.DataFrame({name: self.steps[name].to_numpy() for name in self.steps.columns})
 
-    def _steps_until(self, until: Any) -> list[float]:
-        """Return the steps to forecast: those that would be logged, the last of them `until`."""
+    def _steps_to(self, to: Any) -> list[float]:
+        """Return the steps to forecast: those that would be logged, the last of them `to`."""
         steps = self.steps["step"].to_numpy()
-        whole = isinstance(until, Real) and float(until).is_integer()
-        if not len(steps) or not whole or until <= steps[-1]:
+        whole = isinstance(to, Real) and float(to).is_integer()
+        if not len(steps) or not whole or to <= steps[-1]:
             last = f"{steps[-1]:,}" if len(steps) else "the log's own, which is empty"
             raise InvalidArgumentError(
-                f"expected a whole step after {last} for until, got {until!r}: give a later one"
+                f"expected a whole step after {last} for to, got {to!r}: give a later one"
             )
         spacing = max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
-        spacing *= -(-(int(until) - int(steps[-1])) // (spacing * _MOST_ROWS))
-        return [float(step) for step in reversed(range(int(until), int(steps[-1]), -spacing))]
+        spacing *= -(-(int(to) - int(steps[-1])) // (spacing * _MOST_ROWS))
+        return [float(step) for step in reversed(range(int(to), int(steps[-1]), -spacing))]
 
     def _lines(self, *, plain: bool = False) -> list[str]:
         """Return the judgement as the terminal has it."""

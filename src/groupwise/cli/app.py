@@ -699,7 +699,7 @@ PROGRAM = Program(
         "mcp": "Serve these answers to an agent over standard input and output, reading alone.",
         "replay": "What the run would have cost under other choices, by its logged rewards.",
         "stability": (
-            "How far a run is from instability, and what learning rate and interval would be safe."
+            "How far a run is from the instability that its reward shows, which is no guarantee."
         ),
     },
     beside={"forecast": "fit"},

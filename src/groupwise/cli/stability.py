@@ -14,9 +14,9 @@ def stability(
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
-    """How far a run is from instability.
+    """How far a run is from the instability that its reward shows.
 
-    And what learning rate and interval would be safe.
+    Which is no guarantee of safety: faster modes may be invisible in it.
     """
     from groupwise.analysis.stability import run_stability
     from groupwise.pages.text import print_stability

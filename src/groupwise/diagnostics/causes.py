@@ -1,6 +1,10 @@
 """From facts to why, one row of `causes.tsv` a cause and one rule over all rows; and which
 experiment tells the causes apart that remain, a row of `probes.tsv` each.
 
+A cell of `likely` or `possible` holds clauses, FACT+!ABSENT+?NOT_LOGGED+THIS|THAT=weight, the
+weight of one set against those of other causes: the highest is named first, equal ones tie, and a
+new cause is placed between those that it must yield to and those that it beats.
+
 A cause is likely only where its own evidence is seen. Where the log leaves out what would tell
 causes apart, all of them are named with what to log.
 
@@ -278,7 +282,8 @@ _KEPT = 0.3  # of the mass, at least, by a sampler that leaves out what is seldo
 # Times the gap of the first turn that later ones have of another history; parts that are told.
 _TIMES, _PARTS = 5.0, 8
 # The way from the checkpoint to the reference: standard errors beyond doubt, all of it.
-_CLEARLY, _ALL, _EXPLAINS = 3.0, 0.8, 0.02
+# What may be left of the gap to the reference that sampled.
+_CLEARLY, _ALL, _EXPLAINS, _LEFT = 3.0, 0.8, 0.02, 0.25
 # The chance that two answers are one; the share that is right of a prompt that is too hard.
 _ALIKE, _VARIED, _RARELY = 0.5, 0.2, 0.1
 
@@ -372,15 +377,18 @@ def rescored(
     way: Sequence[Float] | None,
     turns: Sequence[Places] | None = None,
     entropy: Sequence[Float] | None = None,
+    *,
+    first: bool = True,
 ) -> Shown:
     r"""Tell by which weights answers were sampled.
 
     Of each answer `gap` holds the sampler's log-probabilities less the checkpoint's, and `way`
     those of the reference less the checkpoint's, `entropy` that of the checkpoint. The slope of
     the one on the other is 0 for errors of rounding, 1 where the reference sampled, and between
-    both for weights in between. A truncated distribution raises the log-probability of each token
-    that it keeps, and lowers none. A history that is tokenised anew leaves the first of its `turns`
-    without a gap.
+    both for weights in between; where the reference is the first policy, a gap to it that is left
+    is that of weights of another time. A truncated distribution raises the log-probability of each
+    token that it keeps, and lowers none. A history that is tokenised anew leaves the first of its
+    `turns` without a gap.
     """
     gap_T = np.concatenate([*gap])
     size_T = np.abs(gap_T)
@@ -394,8 +402,8 @@ def rescored(
         message += f" ({_by(third_T, size_T)} at entropies of {_by(third_T, entropy_T)} nats)"
     if turns is not None and (turn_T := np.concatenate([*turns])).any():
         message += f" ({_by(turn_T, size_T)} by turn)"
-        later, first = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
-        if later > max(_GAP, _TIMES * first):
+        later, begun = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
+        if later > max(_GAP, _TIMES * begun):
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     mass = math.exp(-mean)
     truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
@@ -417,15 +425,27 @@ def rescored(
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
+    message += f", {slope:.2g} (± {1.96 * error:.1g}) of the way there"
     fact = None
     if slope > _CLEARLY * error and explained > _EXPLAINS:
-        fact = Fact.SAMPLED_BETWEEN if slope < _ALL else None
-        fact = Fact.SAMPLED_BY_REFERENCE if _ALL <= slope <= 2 - _ALL else fact
+        left = float(np.abs(gap_T - np.concatenate([*way])).mean())
+        fact, beyond = _by_weights(slope, left, size, first=first)
+        message += beyond
     elif of_a_part:
         return of_a_part
     elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
-    return Shown(fact, f"{message}, {slope:.2g} (± {1.96 * error:.1g}) of the way there", value)
+    return Shown(fact, message, value)
+
+
+def _by_weights(slope: float, left: float, size: float, *, first: bool) -> tuple[Fact | None, str]:
+    """Which weights sampled, by the way to the reference and the gap that is left to it."""
+    if _ALL <= slope <= 2 - _ALL and left < max(_SMALL, _LEFT * size):
+        return Fact.SAMPLED_BY_REFERENCE, ""
+    beyond = f", and {left:.2g} nats from it" if slope >= _ALL else ""
+    if beyond and not first:
+        return None, f"{beyond}: give the first policy as --reference"
+    return Fact.SAMPLED_BETWEEN, beyond
 
 
 def _by(part_T: Places, size_T: Float) -> str:
@@ -487,6 +507,11 @@ class Clause:
     certainty: Certainty
     atoms: tuple[tuple[tuple[Fact, ...], Seen], ...]
 
+    @property
+    def facts(self) -> set[Fact]:
+        """Those that are to be seen."""
+        return {fact for facts, wanted in self.atoms if wanted is Seen.SEEN for fact in facts}
+
 
 @frozen
 class Row:
@@ -505,8 +530,7 @@ class Row:
     @property
     def evidence(self) -> set[Fact]:
         """The facts that speak for it."""
-        atoms = (atom for clause in self.clauses for atom in clause.atoms)
-        return {fact for facts, wanted in atoms if wanted is Seen.SEEN for fact in facts}
+        return {fact for clause in self.clauses for fact in clause.facts}
 
 
 _MARKS = {"!": Seen.ABSENT, "?": Seen.NOT_LOGGED}
@@ -611,8 +635,11 @@ class Case:
         """Yield what signals did about the change."""
         longer, entropy = self.ratio("completion_length"), self.ratio("entropy")
         gradient, cut = self.ratio("gradient_norm"), self.gained("truncated_share")
+        ran, late = longer >= (1 if cut >= CUT_MORE else MUCH_LONGER), self._longer_late
         holds = {
-            Fact.LENGTH_RAN_AWAY: longer >= (1 if cut >= CUT_MORE else MUCH_LONGER),
+            Fact.LENGTH_RAN_AWAY: ran and not late and not self._got_shorter,
+            Fact.LENGTH_RAN_LATE: longer >= MUCH_LONGER and late,
+            Fact.CUT_THOUGH_SHORTER: cut >= CUT_MORE and self._got_shorter,
             Fact.LENGTH_SHRANK: longer <= SHRANK and not self._limit_fell,
             Fact.LENGTH_ENDS_SHORT: self._ends_short,
             Fact.TRUNCATED_MORE: cut > 0,
@@ -629,15 +656,41 @@ class Case:
         }
         yield from (fact for fact, held in holds.items() if held)
 
+    @property
+    def _longer_late(self) -> bool:
+        """Whether the length changed only after the reward had fallen: as its consequence."""
+        if self.question is not Fact.FELL or self.onset is None:
+            return False
+        signs = map(self.signs.get, NEEDED[Fact.LENGTH_RAN_AWAY])
+        return min((sign.step for sign in signs if sign), default=self.onset) > self.onset
+
     @cached_property
     def _limit_fell(self) -> bool:
         """Whether answers are cut off that are shorter than answers were: those that are cut off
-        alone would make a longer mean at the old limit.
+        alone would make a longer mean at the old limit, and the longest one as well.
         """
         cut = self.signs.get("truncated_share")
         if cut is None or self.gained(cut.signal) < CUT_MORE or not cut.at_change:
             return False
+        if self._fell("completion_length_max", cut.step) is False:
+            return False
         return self.ratio("completion_length") < cut.at_change
+
+    @cached_property
+    def _got_shorter(self) -> bool:
+        """Whether completions got shorter as more were truncated, beyond noise."""
+        cut = self.signs.get("truncated_share")
+        if cut is None or self._limit_fell:
+            return False
+        return bool(self._fell("completion_length", cut.step))
+
+    def _fell(self, quantity: str, step: int) -> bool | None:
+        """Whether a quantity fell about a step, beyond noise; None where it is not logged."""
+        signal = self.evidence.quantity(quantity)
+        if signal is None:
+            return None
+        row, few = signal.at(step), 2 * signal.tenth
+        return signal.score(slice(max(0, row - few), row), slice(row, row + few)) < -_CLEARLY
 
     @property
     def _ends_short(self) -> bool:
@@ -753,7 +806,7 @@ def _by_rules(case: Case) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
-    scores = list[tuple[float, Row, Certainty]]()
+    scores = list[tuple[float, Row, Clause]]()
     for row in CAUSES.values():
         clause = max(
             (clause for clause in row.clauses if _holds(clause, case, row)),
@@ -762,9 +815,9 @@ def _by_rules(case: Case) -> Cause:
         )
         if clause is not None:
             against = sum(weight for fact, weight in row.against if fact in case.seen)
-            scores.append((clause.weight - against, row, clause.certainty))
+            scores.append((clause.weight - against, row, clause))
     best = max((score for score, _, _ in scores), default=0.0)
-    top = [(row, certainty) for score, row, certainty in scores if score == best > 0]
+    top = [(row, clause) for score, row, clause in scores if score == best > 0]
     # Those that nothing speaks for, and nothing against, are rivals; where no cause is named, all.
     rivals = tuple(row.key for score, row, _ in scores if 0 <= score < best or not top)
     if not top:
@@ -773,7 +826,9 @@ def _by_rules(case: Case) -> Cause:
     names = tuple(_label(row, case) for row in rows)
     keys = tuple(row.key for row in rows)
     if len(top) == 1:
-        return Cause(top[0][1], names, keys=keys, rivals=rivals)
+        clause = top[0][1]
+        moves = {name for fact in clause.facts & case.seen for name in NEEDED.get(fact, ())}
+        return Cause(clause.certainty, names, keys=keys, rivals=rivals, moves=moves)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
@@ -813,7 +868,12 @@ class Advice:
 
 
 def advice_for(
-    cause: Cause, finding: Finding | None, *, step: int | None, onset: int | None
+    cause: Cause,
+    finding: Finding | None,
+    *,
+    step: int | None,
+    onset: int | None,
+    anew: bool = False,
 ) -> Advice:
     """Return what to do: of the cause, or else of the check."""
     keys, line = cause.keys[:1], "" if finding is None else finding.advice
@@ -823,6 +883,8 @@ def advice_for(
         keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
+    if anew:
+        line = line.replace("restart from step {step}", "start anew")
     if step is None:
         line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
     if onset is None:

@@ -291,13 +291,18 @@ PAID, _MANY, _STANDARD_ERRORS = 0.5, 20, 3.0
 # A share that rises by so much, and by so many standard errors.
 _RISES, _CLEARLY = 0.2, 5.0
 _LIKELY = (Fact.TRUNCATED_LIKELY,)
+# The mean length of whole rollouts, beside that of the rows they are trained in, and how many times
+# as long they are where it is the row that is cut.
+_WHOLE = r".*(traj|trajectory|episode|rollout)\w*[/_](\w*_)?tokens([/_](mean|avg))?"
+_FAR_LONGER = 3.0
 
 
 def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
     cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
     if cut is not None and len(cut) >= FEWEST_ROWS:
-        return _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
+        paid = _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
+        return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
     if length is None or len(length) < FEWEST_ROWS:
         said = "neither length nor the share of truncated completions is in the log"
         return not_logged(TRUNCATION, said, LOG_CUT)
@@ -392,6 +397,17 @@ def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
         f"{shares}, since step {finding.step:,}"
     )
     return replace(finding, message=message, facts=(*finding.facts, Fact.TRUNCATED_PAID))
+
+
+def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
+    """Add that rows are cut, where rollouts are far longer than the longest of them."""
+    row = evidence.quantity("completion_length_max") or evidence.quantity("completion_length")
+    for whole in evidence.matching(_WHOLE) if row is not None else ():
+        if row is not None and (tokens := median(whole.value_T)) > _FAR_LONGER * row.high:
+            more = f"; a rollout has {short(tokens)} tokens, a row {short(row.high)} at most"
+            facts = (*finding.facts, Fact.PARTS_CUT)
+            return replace(finding, message=f"{finding.message}{more}", facts=facts)
+    return finding
 
 
 def _by_rows(length: Signal) -> Finding | None:

@@ -399,7 +399,8 @@ def _decline(evidence: Evidence) -> Finding | None:
     decline, reward = decline_of(evidence), evidence.reward
     if decline is None or reward is None:
         return None
-    (height, now), after, step = decline.change.ends, decline.after, decline.change.first
+    change, after = level_changes(evidence)["reward"], decline.after
+    (height, now), step = change.ends, change.first
     message = f"reward {arrow(height, now)}, falling since step {step:,}"
     advice = "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell"
     level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
@@ -434,7 +435,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     interval = Interval(end / before, *np.quantile(value[onset:] / before, [0.025, 0.975]).tolist())
     words = f"length {arrow(before, end)}"
-    message = f"{words} tokens at step {step:,}, and most groups have taught nothing since"
+    message = f"{words} tokens since step {step:,}, and most groups teach nothing"
     sign = Sign("completion_length", step, before, end, words)
     advice = "read the completions: shrunk fixed answers that still earn a reward"
     return Finding(

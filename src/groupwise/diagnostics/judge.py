@@ -53,7 +53,6 @@ from groupwise.diagnostics.signals import (
     LOG_REWARD,
     MORE_ROWS,
     Evidence,
-    Signal,
     arrow,
     both_ends,
     counted,
@@ -71,8 +70,8 @@ NO_CAUSE, NO_ADVICE = Cause(), Advice()
 STANDS = "see whether rewards differ within groups, and read what the best answers do"
 # And about one whose last few rows fell.
 FELL_LATE = "see whether it comes back; compare the last two checkpoints on held-out prompts"
-# From this share of zero-variance groups on the prompts are to be chosen before the learning rate.
-_MOST_ALIKE = 0.5
+# From this share of zero-variance groups on a reward that stands is taken back to its best rows.
+_MOST_ALIKE, _BEST = 0.5, 5
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
 _LEAST = 0.15
 # The share of the log that a slow fall takes: it names no cause, however deep it is.
@@ -120,11 +119,16 @@ class Look:
         )
         return verdict(case)
 
-    def before(self, step: int | None) -> int | None:
-        """Return the last logged step before a step, or None at the beginning."""
+    def advice(
+        self, cause: Cause, finding: Finding, since: int | None, onset: int | None
+    ) -> Advice:
+        """Return what to do, from the last logged step before a step on; from the first one there
+        is nothing to go on from.
+        """
         reward = self.evidence.reward
-        row = 0 if reward is None or step is None else reward.at(step)
-        return reward.step_at(row - 1) if reward is not None and row > 0 else None
+        row = 0 if reward is None or since is None else reward.at(since)
+        step = reward.step_at(row - 1) if reward is not None and row > 0 else None
+        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1)
 
 
 @frozen
@@ -181,7 +185,7 @@ def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     advice = advice_for(cause, None, step=None, onset=None)
     if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
         advice = Advice(FELL_LATE) if learning is Learning.FALLING else _stands(look.evidence)
-    return Story(_course(look.progress, look.evidence.reward), None, (), cause, advice)
+    return Story(_course(look.progress, look.evidence), None, (), cause, advice)
 
 
 def _explained(look: Look, worst: Finding) -> Finding:
@@ -214,11 +218,15 @@ def _stands(evidence: Evidence) -> Advice:
     equal = evidence.groups.zero_variance
     if equal.known:
         alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
-        if alike >= _MOST_ALIKE:
+        if reward is not None and reward.span and alike >= _MOST_ALIKE:
+            few = min(_BEST, len(reward))
+            best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
             return Advice(
-                f"{100 * alike:.0f} % of the groups have zero variance: draw prompts that are "
-                "sometimes right",
+                f"{100 * alike:.0f} % of the groups have zero variance: restart from step "
+                f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes "
+                "right",
                 (Fact.GROUPS_ALIKE.name,),
+                best,
             )
     return Advice(
         "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies"
@@ -249,7 +257,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
         onset,
         signs,
         cause,
-        advice_for(cause, worst, step=look.before(signs[0].step), onset=onset),
+        look.advice(cause, worst, signs[0].step, onset),
     )
 
 
@@ -291,7 +299,7 @@ def _of_hack(look: Look, worst: Finding) -> Story:
         headline = f"{words}: {cause.names[0]} {cause.sure}" if words else worst.message
     else:
         headline = f"{words}: they part" if len(worst.signs) > 1 else worst.message
-    advice = advice_for(cause, worst, step=look.before(worst.step), onset=worst.step)
+    advice = look.advice(cause, worst, worst.step, worst.step)
     return Story(headline, worst.step, worst.signs, cause, advice)
 
 
@@ -320,8 +328,11 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
     )
-    advice = advice_for(cause, worst, step=look.before(first), onset=worst.step)
-    return Story(worst.message, worst.step, signs, cause, advice)
+    advice = look.advice(cause, worst, first, worst.step)
+    headline, progress = worst.message, look.progress
+    if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
+        headline = f"{headline.rstrip('.')}; the reward rises"
+    return Story(headline, worst.step, signs, cause, advice)
 
 
 def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
@@ -345,7 +356,7 @@ def _of_gradient(look: Look, step: int) -> tuple[Sign, ...]:
     return () if learnt_on else gradient.signs
 
 
-def _course(progress: Progress, reward: Signal | None) -> str:
+def _course(progress: Progress, evidence: Evidence) -> str:
     """The fact first where nothing failed: what the reward did."""
     moved = f"reward {arrow(progress.before, progress.after)}"
     if progress.held_out is not None:
@@ -359,17 +370,17 @@ def _course(progress: Progress, reward: Signal | None) -> str:
             if dips
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
+    level = f"reward {short(progress.after)}"
+    bounds = None if evidence.reward is None else evidence.reward.bounds
+    low, high = bounds or (0.0, 0.0)
     if progress.learning is Learning.AT_TOP:
-        return (
-            f"{moved}, at its top"
-            if progress.since is not None
-            else f"reward {short(progress.after)}, at its top"
-        )
+        left = (high - progress.after) / (high - low) if bounds else 1.0
+        near = left <= learning.NEAR and not evidence.memo.get("guessed")
+        top = f"near its top of {high:g}" if near else "near its likely top"
+        top = "at its top" if left <= _OF_RANGE else top
+        return f"{level if progress.since is None else moved}, {top}"
     if progress.learning is Learning.RECOVERED:
-        return (
-            f"reward {short(progress.after)}, recovered from {short(progress.before)} at step "
-            f"{progress.since:,}"
-        )
+        return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.learning is Learning.FLAT and progress.since is not None:
@@ -379,7 +390,6 @@ def _course(progress: Progress, reward: Signal | None) -> str:
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    low, high = (0.0, 0.0) if reward is None or reward.bounds is None else reward.bounds
     much = max(_MUCH * abs(progress.before), _OF_RANGE * (high - low))
     learnt = "no gain is certain" if gain.high > much else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
@@ -513,7 +523,7 @@ def judged(evidence: Evidence) -> Judgement:
     return Judgement(
         run=evidence.record.name,
         state=state,
-        headline=_headline(answers.values(), story, evidence.record.in_part),
+        headline=_headline(answers.values(), story, evidence.record.in_part, state),
         since_step=story.onset,
         first_sign=first,
         then=story.signs[1:],
@@ -550,11 +560,13 @@ def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
     return replace(answer, status=Status.INFO) if bare else answer
 
 
-def _headline(answers: Iterable[Finding], story: Story, in_part: str) -> str:
+def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: State) -> str:
     """What is told, and what is said in any case: the environment that fell, the error in which
-    the log ends, and how much of the log was read.
+    the log ends, what a run without a warning may suffer from, and how much of the log was read.
     """
+    look = f"worth a look: {' or '.join(story.cause.names)}" if story.cause.names else ""
     more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
+    more = [look, *more] if state is State.OK else more
     more = [message for message in (*more, in_part) if message not in ("", story.headline)]
     said = (part.rstrip(".") for part in (story.headline, *more))
     return "; ".join(said) if more else story.headline

@@ -1,7 +1,7 @@
 """The judgement: what one run's log says of it, as one frozen result that every command, page and
 callback shows, with the facts, the actions and the cost that it is made of.
 
-`judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 1.
+`judge` makes it; whoever shows it decides nothing. Here are its parts and its plain form, schema 2.
 
 A fact is what a check can state, as data: no module of this room reads the wording of another. It
 holds from the step of its finding on; the signs of the finding are its levels before and after. An
@@ -13,7 +13,7 @@ planned end.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import field, replace
 from enum import Enum, StrEnum
 from typing import ClassVar
@@ -83,6 +83,7 @@ class Fact(Enum):
     )
     SELECTED_BY_LENGTH = "trained answers got shorter than held-out ones of the same policy"
     MORE_LEFT_OUT = "ever more rollouts are left out of what is logged or trained on"
+    LEFT_OUT_FIRST = "more rollouts were left out before the reward rose, and answers got shorter"
     COLUMNS_PART = "one reward column rises while another falls or stays at 0"
     GROUPS_OF_ONE = "groups have one completion"
     ADVANTAGES_ZERO = "advantages are 0 in all rows"
@@ -106,7 +107,9 @@ class Fact(Enum):
     # by which signature they differ
     SAMPLING_TRUNCATED = "the gap has the signature of top-p, top-k or min-p"
     RATIO_SUMMED = "the importance ratio has the size of a sum over tokens"
+    RATIO_IMPOSSIBLE = "the mean importance ratio is far above 1, as no mean over tokens is"
     RATIO_CAPPED = "the importance ratio sits at its cap"
+    RATIOS_CUT = "the largest ratio is one number, far below what the largest gap makes"
     CORRELATION_LOW = "the token probabilities of sampler and trainer hardly correlate"
     GAP_FOLLOWS_KL = "the gap grows with the KL to the reference"
     GAP_FOLLOWS_AGE = "the gap grows with the age of the rollouts"
@@ -121,11 +124,14 @@ class Fact(Enum):
     # how fast the policy moves
     DESTROYED_AT_ONCE = "the reward was gone within the first ten updates"
     POLICY_UNMOVED = "the policy has hardly moved from its reference"
+    KL_ZERO = "the KL to the reference is 0 to its last decimal although rewards differ"
     FEW_PROMPTS = "large groups of few prompts learn nothing"
     # environments, tools, infrastructure
     ENVIRONMENT_FELL = "the reward of one environment fell"
     INFRASTRUCTURE_FAILS = "episodes fail for reasons of the infrastructure"
     TIMED_OUT = "a time stands at its ceiling, as at a time limit"
+    TIMES_NEAR_LIMIT = "the mean time rises towards the longest, which is one number"
+    MASKED_COUNTED = "the mean advantage goes with the share of failed episodes"
     TOOLS_STOPPED = "the policy stopped calling tools"
     ROUTER_DRIFTS = "the load of the experts drifts"
     TOOLS_FAIL = "tool calls fail"
@@ -138,6 +144,7 @@ class Fact(Enum):
     TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the mean length is at the limit"
     CUT_OFF_IN_MID_RUN = "completions began to hit the limit in mid-run"
     TRUNCATED_PAID = "truncated completions earn reward"
+    PARTS_CUT = "rows of training are cut far below the length of a rollout"
     TEXTS_REPEAT = "completions repeat themselves"
     # concentration
     ENTROPY_SPENT_AT_TOP = "entropy is spent and the reward is at its top"
@@ -148,6 +155,7 @@ class Fact(Enum):
     GROUPS_ALL_WRONG = "nearly all groups are all wrong"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
     GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
+    UPDATE_DILUTED = "the gradient follows the few groups that teach"
     SMALL_GROUP_LIKELY = "most groups have zero variance, and larger ones would not"
     SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
     # what an experiment of ours showed
@@ -178,6 +186,8 @@ class Fact(Enum):
     ROSE = "to explain: the reward rose, or is at its top"
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
+    LENGTH_RAN_LATE = "length grew by half, but only after the reward had fallen"
+    CUT_THOUGH_SHORTER = "15 % more completions were truncated although they got shorter"
     LENGTH_SHRANK = "length fell to .6"
     LENGTH_ENDS_SHORT = "the last completions are 0.6 times as long"
     TRUNCATED_MORE = "truncation rose at the change"
@@ -392,6 +402,7 @@ class Cause(Plain):
         by: the experiment that told it, "" for none.
         probe: the command of an experiment that would tell.
         rivals: rows of `causes.tsv` that weaker facts speak for.
+        moves: quantities whose move speaks for it.
     """
 
     KEYS = ("certainty", "names", "log")
@@ -403,6 +414,7 @@ class Cause(Plain):
     by: str = ""
     probe: str = ""
     rivals: tuple[str, ...] = field(default=(), compare=False)
+    moves: Set[str] = field(default=frozenset(), compare=False)
 
     @property
     def sure(self) -> str:

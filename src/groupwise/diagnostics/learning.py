@@ -509,8 +509,8 @@ def rate(evidence: Evidence) -> Finding:
         )
     step = signal.step_at(row)
     message = (
-        f"the learning rate {short(before)} → 0 at step {step:,}: nothing has been learnt in the "
-        f"{n - row} rows since"
+        f"the learning rate {short(before)} → 0 since step {step:,}: nothing has been learnt in "
+        f"the {n - row} rows"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 
@@ -528,7 +528,7 @@ def _rise(evidence: Evidence, rate: Signal) -> Finding | None:
         return None
     before, after = float(value[row - 1]), float(value[row])
     sign = Sign(RATE, rate.step_at(row), before, after, f"learning rate {arrow(before, after)}")
-    message = f"{sign.words} at step {sign.step:,}."
+    message = f"{sign.words} since step {sign.step:,}."
     return by_sign(RATE, Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
 
 

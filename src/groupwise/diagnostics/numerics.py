@@ -25,7 +25,7 @@ from collections.abc import Iterator
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Places, Whole, mean_ranks, median, row_after
+from groupwise.arrays import Flags, Float, Places, Whole, median, row_after
 from groupwise.diagnostics.falls import end_levels
 from groupwise.diagnostics.judgement import (
     Fact,
@@ -51,6 +51,7 @@ from groupwise.diagnostics.signals import (
     lasting,
     led_to,
     moved,
+    rank_correlations,
     since_when,
 )
 from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS
@@ -523,6 +524,8 @@ LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
 CENTRED, NEAR, LEFT, EXACTLY, LEFT_EXACTLY = 0.5, 0.05, 0.1, 1e-3, 0.02
 # Medians of the gradient norm of 60 public healthy runs lie between .007 and 13 (most .1 to 2).
 LARGE_NORM, SMALL_NORM = 30.0, 0.012
+# Beside a policy that does not move a norm below this is small as well: most are .1 to 2.
+LITTLE_NORM = 0.03
 # Standard errors by which a reward has moved.
 _MOVED = 3.0
 
@@ -611,6 +614,8 @@ KEPT, FAR_BELOW, ALIKE, SUMMED, TINY = 0.97, 0.9, 0.35, 5.0, 1e-6
 CAPPED = 0.8
 # A gap that stands, grows, or goes with another column, by rank.
 STEADY, GREW, TOGETHER, TOGETHER_IN_ROWS = 0.3, 3.0, 0.8, 0.3
+# One that goes with the turns beyond doubt.
+CLOSELY = 0.9
 # Probabilities of one token by both engines: below it more than rounding parts them.
 CORRELATED = 0.8
 # The gap of one turn of a rollout, in a column of its own.
@@ -653,7 +658,7 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         logs = [math.log(max(end, TINY)) for end in (first, last)]
         far = max(-math.log(FAR_BELOW), SUMMED * early)
         if min(logs) > far or max(logs) < -far:
-            return Fact.RATIO_SUMMED, words
+            return Fact.RATIO_SUMMED if logs[0] < 0 else Fact.RATIO_IMPOSSIBLE, words
         kept, capped = max(first, last) < KEPT, cap_of(evidence)
         steady = abs(last - first) <= STEADY * (1 - first)
         if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
@@ -673,16 +678,45 @@ def cap_of(evidence: Evidence) -> str:
     return f", ratios cut at {most.high:g} before they are logged"
 
 
-def _companion(evidence: Evidence, gap: Signal, *, grows: bool) -> tuple[Fact, str] | None:
+def _beyond_cap(evidence: Evidence) -> str:
+    """Say that the largest ratio stands at a cap which the largest gap is far beyond, or ""."""
+    capped, most = cap_of(evidence), evidence.quantity("sampler_ratio_max")
+    gap = evidence.quantity("sampler_mismatch_max")
+    if not capped or most is None or gap is None:
+        return ""
+    largest = median(gap.value_T)
+    if largest < math.log(max(most.high, 1)) + WRONG:
+        return ""
+    return f"largest gap {short(largest)} nats{capped}"
+
+
+def _by_turns(evidence: Evidence) -> tuple[Fact, str] | None:
+    """A gap that goes with the turns of the rollouts from row to row, of many turns beyond
+    rounding and five times that of few.
+    """
+    gap = evidence.quantity("sampler_mismatch") or evidence.quantity("sampler_probability_gap")
+    if gap is None or len(gap) < 2 * _FIRST:
+        return None
+    few, many = np.quantile(np.abs(gap.value_T), [USUAL, 1 - USUAL])
+    if many < max(GROWN * few, ROUNDING):
+        return None
+    return _companion(evidence, gap, grows=False, closely=True)
+
+
+def _companion(
+    evidence: Evidence, gap: Signal, *, grows: bool, closely: bool = False
+) -> tuple[Fact, str] | None:
     """Return the fact that another column which goes with the gap speaks for, in words."""
     stands = evidence.reward is not None and evidence.gain_score < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
-        together, apart = (0.0, 0.0) if other is None else _rank_correlations(gap, other)
+        together, apart = (0.0, 0.0) if other is None else rank_correlations(gap, other)
         if fact is Fact.GAP_FOLLOWS_KL and not (grows and stands):
             continue
         # Whatever grows goes with a gap that does; what drives it moves it from row to row.
-        if fact is Fact.GAP_FOLLOWS_GRADIENT and apart < TOGETHER_IN_ROWS:
+        if (closely or fact is Fact.GAP_FOLLOWS_GRADIENT) and apart < TOGETHER_IN_ROWS:
+            continue
+        if closely and (fact is not Fact.GAP_FOLLOWS_TURNS or together < CLOSELY):
             continue
         if (-together if quantity == "entropy" else together) > TOGETHER:
             return fact, f"with {words} (rank correlation {together:.2g})"
@@ -704,22 +738,6 @@ def _ends(value_T: Float) -> tuple[float, float]:
     """The median of the first rows and of the last."""
     few = min(_FIRST, max(3, len(value_T) // 4))
     return median(value_T[:few]), median(value_T[-few:])
-
-
-def _rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
-    """Spearman's correlation over the steps that both have, and that of their changes from row to
-    row; 0 with few of them.
-    """
-    _, left, right = np.intersect1d(first.step_T, other.step_T, return_indices=True)
-    if len(left) < 2 * FEWEST_ROWS:
-        return 0.0, 0.0
-    value_2T = np.stack([np.abs(first.value_T[left]), other.value_T[right]])
-    pair = []
-    for row_2T in (value_2T, np.diff(value_2T)):
-        rank_2T = np.stack([mean_ranks(row_T) for row_T in row_2T])
-        flat = rank_2T.std(axis=1).min() == 0
-        pair.append(0.0 if flat else float(np.atleast_2d(np.corrcoef(rank_2T))[0, 1]))
-    return pair[0], pair[1]
 
 
 PACE = "pace"
@@ -786,23 +804,27 @@ def _change(signal: Signal, step: int) -> float:
 
 def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
     """A policy that is where it began."""
-    kl, norm = evidence.quantity("kl"), evidence.quantity("gradient_norm")
-    if kl is None or len(kl) < FEWEST_ROWS:
+    kl = next((signal for name, signal in evidence.named("kl") if not name), None)
+    norm, rate = evidence.quantity("gradient_norm"), evidence.quantity("learning_rate")
+    if kl is None or len(kl) < FEWEST_ROWS or reward.step_at(-1) < _LONG:
         return None
     farthest = float(np.quantile(kl.value_T, 0.95))
-    small = norm is not None and median(norm.value_T) < SMALL_NORM
-    if small or not 0 < farthest < NO_FARTHER or reward.step_at(-1) < _LONG or kl.resolution:
+    usual = 1.0 if norm is None else median(norm.value_T)
+    small = usual < LITTLE_NORM
+    if 0 < farthest < NO_FARTHER and not kl.resolution:
+        more = f" at a gradient norm of {short(usual)}" if small else ""
+        message = f"{said}, and the policy is {short(farthest)} nats from its reference{more}"
+        fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
+    elif reward.resolution > kl.resolution == kl.high == 0 and rate is not None:
+        # Of a log that rounds it is written to more digits than others.
+        rows = counted(len(kl), "row")
+        message, fact = f"{said}; {clean(kl.column, longest=60)} is 0 in all {rows}", Fact.KL_ZERO
+    else:
         return None
-    message = f"{said}, and the policy is {short(farthest)} nats from its reference"
-    return Finding(
-        PACE,
-        Status.WARNING,
-        message,
-        None,
-        exactly(farthest),
-        NO_FARTHER,
-        facts=(Fact.POLICY_UNMOVED,),
-    )
+    if fact is not Fact.POLICY_UNMOVED and not evidence.rewards_differ:
+        return None
+    value = exactly(farthest)
+    return Finding(PACE, Status.WARNING, message, None, value, NO_FARTHER, facts=(fact,))
 
 
 def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
@@ -848,6 +870,7 @@ _FIRST_ROWS, _NEAR_ROWS = 10, 20
 _FROM_THE_START = (
     Fact.SAMPLING_TRUNCATED,
     Fact.RATIO_SUMMED,
+    Fact.RATIO_IMPOSSIBLE,
     Fact.RATIO_CAPPED,
     Fact.CORRELATION_LOW,
 )
@@ -932,12 +955,15 @@ def sampler(evidence: Evidence) -> Finding:
         for column in columns
         if (row := beyond(column.signal, column.event_T)) is not None
     ]
-    shown = signature(evidence)
-    if not far and shown is not None and shown[0] in _FROM_THE_START:
+    closely = _by_turns(evidence)
+    shown = closely or signature(evidence)
+    if not far and shown is not None and (closely or shown[0] in _FROM_THE_START):
         far = [(0, columns[0])]
     if far:
         row, first = min(far, key=lambda each: int(each[1].signal.step_T[each[0]]))
         return _mismatch(evidence, row, first, shown)
+    if hidden := _beyond_cap(evidence):
+        return Finding(MISMATCH, Status.INFO, hidden, facts=(Fact.RATIOS_CUT,))
     late = median(columns[0].value_T[-columns[0].signal.tenth :])
     return no_sign(MISMATCH, f"{columns[0].words} {short(late)}, within its limit.")
 

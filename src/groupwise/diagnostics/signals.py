@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Whole, median, moving_mean
+from groupwise.arrays import Flags, Float, Whole, mean_ranks, median, moving_mean
 from groupwise.diagnostics.judgement import Sign
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import Interval
@@ -411,7 +411,17 @@ class Evidence:
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
-            return "the log has no reward"
+            names = [
+                clean(name, longest=40)
+                for name in self.record.metrics()
+                if "reward" in name.lower() and not _DERIVED.search(name)
+            ]
+            if not names:
+                return "the log has no reward"
+            return (
+                f"the log has {' and '.join(names[:2])} and no total: name the one to judge, as "
+                f"--column reward={names[0]}"
+            )
         if not value.is_finite().any():
             return f"the reward is no finite number in any of {counted(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
@@ -1173,3 +1183,19 @@ def arrow(*values: float) -> str:
 def arrow_of_shares(*values: float) -> str:
     """Write shares that follow each other: "0.4 → 60 → 100 %"."""
     return f"{' → '.join(share(value).removesuffix(' %') for value in values)} %"
+
+
+def rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
+    """Spearman's correlation over the steps that both have, and that of their changes from row to
+    row; 0 with few of them.
+    """
+    _, left, right = np.intersect1d(first.step_T, other.step_T, return_indices=True)
+    if len(left) < 2 * FEWEST_ROWS:
+        return 0.0, 0.0
+    value_2T = np.stack([np.abs(first.value_T[left]), other.value_T[right]])
+    pair = []
+    for row_2T in (value_2T, np.diff(value_2T)):
+        rank_2T = np.stack([mean_ranks(row_T) for row_T in row_2T])
+        flat = rank_2T.std(axis=1).min() == 0
+        pair.append(0.0 if flat else float(np.atleast_2d(np.corrcoef(rank_2T))[0, 1]))
+    return pair[0], pair[1]

@@ -52,7 +52,7 @@ from groupwise.diagnostics.judgement import (
     stated,
 )
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.numerics import since_the_first
+from groupwise.diagnostics.numerics import LEFT, since_the_first
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     FORM,
@@ -68,6 +68,7 @@ from groupwise.diagnostics.signals import (
     floor_of,
     moved,
     once,
+    rank_correlations,
     reward_floor,
     signal_of,
 )
@@ -84,6 +85,8 @@ MORE_FAILED, LOST, SURELY, FEWER = 0.1, 1 / 3, 5.0, 0.2
 CLEARLY, MIRRORED = 3.0, 0.1
 # A time stands within a hundredth of its level; before that it was a twentieth below.
 PINNED, BELOW = 0.01, 0.05
+# One that stands there from the first row on does in nine rows of ten.
+NEARLY_ALL = 0.9
 _TIMES = (
     r"(.*[/_])?(time|timings?|duration|latency|seconds)(_s)?[/_](?!stamp).*"
     r"|.*[/_](time|duration|latency|s|secs?|seconds)(/(mean|max))?"
@@ -196,7 +199,15 @@ def infrastructure(evidence: Evidence) -> Finding:
     about = "Episodes fail by their environment"
     fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
     findings = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
-    return next((answer for answer in findings if answer.facts), findings[0])
+    worst, share = next(
+        (pair for pair in zip(findings, shares, strict=True) if pair[0].facts),
+        (findings[0], shares[0]),
+    )
+    mean = evidence.quantity("advantage")
+    if not worst.facts or mean is None or mean.level_from(-mean.tenth) < LEFT:
+        return worst
+    together = mean.score(*ends_of(mean)) > SURELY and rank_correlations(mean, share)[0] > HALF
+    return replace(worst, facts=(*worst.facts, Fact.MASKED_COUNTED)) if together else worst
 
 
 def time_limit(evidence: Evidence) -> Finding:
@@ -207,9 +218,15 @@ def time_limit(evidence: Evidence) -> Finding:
     at_limit = cut is not None and cut.level_from(-cut.tenth) > HALF
     times = ((_pinned(signal), signal) for signal in evidence.matching(_TIMES))
     row, signal = next((time for time in times if time[0]), (None, None))
+    near = None if row else next(_near_limits(evidence), None)
     reward = evidence.reward
     rises = reward is not None and reward.score(*ends_of(reward)) > CLEARLY
     alike = at_limit or (length is not None and _pinned(length))
+    falls = reward is not None and reward.score(*ends_of(reward)) < -CLEARLY
+    if near is not None and falls and not alike:
+        words = f"{near.words}, and the longest is one number: a time limit"
+        fact = Fact.TIMES_NEAR_LIMIT
+        return by_sign(TIME_LIMIT, Status.WARNING, f"{words}.", near, PINNED, fact)
     if row is None or signal is None or rises or alike:
         return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
@@ -218,6 +235,22 @@ def time_limit(evidence: Evidence) -> Finding:
     message = f"{words} since step {step:,}, and none above: a time limit."
     sign = Sign("time", step, early, late, words)
     return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
+
+
+def _near_limits(evidence: Evidence) -> Iterator[Sign]:
+    """Yield mean times that rise towards a longest one that is one number in nearly all rows."""
+    for most in evidence.matching(_TIMES):
+        level, (path, is_most, rest) = median(most.value_T), most.column.rpartition("max")
+        for mean in evidence.matching(re.escape(f"{path}mean{rest}")) if is_most else ():
+            pinned = float((abs(most.value_T - level) <= PINNED * level).mean())
+            early, late = end_levels(mean)
+            if pinned < NEARLY_ALL or late < max((1 + MORE_FAILED) * early, HALF * level):
+                continue
+            if mean.score(*ends_of(mean)) > SURELY:
+                row = row_after(mean.value_T < (early + late) / 2)
+                step = mean.step_at(min(row, len(mean) - 1))
+                words = f"{clean(mean.column, longest=40)} {arrow(early, late)}"
+                yield Sign("time", step, early, late, words)
 
 
 def _pinned(signal: Signal) -> int | None:
@@ -565,7 +598,20 @@ def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
         ends = end_levels(signal)
         rises = signal.score(*ends_of(signal)) * (-1 if signal in kept else 1)
         if rises > SURELY_LEFT and max(ends) > MORE * min(ends):
-            yield Fact.MORE_LEFT_OUT, f"{clean(signal.column, longest=40)} {arrow(*ends)}"
+            shorter = length is not None and length.score(*ends_of(length)) < -SURELY_LEFT
+            reward = evidence.reward
+            first = reward is not None and (
+                reward.at(_halfway(signal)) + len(reward) // 32 < reward.at(_halfway(reward))
+            )
+            fact = Fact.LEFT_OUT_FIRST if shorter and first else Fact.MORE_LEFT_OUT
+            yield fact, f"{clean(signal.column, longest=40)} {arrow(*ends)}"
+
+
+def _halfway(signal: Signal) -> int:
+    """The step from which a column is nearer to its last level than to its first."""
+    first, last = end_levels(signal)
+    smooth = moving_mean(signal.value_T, min(_FIRST, len(signal)))
+    return signal.step_at(row_after(abs(smooth - first) < abs(smooth - last)))
 
 
 NAME = "verifier"
@@ -682,7 +728,7 @@ def _at_once(
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
     message = (
-        f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, in all {rows} since"
+        f"{clean(name, longest=60)} {short(before)} → {now} since step {step:,}, in all {rows}"
     )
     gone = tail.value - before
     off = gone - change.value

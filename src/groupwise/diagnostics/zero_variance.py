@@ -19,15 +19,25 @@ import polars as pl
 
 from groupwise.arrays import Flags, Float, median, moving_mean, row_after
 from groupwise.diagnostics.falls import constant_tail, reward_level
-from groupwise.diagnostics.judgement import Fact, Finding, Status, no_sign, not_logged, stated
-from groupwise.diagnostics.learning import at_a_ceiling, near_top, piled_up
+from groupwise.diagnostics.judgement import (
+    Fact,
+    Finding,
+    Learning,
+    Status,
+    no_sign,
+    not_logged,
+    stated,
+)
+from groupwise.diagnostics.learning import at_a_ceiling, near_top, piled_up, progress_of
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
     Signal,
     blocks,
     counted,
+    ends_of,
     lasting,
+    rank_correlations,
     rare_event_factors,
     share_of,
     signal_of,
@@ -59,6 +69,8 @@ _CLEARLY = 3.0
 GROUPS = 20
 # Times the share of the first tenth of the rows that the last one's is.
 _TIMES = 3.0
+# The rank correlation of the gradient's norm with the groups that teach, from row to row.
+_FOLLOWS = 0.5
 
 
 def check(evidence: Evidence) -> Finding:
@@ -95,6 +107,7 @@ def check(evidence: Evidence) -> Finding:
         if fewer is not None and not fewer.facts:
             fewer = trebled or fewer
         other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence) or trebled
+        other = other or _diluted(evidence, equal)
         return other or _calm(evidence, equal.level_from(0))
     return _starved(evidence, equal, room, onset)
 
@@ -422,6 +435,28 @@ def _trebled(evidence: Evidence, equal: Signal) -> Finding | None:
     )
     facts = (Fact.GROUPS_ALIKE_TREBLED,)
     return Finding(NAME, Status.INFO, words, None, late, _TIMES * early, facts=facts)
+
+
+def _diluted(evidence: Evidence, equal: Signal) -> Finding | None:
+    """Note that half of the groups and more have zero variance, and that the gradient's norm
+    follows those that teach, where a reward below its top stands.
+    """
+    reward, norm = evidence.reward, evidence.quantity("gradient_norm")
+    late = equal.mean(ends_of(equal)[1])
+    if reward is None or reward.bounds is None or norm is None or late.value < HALVED:
+        return None
+    if not STARVED < _share_right(reward)[ends_of(reward)[1]].mean() < 1 - STARVED:
+        return None
+    if progress_of(evidence).learning is Learning.LEARNING:
+        return None
+    if max(rank_correlations(equal, norm)) > -_FOLLOWS:
+        return None
+    words = (
+        f"{100 * late.value:.0f} % of the groups have zero variance, and the gradient's norm goes "
+        "with the others"
+    )
+    facts = (Fact.UPDATE_DILUTED,)
+    return Finding(NAME, Status.INFO, words, None, late, HALVED, facts=facts)
 
 
 def _calm(evidence: Evidence, mean: float) -> Finding:

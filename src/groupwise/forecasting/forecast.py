@@ -1,8 +1,8 @@
 r"""Where a curve is going: a centre, a band of the mean and a band of the rows, as far above as
 runs of before ended and no nearer than a mean that wanders.
 
-Centre and spread are those of a mixture of Gaussian processes and of its wandering mean
-(`process`). Above the centre the band goes as many spreads as the table of `calibration` says, and
+Centre and spread are those of a mixture of Gaussian processes and of its wandering mean.
+Above the centre the band goes as many spreads as the table `calibration.json` says, and
 to both sides at least as far as the rows' own increments take a mean that wanders. It is held
 within the metric's bounds; where none are known, a straight line through the range of the rows goes
 as far as is believed. No law enters, so a forecast is there where none holds. It extrapolates one

@@ -270,7 +270,7 @@ def _banner(summary: Summary, heading: str) -> Markup:
 
 def _todo(judged: Judgement, screen: Screen) -> Markup:
     """Return what the judgement says, with settings, checks and numbers folded below."""
-    lines = said_of(judged) or [("do", "nothing")]
+    lines = said_of(judged) or [("do", "this run needs no change")]
     said = tag(
         "dl",
         join(

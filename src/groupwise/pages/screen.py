@@ -200,6 +200,10 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
         beside = tuple(sign for sign in then if sign.step == first.step)
         yield _Line("first sign", _signs((first, *beside)), 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
+        # What the cause names has room where it is not among the first.
+        moves = judgement.cause.moves
+        if not any(sign.signal in moves for sign in (first, *beside)):
+            then = tuple(sorted(then, key=lambda sign: sign.signal not in moves))
     if then:
         yield _Line("then", _signs(then), 6, lines=2)
     if judgement.cause.named:

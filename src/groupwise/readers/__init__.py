@@ -1,5 +1,5 @@
 """`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by
-content and not by name.
+content; in a folder only files with the endings of logs are looked at.
 """
 
 from __future__ import annotations
@@ -188,6 +188,8 @@ class Located:
             check_kind(record, self.path)
         record = replace(record, notes=(*record.notes, *self.notes))
         folder = self.path if self.reader.folder else self.request.home
+        if folder and record.rollouts is None:
+            record = _with_rollouts(record, folder)
         quoted = (
             last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
         )
@@ -239,6 +241,25 @@ def locate(place: Path, request: Request) -> Located:
     others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
     note = f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run: left out"
     return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
+
+
+def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
+    """Return a record with the rollouts of the one folder of dumps beside its log."""
+    kinds = {inner: best_reader(inner) for inner in folders_in(folder, _MOST_FILES)}
+    dumps = [inner for inner, kind in kinds.items() if kind and kind.name == "rollout_folder"]
+    if len(dumps) != 1:
+        return record
+    side = open_run(dumps[0])
+    assert side.rollouts is not None
+    rollouts = side.rollouts.join(record.steps, on="step", how="semi", maintain_order="left")
+    note = (
+        f"{len(rollouts):,} of {len(side.rollouts):,} rollouts in {dumps[0].name}/ are of steps of "
+        "the log"
+    )
+    if rollouts.is_empty():
+        return replace(record, notes=(*record.notes, f"{note}: left out"))
+    sources, notes = (*record.sources, *side.sources), (*record.notes, *side.notes, note)
+    return replace(record, rollouts=rollouts, sources=sources, notes=notes, texts=side.texts)
 
 
 def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> RunRecord:

@@ -69,7 +69,10 @@ _SCAN = 1 << 25
 
 
 _MOST_BREAKS = 10  # errors behind which a program went on, and lines that say that it resumes
-_RESUMED = re.compile(r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)")
+_RESUMED = re.compile(
+    r"(?i)\W{0,9}resum(?:ed?|ing) (?:from|training)"
+    r"|.{0,99}\bload(?:ing|ed) [\w ]{0,20}checkpoint from .{1,300} at iteration \d"  # Megatron
+)
 
 
 class Console(Feed):
@@ -102,7 +105,8 @@ class Console(Feed):
                 sender in ("", self._printer) or not self.store.count
             ):  # others may break off as the run ends
                 self._tracebacks.add(body, self.store.read)
-            if "esum" in body and len(self._resumed) < _MOST_BREAKS and _RESUMED.match(body):
+            may_resume = "esum" in body or " at iteration " in body
+            if may_resume and len(self._resumed) < _MOST_BREAKS and _RESUMED.match(body):
                 self._resumed[self.store.read] = None
             rows = self.store.read
             if len(line) <= self.longest:
@@ -157,9 +161,9 @@ class Console(Feed):
 
     def _restarts(self, own: set[int], last: int) -> Iterator[str]:
         """Yield the steps behind which a program went on after an error, or from a checkpoint."""
-        counter = next((name for name in self.store.names() if name.endswith("step")), None)
-        if counter is not None:
-            rows, steps = self.store.sparse(counter)
+        counters = [name for name in self.store.names() if name.endswith("step")]
+        if counters:
+            rows, steps = max(map(self.store.sparse, counters), key=lambda held: len(held[0]))
             said = dict.fromkeys(
                 [*self._tracebacks.behind][:_MOST_BREAKS],
                 "an error stands behind step {:.0f}, and the run goes on",

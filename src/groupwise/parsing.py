@@ -22,6 +22,8 @@ MOST_ROWS = 60_000  # of a log that is read row by row, and steps of a run
 MOST_LONG = 1 << 19  # rows of a table that is read by column, in which each row may name one metric
 MOST_KEYS = 2000  # columns of a log
 MOST_NAMES = 20_000  # keys of a row that are looked at, texts among them
+# Bytes that a table of columns may unfold to, where these are so many times those of its file.
+MOST_UNFOLDED, MOST_TIMES = 1 << 29, 64
 MOST_CELLS = 1 << 23  # rows times columns of a table, missing ones included
 LONGEST_LINE = 1 << 26  # bytes of one line
 LONGEST_CELL = 1 << 20  # characters of one cell between commas

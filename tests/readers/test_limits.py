@@ -630,3 +630,39 @@ def test_a_pipe_in_the_folder_of_a_run_is_refused_and_not_waited_for(tmp_path: P
         os.mkfifo(folder / name)
         with pytest.raises(UnreadableRunError):
             open_run(folder)
+
+
+@each_case("within", [False, True])
+def test_a_cell_that_is_too_long_costs_its_row(within: bool, tmp_path: Path) -> None:
+    """A completion beyond the limit before the rows that collapse; within quotation marks over
+    lines what follows is not read, which the first line of a judgement says.
+    """
+    rows = [[step, 0.6 if step < 60 else 0.03, "x"] for step in range(120)]
+    text = "ab\n" if within else "abc"
+    rows[50][2] = '"' + text * (parsing.LONGEST_CELL // 2) + '"'
+    path = tmp_path / "run.csv"
+    lines = [f"{','.join(map(str, row))}\n" for row in rows]
+    path.write_text("".join(["step,reward,completion\n", *lines]))
+    run = open_run(path)
+    left = range(50) if within else [step for step in range(120) if step != 50]
+    assert run.steps["step"].to_list() == [*left]
+    assert any("one of over a million characters" in note for note in run.notes)
+    said = "behind row 50 a cell does not end: what follows is not read"
+    assert run.in_part == (said if within else "")
+    assert (said in judge(run).headline) is within
+
+
+def test_texts_that_unfold_from_a_few_bytes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(parsing, "MOST_UNFOLDED", 1 << 20)
+    path = tmp_path / "run.parquet"
+    frame = pl.DataFrame({"step": range(60), "reward": [0.5] * 60, "note": ["x" * 100_000] * 60})
+    frame.write_parquet(path)
+    with pytest.raises(UnreadableRunError, match=r"at most 1,048,576 bytes .*, got 6,0\d\d,\d\d\d"):
+        open_run(path)
+    frame.select("step", "reward", pl.concat_list("note", "note")).write_parquet(path)
+    assert len(open_run(path).steps) == 60  # lists are not read
+    frame.write_parquet(path)
+    monkeypatch.setattr(parsing, "MOST_UNFOLDED", 1 << 23)
+    assert len(open_run(path).steps) == 60

@@ -642,3 +642,13 @@ def test_the_memory_of_a_device_is_what_is_free_of_it(monkeypatch: pytest.Monkey
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert (language_models.free_memory("cuda:1"), language_models.free_memory("auto")) == (5, 8)
+
+
+def test_more_layers_than_weights_are_refused_before_they_are_laid_out(tmp_path: Path) -> None:
+    """To lay out so many takes for ever."""
+    folder = checkpoint(tmp_path / "model")
+    about = json.loads((folder / "config.json").read_text())
+    about |= {"num_hidden_layers": 10**5, "layer_types": None}
+    (folder / "config.json").write_text(json.dumps(about))
+    with pytest.raises(UnreadableModelError, match=r"expected at most .* layers.* 100,000"):
+        load_language_model(folder)

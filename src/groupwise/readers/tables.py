@@ -177,7 +177,7 @@ def _is_comment(line: str) -> bool:
 
 class CsvFeed(Feed):
     """A table of cells, line by line; its first line names the columns, a row that breaks the
-    format ends it.
+    format is left out, and one that does not end, with what follows.
     """
 
     joined = b'"'
@@ -217,18 +217,15 @@ class CsvFeed(Feed):
             return
         lines, self._held, self._quotes, self._characters = self._held, [], 0, 0
         batch: list[list[str]] = []
-        try:
-            for row in () if self._over else self._parsed(lines):
-                if self._names is None or (
-                    row[0].strip() == self._names[0] and {*map(parse_number, row)} == {None}
-                ):
-                    self._add(batch)
-                    self._names, batch = self._named(row), []
-                else:
-                    self._broken += len(row) != len(self._names)
-                    batch.append(_decimal_points(row) if self._delimiter == ";" else row)
-        except csv.Error:
-            self._over = True
+        for row in self._parsed(lines):
+            if self._names is None or (
+                row[0].strip() == self._names[0] and {*map(parse_number, row)} == {None}
+            ):
+                self._add(batch)
+                self._names, batch = self._named(row), []
+            else:
+                self._broken += len(row) != len(self._names)
+                batch.append(_decimal_points(row) if self._delimiter == ";" else row)
         self._add(batch)
 
     def _add(self, batch: list[list[str]]) -> None:
@@ -255,9 +252,21 @@ class CsvFeed(Feed):
         elif self._delimiter == " ":
             yield from filter(None, map(str.split, lines))
         elif self._delimiter:
-            yield from filter(
-                any, csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
-            )
+            yield from filter(any, self._cells(lines))
+
+    def _cells(self, lines: Sequence[str]) -> Iterator[list[str]]:
+        """Yield the cells of lines, up to a record that breaks the format within a quotation."""
+        begin = 0
+        while begin < len(lines) and not self._over:
+            rows = csv.reader(lines[begin:], delimiter=self._delimiter, skipinitialspace=True)
+            try:
+                yield from rows
+            except csv.Error:
+                self._broken += 1
+                begin += rows.line_num
+                self._over = sum(line.count('"') for line in lines[:begin]) % 2 == 1
+            else:
+                return
 
     def _named(self, row: list[str]) -> list[str]:
         """Return the names of columns that a row gives: those of a program that was replaced amid
@@ -292,19 +301,19 @@ class CsvFeed(Feed):
                     for key in store.names()
                 }
             )
-        what = "more or fewer cells than the header: missing cells are empty, further ones left out"
-        notes += noted(self._broken, "row has", "rows have", what)
-        return assemble(
-            Log(
-                store,
-                origin.path,
-                "csv",
-                origin.size,
-                notes,
-                name=name if request.chosen else "",
-            ),
-            request,
+        what = (
+            "more or fewer cells than the header, or one of over a million characters: missing "
+            "cells are empty, further ones left out"
         )
+        notes += noted(self._broken, "row has", "rows have", what)
+        named = name if request.chosen else ""
+        record = assemble(Log(store, origin.path, "csv", origin.size, notes, name=named), request)
+        if not self._over:
+            return record
+        rows = len(record.steps)
+        note = f"behind row {rows:,} a cell does not end: what follows is not read"
+        source = replace(record.sources[0], note=note, of=rows + 1)
+        return replace(record, sources=(source, *record.sources[1:]))
 
 
 def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
@@ -394,7 +403,7 @@ def sniff_parquet(seen: Peek) -> float:
 def read_parquet_table(path: Path, request: Request) -> RunRecord:
     """Read a Parquet table with one row a step."""
     seen = peek(path)
-    table = read_parquet(path)
+    table = read_parquet(path, nested=False)
     if {"prompt", "completion"} <= set(table.columns):
         raise UnreadableRunError(
             f"expected a log of steps, got completions in {shown(path)}: give the run's folder, "

@@ -327,8 +327,8 @@ def thinned(rows: int) -> Flags:
     return stays
 
 
-def read_parquet(path: Path) -> pl.DataFrame:
-    """Return the table of a Parquet file."""
+def read_parquet(path: Path, *, nested: bool = True) -> pl.DataFrame:
+    """Return the table of a Parquet file, its nested columns empty where they are not wanted."""
     try:
         open_regular(path).close()  # what opens it below does so unseen by Python's audit hooks
         table = pl.scan_parquet(path, glob=False, hive_partitioning=False)
@@ -338,7 +338,11 @@ def read_parquet(path: Path) -> pl.DataFrame:
             raise UnreadableRunError(
                 f"expected a table of {most} at {path}, got {cells:,}: write fewer rows or columns"
             )
-        return table.collect()
+        if not nested:
+            kinds = table.collect_schema().items()
+            nothing = [pl.lit(None).alias(name) for name, kind in kinds if kind.is_nested()]
+            table = table.with_columns(nothing)
+        held, size = table.collect(), path.stat().st_size
     except UnreadableRunError:
         raise
     except UNREADABLE as error:
@@ -346,6 +350,12 @@ def read_parquet(path: Path) -> pl.DataFrame:
         raise UnreadableRunError(
             f"expected a Parquet file at {path}, got {reason}: write it again or move it away"
         ) from None
+    if parsing.MOST_UNFOLDED < held.estimated_size() > parsing.MOST_TIMES * size:
+        raise UnreadableRunError(
+            f"expected texts of at most {parsing.MOST_UNFOLDED:,} bytes at {path}, got "
+            f"{held.estimated_size():,} that {size:,} unfold to: write it again without them"
+        )
+    return held
 
 
 def _float_series(name: str, values: Any, length: int) -> pl.Series:

@@ -31,6 +31,7 @@ TRAINED = 16
 _FLOATS = ("F64", "F32", "F16", "BF16")  # as safetensors names them
 _MAGIC = b"GGUF"
 _TOKENIZERS = ("tokenizer.json", "tokenizer_config.json", "tokenizer.model", "vocab.json")
+_LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers")  # of a configuration
 _LONGEST_HEADER = 100_000_000  # bytes, of a safetensors file; its format allows no more
 
 
@@ -130,6 +131,7 @@ def _checked(folder: Path, base: str | Path | None) -> tuple[Path, Path, bool, s
     gguf = _gguf_of(under)
     if gguf is None:
         _check_weights(under, "model")
+        _check_layers(under)
     if adapter:
         _check_weights(folder, "adapter")
     needed = "peft" if adapter else "gguf" if gguf is not None else "transformers"
@@ -239,6 +241,18 @@ def _gguf_of(folder: Path) -> str | None:
             f"expected one GGUF file in {folder}, got {len(files)}: join its parts, or keep one"
         )
     return files[0].name if files else None
+
+
+def _check_layers(folder: Path) -> None:
+    """Refuse more layers than weights, before a configuration lays them out."""
+    about = _json(folder / "config.json") if (folder / "config.json").is_file() else {}
+    most = len(shapes_in(folder))
+    layers = [about[key] for key in _LAYERS if isinstance(about.get(key), int)]
+    if layers and max(layers) > most:
+        raise UnreadableModelError(
+            f"expected at most {most:,} layers, as many as the weights in {folder}, got "
+            f"{max(layers):,} by its configuration: copy the checkpoint again"
+        )
 
 
 def parameters_of(folder: Path, gguf: str | None) -> int:

@@ -3,8 +3,8 @@ work everywhere, timed before and behind them.
 
     python scripts/yardstick.py [ARGUMENTS OF PYTEST]
 
-Asserts are not rewritten: in a fresh clone that alone takes as long as a hundred tests. Those that
-fail run once more, with what they compared.
+Asserts are not rewritten, which takes seconds in a fresh clone. Tests that fail run once more, with
+what they compared.
 
 The budget of the suite is in seconds of a reference machine (two cores with AVX2 and without
 AVX-512, on which the suite of version 0.1 took 944 s). A machine on which the yardstick runs in

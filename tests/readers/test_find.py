@@ -209,3 +209,16 @@ def test_rollouts_in_the_folder_of_a_log_are_those_of_its_steps(tmp_path: Path) 
     assert [Path(source.path).name for source in run.sources][:2] == ["metrics.jsonl", "2.jsonl"]
     shutil.copytree(tmp_path / "dumped", tmp_path / "other")
     assert open_run(tmp_path).rollouts is None
+
+
+def test_a_log_is_read_without_dumps_beside_it_that_cannot_be(tmp_path: Path) -> None:
+    """Here rewards that are no numbers."""
+    log = [json.dumps({"step": step, "reward": 0.5}) for step in range(1, 41)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(log))
+    (tmp_path / "dumped").mkdir()
+    row = {"input": "2+2=", "output": "4", "score": float("nan"), "step": 1}
+    (tmp_path / "dumped" / "1.jsonl").write_text(json.dumps(row))
+    run = open_run(tmp_path)
+    assert len(run.steps) == 40
+    assert run.rollouts is None
+    assert any(note.startswith("the rollouts in dumped/ are left out: ") for note in run.notes)

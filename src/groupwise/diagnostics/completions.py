@@ -402,8 +402,11 @@ def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
 def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
     """Add that rows are cut, where rollouts are far longer than the longest of them."""
     row = evidence.quantity("completion_length_max") or evidence.quantity("completion_length")
-    for whole in evidence.matching(_WHOLE) if row is not None else ():
-        if row is not None and (tokens := median(whole.value_T)) > _FAR_LONGER * row.high:
+    if row is None:
+        return finding
+    for whole in evidence.matching(_WHOLE):
+        tokens = median(whole.value_T)
+        if tokens > _FAR_LONGER * row.high:
             more = f"; a rollout has {short(tokens)} tokens, a row {short(row.high)} at most"
             facts = (*finding.facts, Fact.PARTS_CUT)
             return replace(finding, message=f"{finding.message}{more}", facts=facts)

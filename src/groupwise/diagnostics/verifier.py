@@ -147,9 +147,10 @@ def environments_of(evidence: Evidence) -> Environments | None:
         if column[0] != "seat" or column[2].value_T.tobytes() not in own
     ]
     agents = Counter(name.rpartition("/")[0] for kind, name, _ in columns if kind == "seat")
+    alone = {place for place, number in agents.items() if place and number == 1}
     columns = [
-        ("environment", name.rpartition("/")[0], signal)
-        if kind == "seat" and agents[name.rpartition("/")[0]] == 1 and "/" in name
+        ("environment", place, signal)
+        if kind == "seat" and (place := name.rpartition("/")[0]) in alone
         else (kind, name, signal)
         for kind, name, signal in columns
     ]

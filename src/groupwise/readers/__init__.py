@@ -188,11 +188,11 @@ class Located:
             check_kind(record, self.path)
         record = replace(record, notes=(*record.notes, *self.notes))
         folder = self.path if self.reader.folder else self.request.home
-        if folder and record.rollouts is None:
-            record = _with_rollouts(record, folder)
-        quoted = (
-            last_beside(self.path, folder) if folder and self.reader.name != "groupwise" else ""
-        )
+        if folder is None or self.reader.name == "groupwise":
+            quoted = ""
+        else:
+            record = _with_rollouts(record, folder) if record.rollouts is None else record
+            quoted = last_beside(self.path, folder)
         if quoted:
             note = f"beside the log stands a traceback: {quoted}"
             record = replace(record, notes=(*record.notes, note), error=quoted)
@@ -249,7 +249,11 @@ def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
     dumps = [inner for inner, kind in kinds.items() if kind and kind.name == "rollout_folder"]
     if len(dumps) != 1:
         return record
-    side = open_run(dumps[0])
+    try:
+        side = open_run(dumps[0])
+    except GroupwiseError as error:  # the log is whole without them
+        note = f"the rollouts in {dumps[0].name}/ are left out: {error}"
+        return replace(record, notes=(*record.notes, note))
     assert side.rollouts is not None
     rollouts = side.rollouts.join(record.steps, on="step", how="semi", maintain_order="left")
     note = (

@@ -256,15 +256,13 @@ class CsvFeed(Feed):
 
     def _cells(self, lines: Sequence[str]) -> Iterator[list[str]]:
         """Yield the cells of lines, up to a record that breaks the format within a quotation."""
-        begin = 0
-        while begin < len(lines) and not self._over:
-            rows = csv.reader(lines[begin:], delimiter=self._delimiter, skipinitialspace=True)
+        rows = csv.reader(lines, delimiter=self._delimiter, skipinitialspace=True)
+        while not self._over:
             try:
                 yield from rows
-            except csv.Error:
+            except csv.Error:  # the reader goes on with the next line
                 self._broken += 1
-                begin += rows.line_num
-                self._over = sum(line.count('"') for line in lines[:begin]) % 2 == 1
+                self._over = sum(line.count('"') for line in lines[: rows.line_num]) % 2 == 1
             else:
                 return
 

@@ -707,3 +707,17 @@ def test_what_a_download_left_in_place_of_a_log_is_named(
     (tmp_path / "log.jsonl").write_text(text)
     with pytest.raises(UnreadableRunError, match=said):
         open_run(tmp_path / "log.jsonl")
+
+
+def test_objects_behind_what_a_logger_puts_first_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "driver.log"
+    front = "[2026-03-19 08:11:47] [agentic_pipeline.py (611)] [INFO] [DRIVER 0 / 1][PID 2201]"
+    lines = []
+    for step in range(12):
+        lines.append(f"{front} pipeline step {step} start...")
+        row = {"system/step": step, "critic/score/mean": 0.25 + step / 64, "actor/lr": 1e-6}
+        lines.append(f"{front} {json.dumps(row)}")
+    path.write_text("\n".join(lines))
+    record = open_run(path)
+    assert record.steps["step"].to_list() == list(range(12))
+    assert record.values(record.column("reward"))[4] == 0.3125

@@ -415,6 +415,9 @@ def test_the_gain_is_the_mutual_information_of_outcome_and_cause() -> None:
     expected = float((rows * np.log2(rows / mean)).sum() / 2)
     record = RunRecord.empty("none")
     assert kind.for_run(["concentration", "too_hard"], record).bits == pytest.approx(expected)
+    # Of a third cause, as likely as they are, it is silent.
+    three = kind.for_run(["concentration", "too_hard", "router"], record).bits
+    assert three == pytest.approx(expected * 2 / 3)
     assert kind.for_run(["too_hard", "router"], record).bits == 0
     assert kind.for_run(["restart", "router"], record).bits == 0
     assert kind.for_run(["too_hard"], record).missing == kind.log

@@ -5,17 +5,20 @@ settings are missing.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.analysis.stability import (
     NO_GUARANTEE,
     StabilityEvidence,
+    _notes,
     measured_stability,
     ranged,
     ranged_margin,
@@ -430,6 +433,19 @@ def test_adam_and_schedules_are_said() -> None:
     assert "no largest learning rate" in said
     assert not found.knows_rate
     assert "schedule (cosine)" in said
+
+
+def test_a_law_that_has_no_force_and_the_law_that_has_one_go_by_their_names(
+    made_fitted: Callable[..., Fitted],
+) -> None:
+    best = made_fitted(law="logistic").by_law(None)
+    read_off = made_fitted("not_identifiable", law="oscillator", message="two laws fit alike.")
+    record = record_of(best.value_T, {"learning_rate_schedule": "linear"})
+    notes = _notes(
+        record, best, LagSetting("none", 1), with_force=read_off.by_law(None), adam=False
+    )
+    says("analysis/stability/1", " ".join(notes[2:5]))
+    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 4
 
 
 def rows_of(mode: Stability) -> dict[str, tuple[str, ...]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from importlib import resources
 from pathlib import Path
@@ -176,3 +177,44 @@ def test_every_word_of_a_judgement_has_its_place(live: Any) -> None:
     beat = ("beat", {"now": NOW})
     assert shown(live, beat, places=[parts]) == {parts: ["✓ LEARNING", "it learns", ""]}
     assert live.locator("#report").get_attribute("href") == "report/2"
+
+
+def track(key: str, title: str, unit: str, **more: Any) -> dict[str, Any]:
+    shown = {"x": [1, 2, 3], "y": [0.1, 0.2, 0.3], "y_range": [0, 1], "about": f"About {title}."}
+    return {"key": key, "title": title, "unit": unit, "column": f"col/{title}"} | shown | more
+
+
+def test_events_charts_and_the_connection_are_said(live: Any) -> None:
+    tracks = [
+        track("metric", "Mean reward", "reward"),
+        track("eval/reward", "Held-out", "reward"),
+        track("entropy", "Entropy", "nats"),
+        track("log/lr", "lr", ""),
+        track("log/moved", "moved", ""),
+    ]
+    events = [{"at": NOW + number, "said": f"event {number}"} for number in range(7)]
+    said = (
+        ("hello", {"runs": 9, "now": NOW}),
+        state_of(0, events=events),
+        ("judged", {"id": 0, "judged": HEALTHY | {"problem": "unlikely", "moved": ["log/moved"]}}),
+        ("tracks", {"id": 0, "tracks": tracks}),
+    )
+    expected = {
+        "#charts figcaption": ["About moved. Key: col/moved.", "About Entropy. Key: col/Entropy."],
+        "#others figcaption": ["About lr. Key: col/lr."],
+        "summary": ["1 other key", "Environments, the worst first", "Checks", "What to log"],
+        "#compared option": ["Mean reward", "Held-out", "Entropy", "lr", "moved"],
+        "#headline": ["it learns"],
+    }
+    assert shown(live, *said, places=expected) == expected
+    (chart,) = shown(live, places=["#main-chart"]).values()
+    assert "Held-out" in chart[0]
+    assert "Entropy" not in chart[0]
+    (listed,) = shown(live, places=["#events li"]).values()
+    assert [line.partition(": ")[2] for line in listed] == [f"event {n}" for n in range(2, 7)]
+    assert all(re.fullmatch(r"\d\d:\d\d:\d\d", line.partition(": ")[0]) for line in listed)
+    (lost,) = shown(live, ("full", {"most": 7}), places=["#link"]).values()
+    assert lost[0].startswith("7 pages of this watcher are open, and no more are served")
+    said = ("hello", {"runs": 1, "now": NOW}), ("bye", {})
+    (lost,) = shown(live, *said, places=["#link"]).values()
+    assert re.fullmatch(r"The watcher was stopped at [\d:]{8}; this is what it had read\.", lost[0])

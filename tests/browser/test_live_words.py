@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 pytest.importorskip("starlette")
-from groupwise.pages.live import _FILES, page_file
+from groupwise.pages.live import _FILES
+from groupwise.pages.markup import page_file
 
 NOW = 1_700_000_000.0
 PAGE = resources.files("groupwise.pages")
@@ -67,7 +68,7 @@ def state_of(number: int, **changes: Any) -> tuple[str, dict[str, Any]]:
 
 
 def test_how_long_ago_a_run_grew(live: Any) -> None:
-    cases = [
+    cases: list[tuple[dict[str, Any], str]] = [
         ({"grew": None, "waiting": True}, "waiting for the log"),
         ({"grew": None}, "no rows yet"),
         ({"ago": 96.6}, "newest row 97 s ago"),
@@ -87,8 +88,8 @@ def test_how_long_ago_a_run_grew(live: Any) -> None:
         grew = changes if ago is None else changes | {"grew": NOW - ago}
         said = ("hello", {"runs": 1, "now": NOW}), state_of(0, **grew)
         assert shown(live, *said, places=["#where"]) == {"#where": [f"step 1,200 · {expected}"]}
-    said = (state_of(0, rows=0, step=None, grew=None),)
-    assert shown(live, *said, places=["#where"]) == {"#where": ["no rows yet"]}
+    bare = state_of(0, rows=0, step=None, grew=None)
+    assert shown(live, bare, places=["#where"]) == {"#where": ["no rows yet"]}
 
 
 JUDGED = {
@@ -215,6 +216,6 @@ def test_events_charts_and_the_connection_are_said(live: Any) -> None:
     assert all(re.fullmatch(r"\d\d:\d\d:\d\d", line.partition(": ")[0]) for line in listed)
     (lost,) = shown(live, ("full", {"most": 7}), places=["#link"]).values()
     assert lost[0].startswith("7 pages of this watcher are open, and no more are served")
-    said = ("hello", {"runs": 1, "now": NOW}), ("bye", {})
-    (lost,) = shown(live, *said, places=["#link"]).values()
+    end: list[tuple[str, dict[str, Any]]] = [("hello", {"runs": 1, "now": NOW}), ("bye", {})]
+    (lost,) = shown(live, *end, places=["#link"]).values()
     assert re.fullmatch(r"The watcher was stopped at [\d:]{8}; this is what it had read\.", lost[0])

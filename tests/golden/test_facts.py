@@ -87,7 +87,7 @@ def test_every_rule_has_a_fact() -> None:
 
 
 def test_a_name_of_a_log_of_ones_own_has_its_quantity() -> None:
-    """Every way to spell one that a pattern of `readers/names.tsv` allows is there once."""
+    """Every way to spell one that a pattern of `readers/patterns.tsv` allows is there once."""
     expected = {row["quantity"]: row["names"].split() for row in NAMES}
     read = {
         quantity: [
@@ -110,7 +110,7 @@ def test_columns_of_a_record_have_their_quantities() -> None:
 
 
 def test_an_action_names_the_settings_that_a_log_of_its_trainer_is_read_by() -> None:
-    for row in table_rows("diagnostics/settings.tsv"):
+    for row in table_rows("diagnostics/action_settings.tsv"):
         for trainer in ("trl", "verl", "openrlhf", "prime_rl") if row["log"] else ():
             for setting in row[trainer].split():
                 name, _, value = setting.partition("=")

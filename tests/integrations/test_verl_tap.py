@@ -67,7 +67,7 @@ def start(monkeypatch: pytest.MonkeyPatch) -> Callable[[Path], tuple[Verl, Any]]
         ) -> Any:
             return ADVANTAGE, (token_level_rewards, response_mask, index, config)
 
-        core = SimpleNamespace(
+        core: Any = SimpleNamespace(
             ADV_ESTIMATOR_REGISTRY={"grpo": grpo, "gae": lambda values: values},
             compute_grpo_outcome_advantage=grpo,
             get_adv_estimator_fn=lambda name: core.ADV_ESTIMATOR_REGISTRY[name],

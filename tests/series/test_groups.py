@@ -118,7 +118,7 @@ def test_columns_serve_where_there_are_no_completions() -> None:
 
 def test_a_count_of_right_answers_that_the_log_rounds_is_one() -> None:
     """3 and 8 of 12: .667 is no twelfth, but lies within half of the last digit of one."""
-    config = {"group_size": 4, "prompts_per_step": 3}
+    config: dict[str, object] = {"group_size": 4, "prompts_per_step": 3}
     assert not group_evidence(columns(config, [0.25, 0.667])).expected.known
     evidence = group_evidence(columns(config, [0.25, 0.667], resolution=0.0005))
     assert evidence.expected.value_T.tolist() == pytest.approx(

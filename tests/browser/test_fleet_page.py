@@ -68,7 +68,12 @@ def test_the_list_is_filtered_searched_and_sorted(
 
 def test_a_run_has_its_words_in_its_row(tmp_path: Path, open_page: Callable[..., Any]) -> None:
     row = FleetRow.unreadable("runs/a", "")
-    said = {"reward": "0 50 - 100", "last_step": 1200, "cause": "a cause", "do": "an action"}
+    said: dict[str, Any] = {
+        "reward": "0 50 - 100",
+        "last_step": 1200,
+        "cause": "a cause",
+        "do": "an action",
+    }
     rows = [
         replace(row, path="runs/b", run="b", state="failing", headline="it falls", **said),
         replace(row, path="runs/a", run="a", state="ok", headline="it learns", last_step=1300),

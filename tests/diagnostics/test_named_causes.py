@@ -512,3 +512,10 @@ def test_a_correlation_that_decays_is_no_routing(first: float, cause: str) -> No
     judgement = judged(reward=RISES, **columns)
     assert names(judgement) == [cause]
     assert (judgement.first_sign is not None and judgement.first_sign.step > 1) == (first > 0.9)
+
+
+def test_a_few_rows_of_nothing_tell_nothing_of_groups() -> None:
+    steps = steps_table(range(6), {"reward": np.eye(6)[3] / 128})
+    judgement = judge(RunRecord("test", steps, meanings=(Meaning("reward", "reward", "test"),)))
+    assert judgement.state is State.CANNOT_TELL
+    assert not [check for check in judgement.checks if check.status is Status.WARNING]

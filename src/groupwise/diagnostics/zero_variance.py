@@ -334,7 +334,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
 def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     """Report a reward of 0 in most rows, where every group of them is all wrong."""
     reward = evidence.reward
-    if reward is None or evidence.rewards_differ or reward.low < 0:
+    if reward is None or evidence.rewards_differ or reward.low < 0 or len(reward) < FEWEST_ROWS:
         return None
     zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning is Learning.LEARNING
     if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:

@@ -391,7 +391,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    much = max(_MUCH * abs(progress.before), _OF_RANGE * (high - low))
+    much = _OF_RANGE * (high - low) if bounds else _MUCH * abs(progress.before)
     hidden = gain.high > much or gain.value + gain.low > 0
     learnt = "no gain is certain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"

@@ -88,6 +88,10 @@ def print_judgement(
     _print_lines(first, others, judgement.state, console)
     if why:
         console.print()
+        dots = _spelt("…", plain=_plain(console))
+        if any(line.endswith(dots) for line in (first, *others)):  # what had no room
+            for text in filter(None, (judgement.headline, judgement.do)):
+                _print(console, f"  {clean(sentence(text), longest=_LONGEST_REMARK)}")
         for line in actions_said(judgement):
             _print(console, f"  {line}")
         for check in judgement.checks:

@@ -230,7 +230,7 @@ def locate(place: Path, request: Request) -> Located:
         raise UnreadableRunError(f"expected a run folder, got {shown(place)}, {_AIM}")
     if not runs:
         quoted = last_beside(None, place)
-        hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"
+        hint = f"it stopped with {quoted}" if quoted else "give one with a log"
         raise NothingYetError(
             f"expected a run folder, got {shown(place)}, which holds no log: {hint}"
         )

@@ -142,9 +142,10 @@ def shown(path: Path) -> str:
 def _why_not(path: Path, error: Exception) -> str:
     """Return the sentence for a file that the system does not hand over."""
     if isinstance(error, FileNotFoundError):
+        address = str(path).startswith(("http:", "https:"))
+        hint = "export the run: only files are read" if address else "check the path"
         return (
-            f"expected a log file or a run folder, got {shown(path)}, which does not exist: check "
-            "the path"
+            f"expected a log file or a run folder, got {shown(path)}, which does not exist: {hint}"
         )
     if isinstance(error, PermissionError):
         return (

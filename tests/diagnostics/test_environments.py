@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
+import pytest
 from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Environments, Judgement, State
+from groupwise.diagnostics.signals import Evidence
+from groupwise.diagnostics.verifier import environments_of
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -223,3 +226,25 @@ def test_episodes_that_fail_from_the_first_row_on_are_told_by_their_level() -> N
         found = judge(RunRecord("run", steps_table(range(ROWS), columns)))
         assert found.state is state
         assert ("timeout_rate 30 %" in found.headline) == (state is State.WARNING)
+
+
+@pytest.mark.parametrize(("to", "fall"), [(0.26, True), (0.51, False)])
+def test_a_slow_loss_of_an_environment_of_one_prompt_a_row_is_no_noise(
+    to: float, fall: bool, tmp_path: Path
+) -> None:
+    """Of 12 logs of 260 rows whose rows scatter by .19, told by the first and the last fifth."""
+    fell = 0
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        level = 0.52 - (0.52 - to) * np.clip((np.arange(260) - 60) / 140, 0, 1)
+        wiki = np.clip(np.round(8 * (level + rng.normal(0, 0.19, 260))) / 8, 0, 1)
+        math = 0.5 + 0.2 * np.linspace(0, 1, 260) + rng.normal(0, 0.05, 260)
+        columns = {"train/wiki/all/reward/mean": wiki, "train/math/all/reward/mean": math}
+        rows = [{"step": n, **{key: c[n] for key, c in columns.items()}} for n in range(260)]
+        rows = [row | {"train/agg/all/reward/mean": float(math[n])} for n, row in enumerate(rows)]
+        path = tmp_path / f"{seed}.jsonl"
+        path.write_text("\n".join(map(json.dumps, rows)))
+        each = environments_of(Evidence(open_run(path)))
+        assert each is not None
+        fell += each.fell
+    assert (fell >= 11) if fall else not fell

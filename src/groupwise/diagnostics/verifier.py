@@ -214,9 +214,8 @@ def infrastructure(evidence: Evidence) -> Finding:
     shares = shares_of(evidence, "failure_share", _BREAKDOWNS)
     if not shares:
         return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
-    about = "Episodes fail by their environment"
-    fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
-    pairs = [(failing(INFRASTRUCTURE, share, about, more, fact), share) for share in shares]
+    said = "Episodes fail by their environment", (0.0, MORE_FAILED), Fact.INFRASTRUCTURE_FAILS
+    pairs = [(failing(INFRASTRUCTURE, share, *said), share) for share in shares]
     worst, share = next((pair for pair in pairs if pair[0].facts), pairs[0])
     if not worst.facts:
         return next(filter(None, (_costs(evidence, share) for share in shares)), worst)
@@ -224,7 +223,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     if mean is None or mean.late < LEFT:
         return worst
     together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
-    if not together and mean.level_until(mean.tenth) < LEFT:
+    if not together and end_levels(mean)[0] < LEFT:
         return worst
     words = f"{worst.message.rstrip('.')}; mean advantage {short(mean.late)}"
     return replace(worst, message=words, facts=(*worst.facts, Fact.MASKED_COUNTED))
@@ -238,8 +237,10 @@ def _costs(evidence: Evidence, share: Signal) -> Finding | None:
     together, apart = (0.0, 0.0) if reward is None else rank_correlations(share, reward)
     if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
         return None
-    words = f"{share.name} {percent(usual)}"
-    message = f"{words}, and the reward falls where it rises (rank correlation {together:.2g})"
+    message = (
+        f"{share.name} {percent(usual)}, and the reward falls where it rises (rank correlation "
+        f"{together:.2g})"
+    )
     facts = (Fact.INFRASTRUCTURE_COSTS,)
     return Finding(INFRASTRUCTURE, Status.INFO, message, None, exactly(usual), COSTS, facts=facts)
 

@@ -164,8 +164,12 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
     for estimate, part in ((normal, 1.0), (heavy, 3.0)):
         assert estimate.unseen.widening == pytest.approx(part * estimate.unseen.of_lengths)
     assert heavy.notes == ()
-    right = with_rewards(rng.random(512) < 0.02)
-    assert by_name(right)[TAILS].status is not UNKNOWN or np.isnan(right.unseen.kurtosis)
+    right = with_rewards(rng.random(512) < 0.5)
+    assert by_name(right)[TAILS].sentence == "Rewards are 0 or 1."
+    some = components(rng.normal(size=64) ** 5, label[:64], score_ND=score[:64])
+    assert some.unseen.widening > 2, "eight prompts tell a tail"
+    few = components(rng.normal(size=56) ** 5, label[:56], score_ND=score[:56])
+    assert by_name(few)[TAILS].sentence == "8 groups whose rewards differ could tell their tails."
 
 
 def of_lengths(spread: float, prompts: int = 64) -> Components:
@@ -184,10 +188,13 @@ def test_unlike_lengths_lengthen_upper_halves_and_leave_no_end_where_they_hide_m
     sample = unlike.unseen
     assert sample.relative_variance == pytest.approx(np.expm1(4 * sample.unlikeness**2))
     assert sample.of_lengths == pytest.approx((1 + 30 * sample.relative_variance / 64) ** 0.2)
-    assert not unlike.vp_is_open and unlike.notes == ()
-    assert hidden.vp_is_open and len(hidden.notes) == 1
+    assert not unlike.vp_is_open
+    assert unlike.notes == ()
+    assert hidden.vp_is_open
+    assert len(hidden.notes) == 1
     ends = [part.interval.high for part in (hidden.vp, hidden.t, hidden.r)]
-    assert ends == [np.inf] * 3 and hidden.group_size.high == np.inf
+    assert ends == [np.inf] * 3
+    assert hidden.group_size.high == np.inf
     assert hidden.t.status.endswith(": the data leave it open")
 
 

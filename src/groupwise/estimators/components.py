@@ -57,7 +57,7 @@ _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 # their group above 4 squared variances (3 for a normal law), up to three times. Chosen on 80
 # worlds; what they do in 80 others and in named ones is in lab/docs/theory/gradient.md
 _PER_VARIANCE, _POWER, _MOST_VARIANCE = 30.0, 0.2, 5.0
-_PERHAPS_HEAVY_TAILS, _PER_UNIT, _MOST = 4.0, 0.2, 3.0
+_PERHAPS_HEAVY_TAILS, _PER_UNIT, _MOST, _FEWEST_VARYING = 4.0, 0.2, 3.0, 8
 _LIKE = 1.25  # times, below which scores are told to be of like length
 
 
@@ -188,7 +188,7 @@ class Unseen:
         """
         variance_P = self.moment_P["reward_variance"]
         differ_P = variance_P > 0
-        if np.count_nonzero(differ_P) < _FEWEST_NEIGHBOURS:
+        if np.count_nonzero(differ_P) < _FEWEST_VARYING:
             return math.nan
         size, value_P = self.rollouts / self.prompts, self.moment_P["value"]
         if np.allclose(variance_P * (size - 1), size * value_P * (1 - value_P), atol=1e-9):
@@ -223,7 +223,7 @@ def rewards_of_light_tails(sample: Unseen) -> Assumption:
     name, kurtosis = "rewards of light tails", sample.kurtosis
     measured = f"the fourth moment of rewards in their groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
-        sentence = f"{_FEWEST_NEIGHBOURS} groups whose rewards differ could tell their tails."
+        sentence = f"{_FEWEST_VARYING} groups whose rewards differ could tell their tails."
         return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         sentence = f"No heavy tail: {measured}." if kurtosis else "Rewards are 0 or 1."

@@ -155,7 +155,7 @@ def row_of(name: str, replicates: int, seed: int) -> Row:
     )
     for part, values in ("covered", covered.mean(axis=0)), ("silent", silent), ("width", width):
         row |= {f"{part}_{key}": value for key, value in zip(NAMES, values, strict=False)}
-    return row | {"excess": float(np.mean(excess)), "always_4": error[2] / error.min() - 1}
+    return row | {"excess": float(np.mean(excess))}
 
 
 def main() -> None:
@@ -173,16 +173,13 @@ def main() -> None:
     lines = [
         [
             f"{row['world']} | {row['prompts']} | {row['rollouts']} | {row['noted']:.0%}",
-            *(f"{row[f'covered_{key}']:.3f} / {row[f'silent_{key}']:.3f}" for key in NAMES),
-            " ".join(f"{row[f'width_{key}']:.1f}" for key in NAMES[:3]),
-            f"{row['excess']:.1%} | {row['always_4']:.1%}",
+            *(f"{row[f'covered_{key}']:.3f}/{row[f'silent_{key}']:.3f}" for key in NAMES),
+            "/".join(f"{row[f'width_{key}']:.1f}" for key in NAMES[:3]),
+            f"{row['excess']:.1%}",
         ]
         for row in rows
     ]
-    header = (
-        "world | B | m | with a note | Vp, all / without a note | T | R | G* | widths | excess "
-        "| of G = 4"
-    )
+    header = "world | B | m | with a note | Vp, all/without a note | T | R | G* | widths | excess"
     print_table("In strange worlds", header, lines)
     if not own:
         results_of(__file__).write("strange", rows, digits=4)

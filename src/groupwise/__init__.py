@@ -56,13 +56,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from where `names.tsv` says that it is.
+    """Load a public name from where `public.tsv` says that it is.
 
     The others there are names of version 0.1, which answer until version 0.3.
     """
     from groupwise.files import table_rows
 
-    place = next((row["place"] for row in table_rows("names.tsv") if row["name"] == name), "")
+    place = next((row["place"] for row in table_rows("public.tsv") if row["name"] == name), "")
     if not place:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     if place.startswith("groupwise_lab"):

@@ -14,12 +14,18 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise as gw
-from groupwise.analysis.compare import ComparedGroup, ComparedRun, answered, shared_key
+from groupwise.analysis.compare import (
+    ComparedGroup,
+    ComparedRun,
+    answered,
+    named_apart,
+    shared_key,
+)
 from groupwise.comparison.compare import Comparison, Contrast, Measured, Pairing, Question
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
-from groupwise.record.run import RunRecord, steps_table
+from groupwise.record.run import RunRecord, Source, steps_table
 
 
 def rising(seed: int, end: float = 0.98, rows: int = 60) -> np.ndarray:
@@ -320,3 +326,17 @@ def test_a_question_asks_for_another_level_and_window() -> None:
     found = gw.compare(rising(1), rising(2), question=Question(late=0.5, reach=0.7))
     assert (found.found.late_from, found.found.reach) == (30.5, 0.7)
     assert re.search(r"over steps 30-60", str(found))
+
+
+def test_runs_of_one_name_go_by_the_folders_of_their_logs() -> None:
+    """What else was read, such as completions beside the log, is of no matter."""
+    logs = [Path("a") / seed / "log.jsonl" for seed in ("seed-1", "seed-2")]
+    steps = steps_table([1], {"reward": [0.5]})
+    beside = Source("elsewhere/completions.parquet", "rollouts", 1, 1)
+    runs = [
+        RunRecord("log.jsonl", steps, sources=(Source(str(log), "rows", 1, 1), beside))
+        for log in logs
+    ]
+    assert [run.name for run in named_apart(runs)] == ["seed-1", "seed-2"]
+    alike = [dataclasses.replace(run, name="a") for run in runs]
+    assert [run.name for run in named_apart(alike)] == ["a", "a"]

@@ -126,6 +126,20 @@ def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
     return record.save(folder / cause), data
 
 
+LISTED = [
+    "Causes that remain: a broken verifier, harder data.",
+    "",
+    (
+        "regrade grades logged answers again with your reward function: 128 answers, 3.0 s by the "
+        "table, 0.82 bits."
+    ),
+    "  groupwise probe RUN regrade --function MODULE:NAME",
+    "  the grades changed, not the answers: a broken verifier",
+    "  the answers earn less by one and the same function: harder data",
+    "  the prompts of before the change are answered as well as then: harder data",
+]
+
+
 @each_case(
     ("cause", "outcome"), [("verifier", "GRADES_CHANGED"), ("harder_data", "ANSWERS_CHANGED")]
 )
@@ -139,6 +153,9 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert main(["probe", str(run), "--json"]) == 0
     first = json.loads(capsys.readouterr().out)["probes"][0]
     assert (first["probe"], first["timed"], first["seconds"]) == ("regrade", False, 3)
+    assert main(["probe", str(run)]) == 0
+    listed = capsys.readouterr().out.replace(str(run), "RUN").splitlines()
+    assert listed[1:7] + listed[10:] == LISTED
     given = ["--function", f"{graders}:right", "--data", str(data), "--json"]
     assert main(["probe", str(run), *given]) == 0
     timed = json.loads(capsys.readouterr().out)["probes"][0]
@@ -415,6 +432,9 @@ def test_the_gain_is_the_mutual_information_of_outcome_and_cause() -> None:
     expected = float((rows * np.log2(rows / mean)).sum() / 2)
     record = RunRecord.empty("none")
     assert kind.for_run(["concentration", "too_hard"], record).bits == pytest.approx(expected)
+    # Of a third cause, as likely as they are, it is silent.
+    three = kind.for_run(["concentration", "too_hard", "router"], record).bits
+    assert three == pytest.approx(expected * 2 / 3)
     assert kind.for_run(["too_hard", "router"], record).bits == 0
     assert kind.for_run(["restart", "router"], record).bits == 0
     assert kind.for_run(["too_hard"], record).missing == kind.log

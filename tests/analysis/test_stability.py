@@ -5,17 +5,20 @@ settings are missing.
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import Fitted, fit_metric
 from groupwise.analysis.stability import (
     NO_GUARANTEE,
     StabilityEvidence,
+    _notes,
     measured_stability,
     ranged,
     ranged_margin,
@@ -432,21 +435,56 @@ def test_adam_and_schedules_are_said() -> None:
     assert "schedule (cosine)" in said
 
 
+def test_a_law_that_has_no_force_and_the_law_that_has_one_go_by_their_names(
+    made_fitted: Callable[..., Fitted],
+) -> None:
+    best = made_fitted(law="logistic").by_law(None)
+    read_off = made_fitted("not_identifiable", law="oscillator", message="two laws fit alike.")
+    record = record_of(best.value_T, {"learning_rate_schedule": "linear"})
+    notes = _notes(
+        record, best, LagSetting("none", 1), with_force=read_off.by_law(None), adam=False
+    )
+    says("analysis/stability/1", " ".join(notes[2:5]))
+    assert len(_notes(record, best, LagSetting("none", 1), with_force=best, adam=False)) == 4
+
+
 def rows_of(mode: Stability) -> dict[str, tuple[str, ...]]:
     return {row[0]: row[1:] for row in evidence_grid(StabilityEvidence(mode)).rows}
 
 
 def test_tables_write_what_was_judged() -> None:
     rows = rows_of(stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped"))
-    assert rows["Threshold"][0] == "0.0339"
-    assert rows["Published rule"][0] == "0.0125"
-    assert rows["Thresholds possible"][0] == "0.0339 to 3.8"
-    assert rows["Longest refresh interval"][0] == "14"
+    assert rows == {
+        "Force per update": ("0.02", "learning rate × stiffness"),
+        "Threshold": ("0.0339", "momentum 0.9, refresh, 8 updates"),
+        "Margin": ("1.69", "threshold over force; above 1 is stable"),
+        "Published rule": ("0.0125", "of the force: below (1 − momentum) over the interval"),
+        "Thresholds possible": ("0.0339 to 3.8", "what the settings leave open"),
+        "Longest refresh interval": ("14", "updates, at this force"),
+    }
     rows = rows_of(stability(5.0, 0.9, refresh_interval=1))
     assert rows["Threshold"][1] == "momentum 0.9, refresh, 1 update"
     rows = rows_of(stability(5.0, 0.9, lag="none"))
-    assert rows["Longest refresh interval"][0] == "not applicable"
+    assert rows["Threshold"][1] == "momentum 0.9, no lag"
     assert "Largest learning rate" not in rows
+
+
+@each_case(
+    ("mode", "longest"),
+    [
+        (stability(5.0, 0.9, refresh_interval=1), "none"),
+        (stability(1.0, 0.9, refresh_interval=8), "1"),
+        (stability(0.2, 0.9, refresh_interval=8), "2"),
+        (stability(1e-7, 0.9, refresh_interval=8), "at least 1,000,000"),
+        (replace(stability(0.2, 0.9), max_refresh_interval=np.inf), "any"),
+        (stability(5.0, 0.9, lag="none"), "not applicable"),
+    ],
+)
+def test_the_longest_interval_is_the_last_that_is_stable(mode: Stability, longest: str) -> None:
+    assert rows_of(mode)["Longest refresh interval"][0] == longest
+
+
+def test_margins_are_written_with_their_ends() -> None:
     assert ranged_margin(Interval(2.0, 1.0, np.inf)) == "2 (at least 1)"
     assert ranged_margin(Interval(2.0, 0.0, np.inf)) == "2 (not bounded)"
     assert ranged(Interval(2000.0, 1000.0, 3000.0)) == "2,000 (1,000 to 3,000)"

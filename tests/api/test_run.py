@@ -214,6 +214,9 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     for former in formers:
         with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
             assert former(until=1100).rows == ahead.rows
+    half = run.forecast(to=1100, level=0.5)
+    assert half.result.level == 0.5
+    assert half.rows[-1].high - half.rows[-1].low < ahead.rows[-1].high - ahead.rows[-1].low
     assert len(run.forecast(to=9_000).rows) == 200
     assert run.forecast(to=9_000).rows[-1].step == 9000
     assert run.fit().time_T.tolist() == step.tolist()

@@ -64,3 +64,44 @@ def test_the_list_is_filtered_searched_and_sorted(
     assert opened.page.evaluate("document.documentElement.scrollWidth") <= width
     opened.picture(f"fleet-{width}")
     assert opened.complaints == []
+
+
+def test_a_run_has_its_words_in_its_row(tmp_path: Path, open_page: Callable[..., Any]) -> None:
+    row = FleetRow.unreadable("runs/a", "")
+    said: dict[str, Any] = {
+        "reward": "0 50 - 100",
+        "last_step": 1200,
+        "cause": "a cause",
+        "do": "an action",
+    }
+    rows = [
+        replace(row, path="runs/b", run="b", state="failing", headline="it falls", **said),
+        replace(row, path="runs/a", run="a", state="ok", headline="it learns", last_step=1300),
+        replace(row, path="runs/c", run="c", state="ok", headline="it learns too", last_step=None),
+    ]
+    file = tmp_path / "fleet.html"
+    file.write_text(fleet_page(fleet_of(rows), provenance=made_by(())))
+    page = open_page(file.as_uri()).page
+    texts = "const texts = (one) => [...document.querySelectorAll(one)].map((n) => n.textContent);"
+    columns = [".state", ".n", ".said", ".said small"]
+    cells = page.evaluate(
+        f"(all) => {{ {texts} return all.map((n) => texts('#runs ' + n)); }}", columns
+    )
+    assert dict(zip(columns, cells, strict=True)) == {
+        ".state": ["✗ FAILING", "✓ OK", "✓ OK"],
+        ".n": ["1,200", "1,300", "–"],
+        ".said": ["it fallsa causean action", "it learns", "it learns too"],
+        ".said small": ["a cause", "an action"],
+    }
+    points = page.evaluate("document.querySelector('#runs polyline').getAttribute('points')")
+    assert points == "0.0,19.0 32.0,10.0 96.0,1.0"
+    ask = f"""([place, value, event]) => {{
+      {texts}
+      const asked = document.querySelector(place);
+      asked.value = value;
+      asked.dispatchEvent(new Event(event));
+      return [texts("#shown")[0], texts("#runs .name").map((path) => path.at(-1)).join("")];
+    }}"""
+    for order, names in (("state", "bac"), ("path", "abc"), ("step", "abc")):
+        assert page.evaluate(ask, ["#order", order, "change"]) == ["3 of 3 runs", names]
+    assert page.evaluate(ask, ["#filters input", "cause", "input"]) == ["1 of 3 runs", "b"]

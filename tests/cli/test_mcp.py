@@ -279,6 +279,29 @@ def test_an_answer_is_cut_where_it_is_long() -> None:
     assert bounded({"a": 1}, detailed=False) == '{"a":1}'
 
 
+@each_case(
+    ("entries", "texts", "letters", "kept"),
+    [
+        (3, 1, 1000, (3, 1000)),
+        (3, 1, 1500, (3, 1000)),
+        (250, 1, 10, (200, 10)),
+        (8, 1, 900, (8, 400)),
+        (100, 1, 100, (30, 100)),
+        (12, 1, 900, (8, 300)),
+        (8, 3, 900, (4, 200)),
+        (8, 9, 900, (1, 60)),
+    ],
+)
+def test_an_answer_keeps_as_much_as_has_room(
+    entries: int, texts: int, letters: int, kept: tuple[int, int]
+) -> None:
+    row = {f"{number}": "x" * letters for number in range(texts)}
+    rows = json.loads(bounded({"rows": [row] * entries}, detailed=False))["rows"]
+    more = [f"and {entries - kept[0]} more"] if kept[0] < entries else []
+    assert rows[kept[0] :] == more
+    assert {len(text) for shown in rows[: kept[0]] for text in shown.values()} == {kept[1]}
+
+
 def test_every_tool_is_a_command_and_every_argument_one_of_its_options() -> None:
     for tool in TOOLS.values():
         options = {

@@ -28,7 +28,7 @@ from groupwise.record.table import steps_table
 
 ROOM = Path(judgement.__file__).parent
 KEYS = [row["key"] for row in table_rows(ROOM / "actions.tsv")]
-SETTINGS = list(table_rows(ROOM / "settings.tsv"))
+SETTINGS = list(table_rows(ROOM / "action_settings.tsv"))
 
 
 def config(**settings: Any) -> RunConfig:

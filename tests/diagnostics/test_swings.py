@@ -22,6 +22,7 @@ from groupwise.diagnostics.instability import (
     _apart,
     _weights,
     check,
+    moments_of,
 )
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, signal_of
@@ -233,3 +234,16 @@ def test_importance_weights_degenerate_beyond_a_limit(
         run = signs(**{column: since(50, before, limit * (1.01 if beyond is more else 0.99))})
         found = _weights(run, signal_of("reward", np.arange(1, 81), np.ones(80)), None)
         assert (None if found is None else found.step) == (51 if beyond else None)
+
+
+def test_a_mean_and_a_standard_deviation_make_a_moment_of_the_rows_that_both_have() -> None:
+    """The ratio is logged in every row but the second, its deviation in every second one."""
+    row = np.arange(1.0, 81)
+    mean, deviation = np.where(row == 2, np.nan, row), np.where(row % 2, np.nan, row / 8)
+    made = moments_of(signs(**{"is_ratio/mean": mean, "is_ratio/std": deviation}))
+    assert made is not None
+    first, second, signal = made
+    both = row[3::2]
+    assert first.tolist() == both.tolist()
+    assert second.tolist() == (both**2 * (1 + 1 / 64)).tolist()
+    assert (signal.column, signal.step_T.tolist()) == ("is_ratio/mean", both.tolist())

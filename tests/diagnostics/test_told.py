@@ -298,12 +298,20 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
 
 
 @pytest.mark.parametrize(
-    ("scatter", "words"), [(0.6, "no gain is certain in"), (0.02, "nothing learnt in")]
+    ("scatter", "gain", "words"),
+    [
+        (0.6, 0.0, "no gain is certain in"),
+        (0.02, 0.0, "nothing learnt in"),
+        (0.02, 0.05, "no gain is certain in"),
+    ],
 )
-def test_what_the_noise_may_hide_is_not_called_nothing(scatter: float, words: str) -> None:
-    """Where a gain of half of the level is within the interval."""
+def test_what_the_noise_may_hide_is_not_called_nothing(
+    scatter: float, gain: float, words: str
+) -> None:
+    """Where a gain of half of the level is within the interval, or most of the interval is one."""
     noise = np.random.default_rng(1).standard_normal(40)
-    assert judge(log(reward=2 + 2 * scatter * noise), ended=True).headline.startswith(words)
+    reward = 2 + 2 * scatter * noise + gain * np.linspace(0, 1, 40)
+    assert judge(log(reward=reward), ended=True).headline.startswith(words)
 
 
 def test_a_warning_beside_a_reward_that_tells_nothing_is_no_state() -> None:

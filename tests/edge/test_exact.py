@@ -181,6 +181,9 @@ def test_how_many_times_the_published_rule_is_too_strict() -> None:
     """A refresh every 8 updates at momentum .9: .0339 where the rule has .1/8."""
     notes = stability(0.01, 0.9, refresh_interval=8).notes
     assert notes == ("The published rule, 0.0125, is 2.7 times stricter than need be.",)
+    notes = stability(0.002, 0.9, refresh_interval=8, lag="async").notes
+    beyond = "The published rule, 0.0125, lies above the exact threshold: it is unsafe here."
+    assert notes == (beyond,)
 
 
 def test_an_odd_number_of_rows_has_no_highest_frequency_of_one_degree() -> None:

@@ -10,14 +10,45 @@ from pathlib import Path
 import numpy as np
 from tests.cases import each_case
 
+from groupwise.files import table_rows
+from groupwise.integrations.generation import MEANINGS
 from groupwise.readers.configs import number_in, settings_in
-from groupwise.readers.keys import QUANTITIES, RULES, meanings_of
+from groupwise.readers.keys import QUANTITIES, RULES, framework_of, meanings_of
 from groupwise.record.run import RunConfig
 
 with Path(__file__).with_name("facts.tsv").open(newline="") as file:
     FACTS = list(csv.DictReader(file, delimiter="\t"))
 KEYS = [fact for fact in FACTS if not fact["value"]]
 SETTINGS = [fact for fact in FACTS if fact["value"]]
+with Path(__file__).with_name("names.tsv").open(newline="") as file:
+    NAMES = list(csv.DictReader(file, delimiter="\t"))
+# A key that shows whose log it is, for every way that a framework is known.
+MARKS = {
+    "roll": "val_correct/all token/response_length/mean actor_train/grad_norm",
+    "verl": "critic/score/mean critic/rewards/mean critic_score_mean actor/pg_clipfrac val-core/a",
+    "prime-rl": "train/agg/all/x train/agg/effective/x mismatch_kl/all/mean entropy/all/mean "
+    "is_truncated/all/mean decode_len/all/mean solve_none/all solve_all/all",
+    "slime": "rollout/raw_reward train/train_rollout_logprob_abs_diff",
+    "nemo-rl": "baseline_reward/pct_0 train/baseline_reward/pct_1 token_mult_prob_error "
+    "probs_ratio_clamped",
+    "skyrl": "reward/avg_raw_reward policy/policy_entropy",
+    "areal": "ppo_actor/x grpo_actor/x",
+    "open-instruct": "all_zero_reward_groups_ratio val/stop_rate unsolved_batch_size_ratio "
+    "objective/kl_avg objective/kl2_avg",
+    "tinker": "env/all/reward/total env/all/by_group/frac_mixed progress/done_frac "
+    "optim/kl_sample_train_v1",
+    "openrlhf": "group_reward_std train/vllm_kl dynamic_filtering_pass_rate actor_grad_norm",
+    "marin": "inference.rollout/x/avg_reward inference.eval/x/avg_reward "
+    "trainer_sampler_prob_diff_mean",
+    "forge": "reward/evaluate_response/x rl_trainer/x",
+    "tunix": "global/train/rewards/x global/eval/rewards/x",
+    "rlinf": "env/success_once",
+    "art": "train/exception_rate train/reward_std_dev",
+    "verifiers": "advantage/absmean train/tokens/masked_fraction",
+}
+OURS = {"lag": "staleness"} | {
+    name: name for name in ("reward_std_within_group", "dead_group_share")
+}
 
 
 def quantity_of(key: str, framework: str, version: str) -> tuple[str, str]:
@@ -53,3 +84,37 @@ def test_a_setting_has_its_name_and_value(fact: dict[str, str]) -> None:
 def test_every_rule_has_a_fact() -> None:
     versions = {(fact["framework"], fact["rule"]) for fact in KEYS}
     assert {(rule.framework, rule.key) for rule in RULES if not rule.judged} <= versions
+
+
+def test_a_name_of_a_log_of_ones_own_has_its_quantity() -> None:
+    """Every way to spell one that a pattern of `readers/patterns.tsv` allows is there once."""
+    expected = {row["quantity"]: row["names"].split() for row in NAMES}
+    read = {
+        quantity: [
+            name for name in names if quantity_of(name, "", "")[0].partition("/")[0] == quantity
+        ]
+        for quantity, names in expected.items()
+    }
+    assert read == expected
+
+
+@each_case(("framework", "keys"), MARKS.items())
+def test_each_of_its_own_keys_names_a_framework(framework: str, keys: str) -> None:
+    assert {key: framework_of([key]) for key in keys.split()} == dict.fromkeys(
+        keys.split(), framework
+    )
+
+
+def test_columns_of_a_record_have_their_quantities() -> None:
+    assert {meaning.column: meaning.quantity for meaning in MEANINGS if meaning.quantity} == OURS
+
+
+def test_an_action_names_the_settings_that_a_log_of_its_trainer_is_read_by() -> None:
+    for row in table_rows("diagnostics/action_settings.tsv"):
+        for trainer in ("trl", "verl", "openrlhf", "prime_rl") if row["log"] else ():
+            for setting in row[trainer].split():
+                name, _, value = setting.partition("=")
+                assert value == "{}"
+                if name != "rollout.batch_size":  # of which a log does not say prompts or rollouts
+                    read = settings_in({name.replace(".", "/"): 7})
+                    assert read[row["log"]] == 7, name

@@ -12,7 +12,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from groupwise.analysis.charts import POINTS, Chart
+from groupwise.analysis.charts import POINTS, Chart, Line
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.diagnostics.judgement import (
     Cause,
@@ -27,7 +27,7 @@ from groupwise.diagnostics.judgement import (
     State,
     Status,
 )
-from groupwise.pages.html import made_by, render
+from groupwise.pages.html import _usual, made_by, render
 from groupwise.pages.screen import said_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 
@@ -422,3 +422,14 @@ def test_an_environment_has_its_level_before_in_front_of_that_now(summary: Summa
         ["games", "fell", "0.5", "0.02", "90"],
         ["maths", "rose", "0.3", "0.7", "–"],
     ]
+
+
+def test_grey_bands_go_by_the_titles_of_their_charts() -> None:
+    bands = ("Entropy", "9 runs"), ("Reward", ""), ("Length", "7 runs (trl)")
+    charts = [
+        Chart(title, title, lines=(Line("", "observed", (), (), band=band),))
+        for title, band in bands
+    ]
+    said = "Grey bands, which no rule uses: Entropy, 9 runs; Length, 7 runs (trl)."
+    assert said in str(_usual(charts))
+    assert str(_usual(charts[1:2])) == ""

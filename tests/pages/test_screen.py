@@ -31,6 +31,8 @@ from groupwise.pages.screen import (
     MOST_LINES,
     MOST_WORDS,
     WIDTH,
+    _drawn,
+    _Line,
     judgement_lines,
     print_judgement,
     words_in,
@@ -334,3 +336,24 @@ def test_a_terminal_of_ascii_keeps_signs_and_operators() -> None:
     judgement = replace(FAILED, headline="gain −0.5 × 3 ÷ 2 ≤ 1 – 2")
     first = judgement_lines(judgement, plain=True)[0]
     assert first.endswith("gain -0.5 x 3 / 2 <= 1 - 2")
+
+
+@each_case(
+    ("parts", "lines", "shorter", "said"),
+    [
+        (("a " * 22,), 1, "short", ("a " * 22).rstrip()),  # 22 words have room, 23 have not
+        (("a " * 23,), 1, "short", "short"),
+        (("a " * 23,), 1, "", "a " * 22 + "..."),
+        (("x" * 66, ", y"), 1, "short", "x" * 66),  # 14 characters stand before it
+        (("x" * 63, ", y"), 1, "short", "x" * 63 + ", y"),
+        (("x" * 64, ", y", "z"), 1, "short", "x" * 64),
+        (("x" * 67,), 1, "short", "short"),
+        (("a " * 20, " b c", " d"), 1, "", "a " * 20 + "b c"),
+    ],
+)
+def test_a_line_says_as_much_as_has_room(
+    parts: tuple[str, ...], lines: int, shorter: str, said: str
+) -> None:
+    parts = (parts[0].rstrip(), *parts[1:])
+    line = _Line("not logged", parts, 8, lines, shorter)
+    assert _drawn(line, plain=True) == [f"  not logged  {said}"]

@@ -207,6 +207,11 @@ def test_rollouts_in_the_folder_of_a_log_are_those_of_its_steps(tmp_path: Path) 
     ]
     assert any(note.startswith("4 of 6 rollouts in dumped/") for note in run.notes)
     assert [Path(source.path).name for source in run.sources][:2] == ["metrics.jsonl", "2.jsonl"]
+    (tmp_path / "run").mkdir()
+    (tmp_path / "metrics.jsonl").rename(tmp_path / "run" / "metrics.jsonl")  # side by side
+    beside = open_run(tmp_path)
+    assert beside.rollouts is not None
+    assert (len(beside.steps), len(beside.rollouts)) == (40, 4)
     shutil.copytree(tmp_path / "dumped", tmp_path / "other")
     assert open_run(tmp_path).rollouts is None
 

@@ -94,12 +94,14 @@ def test_continuous_rewards_have_no_expectation_and_say_why() -> None:
     assert "80 values" in evidence.expected.source
 
 
-def columns(config: dict[str, object], reward: list[float]) -> RunRecord:
+def columns(
+    config: dict[str, object], reward: list[float], *, resolution: float = 0.0
+) -> RunRecord:
     table = steps_table(
         [1, 2], {"reward": reward, "reward_std": [0.4, 0.2], "frac_reward_zero_std": [0.25, 0.5]}
     )
     meanings = (
-        Meaning("reward", "reward", "mean"),
+        Meaning("reward", "reward", "mean", resolution=resolution),
         Meaning("reward_std", "reward_std_ambiguous", "either", ambiguous=True),
         Meaning("frac_reward_zero_std", "dead_group_share", "share"),
     )
@@ -112,6 +114,16 @@ def test_columns_serve_where_there_are_no_completions() -> None:
     assert "ambiguous" in evidence.spread.source
     assert evidence.zero_variance.value_T.tolist() == [0.25, 0.5]
     assert evidence.expected.value_T.tolist() == pytest.approx([2 * 0.5**4, 0.75**4 + 0.25**4])
+
+
+def test_a_count_of_right_answers_that_the_log_rounds_is_one() -> None:
+    """3 and 8 of 12: .667 is no twelfth, but lies within half of the last digit of one."""
+    config: dict[str, object] = {"group_size": 4, "prompts_per_step": 3}
+    assert not group_evidence(columns(config, [0.25, 0.667])).expected.known
+    evidence = group_evidence(columns(config, [0.25, 0.667], resolution=0.0005))
+    assert evidence.expected.value_T.tolist() == pytest.approx(
+        [p**4 + (1 - p) ** 4 for p in (0.25, 0.667)]
+    )
 
 
 @pytest.mark.parametrize("reward", [[0.5, 1.5], [0.5, 0.333], [-0.5, 0.5]])

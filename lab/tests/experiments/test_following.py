@@ -68,7 +68,7 @@ def test_an_action_changes_the_setting_that_it_names(
 
 
 def test_actions_on_the_task_and_on_the_course() -> None:
-    assert {*_APPLY} == {row["kind"] for row in table_rows("diagnostics/settings.tsv")}
+    assert {*_APPLY} == {row["kind"] for row in table_rows("diagnostics/action_settings.tsv")}
     start = course()
     assert followed(start, []) is start
     longer = followed(start, [action("limit", factor=2.0)])

@@ -117,7 +117,8 @@ def _list(
     if judgement.state is State.CANNOT_TELL:
         lines.append(f"Nothing can be told yet: log {asked[0]}.")
     elif len(named) < 2:
-        lines.append(f"Nothing is to be told apart. Do: {judgement.do or 'nothing'}.")
+        do = f" Do: {judgement.do}." if judgement.do else ""
+        lines.append(f"Nothing is to be told apart.{do}")
     elif not trials:
         lines.append(
             f"No probe is left that tells them apart. Log {asked[0]}; or make one by its "

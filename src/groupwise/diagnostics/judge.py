@@ -391,7 +391,8 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
     much = max(_MUCH * abs(progress.before), _OF_RANGE * (high - low))
-    learnt = "no gain is certain" if gain.high > much else "nothing learnt"
+    hidden = gain.high > much or gain.value + gain.low > 0
+    learnt = "no gain is certain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
     return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
 

@@ -6,9 +6,9 @@ callback shows, with the facts, the actions and the cost that it is made of.
 A fact is what a check can state, as data: no module of this room reads the wording of another. It
 holds from the step of its finding on; the signs of the finding are its levels before and after. An
 action has a kind and a size, with the setting in the user's own trainer: `causes.tsv` has the
-actions of each cause, `actions.tsv` those of facts and checks, `settings.tsv` the settings of each
-kind. A cost is what a run spent, from its start or from a step on, or what is to come until its
-planned end.
+actions of each cause, `actions.tsv` those of facts and checks, `action_settings.tsv` the settings
+of each kind. A cost is what a run spent, from its start or from a step on, or what is to come until
+its planned end.
 """
 
 from __future__ import annotations
@@ -227,7 +227,7 @@ class Action(Plain):
     """One change.
 
     Args:
-        kind: of the change, as `settings.tsv` names it.
+        kind: of the change, as `action_settings.tsv` names it.
         factor: by which the setting in use is multiplied; None where it is set.
         value: what it becomes, of a restart the step; None where the present one is not logged.
         settings: of the user's trainer, as "name=value", or the name alone; empty where the
@@ -249,7 +249,7 @@ _ACTIONS = {
     for name in ("causes.tsv", "actions.tsv")
     for row in table_rows(f"diagnostics/{name}")
 }
-_SETTINGS = {row["kind"]: row for row in table_rows("diagnostics/settings.tsv")}
+_SETTINGS = {row["kind"]: row for row in table_rows("diagnostics/action_settings.tsv")}
 _FACTORS = {"x": (1, "× "), "/": (-1, "÷ ")}
 
 

@@ -353,7 +353,7 @@ LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
 # health. What the readers take for a score of the task is one as a function, too.
 _SCORES = "|".join(
-    row["pattern"] for row in table_rows("readers/names.tsv") if row["quantity"] == "task_score"
+    row["pattern"] for row in table_rows("readers/patterns.tsv") if row["quantity"] == "task_score"
 )
 WANTED = re.compile(
     r"correct|accura|answer|solv|truth|success|exact|quality|outcome"

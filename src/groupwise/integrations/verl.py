@@ -159,13 +159,13 @@ class Tap:
 
     def _progress(
         self, rows: Sequence[JsonView], step: int, tokens: float | None
-    ) -> dict[str, float | None]:
+    ) -> dict[str, float]:
         """Return how far the run has come with a step of so many tokens."""
         before: JsonView = next((old for old in reversed(rows) if old["step"] < step), {})
         return {
             "optimizer_updates": step * float(self._config.value("updates_per_step") or 1),
             "seconds": self._seconds + time.perf_counter() - self._began,
-            "tokens": None if tokens is None else (before.get("tokens") or 0.0) + tokens,
+            **({} if tokens is None else {"tokens": (before.get("tokens") or 0.0) + tokens}),
         }
 
     def end(self) -> None:
@@ -212,10 +212,8 @@ class Tap:
         length_N = mask_NL.sum(axis=1)
         advantage_NL = array_of(result[0])[real_N]
         _, first, inverse = np.unique(group_N, return_index=True, return_inverse=True)
-        rank = np.empty(len(first), dtype=np.int64)
-        rank[np.argsort(first)] = np.arange(
-            len(first)
-        )  # groups in the order of their first rollout
+        # Groups in the order of their first rollouts: the inverse of an order is its own order.
+        rank = np.argsort(np.argsort(first))
         extras = given.get("non_tensor_batch") or {}
         config: Any = given.get("config")
         keys = config.get("gdpo_reward_keys") if hasattr(config, "get") else None

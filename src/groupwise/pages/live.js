@@ -157,7 +157,8 @@
       if (order.some((one, i) => one !== find(home).children[i])) find(home).append(...order);
     }
     find("others").parentElement.hidden = !find("others").children.length;
-    text(find("others").previousElementSibling, `${find("others").children.length} other keys`);
+    const others = find("others").children.length;
+    text(find("others").previousElementSibling, `${others} other ${others === 1 ? "key" : "keys"}`);
   };
 
   // Several runs

@@ -187,7 +187,7 @@ class Located:
         if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
             check_kind(record, self.path)
         record = replace(record, notes=(*record.notes, *self.notes))
-        folder = self.path if self.reader.folder else self.request.home
+        folder = self.request.home or (self.path if self.reader.folder else None)
         if folder is None or self.reader.name == "groupwise":
             quoted = ""
         else:
@@ -211,7 +211,13 @@ def locate(place: Path, request: Request) -> Located:
         return _in_file(place, request)
     reader = best_reader(place)
     if reader is not None:
-        beside = _beside_rollouts(place) if reader.name == "rollout_folder" else []
+        dumps = reader.name == "rollout_folder"
+        inner = folders_in(place, _MOST_FILES) if dumps else []
+        logs = [log for below in inner if not best_reader(below) for log in _runs_in(below)]
+        if len(logs) == 1:
+            located = locate(logs[0], request)
+            return replace(located, request=replace(located.request, home=place))
+        beside = _beside_rollouts(place) if dumps else []
         unread = f"{some_of(beside)} beside the rollouts is not read: give its path"
         return Located(place, reader, request, (unread,) if beside else ())
     runs = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]

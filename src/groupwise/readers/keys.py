@@ -165,7 +165,7 @@ _ASIDE = _MEANS | frozenset(vocabulary("aside"))
 # Of a log whose program is unknown: names as loops of one's own, trackers and other tools write
 # them, without those words.
 _PLAIN = tuple(
-    (re.compile(row["pattern"]), row["quantity"]) for row in table_rows("readers/names.tsv")
+    (re.compile(row["pattern"]), row["quantity"]) for row in table_rows("readers/patterns.tsv")
 )
 # What a log says of its task beside the reward that is trained on: the same names in logs of every
 # program.

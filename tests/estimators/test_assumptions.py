@@ -161,6 +161,9 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
     plain = mean_interval(moment_of_prompts(exponential, "t"))
     longer = pytest.approx(plain.value + factor * (plain.high - plain.value))
     assert exponential.t.interval.high == longer
+    large = components(rng.exponential(size=512) ** 0.9, label // 2 * 2, score_ND=score).unseen
+    expected = large.of_lengths * (1 + 0.1 * (large.kurtosis - 4))
+    assert large.widening == pytest.approx(expected), "sixteen rollouts say twice as much"
     for estimate, part in ((normal, 1.0), (heavy, 3.0)):
         assert estimate.unseen.widening == pytest.approx(part * estimate.unseen.of_lengths)
     assert heavy.notes == ()

@@ -53,11 +53,11 @@ _LIKENESS = {"value": "mean reward", "score_norm2": "score length"}  # by which 
 _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 # Upper halves of the intervals of Vp, T and R are longer for what a sample may not show. x is the
 # relative variance, a prompt, that Vp would have over lognormal prompts: (1 + 30 x)^(1/5) times as
-# long, without an end above 5, and a fifth longer for each unit of the rewards' fourth moment in
-# their group above 4 squared variances (3 for a normal law), up to three times. Chosen on 80
-# worlds; what they do in 80 others and in named ones is in lab/docs/theory/gradient.md
+# long, without an end above 5; and longer by 1.6 over the group's size for each unit of rewards'
+# fourth moment in their group above 4 squared variances (3 for a normal law), up to three times.
+# Chosen on 80 worlds; what they do in 80 others and in named ones: lab/docs/theory/gradient.md
 _PER_VARIANCE, _POWER, _MOST_VARIANCE = 30.0, 0.2, 5.0
-_PERHAPS_HEAVY_TAILS, _PER_UNIT, _MOST, _FEWEST_VARYING = 4.0, 0.2, 3.0, 8
+_PERHAPS_HEAVY_TAILS, _PER_UNIT, _MOST, _FEWEST_VARYING = 4.0, 1.6, 3.0, 8
 _LIKE = 1.25  # times, below which scores are told to be of like length
 
 
@@ -152,7 +152,8 @@ class Unseen:
     @property
     def widening(self) -> float:
         """How many times as long the upper halves of intervals are."""
-        above = _PER_UNIT * (self.kurtosis - _PERHAPS_HEAVY_TAILS)
+        size = self.rollouts / self.prompts
+        above = _PER_UNIT / size * (self.kurtosis - _PERHAPS_HEAVY_TAILS)
         return self.of_lengths * (1 + min(max(above, 0.0), _MOST - 1) if above == above else 1.0)
 
     @property

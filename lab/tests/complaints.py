@@ -33,6 +33,8 @@ KEYS: dict[str, dict[str, str]] = {
         "failures": "tools/failure_frequency",
         "dead": "frac_reward_zero_std",
         "largest": "sampling/importance_sampling_ratio/max",
+        "smallest": "sampling/importance_sampling_ratio/min",
+        "loss": "loss",
         "held": "eval_reward",
         "correct": "rewards/correct/mean",
         "bonus": "rewards/bonus/mean",
@@ -54,6 +56,10 @@ KEYS: dict[str, dict[str, str]] = {
         "compared": "critic/advantages/mean",
         "held": "val-core/math/reward/mean@1",
         "largest": "rollout_corr/rollout_is_max",
+        "smallest": "rollout_corr/rollout_is_min",
+        "loss": "actor/pg_loss",
+        "slowest": "timing_s/agent_loop/generate_sequences/max",
+        "usual": "timing_s/agent_loop/generate_sequences/mean",
         "alike": "training/rollout_actor_probs_pearson_corr",
         "dropped": "fully_async/count/dropped_stale_samples",
         "generated": "fully_async/count/total_generated_samples",
@@ -88,6 +94,8 @@ KEYS: dict[str, dict[str, str]] = {
         "second": "train/code/all/reward/mean",
         "turns": "num_turns/all/mean",
         "infra": "stop_condition/all/timeout_reached",
+        "slowest": "time/rollout/max",
+        "usual": "time/rollout/mean",
         "norm": "optim/grad_norm",
         "rate": "optim/lr",
         "entropy": "entropy/all/mean",
@@ -353,6 +361,96 @@ def rate_jumps(rng: Generator, rows: int) -> Columns:
     }
 
 
+def masked_ratio(rng: Generator, rows: int) -> Columns:
+    """Ratios of whole answers, of which those beyond a cap are set to 0 before they are logged."""
+    ratio = rng.uniform(0.5, 0.7) + rng.normal(0, 0.03, rows)
+    largest = 3 - rng.exponential(0.1, rows)
+    gap = rng.uniform(0.01, 0.03)
+    return healthy(rng, rows) | {"gap": gap, "ratio": ratio, "largest": largest, "smallest": 0.0}
+
+
+def loss_of_the_kl(rng: Generator, rows: int) -> Columns:
+    """The KL alone is in the loss: both fall, and nothing is learnt."""
+    kl = np.geomspace(rng.uniform(0.02, 0.05), rng.uniform(0.002, 0.006), rows)
+    kl = kl * np.exp(rng.normal(0, 0.1, rows))
+    return _flat(rng, rows, healthy(rng, rows)) | {"kl": kl, "loss": rng.uniform(0.02, 0.2) * kl}
+
+
+def seldom_right(rng: Generator, rows: int) -> Columns:
+    """Hardly a step has a right answer, and only those have a gradient."""
+    right = rng.random(rows) < rng.uniform(0.03, 0.12)
+    reward = np.where(right, rng.integers(1, 8, rows) / 128, 0.0)
+    columns = healthy(rng, rows) | {"reward": reward, "norm": np.where(right, 0.1, 0.0)}
+    return {name: value for name, value in columns.items() if name not in ("dead", "spread")}
+
+
+def grows_unlike(rng: Generator, rows: int) -> Columns:
+    """Token probabilities that were alike part as the entropy falls."""
+    fall = np.linspace(0, 1, rows)
+    alike = 0.985 - rng.uniform(0.25, 0.35) * fall**1.5 + rng.normal(0, 0.005, rows)
+    entropy = 0.45 * np.exp(-rng.uniform(0.5, 1) * fall) + rng.normal(0, 0.003, rows)
+    gap = rng.uniform(0.01, 0.015) * np.exp(rng.uniform(1.2, 1.6) * fall)
+    return healthy(rng, rows) | {"alike": alike, "entropy": entropy, "gap": gap}
+
+
+def pinned_slowest(rng: Generator, rows: int) -> Columns:
+    """The slowest rollout takes one and the same time in each row, and nothing is learnt."""
+    limit = float(rng.choice([600, 1200, 1800]))
+    usual = limit * rng.uniform(0.6, 0.85) * (1 + rng.normal(0, 0.02, rows))
+    times = {"slowest": limit + rng.uniform(0, 1, rows), "usual": usual}
+    return _flat(rng, rows, healthy(rng, rows)) | times
+
+
+def infrastructure_costs(rng: Generator, rows: int) -> Columns:
+    """A tenth of the episodes fails throughout, in bursts, and is graded 0."""
+    share = np.clip(rng.gamma(1.2, rng.uniform(0.06, 0.08), rows), 0, 0.5)
+    columns = healthy(rng, rows)
+    return columns | {"infra": share, "reward": columns["reward"] * (1 - share)}
+
+
+def many_groups_alike(rng: Generator, rows: int) -> Columns:
+    """Half of the groups and more have zero variance from the first row to the last."""
+    dead = rng.uniform(0.55, 0.65) + rng.normal(0, 0.03, rows)
+    return healthy(rng, rows) | {"dead": dead, "solved": 0.0}
+
+
+def entropy_rises_first(rng: Generator, rows: int) -> Columns:
+    """The entropy grows three- to fivefold by and by, and the reward is lost behind it."""
+    begun = np.clip((np.arange(rows) / rows - rng.uniform(0.3, 0.4)) / 0.6, 0, 1)
+    columns = healthy(rng, rows)
+    entropy = columns["entropy"] * np.exp(rng.uniform(1.2, 1.6) * begun)
+    return columns | {"entropy": entropy, "reward": columns["reward"] * (1 - 0.5 * begun**1.5)}
+
+
+def few_prompts_of_one(rng: Generator, rows: int) -> Columns:
+    """One of two environments, of a few prompts a step, loses half by and by as its share shrinks."""
+    first = rng.uniform(0.35, 0.45) + 0.3 * -np.expm1(-np.arange(rows) / 60)
+    lost = np.clip((np.arange(rows) / rows - 0.25) / 0.5, 0, 1)
+    level = rng.uniform(0.5, 0.6) * (1 - rng.uniform(0.5, 0.6) * lost)
+    second = np.clip(level + rng.normal(0, 0.12, rows), 0, 1)
+    first = first + rng.normal(0, 0.02, rows)
+    return healthy(rng, rows) | {
+        "first": first,
+        "second": second,
+        "reward": 0.85 * first + 0.15 * second,
+    }
+
+
+def slowly_with_calls(rng: Generator, rows: int) -> Columns:
+    """The gap grows two- to threefold with the calls of tools."""
+    calls = 0.5 + rng.uniform(1.8, 2.3) * -np.expm1(-np.arange(rows) / (0.4 * rows))
+    calls = calls * np.exp(rng.normal(0, 0.06, rows))
+    gap = rng.uniform(0.026, 0.03) * calls * np.exp(rng.normal(0, 0.01, rows))
+    return healthy(rng, rows) | {"calls": calls, "gap": gap}
+
+
+def masked_in_the_baseline(rng: Generator, rows: int) -> Columns:
+    """A seventh of the episodes is masked and stands in the mean of its group."""
+    share = np.clip(rng.uniform(0.12, 0.18) + rng.normal(0, 0.02, rows), 0, 1)
+    compared = rng.uniform(0.18, 0.28) + rng.normal(0, 0.03, rows)
+    return healthy(rng, rows) | {"infra": share, "compared": compared}
+
+
 Kind = Callable[[Generator, int], Columns]
 CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "truncated sampling": (truncated_sampling, ("trl", "verl"), "truncated distribution"),
@@ -382,6 +480,17 @@ CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "columns part": (columns_part, ("trl", "trl"), "reward hacking"),
     "learnt by heart": (learnt_by_heart, ("trl", "verl"), "overfitting"),
     "rate jumps": (rate_jumps, ("trl", "verl"), "the learning rate rose in mid-run"),
+    "masked ratio": (masked_ratio, ("trl", "verl"), "truncated or masked"),
+    "loss of the KL": (loss_of_the_kl, ("trl", "verl"), "hardly any of the policy's gradient"),
+    "seldom right": (seldom_right, ("trl", "verl"), "too hard"),
+    "grows unlike": (grows_unlike, ("verl", "verl"), "unlike precision"),
+    "pinned slowest": (pinned_slowest, ("verl", "prime-rl"), "a time limit"),
+    "infrastructure costs": (infrastructure_costs, ("open-instruct", "prime-rl"), "infra"),
+    "many groups alike": (many_groups_alike, ("trl", "nemo-rl"), "dilute the update"),
+    "entropy rises first": (entropy_rises_first, ("trl", "verl"), "came apart"),
+    "few prompts of one": (few_prompts_of_one, ("prime-rl", "nemo-rl"), "one environment"),
+    "slowly with calls": (slowly_with_calls, ("trl", "verl"), "tokenised again"),
+    "masked in the baseline": (masked_in_the_baseline, ("verl", "verl"), "count in the baseline"),
 }
 """By name: the generator, the two trainers whose keys it has, words of the cause."""
 
@@ -495,6 +604,64 @@ def long_warm_up(rng: Generator, rows: int) -> Columns:
     return healthy(rng, rows) | {"rate": 1e-6 * np.minimum((1 + np.arange(rows)) / rise, 1)}
 
 
+def smallest_near_nothing(rng: Generator, rows: int) -> Columns:
+    """Ratios of tokens whose smallest is tiny, and no 0."""
+    smallest = np.exp(-rng.uniform(5, 12, rows))
+    return gap_that_stands(rng, rows) | {"smallest": smallest, "largest": 2 + rng.random(rows)}
+
+
+def loss_beside_kl(rng: Generator, rows: int) -> Columns:
+    """The loss of a run on policy: advantages sum to 0, and the KL is what is left of it."""
+    columns = healthy(rng, rows)
+    return columns | {"loss": 0.04 * columns["kl"]}
+
+
+def hard_start(rng: Generator, rows: int) -> Columns:
+    """Hardly a right answer at first, and then more and more of them."""
+    chance = 0.001 + 0.4 * np.linspace(0, 1, rows) ** 3
+    reward = rng.binomial(256, chance) / 256
+    columns = healthy(rng, rows) | {"reward": reward, "norm": np.where(reward > 0, 0.1, 0.0)}
+    return columns | {"dead": (1 - chance) ** 8, "solved": 0.0, "spread": np.sqrt(reward) / 2}
+
+
+def alike_enough(rng: Generator, rows: int) -> Columns:
+    """Token probabilities that stay alike as the entropy falls."""
+    entropy = np.linspace(0.5, 0.3, rows) + rng.normal(0, 0.01, rows)
+    alike = 0.985 - 0.03 * np.linspace(0, 1, rows) + rng.normal(0, 0.003, rows)
+    return healthy(rng, rows) | {"alike": alike, "entropy": entropy}
+
+
+def slowest_of_many(rng: Generator, rows: int) -> Columns:
+    """Times of a run that learns, whose slowest rollout varies."""
+    slowest = 900 * np.exp(rng.normal(0, 0.05, rows))
+    return healthy(rng, rows) | {"slowest": slowest, "usual": 500 + rng.normal(0, 10, rows)}
+
+
+def failures_that_are_graded_apart(rng: Generator, rows: int) -> Columns:
+    """A few episodes fail and are left out: the reward does not know of them."""
+    share = np.clip(rng.gamma(1.2, 0.05, rows), 0, 0.5)
+    return healthy(rng, rows) | {"infra": np.where(share > 0.09, 0.09, share)}
+
+
+def exploring(rng: Generator, rows: int) -> Columns:
+    """The entropy rises by a third as the reward does."""
+    columns = healthy(rng, rows)
+    return columns | {"entropy": columns["entropy"] * np.linspace(1, 1.35, rows)}
+
+
+def noisy_environment(rng: Generator, rows: int) -> Columns:
+    """One of two environments has a few prompts a step, and stands."""
+    columns = few_prompts_of_one(rng, rows)
+    second = np.clip(0.5 + rng.normal(0, 0.12, rows), 0, 1)
+    return columns | {"second": second, "reward": 0.85 * columns["first"] + 0.15 * second}
+
+
+def more_calls(rng: Generator, rows: int) -> Columns:
+    """Ever more calls beside a gap of rounding that knows nothing of them."""
+    calls = slowly_with_calls(rng, rows)["calls"]
+    return healthy(rng, rows) | {"calls": calls, "gap": 0.012 * np.exp(rng.normal(0, 0.05, rows))}
+
+
 ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "at its top": (at_its_top, ("trl", "trl")),
     "training that catches up": (caught_up, ("trl", "verl")),
@@ -513,6 +680,15 @@ ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "a noisy evaluation": (noisy_evaluation, ("trl", "verl")),
     "a schedule in cycles": (schedule_in_cycles, ("trl", "verl")),
     "a long warm-up": (long_warm_up, ("trl", "nemo-rl")),
+    "a smallest ratio near 0": (smallest_near_nothing, ("trl", "verl")),
+    "a loss beside the KL": (loss_beside_kl, ("trl", "verl")),
+    "a hard start": (hard_start, ("trl", "verl")),
+    "probabilities alike enough": (alike_enough, ("verl", "verl")),
+    "the slowest of many": (slowest_of_many, ("verl", "prime-rl")),
+    "failures graded apart": (failures_that_are_graded_apart, ("open-instruct", "open-instruct")),
+    "a policy that explores": (exploring, ("trl", "verl")),
+    "a noisy environment": (noisy_environment, ("prime-rl", "nemo-rl")),
+    "more calls": (more_calls, ("trl", "verl")),
 }
 """Healthy logs by name: the generator and the two trainers whose keys it has."""
 

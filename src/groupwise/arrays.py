@@ -42,6 +42,11 @@ class Groups:
         return values if self.order_N is None else values[self.order_N]
 
 
+def floats(values: ArrayLike) -> Float:
+    """Return values as an array of floats."""
+    return np.asarray(values, dtype=float)
+
+
 def mean_ranks(values: ArrayLike) -> Float:
     """Return the rank of each value from 1 on, of equal ones their mean.
 

@@ -11,6 +11,7 @@ from operator import attrgetter
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 Made = TypeVar("Made")
+Words = tuple[str, ...]
 
 FORMER_STATES = {"watch": "warning"}  # words of schema 1, accepted where a state is asked for
 

@@ -152,9 +152,9 @@ def _scaled(value: float, units: Mapping[str, float], most: float) -> tuple[floa
     return value / units[unit], unit
 
 
-def count(value: float, noun: str) -> str:
+def count(value: float, noun: str, many: str = "") -> str:
     """Write a number of things: "1 row", "1,200 rows"."""
-    return f"{value:,.0f} {noun}" if round(value) == 1 else f"{value:,.0f} {noun}s"
+    return f"{value:,.0f} {noun if round(value) == 1 else many or noun + 's'}"
 
 
 def share(value: float) -> str:

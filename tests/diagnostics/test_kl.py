@@ -8,8 +8,8 @@ from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Fact, Status
-from groupwise.diagnostics.numerics import _left, rose_since
 from groupwise.diagnostics.numerics import divergence as check
+from groupwise.diagnostics.numerics import left_at, rose_since
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, steps_table
 
@@ -131,15 +131,15 @@ def test_the_reward_has_risen_where_it_is_three_errors_above_the_rows_before() -
 
 def test_the_level_before_is_that_of_the_twenty_rows_before_it_left() -> None:
     """Two rows about .2 before 9; and of thirty the first ten stand elsewhere."""
-    assert _left(np.array([0.3, 0.1, 9.0, 11.0]), 2) == (2, 0.2, 10.0)
-    assert _left(np.repeat([0.4, 0.1, 9.0], [10, 20, 5]), 30) == (30, 0.1, 9.0)
-    assert _left(np.array([9.0, 11.0]), 0) == (0, None, 10.0)
-    assert _left(np.array([0.1, 0.1, 0.1, 2.0, 9.0]), 4) == (
+    assert left_at(np.array([0.3, 0.1, 9.0, 11.0]), 2) == (2, 0.2, 10.0)
+    assert left_at(np.repeat([0.4, 0.1, 9.0], [10, 20, 5]), 30) == (30, 0.1, 9.0)
+    assert left_at(np.array([9.0, 11.0]), 0) == (0, None, 10.0)
+    assert left_at(np.array([0.1, 0.1, 0.1, 2.0, 9.0]), 4) == (
         3,
         0.1,
         9.0,
     )  # .95 is halfway in logarithms
-    assert _left(np.array([0.1, 0.1, 0.1, 0.9, 9.0]), 4)[0] == 4
+    assert left_at(np.array([0.1, 0.1, 0.1, 0.9, 9.0]), 4)[0] == 4
 
 
 def test_a_kl_that_moved_with_a_fall_is_not_said_to_show_no_sign() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -478,3 +479,36 @@ def test_a_kl_of_0_to_its_last_digit_tells_that_no_gradient_arrives(
     path.write_text("\n".join(lines))
     found = names(judge(open_run(path), ended=True))
     assert [name for name in found if name == "no_gradient"] == cause
+
+
+@pytest.mark.parametrize(("rows", "error", "fails"), [(2, "RuntimeError", True), (2, "", False)])
+def test_numbers_that_end_before_an_error_are_what_broke(
+    rows: int, error: str, fails: bool
+) -> None:
+    norm = np.append(0.3 + noise(1, 0.02)[rows:], np.full(rows, np.nan))
+    run = record(reward=RISES, gradient_norm=norm, loss=noise(2, 0.01), kl=0.01 + noise(3, 1e-4))
+    judgement = judge(replace(run, error=error), ended=True)
+    assert (judgement.state is State.FAILED) == fails
+    assert ("numerics (gradient_norm first)" in judgement.cause.names) == fails
+
+
+@pytest.mark.parametrize("rows", [3, 9])
+def test_a_few_right_answers_amid_rows_of_nothing_are_no_height(rows: int) -> None:
+    reward = np.zeros(N)
+    reward[np.random.default_rng(rows).choice(N // 2, rows, replace=False)] = 1 / 128
+    judgement = judged(reward=reward, gradient_norm=np.where(reward > 0, 0.1, 0.0))
+    assert loss_of(Evidence(record(reward=reward))) is None
+    assert names(judgement) == ["too_hard"]
+    assert f"all wrong in {N - rows} of {N} rows" in judgement.headline
+
+
+@pytest.mark.parametrize(("first", "cause"), [(0.985, "precision"), (0.62, "routing")])
+def test_a_correlation_that_decays_is_no_routing(first: float, cause: str) -> None:
+    time = ROW / N
+    entropy = 0.45 - 0.2 * time + noise(1, 0.002)
+    alike = first - (first - 0.6) * time**2 + noise(2, 0.004)
+    gap = 0.012 * np.exp(1.2 * time) + noise(3, 1e-4)
+    columns = {"sampler_correlation": alike, "entropy": entropy, "sampler_mismatch": gap}
+    judgement = judged(reward=RISES, **columns)
+    assert names(judgement) == [cause]
+    assert (judgement.first_sign is not None and judgement.first_sign.step > 1) == (first > 0.9)

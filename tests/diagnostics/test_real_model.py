@@ -88,7 +88,7 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
     # The right answer comes first and the text goes on behind it: the strict function stands, and
     # all are cut off from step 22 on.
     assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
-    assert judgement.cause.names == ("truncated answers are paid",)
+    assert judgement.cause.names == ("reward for truncated answers",)
     assert judgement.do == "start anew; pay no truncated answer"
     assert [action.kind for action in judgement.actions] == ["anew", "mask", "reward"]
 

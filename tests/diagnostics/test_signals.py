@@ -17,7 +17,6 @@ from groupwise.diagnostics.signals import (
     alarm,
     blocks,
     change_evidence,
-    counted,
     ends_of,
     gained_since,
     lowest_grade,
@@ -30,6 +29,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
+from groupwise.wording import count
 
 
 def test_the_factors_are_fair_at_the_edge_of_the_null() -> None:
@@ -180,7 +180,7 @@ def test_blocks_hold_every_row_once() -> None:
 
 def test_numbers_in_words() -> None:
     assert ranged(Interval(0.7412, 0.7, 0.79)) == "0.741 (0.7 to 0.79)"
-    assert [counted(1, "row"), counted(2, "row"), counted(1_000, "stretch", "stretches")] == [
+    assert [count(1, "row"), count(2, "row"), count(1_000, "stretch", "stretches")] == [
         "1 row",
         "2 rows",
         "1,000 stretches",

@@ -210,6 +210,13 @@ def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
     ]
 
 
+def test_why_says_whole_what_was_cut() -> None:
+    words = " ".join(f"word{number}" for number in range(40))
+    assert words not in printed(FAILED, why=True)
+    said = " ".join(printed(replace(FAILED, do=words), why=True).split())
+    assert f"{words.capitalize()}." in said
+
+
 def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
     words = "one two three four five six seven eight nine ten eleven twelve"
     full = replace(FAILING, do=words, headline=words, then=(Sign("entropy", 20, 1.0, 0.2, words),))

@@ -707,3 +707,34 @@ def test_what_a_download_left_in_place_of_a_log_is_named(
     (tmp_path / "log.jsonl").write_text(text)
     with pytest.raises(UnreadableRunError, match=said):
         open_run(tmp_path / "log.jsonl")
+
+
+def test_objects_behind_what_a_logger_puts_first_are_rows(tmp_path: Path) -> None:
+    path = tmp_path / "driver.log"
+    front = "[2026-03-19 08:11:47] [agentic_pipeline.py (611)] [INFO] [DRIVER 0 / 1][PID 2201]"
+    lines = []
+    for step in range(12):
+        lines.append(f"{front} pipeline step {step} start...")
+        row = {"system/step": step, "critic/score/mean": 0.25 + step / 64, "actor/lr": 1e-6}
+        lines.append(f"{front} {json.dumps(row)}")
+    path.write_text("\n".join(lines))
+    record = open_run(path)
+    assert record.steps["step"].to_list() == list(range(12))
+    assert record.values(record.column("reward"))[4] == 0.3125
+
+
+def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) -> None:
+    rows = [{"step": n, "env/all/reward/total": 0.4 + n / 200, "optim/lr": 4e-5} for n in range(40)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (tmp_path / "config.json").write_text(
+        json.dumps({"groups_per_batch": 16, "dataset_builder": {"group_size": 8}})
+    )
+    assert not open_run(tmp_path).steps.columns.count("printed/stale_groups")
+    front = "2026-07-09 12:00:00 tinker_cookbook.rl.train:1018 [INFO] [training_loop]"
+    said = [f"{front} Step {n}: Samples are too stale, skipping" for n in range(40)] * 8
+    (tmp_path / "logs.log").write_text("\n".join(said))
+    record = open_run(tmp_path)
+    assert record.values("printed/stale_groups").tolist() == [8.0] * 40
+    judgement = judge(record, ended=True)
+    assert judgement.cause.names == ("discards starve slow, hard prompts",)
+    assert "33 % of rollouts dropped as too old" in judgement.headline

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Whole
+from groupwise.arrays import Float, Whole, floats
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import MissingMetricError
@@ -115,7 +115,7 @@ def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
 
 def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> Whole:
     """Choose smallest and largest value of each of `points / 2` runs of rows: no spike is lost."""
-    y = np.asarray(y_T, dtype=float)
+    y = floats(y_T)
     if y.size <= points:
         return np.arange(y.size)
     edges = np.linspace(0, y.size, max(1, (points - 2) // 2) + 1).astype(int)
@@ -127,13 +127,13 @@ def kept_rows(y_T: ArrayLike, *, points: int = POINTS) -> Whole:
 
 def running_mean(y_T: ArrayLike, size: int) -> Float:
     """Return the mean of the `size` rows around each row, at both ends of those that there are."""
-    mean = pl.Series(np.asarray(y_T, dtype=float)).rolling_mean(size, min_samples=1, center=True)
+    mean = pl.Series(floats(y_T)).rolling_mean(size, min_samples=1, center=True)
     return mean.to_numpy()
 
 
 def rounded(values: ArrayLike) -> tuple[float | None, ...]:
     """Round to five digits of the largest value, so that data stay small; missing is None."""
-    array = np.asarray(values, dtype=float)
+    array = floats(values)
     finite = array[np.isfinite(array)]
     largest = float(np.abs(finite).max()) if finite.size else 0.0
     decimals = _DIGITS - 1 - math.floor(math.log10(largest)) if largest > 0 else _DIGITS
@@ -162,7 +162,7 @@ def observed_line(
 
 def _finite(x_T: ArrayLike, y_T: ArrayLike) -> tuple[Float, Float]:
     """Return the rows in which both are finite."""
-    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    x, y = floats(x_T), floats(y_T)
     usable = np.isfinite(x) & np.isfinite(y)
     return x[usable], y[usable]
 
@@ -186,7 +186,7 @@ def with_mean(
 
 def abscissae(x_T: ArrayLike) -> tuple[float, ...]:
     """Round abscissae like `rounded`, none of them missing, to a tenth of their usual spacing."""
-    x = np.asarray(x_T, dtype=float)
+    x = floats(x_T)
     if np.all((x == np.round(x)) & (np.abs(x) < _LARGEST)):
         return tuple(x.astype(np.int64).tolist())
     if x.size < 2 or np.all(x == np.round(x)):
@@ -208,9 +208,9 @@ def smooth_line(
     points: int = 200,
 ) -> Line:
     """Make a line of a smooth curve, with its band where given."""
-    x, y = np.asarray(x_T, dtype=float), np.asarray(y_T, dtype=float)
+    x, y = floats(x_T), floats(y_T)
     kept = kept_rows(y, points=points)
-    ends = [np.asarray(end, dtype=float)[kept] for end in (low_T, high_T) if end is not None]
+    ends = [floats(end)[kept] for end in (low_T, high_T) if end is not None]
     low, high = (rounded(ends[0]), rounded(ends[1])) if len(ends) == 2 else ((), ())
     return Line(name, role, abscissae(x[kept]), rounded(y[kept]), low, high, band if low else "")
 
@@ -219,15 +219,13 @@ def useful_range(
     *parts: ArrayLike, shown: ArrayLike = (), reach: float = 0.6
 ) -> tuple[float, float] | None:
     """Choose ordinates that show the data whole and the rest as far as it does not crush them."""
-    must = np.asarray(shown, dtype=float)
+    must = floats(shown)
     must = must[np.isfinite(must)]
     if not must.size:
         return None
     low, high = float(must.min()), float(must.max())
     span = (high - low) or max(abs(high), 1.0) * 0.1
-    rest = (
-        np.concatenate([np.asarray(part, dtype=float).ravel() for part in parts]) if parts else must
-    )
+    rest = np.concatenate([floats(part).ravel() for part in parts]) if parts else must
     rest = rest[np.isfinite(rest)]
     if rest.size:
         low, high = (

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.fleet import Separation, outcome, separation
+from groupwise.arrays import floats
 from groupwise.comparison.compare import (
     FEWEST_ROWS,
     Comparison,
@@ -39,7 +40,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import percent
-from groupwise.plain import Plain, Said, frozen
+from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.record.run import RULES, RunRecord, steps_table
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise.wording import alike, clean, count, number, ranged, short, shortest_paths
@@ -211,7 +212,7 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
 
 def differing_settings(
     groups: Sequence[RunGroup], *, besides: Sequence[str] = ()
-) -> tuple[tuple[str, ...], list[str]]:
+) -> tuple[Words, list[str]]:
     """Return the settings in which groups differ, and notes on them.
 
     And on those in which the runs of one group do.
@@ -251,7 +252,7 @@ def differing_settings(
 def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
     """Return a record of values of a metric, at steps 1, 2, ..., or of steps and values."""
     try:
-        value = np.asarray(numbers, dtype=float)
+        value = floats(numbers)
         len(value)
     except (TypeError, ValueError):
         raise InvalidArgumentError(
@@ -368,7 +369,7 @@ def _mean(values: list[float]) -> float:
 _MOST_NAMED = 5
 
 
-def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
+def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     """The answer, a sentence or two: of a failure, if a run failed, and else of the difference."""
     failed = any(group.failed for group in groups)
     if len(groups) > 2:
@@ -387,7 +388,7 @@ def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[s
     )
 
 
-def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
+def _too_short(groups: Sequence[ComparedGroup]) -> Words:
     """How many runs are shown and not compared."""
     runs = [run for group in groups for run in group.runs]
     out = sum(bool(run.left_out) for run in runs)
@@ -398,7 +399,7 @@ def _too_short(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
     )
 
 
-def _failure(a: ComparedGroup, b: ComparedGroup) -> tuple[str, ...]:
+def _failure(a: ComparedGroup, b: ComparedGroup) -> Words:
     """Say of two groups of which a run failed who did, who did not, and where both end."""
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
     ends = _end(worse, other)
@@ -419,7 +420,7 @@ def _end(*groups: ComparedGroup) -> str:
     return f"{ends} (means of their last rows)"
 
 
-def _failures(groups: Sequence[ComparedGroup]) -> tuple[str, ...]:
+def _failures(groups: Sequence[ComparedGroup]) -> Words:
     """Which of many groups have runs that failed."""
     runs, failed = (
         sum(len(group.runs) for group in groups),
@@ -443,7 +444,7 @@ def _listed(names: Sequence[str]) -> str:
     )
 
 
-def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> tuple[str, ...]:
+def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     """Of many groups the highest, and, where none failed, those that differ from the first."""
     measured = [group for group in groups if math.isfinite(group.level)]
     if not measured:
@@ -499,9 +500,7 @@ def _window(comparison: Comparison) -> str:
     return f"steps {comparison.late_from:,.0f}-{comparison.late_to:,.0f}"
 
 
-def difference(
-    first: ComparedGroup, second: ComparedGroup, comparison: Comparison
-) -> tuple[str, ...]:
+def difference(first: ComparedGroup, second: ComparedGroup, comparison: Comparison) -> Words:
     """Whether the second of two groups differs from the first, and which holds the level sooner."""
     level, speed = comparison.pairings[0].contrasts
     levels = _level(first, second, level, comparison)
@@ -671,9 +670,9 @@ class RunComparison(Said):
     groups: tuple[ComparedGroup, ...]
     curves: tuple[tuple[Curve, ...], ...]
     found: Comparison
-    answer: tuple[str, ...]
-    differing: tuple[str, ...]
-    notes: tuple[str, ...]
+    answer: Words
+    differing: Words
+    notes: Words
     separates: Separation | None = None
 
     def __str__(self) -> str:

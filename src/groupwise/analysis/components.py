@@ -51,7 +51,7 @@ from groupwise.estimators.moments import (
 )
 from groupwise.files import beside, first_bytes, write_whole
 from groupwise.parsing import JsonObject, JsonView, parse_json
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, count
@@ -75,8 +75,8 @@ class GroupSample:
     )  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
     # groups of the run that were other visits of prompts that have their group already
     repeated: int
-    notes: tuple[str, ...]  # sentences on what was left aside
-    longest: tuple[str, ...] = ()
+    notes: Words  # sentences on what was left aside
+    longest: Words = ()
     # where no setting says at how many tokens completions were truncated, the longest of the whole
     # log
 
@@ -120,7 +120,7 @@ def sample_groups(
         "group", maintain_order=True
     )
     rows = record.with_completions(rows)
-    longest: tuple[str, ...] = ()
+    longest: Words = ()
     if record.config.value("max_completion_length") is None and record.rollouts is not None:
         sized = record.with_completions(
             record.rollouts.select("completion").drop_nulls(),
@@ -141,7 +141,7 @@ def sample_groups(
 
 def without_groups(
     rows: pl.DataFrame, wrong: Sequence[int], limit: int
-) -> tuple[pl.DataFrame, int, tuple[str, ...]]:
+) -> tuple[pl.DataFrame, int, Words]:
     """Leave out the groups of rollouts that are longer than a model can read: a group without
     its longest answers is no sample.
     """
@@ -549,7 +549,7 @@ class Tokens:
     before: list[list[int]]  # of each prompt
     after: list[list[int]]  # of each completion
     facts: JsonObject  # what was decided about them
-    notes: tuple[str, ...]  # the same in sentences
+    notes: Words  # the same in sentences
 
 
 def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample) -> Tokens:
@@ -632,7 +632,7 @@ def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
     ]
 
 
-def _guess_notes(full: int, rollouts: int, limit: int) -> tuple[str, ...]:
+def _guess_notes(full: int, rollouts: int, limit: int) -> Words:
     """Say that which completions were truncated is a guess, where it concerns several."""
     if full < 2:
         return ()

@@ -22,7 +22,7 @@ from groupwise.analysis.charts import (
     smooth_line,
     useful_range,
 )
-from groupwise.arrays import Float
+from groupwise.arrays import Float, floats
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
@@ -62,7 +62,7 @@ class Clock:
 
     def steps(self, time_S: ArrayLike) -> Float:
         """Return the step at each time, shape (S,)."""
-        return _carried(np.asarray(time_S, dtype=float), self.time_T, self.step_T)
+        return _carried(floats(time_S), self.time_T, self.step_T)
 
     def time(self, step: float) -> float:
         """Return the time at a step."""
@@ -295,7 +295,7 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(np.asarray(series.step_T, dtype=float), series.time_T, series.seconds_T)
+    clock = Clock(floats(series.step_T), series.time_T, series.seconds_T)
     return Fitted(column, quantity, series, clock)
 
 
@@ -355,7 +355,7 @@ def foretold(
     first, last = float(series.step_T[0]), float(series.step_T[-1])
     wanted = _wanted_steps(ahead.at, first, last)
     grid = np.linspace(last, max(last, *wanted), _GRID)
-    step_S = np.concatenate([np.asarray(wanted, dtype=float), grid])
+    step_S = np.concatenate([floats(wanted), grid])
     time_S = np.array([clock.time(step) for step in step_S])
     in_rates = partial(rate_clock, series.time_T, series.rate_T)
     result = forecast(

@@ -31,7 +31,7 @@ from groupwise.errors import (
 )
 from groupwise.files import first_bytes, write_whole
 from groupwise.parsing import JsonView
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 from groupwise.readers import open_run
 from groupwise.readers.find import runs_below
 from groupwise.wording import clean, count, share, shortest_paths
@@ -50,12 +50,12 @@ class Separation(Plain):
 
     setting: str
     learnt: int  # runs
-    learnt_with: tuple[str, ...]  # values, numbers in order
+    learnt_with: Words  # values, numbers in order
     not_learnt: int
-    not_learnt_with: tuple[str, ...]
+    not_learnt_with: Words
     settings_tried: int  # in which the runs differ
     chance: float  # that luck alone separates the runs by one of these; an upper bound
-    also: tuple[str, ...]  # other settings that separate them
+    also: Words  # other settings that separate them
 
     @property
     def sentence(self) -> str:

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.wording import clean
 
@@ -69,7 +69,7 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
         came = {"error": f"none: its process ended with {process.returncode}"}
         with suppress(ValueError):  # the function may write there too
             came = dict(json.loads(written.read()))
-    grade_N, count = np.array(came.get("grades", []), dtype=float), len(columns["completions"])
+    grade_N, count = floats(came.get("grades", [])), len(columns["completions"])
     bad_N = ~(np.abs(grade_N) < _MOST)  # NaN too
     if "error" in came or len(grade_N) != count or bad_N.any():
         wrong = f"{bad_N.sum()} of {count} that are no number below {_MOST:g}"

@@ -18,7 +18,7 @@ from groupwise.estimators.components import Components
 from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate, smallest_group
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
-from groupwise.plain import Plain, Said, frozen
+from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.readers import open_run
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
@@ -36,12 +36,12 @@ class GroupSizeEvidence(Plain):
     components: Components | None = None  # measured beside the run, or None
     plan: GroupSizePlan | None = None  # at the run's own budget, or None
     rewards: RunPlan | None = None  # what rewards alone say, where there are no components
-    notes: tuple[str, ...] = ()  # sentences on what to know, and what would get the rest
+    notes: Words = ()  # sentences on what to know, and what would get the rest
     provenance: JsonView = field(default_factory=dict)  # what the components were computed from
     missing: str = ""  # what to log, where nothing can be said; else ""
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def said(self) -> Words:
         """What it comes to, in sentences."""
         if self.plan is not None:
             return (self.plan.status,)
@@ -67,7 +67,7 @@ def group_size_evidence(
     record: RunRecord, *, opened: Path | None = None, until: float | None = None
 ) -> GroupSizeEvidence:
     """Collect what a run says of its group size."""
-    notes: tuple[str, ...] = ()
+    notes: Words = ()
     place = None if opened is None else path_beside(opened)
     if place is not None and place.is_file():
         try:
@@ -114,7 +114,7 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
     return GroupSizeEvidence(components, plan, None, tuple(notes), provenance)
 
 
-def provenance_notes(provenance: JsonView) -> tuple[str, ...]:
+def provenance_notes(provenance: JsonView) -> Words:
     """Return what components were computed from as one sentence, however odd the file is."""
     facts = []
     for name, value in shown_provenance(provenance).items():
@@ -141,7 +141,7 @@ def shown_provenance(provenance: JsonView) -> JsonObject:
     return shown
 
 
-def scaling_notes(record: RunRecord) -> tuple[str, ...]:
+def scaling_notes(record: RunRecord) -> Words:
     """Say that dividing advantages by a deviation changes what is estimated, where the run does
     so.
     """

@@ -18,7 +18,7 @@ import polars as pl
 
 from groupwise.analysis.components import step_of_checkpoint
 from groupwise.analysis.grading import grades
-from groupwise.arrays import Float, Places
+from groupwise.arrays import Float, Places, floats
 from groupwise.diagnostics.causes import (
     ProbeKind,
     Shown,
@@ -226,7 +226,7 @@ def _tokens(
         after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
         if sampled and len(sampled) == len(after):
             own_T, turn_T = _turns(row, len(after))
-            sampled_T = np.array(sampled, dtype=float)[own_T]
+            sampled_T = floats(sampled)[own_T]
             answers.append(_Answer(before, after, sampled_T, own_T, turn_T))
     return answers
 

@@ -20,7 +20,7 @@ from groupwise.arrays import median
 from groupwise.edge.mode import LagSetting
 from groupwise.errors import GroupwiseError, InsufficientDataError, MissingMetricError
 from groupwise.intervals import Interval, hull
-from groupwise.plain import Plain, Said, frozen, plain
+from groupwise.plain import Plain, Said, Words, frozen, plain
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import (
     StabilitySetting,
@@ -120,7 +120,7 @@ def _margin(limit: float, force: Interval) -> Interval:
 
 def doubts_of(
     best: FitResult, fit: FitResult, force: EffectiveForce, *, law: str, swings: str = ""
-) -> tuple[str, ...]:
+) -> Words:
     """Return why a force is not to be trusted."""
     doubts = [swings] if swings else []
     if fit is not best and _ahead(best, fit) > CLEARLY:
@@ -225,10 +225,10 @@ class StabilityEvidence(Plain):
     force: EffectiveForce | None = None  # per update, with its interval, or None
     margin: Interval | None = None  # threshold over force; None where none can be promised
     learning_rate: float | None = None  # the present one, or None
-    notes: tuple[str, ...] = ()  # sentences on what to know
+    notes: Words = ()  # sentences on what to know
     unavailable: str = ""  # why nothing can be said, or ""
-    unknown_settings: tuple[str, ...] = ()  # those that would be needed
-    doubts: tuple[str, ...] = ()  # why no margin can be promised
+    unknown_settings: Words = ()  # those that would be needed
+    doubts: Words = ()  # why no margin can be promised
     swing: LastingSwing | None = None  # of the last rows, where it was looked for
     adam: bool = False  # whether the force is Adam's
 
@@ -273,7 +273,7 @@ class StabilityEvidence(Plain):
         )
 
     @property
-    def all_notes(self) -> tuple[str, ...]:
+    def all_notes(self) -> Words:
         """What to know of the numbers."""
         return (*(self.mode.notes if self.mode else ()), *self.notes)
 

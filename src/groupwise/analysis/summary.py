@@ -49,14 +49,14 @@ from groupwise.analysis.plan import GroupSizeEvidence, group_size_evidence
 from groupwise.analysis.replay import RunReplay, replay_of_rollouts
 from groupwise.analysis.rollouts import HELD, Held, PromptTable, held_rollouts, prompt_table
 from groupwise.analysis.stability import StabilityEvidence, stability_evidence
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, floats, moving_mean
 from groupwise.diagnostics.falls import end_rows
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.errors import MissingMetricError
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 from groupwise.processes import on_one_thread
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import GroupEvidence, group_evidence
@@ -322,7 +322,7 @@ def _signal(
     everywhere.
     """
     usable = np.isfinite(value_T)
-    step = np.asarray(step_T, dtype=float)[usable]
+    step = floats(step_T)[usable]
     return (
         Signal(what.quantity, what.title, what.unit, step, value_T[usable], column, about)
         if usable.any()
@@ -539,9 +539,9 @@ class Summary(Plain):
     replay: RunReplay | None  # None without rollouts, or where none is live
     prompts: PromptTable  # which of them teach
     settings: dict[str, dict[str, str]]  # value and source of each that is known
-    unknown_settings: tuple[str, ...]  # names of the others
+    unknown_settings: Words  # names of the others
     meanings: tuple[dict[str, str], ...]  # column, quantity, definition, doubt of each logged key
-    notes: tuple[str, ...]  # of the reader and of the fit
+    notes: Words  # of the reader and of the fit
     sources: tuple[JsonObject, ...]  # path, reader, bytes, rows and note of each file
 
     @property
@@ -691,7 +691,7 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
     )
 
 
-def _notes(record: RunRecord, fitted: Fitted) -> tuple[str, ...]:
+def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
     notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
     if fitted.fit is not None:

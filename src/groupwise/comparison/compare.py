@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 from scipy.special import chdtri, nctdtr, ndtr, ndtri, stdtr, stdtrit
 
-from groupwise.arrays import Flags, Float, mean_around
+from groupwise.arrays import Flags, Float, floats, mean_around
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.observations import NoisePosterior, noise_posterior
@@ -71,6 +71,9 @@ class Measured(Plain):
     def usable(self) -> bool:
         """Whether there is a value to be compared, be it infinite."""
         return not self.problem and not math.isnan(self.value)
+
+
+Runs = Sequence[Measured]
 
 
 def missing(problem: str, *, level: float = 0.95) -> Measured:
@@ -135,9 +138,7 @@ class Comparison:
     """Groups of runs compared, each with the first."""
 
     pairings: tuple[Pairing, ...]  # one a group but the first
-    measured: Mapping[
-        Quantity, Sequence[Sequence[Measured]]
-    ]  # quantity -> for each group one value a run
+    measured: Mapping[Quantity, Sequence[Runs]]  # quantity -> for each group one value a run
     seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
     late_from: float  # first step of the late window
     late_to: float  # last step that all runs have, up to which a level has to be held
@@ -181,7 +182,7 @@ def curve(
     smoothing: int | None = None,
 ) -> Curve:
     """Fit a run."""
-    step, value = np.asarray(step_T, dtype=float), np.asarray(value_T, dtype=float)
+    step, value = floats(step_T), floats(value_T)
     if step.size < FEWEST_ROWS:
         raise InsufficientDataError(
             f"a comparison needs at least {FEWEST_ROWS} rows of the metric in each run; got "
@@ -189,7 +190,7 @@ def curve(
         )
     if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
         raise InvalidArgumentError("a comparison needs finite values at steps that increase")
-    variances = None if variance_T is None else np.asarray(variance_T, dtype=float).tobytes()
+    variances = None if variance_T is None else floats(variance_T).tobytes()
     return Curve(
         step, value, _smoothed(step.tobytes(), value.tobytes(), variances, window, smoothing)
     )
@@ -365,7 +366,7 @@ POWER = 0.8
 MOST_SEEDS = 10_000
 
 
-def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> SeedNoise:
+def seed_noise(groups: Sequence[Runs], *, level: float = 0.95) -> SeedNoise:
     r"""Estimate the spread of seeds, common to all groups.
 
     Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with
@@ -388,7 +389,7 @@ def seed_noise(groups: Sequence[Sequence[Measured]], *, level: float = 0.95) -> 
     return SeedNoise(Interval(point, low, high, level), freedom, squares / freedom, step)
 
 
-def _finite(group: Sequence[Measured]) -> tuple[Float, Float]:
+def _finite(group: Runs) -> tuple[Float, Float]:
     """Values and step variances of the runs that have a finite value."""
     runs = [run for run in group if run.usable and math.isfinite(run.value)]
     return np.array([run.value for run in runs]), np.array([run.step_error**2 for run in runs])
@@ -524,7 +525,7 @@ class Difference:
         return Interval(self.value, self.value - half, self.value + half, level)
 
 
-def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Difference | None:
+def difference(a: Runs, b: Runs, setup: Setup) -> Difference | None:
     """The difference by the first method that applies; None where nothing tells its error."""
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
@@ -543,19 +544,17 @@ def difference(a: Sequence[Measured], b: Sequence[Measured], setup: Setup) -> Di
     return None
 
 
-def _values(runs: Sequence[Measured]) -> Float:
+def _values(runs: Runs) -> Float:
     """The value of each run."""
     return np.array([run.value for run in runs])
 
 
-def _step(runs: Sequence[Measured]) -> float:
+def _step(runs: Runs) -> float:
     """Mean variance of a run's value by step noise."""
     return float(np.mean([run.step_error**2 for run in runs]))
 
 
-def contrast(
-    quantity: Quantity, first: Sequence[Measured], second: Sequence[Measured], setup: Setup
-) -> Contrast:
+def contrast(quantity: Quantity, first: Runs, second: Runs, setup: Setup) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     a, b = _usable(first), _usable(second)
     held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
@@ -582,7 +581,7 @@ def contrast(
     )
 
 
-def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setup) -> bool:
+def is_tested(first: Runs, second: Runs, setup: Setup) -> bool:
     """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
     a, b = _usable(first), _usable(second)
     if not a or not b or np.isinf(_values([*a, *b])).any():
@@ -590,15 +589,15 @@ def is_tested(first: Sequence[Measured], second: Sequence[Measured], setup: Setu
     return difference(a, b, setup) is not None
 
 
-def _usable(runs: Sequence[Measured]) -> list[Measured]:
+def _usable(runs: Runs) -> list[Measured]:
     """The runs that have the quantity."""
     return [run for run in runs if run.usable]
 
 
 def _tested(
     quantity: Quantity,
-    a: Sequence[Measured],
-    b: Sequence[Measured],
+    a: Runs,
+    b: Runs,
     setup: Setup,
     estimate: Difference,
 ) -> Contrast:
@@ -760,7 +759,7 @@ def not_compared(question: Question) -> Comparison:
 
 def _speed(
     groups: Curves,
-    level: Sequence[Sequence[Measured]],
+    level: Sequence[Runs],
     start: float,
     stop: float,
     question: Question,
@@ -788,7 +787,7 @@ def _speed(
 
 def _target(
     groups: Curves,
-    level: Sequence[Sequence[Measured]],
+    level: Sequence[Runs],
     start: float,
     stop: float,
     question: Question,

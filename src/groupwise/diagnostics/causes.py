@@ -46,7 +46,7 @@ from groupwise.diagnostics.verifier import who_fails
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, mean_interval, wilson
-from groupwise.plain import Plain, frozen
+from groupwise.plain import Plain, Words, frozen
 from groupwise.record.journal import ProbeResult
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count, ranged, short
@@ -77,18 +77,18 @@ class ProbeKind(Plain):
     probe: str
     does: str
     command: str
-    logged: tuple[str, ...]  # columns of the rollouts, or the trainer that makes it
+    logged: Words  # columns of the rollouts, or the trainer that makes it
     log: str  # what to log where these are missing; "" where nothing helps
     rollouts: int
     seconds: float  # before any were measured
-    family: tuple[str, ...]  # causes that stand for all those that it tells apart
+    family: Words  # causes that stand for all those that it tells apart
     outcomes: tuple[Outcome, ...]
     bits: float = 0.0  # its expected gain of certainty
     missing: str = ""  # what to log before it can be made
     timed: bool = False  # whether the seconds are those of a first batch
 
     @property
-    def causes(self) -> tuple[str, ...]:
+    def causes(self) -> Words:
         """The causes that it tells apart, as long as no other is in question."""
         return tuple(self.outcomes[0].chances)
 
@@ -159,7 +159,7 @@ def logged_columns(record: RunRecord) -> set[str]:
     return {column.name for column in rows if column.count()}
 
 
-def contenders(cause: Cause) -> tuple[str, ...]:
+def contenders(cause: Cause) -> Words:
     """The causes that remain where none is likely: those that the rules name, their rivals of which
     an experiment says something, and what one that stands for several may be.
     """
@@ -521,9 +521,9 @@ class Row:
     label: str
     clauses: tuple[Clause, ...]
     against: tuple[tuple[Fact, float], ...]
-    first: tuple[str, ...]  # quantities that move first, if it is the cause
+    first: Words  # quantities that move first, if it is the cause
     lag: int  # rows that they may be away from the fall; -1: before anything else moved
-    tells: tuple[str, ...]  # what to log to tell it from others, the cheapest first
+    tells: Words  # what to log to tell it from others, the cheapest first
     do: str  # {step} is the last step before the first sign, {onset} that of the failure
     page: str  # of the playbook
 
@@ -699,7 +699,7 @@ class Case:
         sign = self.signs.get("completion_length")
         if length is None or sign is None or not sign.before or self._limit_fell:
             return False
-        late = length.level_from(-length.tenth)
+        late = length.late
         return self.ratio(sign.signal) < 1 and late <= SHRANK * sign.before
 
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:
@@ -863,7 +863,7 @@ class Advice:
     """What to do: the line, and the actions that it comes to."""
 
     do: str = ""
-    keys: tuple[str, ...] = ()  # of the actions: the first that has some
+    keys: Words = ()  # of the actions: the first that has some
     step: int | None = None  # of the checkpoint to go back to
 
 

@@ -40,7 +40,6 @@ from groupwise.diagnostics.signals import (
     Signal,
     arrow,
     both_ends,
-    counted,
     gained_since,
     limit_of,
     once,
@@ -50,7 +49,7 @@ from groupwise.diagnostics.signals import (
     stands_since,
 )
 from groupwise.intervals import Interval, percent, wilson
-from groupwise.wording import share, short
+from groupwise.wording import count, share, short
 
 NAME = "concentration"
 LOG_TEXTS = (
@@ -81,7 +80,7 @@ def check(evidence: Evidence) -> Finding:
         rows = max(len(signal) for signal in (entropy or (), same or ()))
         if not said and (rows or completions_of(evidence) is not None):
             few = (
-                f"{counted(rows, 'row')} of entropy or of groups of completions, where "
+                f"{count(rows, 'row')} of entropy or of groups of completions, where "
                 f"{FEWEST_ROWS} are the fewest"
             )
             return not_logged(NAME, few, "more steps")
@@ -254,7 +253,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     """Judge by the texts alone."""
     onset = since_when(same.value_T > 0.5, still=False)
     if onset is None:
-        share = 100 * same.level_from(-same.tenth)
+        share = 100 * same.late
         return no_sign(
             NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
         )
@@ -299,7 +298,7 @@ _FAR_LONGER = 3.0
 
 def truncation(evidence: Evidence) -> Finding:
     """Look for completions that are cut off."""
-    cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
+    cut, length = map(evidence.quantity, ("truncated_share", "completion_length"))
     if cut is not None and len(cut) >= FEWEST_ROWS:
         paid = _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
         return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
@@ -469,7 +468,7 @@ def repetition(evidence: Evidence) -> Finding:
         whole = share.level_from(0)
         some = len(share) < FEWEST_ROWS and whole > LOOPS
         said = (
-            f"{percent(whole)} of the completions read, of {counted(len(share), 'step')}, repeat "
+            f"{percent(whole)} of the completions read, of {count(len(share), 'step')}, repeat "
             "themselves."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
@@ -518,7 +517,7 @@ def truncated(evidence: Evidence) -> Finding:
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
         return no_sign(
-            TRUNCATED, f"No sign of it: {counted(many, 'answer')} of {len(cut):,} cut off."
+            TRUNCATED, f"No sign of it: {count(many, 'answer')} of {len(cut):,} cut off."
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0

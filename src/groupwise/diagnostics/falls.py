@@ -21,6 +21,7 @@ from groupwise.diagnostics.signals import (
     CRITICAL,
     FEWEST_ROWS,
     WARNING,
+    Ends,
     Evidence,
     Signal,
     alarm,
@@ -374,7 +375,7 @@ class LevelChange:
         )
 
     @property
-    def ends(self) -> tuple[float, float]:
+    def ends(self) -> Ends:
         """The level before and the level after."""
         return self.before, self.after
 
@@ -406,9 +407,8 @@ def falls_of(evidence: Evidence) -> Mapping[str, tuple[Signal, Fall | None]]:
         return {}
     level, floor = reward_level(evidence)[0], reward_floor(evidence)
     falls = {"reward": (level, find_fall(level, floor) or _stopped(level, floor))}
-    earned = {name: signal for name, signal in evidence.functions.items() if signal.low >= 0}
     held_out = {} if evidence.held_out is None else {HELD_OUT: evidence.held_out}
-    for name, signal in {**held_out, **earned}.items():
+    for name, signal in {**held_out, **evidence.earned}.items():
         if name not in falls:
             level = level_of(signal)[0]
             falls[name] = level, find_fall(level, floor_of(level))
@@ -444,7 +444,7 @@ def end_rows(rows: int) -> int:
     return max(1, min(max(3, rows // 20), rows // 5))
 
 
-def end_levels(signal: Signal) -> tuple[float, float]:
+def end_levels(signal: Signal) -> Ends:
     """Return the level of a column in its first rows, and now."""
     few = end_rows(len(signal))
     return signal.level(slice(0, few)), signal.level(slice(-few, None))
@@ -870,6 +870,8 @@ def loss_of(evidence: Evidence) -> Decline | None:
         return None
     levels = moving_mean(reward.value_T, few)[: n - 2 * few + 1]
     best = int(levels.argmax())
+    if median(reward.value_T[best : best + few]) <= floor:
+        return None  # a lucky row amid rows of nothing is no height
     lost = reward.change(slice(best, best + few), slice(n - few, n))
     error = (lost.high - lost.low) / (2 * 1.96)
     height = float(levels[best])
@@ -910,7 +912,7 @@ def loss_of(evidence: Evidence) -> Decline | None:
     return Decline(peak, begin, onset, end, change, reward.mean(late))
 
 
-def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, float]:
+def slow_noise(value_T: Float, place_T: Float, degree: int) -> Ends:
     r"""Return the noise of a row and the number of independent rows, about a trend of a degree:
     a first-order autoregression.
 
@@ -929,9 +931,7 @@ def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, floa
     return math.sqrt(power * n / (n - fitted) * slow), max((n - fitted) / slow, 1.0)
 
 
-def held_out_rose(
-    evidence: Evidence, step: int, *, late_gain: float = 1.0
-) -> tuple[float, float] | None:
+def held_out_rose(evidence: Evidence, step: int, *, late_gain: float = 1.0) -> Ends | None:
     """Return the levels between which the held-out reward rose beyond doubt since a step, with so
     many standard errors of it in the second half; None where it did not.
     """

@@ -54,6 +54,7 @@ from groupwise.diagnostics.judgement import (
     not_logged,
     stated,
 )
+from groupwise.diagnostics.numerics import left_at
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     LOG_REWARD,
@@ -62,7 +63,6 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     arrow,
-    counted,
     floor_of,
     lasting,
     moved,
@@ -73,7 +73,7 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.diagnostics.verifier import UNPAID, WANTED, weights_of
 from groupwise.intervals import Interval
-from groupwise.wording import clean, short
+from groupwise.wording import clean, count, short
 
 NAME = "instability"
 ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"
@@ -95,7 +95,7 @@ def check(evidence: Evidence) -> Finding:
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_SWUNG:
-        said = f"{counted(len(reward), 'row')} of reward cannot tell a swing from noise"
+        said = f"{count(len(reward), 'row')} of reward cannot tell a swing from noise"
         return not_logged(NAME, said, f"the reward of {FEWEST_SWUNG} steps or more")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
@@ -161,7 +161,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     usual = median(entropy.value_T[: max(n // 3 if fell is None else row, few)])
     # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is
     # a warning at most, and has to last.
-    times = 2.0 if fell is not None else 4.0
+    times = 2.0 if fell is not None or "reward" in level_changes(evidence) else 4.0
     scale = max(usual, entropy.resolution, 1e-9)
     high = entropy.value_T > times * scale
     near = slice(max(0, row - 2), row + max(few, 6))
@@ -171,10 +171,10 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     if fell is not None and high[near].sum() >= 3:
         row = near.start + int(np.argmax(high[near]))
     elif fell is None and onset is not None:
-        row = onset
+        row = left_at(entropy.value_T, onset)[0]
     else:
         return None
-    peak = median(entropy.value_T[row : row + few])
+    peak = median(entropy.value_T[row if fell is not None else onset :][:few])
     signs_told = () if fell is None else signs_of_fall(evidence)
     sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
     # The sign of the fall: one change has one level before and after.
@@ -327,7 +327,7 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
     """Yield the falls of the reward, of the held-out reward, and of each reward function."""
     reward = evidence.reward
     assert reward is not None
-    earned = {name: signal for name, signal in evidence.functions.items() if signal.low >= 0}
+    earned = evidence.earned
     weights = weights_of(evidence)
     # A function that earned next to nothing beside the others has no height to lose.
     least = _LITTLE * max((signal.high for signal in earned.values()), default=0.0)
@@ -454,7 +454,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
 def _too_noisy(reward: Signal) -> str:
     """Say why no height can be told."""
     if len(reward) < FEWEST_ROWS:
-        return f"{counted(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
+        return f"{count(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
     if reward.span == 0:
         return f"the reward is {short(reward.value_T[0])} in all rows: no height to fall from"
     return f"a row scatters by {short(reward.scatter)}: half of the height could be noise"

@@ -55,16 +55,16 @@ from groupwise.diagnostics.signals import (
     Evidence,
     arrow,
     both_ends,
-    counted,
     long_run_deviation,
     moved,
     reach_of,
     signs_about,
 )
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.record.run import RunRecord, has_ended
-from groupwise.wording import short
+from groupwise.wording import count, short
 
+Signs = tuple[Sign, ...]
 NO_CAUSE, NO_ADVICE = Cause(), Advice()
 # What to do about a reward that stands where nothing says why.
 STANDS = "see whether rewards differ within groups, and read what the best answers do"
@@ -100,7 +100,7 @@ class Look:
     def cause(
         self,
         question: Fact,
-        signs: tuple[Sign, ...] = (),
+        signs: Signs = (),
         onset: int | None = None,
         *,
         abrupt: bool = True,
@@ -137,7 +137,7 @@ class Story:
 
     headline: str
     onset: int | None = None
-    signs: tuple[Sign, ...] = ()
+    signs: Signs = ()
     cause: Cause = NO_CAUSE
     advice: Advice = NO_ADVICE
 
@@ -261,7 +261,7 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     )
 
 
-def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[Sign, ...]:
+def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> Signs:
     """The earliest sign of each signal; a sampler's check and that of restarts look farther back
     than a fall.
     """
@@ -282,7 +282,7 @@ def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> tuple[
     return tuple(sorted(levelled, key=lambda sign: sign.step))
 
 
-def _led(look: Look, cause: Cause, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
+def _led(look: Look, cause: Cause, signs: Signs) -> Signs:
     """The signs with those of the quantities that the cause moves first."""
     first = {name for key in cause.keys for name in CAUSES[key].first}
     first -= {sign.signal for sign in signs}
@@ -311,12 +311,13 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         if change is not None and change.first == worst.step:
             about = signs_of_fall(look.evidence)
         own = {sign.signal for sign in signs}
+        about = (*about, *look.answers[instability.NAME].signs)
         signs = (*signs, *(sign for sign in about if sign.signal not in own))
     if worst.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, worst.step or 0))
     signs = (
         _with_causes(look, signs, worst.step)
-        if worst.check == instability.COLLAPSE
+        if worst.check in instability.OF_REWARD
         else tuple(sorted(signs, key=lambda sign: sign.step))
     )
     if _DECLINES & {*worst.facts} and signs and worst.step is not None:
@@ -335,7 +336,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     return Story(headline, worst.step, signs, cause, advice)
 
 
-def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, ...]:
+def _not_before(look: Look, step: int, signs: Signs) -> Signs:
     """The signs of a decline behind its own, where they all came long after it began."""
     reward = look.evidence.reward
     if reward is None or reward.at(signs[0].step) - reward.at(step) <= reach_of(look.evidence):
@@ -344,7 +345,7 @@ def _not_before(look: Look, step: int, signs: tuple[Sign, ...]) -> tuple[Sign, .
     return moved("reward", step, *ends), *signs
 
 
-def _of_gradient(look: Look, step: int) -> tuple[Sign, ...]:
+def _of_gradient(look: Look, step: int) -> Signs:
     """The signs of a gradient that had exploded when numbers ended, unless the best ten rows of the
     reward came after it.
     """
@@ -390,7 +391,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
-    much = max(_MUCH * abs(progress.before), _OF_RANGE * (high - low))
+    much = _OF_RANGE * (high - low) if bounds else _MUCH * abs(progress.before)
     hidden = gain.high > much or gain.value + gain.low > 0
     learnt = "no gain is certain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
@@ -405,14 +406,14 @@ def _open(evidence: Evidence, progress: Progress) -> str:
     if evidence.relative:
         return evidence.relative
     if len(reward) < FEWEST_ROWS:
-        return f"{counted(len(reward), 'row')} of reward: too few to tell anything"
+        return f"{count(len(reward), 'row')} of reward: too few to tell anything"
     if reward.span == 0:
         return (
             f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells "
             "nothing apart"
         )
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
-    return f"{moved}: {counted(len(reward), 'row')} cannot tell learning from noise"
+    return f"{moved}: {count(len(reward), 'row')} cannot tell learning from noise"
 
 
 # Standard errors below its first rows at which a reward has lost all.
@@ -639,7 +640,7 @@ def _told(ranked: Sequence[Finding], worst: Finding | None) -> Finding | None:
     return worst
 
 
-def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
+def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
     """What to log so that the next look can tell: the reward or more rows first."""
     reward = evidence.reward
     if evidence.relative:
@@ -661,7 +662,7 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((first, *others)))
 
 
-def _not_logged(answers: Iterable[Finding]) -> tuple[str, ...]:
+def _not_logged(answers: Iterable[Finding]) -> Words:
     """What the checks miss, each once."""
     return tuple(
         dict.fromkeys(

@@ -40,6 +40,7 @@ from groupwise.diagnostics.judgement import (
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     OFTEN,
+    Ends,
     Evidence,
     Signal,
     arrow,
@@ -100,7 +101,7 @@ class Progress:
     # fall
     steps: int  # between the first row and the last
     now_from: int | None = None  # step of the first of the last rows of which `after` is the mean
-    held_out: tuple[float, float] | None = (
+    held_out: Ends | None = (
         None  # levels between which the held-out reward rose, where the reward itself shows no gain
     )
 
@@ -213,7 +214,7 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """
     few, floor = 3, reward_floor(evidence)
     means = moving_mean(level.value_T, few) - floor
-    late = level.level_from(-level.tenth) - floor
+    late = level.late - floor
     height = np.minimum(
         np.concatenate([np.full(few, -np.inf), np.maximum.accumulate(means)[:-few]]), late
     )
@@ -302,7 +303,7 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
     ), rises
 
 
-def _noise_of(level: Signal) -> tuple[float, float]:
+def _noise_of(level: Signal) -> Ends:
     """Return the noise of a row and the number of independent rows about a parabola in the square
     root of time; no less than the scatter of a row.
     """

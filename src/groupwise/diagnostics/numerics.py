@@ -46,7 +46,6 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     arrow,
-    counted,
     ends_of,
     lasting,
     led_to,
@@ -59,7 +58,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.intervals import percent
 from groupwise.plain import frozen
 from groupwise.series.staleness import lag_of
-from groupwise.wording import clean, short
+from groupwise.wording import clean, count, short
 
 FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
 LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
@@ -155,7 +154,7 @@ def finite(evidence: Evidence) -> Finding:
     # A metric that was never computed may be written as NaN in every row; what every update has is
     # no such metric.
     placeholder = first.row == 0 and not of_updates
-    rows, was = counted(first.rows, "row"), "" if first.before is None else short(first.before)
+    rows, was = count(first.rows, "row"), "" if first.before is None else short(first.before)
     since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
     message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
@@ -209,7 +208,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             many = infinite.mean() > 0.05 and infinite.sum() >= _STOPPED
             number = "the reward" if name in rewards else clean(name, longest=60)
             what = "infinite" if infinite[odd].all() else "missing or no finite number"
-            rows = f"{counted(int(odd.sum()), 'row')} of {odd.size:,}"
+            rows = f"{count(int(odd.sum()), 'row')} of {odd.size:,}"
             message = f"{number} is {what} in {rows}, first at step {first:,}."
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
@@ -244,6 +243,7 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
         for column in _columns(evidence, "reward")
     )
     ends = {int(rows[-1]) for rows in rewards if rows.size}
+    fewest = 1 if evidence.record.error else _STOPPED  # behind an error no more rows come
     for quantity in _WATCHED:
         for column in _columns(evidence, quantity):
             value = evidence.record.values(column)
@@ -253,7 +253,7 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
                 continue
             last = int(finite_rows[-1])
             rest = value.size - last - 1
-            if rest < _STOPPED:
+            if rest < fewest:
                 continue
             # Rows before it that have it, and rows since that the trainer wrote without it.
             # Few rows are enough where the reward ends with them: nothing else is left to judge by.
@@ -265,7 +265,7 @@ def _broken(evidence: Evidence) -> Iterator[_Broken]:
             )
             if (
                 whole
-                and rest >= (_STOPPED if no_lag else _LAGGING)
+                and rest >= (fewest if no_lag else _LAGGING)
                 and (there | empty).mean() >= _FULL
             ):
                 yield _Broken(column, quantity, last + 1, rest, float(value[last]))
@@ -304,7 +304,7 @@ def gradient(evidence: Evidence) -> Finding:
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
         return no_sign(
-            GRADIENT, f"No sign of a drift in {counted(moving.size, 'row')} with a gradient."
+            GRADIENT, f"No sign of a drift in {count(moving.size, 'row')} with a gradient."
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = median(norm_T[:_FIRST])
@@ -362,7 +362,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
         return no_sign(GRADIENT, f"No sign of a drift: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
-    more = "" if leaps.size == 1 else f" and {counted(leaps.size - 1, 'time')} more"
+    more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
     message = (
         f"The gradient norm leapt to {short(top)} at step {step:,}{more}, {short(usual)} before."
     )
@@ -424,7 +424,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {led_to(before, 0.0)}")
     zero = (
         f"The gradient is {norm.written(0.0)} since step {step:,} "
-        f"({counted(len(norm) - row, 'row')}) although"
+        f"({count(len(norm) - row, 'row')}) although"
     )
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
         advice = "log the share of zero-variance groups; check advantages"
@@ -523,7 +523,7 @@ LARGEST_ADVANTAGE, OF_REWARD = 32.0, 10.0
 # that was 0 but for its digits less tells that.
 CENTRED, NEAR, LEFT, EXACTLY, LEFT_EXACTLY = 0.5, 0.05, 0.1, 1e-3, 0.02
 # Medians of the gradient norm of 60 public healthy runs lie between .007 and 13 (most .1 to 2).
-LARGE_NORM, SMALL_NORM = 30.0, 0.012
+LARGE_NORM, SMALL_NORM = 20.0, 0.012
 # Beside a policy that does not move a norm below this is small as well: most are .1 to 2.
 LITTLE_NORM = 0.03
 # Standard errors by which a reward has moved.
@@ -562,7 +562,7 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
     usual, step = median(advantage.value_T), advantage.step_at(rows[0])
     words = f"advantage {arrow(usual, worst)}"
     message = (
-        f"{words} in {counted(rows.size, 'row')}, first at step {step:,}; no group has one above "
+        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; no group has one above "
         f"{short(limit)}."
     )
     sign = Sign("advantage", step, usual, worst, words)
@@ -594,7 +594,7 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
     """
     first, whole = median(norm.value_T[:_FIRST]), median(norm.value_T)
     below = progress_of(evidence).learning is not Learning.AT_TOP  # there nothing is to be learnt
-    stands = below and evidence.reward is not None and evidence.gain_score < _MOVED
+    stands = below and evidence.reward is not None and abs(evidence.trend) < _MOVED
     if min(first, whole) > LARGE_NORM:
         limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
     elif 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:
@@ -614,8 +614,8 @@ KEPT, FAR_BELOW, ALIKE, SUMMED, TINY = 0.97, 0.9, 0.35, 5.0, 1e-6
 CAPPED = 0.8
 # A gap that stands, grows, or goes with another column, by rank.
 STEADY, GREW, TOGETHER, TOGETHER_IN_ROWS = 0.3, 3.0, 0.8, 0.3
-# One that goes with the turns beyond doubt.
-CLOSELY = 0.9
+# One that goes with the turns beyond doubt, and how many times that of few the gap of many is.
+CLOSELY, DOUBLED = 0.9, 2.0
 # Probabilities of one token by both engines: below it more than rounding parts them.
 CORRELATED = 0.8
 # The gap of one turn of a rollout, in a column of its own.
@@ -639,8 +639,8 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     """Return the fact that the gap speaks for, with its numbers in words; None where none."""
     correlation = evidence.quantity("sampler_correlation")
     if correlation is not None and len(correlation) >= 2 * _FIRST:
-        _, last = _ends(correlation.value_T)
-        if last < CORRELATED:
+        first, last = _ends(correlation.value_T)
+        if max(first, last) < CORRELATED:
             return Fact.CORRELATION_LOW, f"token probabilities correlate by {last:.2f}"
     ends = [_ends(np.abs(turn.value_T))[1] for turn in gaps_by_turn(evidence)]
     if len(ends) > 1 and ends == sorted(ends) and ends[-1] > GREW * ends[0]:
@@ -657,6 +657,9 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         words = f"mean ratio {first:.3g}, gap {early:.2g} nats (e^-gap is {math.exp(-early):.3g})"
         logs = [math.log(max(end, TINY)) for end in (first, last)]
         far = max(-math.log(FAR_BELOW), SUMMED * early)
+        least = evidence.quantity("sampler_ratio_min")
+        if max(first, last) < KEPT and least is not None and least.is_zero.mean() > CAPPED:
+            return Fact.RATIO_CAPPED, f"mean ratio {last:.3g}, the smallest is 0: some are masked"
         if min(logs) > far or max(logs) < -far:
             return Fact.RATIO_SUMMED if logs[0] < 0 else Fact.RATIO_IMPOSSIBLE, words
         kept, capped = max(first, last) < KEPT, cap_of(evidence)
@@ -692,13 +695,14 @@ def _beyond_cap(evidence: Evidence) -> str:
 
 def _by_turns(evidence: Evidence) -> tuple[Fact, str] | None:
     """A gap that goes with the turns of the rollouts from row to row, of many turns beyond
-    rounding and five times that of few.
+    rounding and five times that of few, or twice that and half of what is far.
     """
     gap = evidence.quantity("sampler_mismatch") or evidence.quantity("sampler_probability_gap")
     if gap is None or len(gap) < 2 * _FIRST:
         return None
     few, many = np.quantile(np.abs(gap.value_T), [USUAL, 1 - USUAL])
-    if many < max(GROWN * few, ROUNDING):
+    least = min(GROWN * few, max(DOUBLED * few, FAR / 2))
+    if many < max(least, ROUNDING):
         return None
     return _companion(evidence, gap, grows=False, closely=True)
 
@@ -707,7 +711,7 @@ def _companion(
     evidence: Evidence, gap: Signal, *, grows: bool, closely: bool = False
 ) -> tuple[Fact, str] | None:
     """Return the fact that another column which goes with the gap speaks for, in words."""
-    stands = evidence.reward is not None and evidence.gain_score < _MOVED
+    stands = evidence.reward is not None and abs(evidence.trend) < _MOVED
     for quantity, fact, words in _COMPANIONS:
         other = evidence.quantity(quantity)
         together, apart = (0.0, 0.0) if other is None else rank_correlations(gap, other)
@@ -752,6 +756,8 @@ CHANGED, OTHER, ENOUGH = 1.33, 1.67, 3.5
 NO_FARTHER, _LONG = 3e-4, 100
 # Groups of 32 and more on fewer prompts than this.
 LARGE_GROUP, FEW_PROMPTS = 32, 8
+# What of a loss may be left beside the KL, as a part of the largest.
+OF_KL = 0.01
 
 
 def pace(evidence: Evidence) -> Finding:
@@ -787,7 +793,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     if step - first > SOON:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
-    updates = counted(step - first, "update")
+    updates = count(step - first, "update")
     message = f"{sign.words} within {updates}, and it never came back"
     return by_sign(PACE, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
 
@@ -817,14 +823,31 @@ def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
         fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
     elif reward.resolution > kl.resolution == kl.high == 0 and rate is not None:
         # Of a log that rounds it is written to more digits than others.
-        rows = counted(len(kl), "row")
-        message, fact = f"{said}; {clean(kl.column, longest=60)} is 0 in all {rows}", Fact.KL_ZERO
+        rows = count(len(kl), "row")
+        message, fact = f"{said}; {kl.name} is 0 in all {rows}", Fact.KL_ZERO
+    elif times := _times_the_kl(evidence, kl):
+        message = (
+            f"{said}; the loss is {times:.2g} times the KL, which falls {arrow(*end_levels(kl))}"
+        )
+        fact = Fact.KL_ALONE
     else:
         return None
     if fact is not Fact.POLICY_UNMOVED and not evidence.rewards_differ:
         return None
     value = exactly(farthest)
     return Finding(PACE, Status.WARNING, message, None, value, NO_FARTHER, facts=(fact,))
+
+
+def _times_the_kl(evidence: Evidence, kl: Signal) -> float:
+    """How many times the KL the loss is in all rows, where both fall to half: on policy that is
+    usual, but for the fall; 0 where it is not.
+    """
+    loss, (early, late) = evidence.quantity("loss"), end_levels(kl)
+    if loss is None or late >= HALF * early or not np.array_equal(loss.step_T, kl.step_T):
+        return 0.0
+    times = loss.level_from(0) / kl.level_from(0)
+    left = np.abs(loss.value_T - times * kl.value_T).max()
+    return times if left <= OF_KL * loss.high + 2 * loss.resolution else 0.0
 
 
 def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
@@ -879,11 +902,13 @@ _GAP_COLUMNS = (
     ("sampler_probability_gap", "sampler probability gap"),
     ("sampler_ratio", "sampler ratio"),
     ("effective_sample_size", "effective samples"),
+    ("sampler_correlation", "correlation of token probabilities"),
 )
+_LEAST = {"effective_sample_size": FEW, "sampler_correlation": CORRELATED}
 _ROUTER = r".*(router|expert|(^|[/_])moe([/_]|$)|load_balanc|max_vio).*"
 
 
-def _left(value_T: Float, row: int) -> tuple[int, float | None, float]:
+def left_at(value_T: Float, row: int) -> tuple[int, float | None, float]:
     """Say when what is beyond a limit from a row on left its own level: there, the level before
     (None without rows), that beyond.
 
@@ -907,13 +932,13 @@ def divergence(evidence: Evidence) -> Finding:
         said = evidence.unmeasured("kl") or "The KL to the reference policy is not in the log"
         return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return no_sign(DIVERGENCE, f"No sign of it in {counted(len(kl), 'row')} of KL.")
+        return no_sign(DIVERGENCE, f"No sign of it in {count(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         early, late = end_levels(kl)
         said = f"KL {short(early)} nats a token in the first rows, {short(late)} in the last"
         return no_sign(DIVERGENCE, f"{said}, {short(kl.high)} at most; {FAR_KL:g} is far.")
-    begun, before, late = _left(kl.value_T, row)
+    begun, before, late = left_at(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
     lost = fell_since(evidence, far) or (late > BEYOND_CHANCE and not rose_since(evidence, far))
@@ -981,8 +1006,9 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
         value = signal.value_T
         if quantity == "sampler_ratio":
             event, limit = (value < LOW_RATIO) | (value > HIGH_RATIO), LOW_RATIO
-        elif quantity == "effective_sample_size":
-            event, limit = value < FEW, FEW
+        elif quantity in _LEAST:
+            limit = _LEAST[quantity]
+            event = value < limit
         else:
             value = np.abs(value)
             first = max(median(value[:_FIRST_ROWS]), signal.resolution)
@@ -998,7 +1024,7 @@ def _mismatch(
     evidence: Evidence, row: int, column: _Told, shown: tuple[Fact, str] | None
 ) -> Finding:
     """Report a mismatch, with its signature and what else it goes with."""
-    begun, before, late = _left(column.value_T, row)
+    begun, before, late = left_at(column.value_T, row)
     step = column.signal.step_at(begun)
     words = f"{column.words} {led_to(before, late)}"
     more = cap_of(evidence) if shown is None else f", {shown[1]}"
@@ -1069,12 +1095,14 @@ def discards(evidence: Evidence) -> Finding:
     """Look for rollouts that are dropped because they came too late, which are the long ones of
     hard prompts.
     """
-    total = evidence.quantity("stale_samples_total")
-    dropped = evidence.quantity("stale_samples") if total is None else total
+    names = ("stale_samples_total", "stale_samples", "stale_groups")
+    total, samples, groups = map(evidence.quantity, names)
+    dropped = total or samples or groups
     if dropped is None or len(dropped) < FEWEST_ROWS:
         return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
-    size, prompts = evidence.group_size, evidence.setting("prompts_per_step")
+    size = 1 if dropped is groups else evidence.group_size
+    prompts = evidence.setting("prompts_per_step")
     generated, share = evidence.quantity("generated_samples_total"), None
     if generated is not None and np.array_equal(generated.step_T, dropped.step_T):
         share = each / np.maximum(np.diff(generated.value_T, prepend=0.0), 1.0)
@@ -1084,12 +1112,13 @@ def discards(evidence: Evidence) -> Finding:
         said = f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old, of how many?"
         return not_logged(DISCARDS, said, "the group size and prompts a step (--set)")
     row = beyond(dropped, share > DROPPED)
-    if row is None:
+    if row is None and share.mean() <= DROPPED:
         return no_sign(
             DISCARDS,
             f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
             "old.",
         )
+    row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
     words = f"{percent(late)} of rollouts dropped as too old"
@@ -1120,7 +1149,7 @@ def router(evidence: Evidence) -> Finding:
         row = since_the_first(signal, np.abs(signal.value_T) > limit) if early > 0 else None
         if row is not None:
             step, late = signal.step_at(row), median(signal.value_T[row:])
-            words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
+            words = f"{signal.name} {arrow(early, late)}"
             message = f"The experts' load drifts since step {step:,}: {words}."
             sign = Sign(ROUTER, step, early, late, words)
             return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)

@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 import numpy as np
 import polars as pl
 
-from groupwise.arrays import Flags, Float, Whole, mean_ranks, median, moving_mean
+from groupwise.arrays import Flags, Float, Whole, floats, mean_ranks, median, moving_mean
 from groupwise.diagnostics.judgement import Sign
 from groupwise.errors import MissingMetricError
 from groupwise.intervals import Interval
@@ -36,7 +36,7 @@ from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TELLING, zero_rows
 from groupwise.series.metric import GroupEvidence, MetricSeries, group_evidence, metric_series
-from groupwise.wording import clean, share, short
+from groupwise.wording import clean, count, share, short
 
 
 def change_evidence(log_factor_TK: Float) -> Float:
@@ -50,7 +50,7 @@ def change_evidence(log_factor_TK: Float) -> Float:
     n = len(log_factor_TK)
     if not n:
         return np.empty(0)
-    factors = np.asarray(log_factor_TK, dtype=float).reshape(n, -1)
+    factors = floats(log_factor_TK).reshape(n, -1)
     if np.isneginf(factors).any():
         running = _row_by_row(factors)
     else:
@@ -75,6 +75,7 @@ def _row_by_row(factors: Float) -> Float:
 
 
 Answer = TypeVar("Answer")
+Ends = tuple[float, float]  # of a range, or of a course
 
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
 _MEDIAN_SQUARE, _SECOND_DIFFERENCE = 0.4549, 6.0
@@ -144,7 +145,7 @@ class Signal:
     # standard deviation of one row's noise, such that the mean of m rows has deviation / sqrt(m)
     deviation: float
     scatter: float  # standard deviation from one row to the next alone, without slow noise
-    bounds: tuple[float, float] | None = None  # range it cannot leave, or None
+    bounds: Ends | None = None  # range it cannot leave, or None
     resolution: float = 0.0  # half a unit of the last printed digit, 0 where the values are exact
 
     @property
@@ -178,6 +179,21 @@ class Signal:
     def span(self) -> float:
         """Return the largest value less the smallest."""
         return self.high - self.low
+
+    @property
+    def trend(self) -> float:
+        """Return the change between the first and the last fifth in standard errors."""
+        return self.score(*ends_of(self))
+
+    @property
+    def late(self) -> float:
+        """Return the mean of the last tenth of the rows."""
+        return self.level_from(-self.tenth)
+
+    @property
+    def name(self) -> str:
+        """Return the log's own key as a sentence has it."""
+        return clean(self.column, longest=40)
 
     @property
     def tenth(self) -> int:
@@ -236,7 +252,7 @@ def signal_of(
     value_T: Float,
     *,
     sampling: float = 0.0,
-    bounds: tuple[float, float] | None = None,
+    bounds: Ends | None = None,
 ) -> Signal:
     """Make a signal of rows, with its noise from the rows themselves."""
     # Where most rows are one number the median sees no scatter, and the rare others still are no
@@ -259,7 +275,7 @@ def signal_of(
 
 def share_of(step_T: Any, value_T: Any) -> Signal:
     """Make a signal of a share by step, of the rows that are finite."""
-    value = np.asarray(value_T, dtype=float)
+    value = floats(value_T)
     keep = np.isfinite(value)
     return signal_of(
         "share", np.asarray(step_T)[keep].astype(np.int64), value[keep], bounds=(0.0, 1.0)
@@ -360,7 +376,7 @@ class Evidence:
         )  # as sums of tenths are rounded
 
     @cached_property
-    def grades(self) -> tuple[float, float] | None:
+    def grades(self) -> Ends | None:
         """The lower and the higher reward, where the log shows that there are but two."""
         try:
             column = self.record.column("reward")
@@ -375,7 +391,7 @@ class Evidence:
                 return grades
         return two_values(self.record, mean[usable], None)
 
-    def _ends(self, reward: Signal) -> tuple[float, float] | None:
+    def _ends(self, reward: Signal) -> Ends | None:
         """The lowest and the highest reward of a rollout, where the highest of every batch is
         logged and is one number again and again.
         """
@@ -423,7 +439,7 @@ class Evidence:
                 f"--column reward={names[0]}"
             )
         if not value.is_finite().any():
-            return f"the reward is no finite number in any of {counted(len(value), 'row')}"
+            return f"the reward is no finite number in any of {count(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
         return (
             f"the rewards are all beyond {LARGEST_VALUE:.0e}".replace("+", "")
@@ -506,6 +522,11 @@ class Evidence:
                 functions.setdefault(name, signal)
         return functions
 
+    @property
+    def earned(self) -> Mapping[str, Signal]:
+        """Those that are no penalty."""
+        return {name: signal for name, signal in self.functions.items() if signal.low >= 0}
+
     def named(self, prefix: str) -> Iterator[tuple[str, Signal]]:
         """Yield the columns of the quantities that begin so, with the rest of their names."""
         for meaning in self.record.meanings:
@@ -527,7 +548,7 @@ class Evidence:
         signal = self._logged(name) if name.partition("/")[0] in _MEASURED else None
         if signal is None or signal.value_T.any():
             return ""
-        column, rows = clean(signal.column, longest=60), counted(len(signal), "row")
+        column, rows = clean(signal.column, longest=60), count(len(signal), "row")
         if signal.resolution:
             decimals = round(-math.log10(2 * signal.resolution))
             return (
@@ -551,16 +572,16 @@ class Evidence:
         return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
 
     @cached_property
-    def gain_score(self) -> float:
-        """How far the reward has moved between the first and the last rows, in standard errors."""
-        return 0.0 if self.reward is None else abs(self.reward.score(*ends_of(self.reward)))
+    def trend(self) -> float:
+        """That of the reward; 0 without one."""
+        return 0.0 if self.reward is None else self.reward.trend
 
     @property
     def _moved(self) -> bool:
         """Whether the reward has moved far beyond its noise, as no policy without a gradient or
         a rate makes it.
         """
-        return self.gain_score > _MOVES
+        return abs(self.trend) > _MOVES
 
     def _logged(self, name: str) -> Signal | None:
         """The longest column of a quantity, None where there is none that carries anything."""
@@ -715,11 +736,6 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     return reward.change(early, late).high < _LITTLE * room
 
 
-def counted(count: int, word: str, many: str = "") -> str:
-    """Return a count with its noun."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {many or word + 's'}"
-
-
 def ranged(value: Interval, digits: int = 3) -> str:
     """Write a number with its interval: "0.74 (0.7 to 0.79)"."""
     middle, low, high = (f"{end:.{digits}g}" for end in (value.value, value.low, value.high))
@@ -763,9 +779,7 @@ def lowest_grade(record: RunRecord) -> float | None:
     return lowest if np.isclose(value, lowest).mean() > 0.01 else None
 
 
-def two_values(
-    record: RunRecord, value_T: Float, spread_T: Float | None
-) -> tuple[float, float] | None:
+def two_values(record: RunRecord, value_T: Float, spread_T: Float | None) -> Ends | None:
     r"""Return the two grades of a reward of right and wrong, where the log shows them.
 
     Of grades a and b every batch of mean m has the variance $(m - a)(b - m)$: variance plus $m^2$
@@ -785,7 +799,7 @@ def two_values(
     return None
 
 
-def _grades_of(value_T: Float, spread_T: Float) -> tuple[float, float] | None:
+def _grades_of(value_T: Float, spread_T: Float) -> Ends | None:
     """The grades that a straight line through variance plus squared mean tells."""
     usable = np.isfinite(spread_T) & (spread_T > 0)
     if usable.sum() < 5 or np.ptp(value_T[usable]) == 0:
@@ -800,7 +814,7 @@ def _grades_of(value_T: Float, spread_T: Float) -> tuple[float, float] | None:
     return (low, high) if low < high else None
 
 
-def _explains(grades: tuple[float, float], value_T: Float, spread_T: Float) -> bool:
+def _explains(grades: Ends, value_T: Float, spread_T: Float) -> bool:
     """Whether two grades give the spread of nearly all rows, and no row is outside of them."""
     low, high = grades
     if value_T.min() < low or value_T.max() > high:
@@ -1112,7 +1126,7 @@ def _first(moved_T: Float, usual: float, near: int) -> int:
     return row
 
 
-def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> tuple[float, float]:
+def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> Ends:
     """The level before, and that since the change."""
     since = max(row, onset)
     return median(signal.value_T[before]), median(signal.value_T[since : since + few])
@@ -1147,7 +1161,7 @@ def limit_of(evidence: Evidence) -> float | None:
     """Return the limit of the completions where it is certain: where all are truncated it is
     their length, else what the settings say.
     """
-    cut, length = evidence.quantity("truncated_share"), evidence.quantity("completion_length")
+    cut, length = map(evidence.quantity, ("truncated_share", "completion_length"))
     if cut is not None and length is not None:
         _, cut_rows, its = np.intersect1d(cut.step_T, length.step_T, return_indices=True)
         full = length.value_T[its][cut.value_T[cut_rows] >= 0.999]
@@ -1185,7 +1199,7 @@ def arrow_of_shares(*values: float) -> str:
     return f"{' → '.join(share(value).removesuffix(' %') for value in values)} %"
 
 
-def rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
+def rank_correlations(first: Signal, other: Signal) -> Ends:
     """Spearman's correlation over the steps that both have, and that of their changes from row to
     row; 0 with few of them.
     """

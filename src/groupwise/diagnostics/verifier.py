@@ -24,6 +24,8 @@ import polars as pl
 
 from groupwise.arrays import Float, median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
+    DEGREE,
+    TELLING_ROWS,
     Constant,
     at_once,
     behaviour_change,
@@ -36,6 +38,7 @@ from groupwise.diagnostics.falls import (
     held_out_at,
     level_changes,
     reward_level,
+    slow_noise,
 )
 from groupwise.diagnostics.judgement import (
     Course,
@@ -43,6 +46,7 @@ from groupwise.diagnostics.judgement import (
     Environments,
     Fact,
     Finding,
+    Learning,
     Sign,
     Status,
     by_sign,
@@ -63,9 +67,9 @@ from groupwise.diagnostics.signals import (
     Signal,
     arrow,
     both_ends,
-    counted,
     ends_of,
     floor_of,
+    led_to,
     moved,
     once,
     rank_correlations,
@@ -74,13 +78,15 @@ from groupwise.diagnostics.signals import (
 )
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent, wilson
-from groupwise.wording import clean, short
+from groupwise.wording import clean, count, short
 
 ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
 TOOLS, TOOL_USE, TIME_LIMIT = "tool_failures", "tool_use", "time_limit"
 # A share of failed episodes is a tenth above its first rows; an environment has lost a third of its
 # best, beyond so many standard errors; calls are a fifth of what they were.
 MORE_FAILED, LOST, SURELY, FEWER = 0.1, 1 / 3, 5.0, 0.2
+# A share of failed episodes that costs, where the reward shows it.
+COSTS = 0.05
 # Standard errors by which an environment has risen; seats whose gains and losses cancel to a tenth.
 CLEARLY, MIRRORED = 3.0, 0.1
 # A time stands within a hundredth of its level; before that it was a twentieth below.
@@ -115,10 +121,10 @@ def environments(evidence: Evidence) -> Finding:
     if worst.step is None:
         return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
-    more = "" if each.fell == 1 else f", {counted(each.fell - 1, 'more')} fell"
+    more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
     rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
-    rises = worst.kind == _HELD_OUT and evidence.gain_score > CLEARLY
+    rises = worst.kind == _HELD_OUT and abs(evidence.trend) > CLEARLY
     if (2 * each.fell > each.count and not rises) or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
     sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
@@ -173,15 +179,19 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
         return Environment(kind, name, Course.FEW_ROWS, before, after)
     few = signal.tenth
     smooth = moving_mean(signal.value_T, _SMOOTH)
-    best, now = float(smooth[: len(smooth) - few].max()), signal.level_from(-few)
+    top = int(smooth[: len(smooth) - few].argmax())
+    best, now = float(smooth[top]), signal.level_from(-few)
     if best - now > LOST * (best - floor_of(signal)):
         row = min(row_after(smooth >= (best + now) / 2) + _SMOOTH // 2, len(signal) - few)
         near = slice(max(0, row - max(len(signal) - row, _FIRST)), row)
-        scores = _score(signal, near, slice(row, None)), signal.score(first, last)
+        scores = [_score(signal, near, slice(row, None)), signal.trend]
+        if len(signal) >= TELLING_ROWS:  # a trend hides in the scatter of few prompts a row
+            noise, _ = slow_noise(signal.value_T, np.sqrt(np.arange(len(signal))), DEGREE)
+            scores.append(_score(replace(signal, deviation=noise), first, last))
         if row and min(scores) < -SURELY:
+            row = top + int(np.argmax(np.cumsum(signal.value_T[top:] - (best + now) / 2))) + 1
             return Environment(kind, name, Course.FELL, best, now, signal.step_at(row))
-    moved = signal.score(first, last)
-    course = Course.ROSE if moved > CLEARLY else Course.STANDS
+    course = Course.ROSE if signal.trend > CLEARLY else Course.STANDS
     return Environment(kind, name, course if signal.high > 0 else Course.NOTHING, before, after)
 
 
@@ -206,16 +216,32 @@ def infrastructure(evidence: Evidence) -> Finding:
         return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
     about = "Episodes fail by their environment"
     fact, more = Fact.INFRASTRUCTURE_FAILS, (0.0, MORE_FAILED)
-    findings = [failing(INFRASTRUCTURE, signal, about, more, fact) for signal in shares]
-    worst, share = next(
-        (pair for pair in zip(findings, shares, strict=True) if pair[0].facts),
-        (findings[0], shares[0]),
-    )
+    pairs = [(failing(INFRASTRUCTURE, share, about, more, fact), share) for share in shares]
+    worst, share = next((pair for pair in pairs if pair[0].facts), pairs[0])
+    if not worst.facts:
+        return next(filter(None, (_costs(evidence, share) for share in shares)), worst)
     mean = evidence.quantity("advantage")
-    if not worst.facts or mean is None or mean.level_from(-mean.tenth) < LEFT:
+    if mean is None or mean.late < LEFT:
         return worst
-    together = mean.score(*ends_of(mean)) > SURELY and rank_correlations(mean, share)[0] > HALF
-    return replace(worst, facts=(*worst.facts, Fact.MASKED_COUNTED)) if together else worst
+    together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
+    if not together and mean.level_until(mean.tenth) < LEFT:
+        return worst
+    words = f"{worst.message.rstrip('.')}; mean advantage {short(mean.late)}"
+    return replace(worst, message=words, facts=(*worst.facts, Fact.MASKED_COUNTED))
+
+
+def _costs(evidence: Evidence, share: Signal) -> Finding | None:
+    """Note a share of failed episodes that stands, and with which the reward goes down from row to
+    row beyond doubt.
+    """
+    usual, reward = share.level_from(0), evidence.reward
+    together, apart = (0.0, 0.0) if reward is None else rank_correlations(share, reward)
+    if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
+        return None
+    words = f"{share.name} {percent(usual)}"
+    message = f"{words}, and the reward falls where it rises (rank correlation {together:.2g})"
+    facts = (Fact.INFRASTRUCTURE_COSTS,)
+    return Finding(INFRASTRUCTURE, Status.INFO, message, None, exactly(usual), COSTS, facts=facts)
 
 
 def time_limit(evidence: Evidence) -> Finding:
@@ -223,42 +249,40 @@ def time_limit(evidence: Evidence) -> Finding:
     into a time limit; answers that all run to their token limit take one time as well.
     """
     length, cut = map(evidence.quantity, ("completion_length", "truncated_share"))
-    at_limit = cut is not None and cut.level_from(-cut.tenth) > HALF
+    at_limit = cut is not None and cut.late > HALF
     times = ((_pinned(signal), signal) for signal in evidence.matching(_TIMES))
     row, signal = next((time for time in times if time[0]), (None, None))
-    near = None if row else next(_near_limits(evidence), None)
-    reward = evidence.reward
-    rises = reward is not None and reward.score(*ends_of(reward)) > CLEARLY
-    alike = at_limit or (length is not None and _pinned(length))
-    falls = reward is not None and reward.score(*ends_of(reward)) < -CLEARLY
-    if near is not None and falls and not alike:
-        words = f"{near.words}, and the longest is one number: a time limit"
-        fact = Fact.TIMES_NEAR_LIMIT
-        return by_sign(TIME_LIMIT, Status.WARNING, f"{words}.", near, PINNED, fact)
+    rises, alike = evidence.trend > CLEARLY, at_limit or (length is not None and _pinned(length))
+    flat, falls = progress_of(evidence).learning is Learning.FLAT, evidence.trend < -CLEARLY
+    limits = (sign for sign in _near_limits(evidence) if (falls if sign.before else flat))
+    if row is None and not alike and (near := next(limits, None)):
+        words = f"{near.words}, and the longest is one number: a time limit."
+        return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
         return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
-    words = f"{clean(signal.column, longest=40)} {arrow(early, late)}"
+    words = f"{signal.name} {arrow(early, late)}"
     message = f"{words} since step {step:,}, and none above: a time limit."
     sign = Sign("time", step, early, late, words)
     return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
 
 
 def _near_limits(evidence: Evidence) -> Iterator[Sign]:
-    """Yield mean times that rise towards a longest one that is one number in nearly all rows."""
+    """Yield mean times below a longest one that is one number in nearly all rows, with their first
+    level where they rise towards it.
+    """
     for most in evidence.matching(_TIMES):
         level, (path, is_most, rest) = median(most.value_T), most.column.rpartition("max")
+        pinned = float((abs(most.value_T - level) <= PINNED * level).mean())
         for mean in evidence.matching(re.escape(f"{path}mean{rest}")) if is_most else ():
-            pinned = float((abs(most.value_T - level) <= PINNED * level).mean())
             early, late = end_levels(mean)
-            if pinned < NEARLY_ALL or late < max((1 + MORE_FAILED) * early, HALF * level):
-                continue
-            if mean.score(*ends_of(mean)) > SURELY:
-                row = row_after(mean.value_T < (early + late) / 2)
-                step = mean.step_at(min(row, len(mean) - 1))
-                words = f"{clean(mean.column, longest=40)} {arrow(early, late)}"
-                yield Sign("time", step, early, late, words)
+            if pinned >= NEARLY_ALL and HALF * level < late < (1 - BELOW) * level:
+                rises = late > (1 + MORE_FAILED) * early and mean.trend > SURELY
+                row = row_after(mean.value_T < (early + late) / 2) if rises else 0
+                before, step = early if rises else None, mean.step_at(min(row, len(mean) - 1))
+                words = f"{mean.name} {led_to(before, late)}, {short(level)} at most"
+                yield Sign("time", step, before, late, words)
 
 
 def _pinned(signal: Signal) -> int | None:
@@ -300,7 +324,7 @@ def failing(
     check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
 ) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""
-    early, name = signal.level_until(_FIRST), clean(signal.column, longest=40)
+    early, name = signal.level_until(_FIRST), signal.name
     limit = max(least[0], early + least[1])
     row = since_the_first(signal, signal.value_T > limit)
     if row is None:
@@ -341,8 +365,7 @@ def tool_use(evidence: Evidence) -> Finding:
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
     words = f"tool calls {arrow(early, late)} a {each}"
     message = f"The policy stops calling tools since step {step:,}: {words}."
-    reward = evidence.reward
-    if reward is not None and reward.score(*ends_of(reward)) > CLEARLY:
+    if evidence.trend > CLEARLY:
         return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
     return by_sign(TOOL_USE, Status.WARNING, message, sign, FEWER * early, Fact.TOOLS_STOPPED)
@@ -414,11 +437,11 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     )
     if form is not None and purpose and set(purpose) <= set(nothing):
         return _form_alone(functions, form, purpose[0])
-    rows, name = counted(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
+    rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
         f"{name} earns {short(earned) if earned else 'nothing'} in {rows}, beside "
-        f"{counted(len(functions) - 1, 'function')} of reward."
+        f"{count(len(functions) - 1, 'function')} of reward."
     )
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
@@ -468,7 +491,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     reached = moving_mean(signal.value_T, 5) >= EARNS * _top(signal)
     step = int(signal.step_T[int(np.argmax(reached))])
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
-    rows = counted(len(other), "row")
+    rows = count(len(other), "row")
     rest = f"{clean(purpose, longest=40)} is {short(_late(other))} over {rows}"
     message = f"Form alone earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
@@ -604,15 +627,15 @@ def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
     left_out = map(evidence.quantity, ("dropped_samples", "stale_samples"))
     for signal in filter(None, (*kept, *left_out, *evidence.matching(_LEFT_OUT))):
         ends = end_levels(signal)
-        rises = signal.score(*ends_of(signal)) * (-1 if signal in kept else 1)
+        rises = signal.trend * (-1 if signal in kept else 1)
         if rises > SURELY_LEFT and max(ends) > MORE * min(ends):
-            shorter = length is not None and length.score(*ends_of(length)) < -SURELY_LEFT
+            shorter = length is not None and length.trend < -SURELY_LEFT
             reward = evidence.reward
             first = reward is not None and (
                 reward.at(_halfway(signal)) + len(reward) // 32 < reward.at(_halfway(reward))
             )
             fact = Fact.LEFT_OUT_FIRST if shorter and first else Fact.MORE_LEFT_OUT
-            yield fact, f"{clean(signal.column, longest=40)} {arrow(*ends)}"
+            yield fact, f"{signal.name} {arrow(*ends)}"
 
 
 def _halfway(signal: Signal) -> int:
@@ -657,7 +680,7 @@ def check(evidence: Evidence) -> Finding:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
         return not_logged(
-            NAME, f"{counted(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", MORE_ROWS
+            NAME, f"{count(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", MORE_ROWS
         )
     if evidence.relative:
         return not_logged(NAME, evidence.relative, LOG_RELATIVE)
@@ -710,7 +733,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, tail):
         message = (
             f"the reward is {signal.written(tail.value)} in all "
-            f"{counted(len(signal) - tail.row, 'row')} since step {step:,}"
+            f"{count(len(signal) - tail.row, 'row')} since step {step:,}"
         )
         return Finding(
             NAME, Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,)
@@ -730,9 +753,9 @@ def _at_once(
 ) -> Finding:
     """Report one number that came at once."""
     fell, step = tail.before - tail.value, signal.step_at(tail.row)
-    count = len(signal) - tail.row
+    number = len(signal) - tail.row
     change = signal.change(slice(0, tail.row), slice(tail.row, len(signal)))
-    now, rows = signal.written(tail.value), counted(count, "row")
+    now, rows = signal.written(tail.value), count(number, "row")
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
     message = (
@@ -810,7 +833,7 @@ def _outages(evidence: Evidence) -> Finding | None:
     ):
         return None
     first, around = reward.step_at(rows[0]), short(float(level[rows].mean()))
-    some = f"{counted(len(rows), 'row')} of {len(reward)}"
+    some = f"{count(len(rows), 'row')} of {len(reward)}"
     message = (
         f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those "
         f"around earn {around}"

@@ -24,6 +24,7 @@ from groupwise.diagnostics.judgement import (
     Finding,
     Learning,
     Status,
+    exactly,
     no_sign,
     not_logged,
     stated,
@@ -34,8 +35,6 @@ from groupwise.diagnostics.signals import (
     Evidence,
     Signal,
     blocks,
-    counted,
-    ends_of,
     lasting,
     rank_correlations,
     rare_event_factors,
@@ -44,7 +43,7 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.series.metric import all_from, zero_variance_outlook
-from groupwise.wording import short
+from groupwise.wording import count, short
 
 NAME = "zero_variance"
 LOG = (
@@ -81,12 +80,14 @@ def check(evidence: Evidence) -> Finding:
         said, log = "nothing in the log says how many groups have rewards that are all equal", LOG
         if equal is not None:
             said = (
-                f"{counted(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where "
+                f"{count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where "
                 f"{FEWEST_ROWS} are the fewest"
             )
             log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
             log = "two completions of each prompt and more"
+        if wrong := _rows_all_wrong(evidence):
+            return wrong
         least = "" if equal is not None else _at_the_least(evidence)
         facts = (Fact.SMALL_GROUP_POSSIBLE,) if least else ()
         return replace(not_logged(NAME, f"{said}{least}", log), facts=facts)
@@ -103,11 +104,10 @@ def check(evidence: Evidence) -> Finding:
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
     if onset is None:
-        fewer, trebled = _fewer(evidence, equal, taught, room), _trebled(evidence, equal)
+        fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
         if fewer is not None and not fewer.facts:
-            fewer = trebled or fewer
-        other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence) or trebled
-        other = other or _diluted(evidence, equal)
+            fewer = alike or fewer
+        other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence) or alike
         return other or _calm(evidence, equal.level_from(0))
     return _starved(evidence, equal, room, onset)
 
@@ -291,6 +291,13 @@ def _late_share_right(reward: Signal) -> float:
     return float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
 
 
+def _between(reward: Signal | None) -> bool:
+    """Whether a reward of known range ends between its floor and its top."""
+    if reward is None or reward.bounds is None:
+        return False
+    return STARVED < _late_share_right(reward) < 1 - STARVED
+
+
 def _earlier_rate(event_T: Flags) -> float:
     """Rate of an event in the first quarter of the rows."""
     return (
@@ -322,6 +329,19 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
         f"{mean})"
     )
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
+
+
+def _rows_all_wrong(evidence: Evidence) -> Finding | None:
+    """Report a reward of 0 in most rows, where every group of them is all wrong."""
+    reward = evidence.reward
+    if reward is None or evidence.rewards_differ or reward.low < 0:
+        return None
+    zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning is Learning.LEARNING
+    if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:
+        return None
+    message = f"the groups are all wrong in {zero} of {count(len(reward), 'row')}: no gradient"
+    facts = (Fact.GROUPS_ALL_WRONG,)
+    return Finding(NAME, Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
 
 
 def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
@@ -398,11 +418,10 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
     is not known.
     """
     equal = _equal_share(evidence)
-    if equal is None or reward.bounds is None or len(equal) < FEWEST_ROWS:
+    if equal is None or len(equal) < FEWEST_ROWS or not _between(reward):
         return None
     value = equal.mean(slice(-max(len(equal) // 4, 5), None))
-    mean = _late_share_right(reward)
-    if value.value < _MOSTLY or not STARVED < mean < 1 - STARVED:
+    if value.value < _MOSTLY:
         return None
     words = (
         f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of "
@@ -420,43 +439,25 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
     )
 
 
-def _trebled(evidence: Evidence, equal: Signal) -> Finding | None:
-    """Note that half of the groups and more, and three times as many as at first, have zero
-    variance between the floor and the top.
+def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
+    """Note that half of the groups and more have zero variance between the floor and the top: three
+    times as many as at first; throughout as the reward rises; or where it stands and the
+    gradient's norm follows those that teach.
     """
-    reward, few = evidence.reward, max(len(equal) // 10, 4)
-    early, late = equal.level_until(few), equal.mean(slice(-few, None))
-    if reward is None or reward.bounds is None or late.value < max(_TIMES * early, HALVED):
+    norm = evidence.quantity("gradient_norm")
+    few = max(len(equal) // 10, 4)
+    first, last = equal.level_until(few), equal.mean(slice(-few, None))
+    if not _between(evidence.reward) or last.value < HALVED:
         return None
-    if not STARVED < _share_right(reward)[-few:].mean() < 1 - STARVED:
+    fact, words = Fact.UPDATE_DILUTED, f"{100 * last.value:.0f} % of the groups have zero variance"
+    if last.value >= _TIMES * first:
+        fact, words = Fact.GROUPS_ALIKE_TREBLED, f"{words}, {100 * first:.0f} % at first"
+    elif progress_of(evidence).learning is Learning.LEARNING:
+        if first < HALVED:
+            return None
+    elif norm is None or max(rank_correlations(equal, norm)) > -_FOLLOWS:
         return None
-    words = (
-        f"{100 * late.value:.0f} % of the groups have zero variance, {100 * early:.0f} % at first"
-    )
-    facts = (Fact.GROUPS_ALIKE_TREBLED,)
-    return Finding(NAME, Status.INFO, words, None, late, _TIMES * early, facts=facts)
-
-
-def _diluted(evidence: Evidence, equal: Signal) -> Finding | None:
-    """Note that half of the groups and more have zero variance, and that the gradient's norm
-    follows those that teach, where a reward below its top stands.
-    """
-    reward, norm = evidence.reward, evidence.quantity("gradient_norm")
-    late = equal.mean(ends_of(equal)[1])
-    if reward is None or reward.bounds is None or norm is None or late.value < HALVED:
-        return None
-    if not STARVED < _share_right(reward)[ends_of(reward)[1]].mean() < 1 - STARVED:
-        return None
-    if progress_of(evidence).learning is Learning.LEARNING:
-        return None
-    if max(rank_correlations(equal, norm)) > -_FOLLOWS:
-        return None
-    words = (
-        f"{100 * late.value:.0f} % of the groups have zero variance, and the gradient's norm goes "
-        "with the others"
-    )
-    facts = (Fact.UPDATE_DILUTED,)
-    return Finding(NAME, Status.INFO, words, None, late, HALVED, facts=facts)
+    return Finding(NAME, Status.INFO, words, None, last, HALVED, facts=(fact,))
 
 
 def _calm(evidence: Evidence, mean: float) -> Finding:

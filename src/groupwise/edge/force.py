@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, floats
 from groupwise.edge.mode import Complex, first_place, period_matrix, threshold, updates_of_period
 from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.results import FitResult
@@ -241,7 +241,7 @@ def lasting_swing(value_T: ArrayLike) -> LastingSwing:
     Source: Fisher (1929), Proceedings of the Royal Society A 125, for g; the first term of its
     series bounds it.
     """
-    value = np.asarray(value_T, dtype=float)
+    value = floats(value_T)
     value = value[np.isfinite(value)]
     late = value[-max(_FEWEST_LATE, math.ceil(_LATE * len(value))) :]
     n = len(late)

@@ -22,7 +22,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Flags, Float, Whole
+from groupwise.arrays import Flags, Float, Whole, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.files import table_rows
 from groupwise.plain import Plain, frozen
@@ -60,9 +60,7 @@ def period_matrix(
     with rollouts from x, async ends it with those from where it began.
     """
     fixed = lag == "fixed"
-    a, mu, updates = np.broadcast_arrays(
-        np.asarray(force, dtype=float), np.asarray(momentum, dtype=float), interval
-    )
+    a, mu, updates = np.broadcast_arrays(floats(force), floats(momentum), interval)
     size = int(np.max(interval)) + 2 if fixed else 3
     update = np.zeros((*a.shape, size, size))
     update[..., 0, 0] = 1.0
@@ -100,9 +98,7 @@ def threshold(lag: str, momentum: ArrayLike, refresh_interval: ArrayLike) -> Flo
     2606.30789's.
     """
     check_lag(lag)
-    mu, interval = np.broadcast_arrays(
-        np.asarray(momentum, dtype=float), np.asarray(refresh_interval, dtype=float)
-    )
+    mu, interval = np.broadcast_arrays(floats(momentum), floats(refresh_interval))
     check_setting(mu, interval)
     if (broken := interval[interval != np.floor(interval)]).size:
         raise InvalidArgumentError(
@@ -197,7 +193,7 @@ def _excess(coefficients: Float) -> Float:
 
 def check_setting(momentum: ArrayLike, interval: ArrayLike) -> None:
     """Refuse a momentum or an interval outside its domain."""
-    mu, updates = np.asarray(momentum, dtype=float), np.asarray(interval, dtype=float)
+    mu, updates = floats(momentum), floats(interval)
     usable = (mu >= 0) & (mu < 1)
     if not usable.all():
         raise InvalidArgumentError(

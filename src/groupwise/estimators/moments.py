@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Float, Groups, Places, checked_shape, finite_array, groups_of
+from groupwise.arrays import Float, Groups, Places, checked_shape, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import frozen
 
@@ -378,9 +378,7 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     gram = np.asarray(gram, dtype=kind)
     columns = gram if gram.flags.f_contiguous else np.ascontiguousarray(gram).T
     weight = weight_N.astype(kind)
-    product, mirrored = (
-        np.asarray(half(1.0, columns, weight, lower=lower), dtype=float) for lower in (1, 0)
-    )
+    product, mirrored = (floats(half(1.0, columns, weight, lower=lower)) for lower in (1, 0))
     # A NaN or infinity anywhere in a row survives the product, even where the weight is zero.
     if not (np.isfinite(product).all() and np.isfinite(mirrored).all()):
         finite_array("gram_NN", gram, dimensions=2)

@@ -16,7 +16,7 @@ from enum import StrEnum
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Places, finite_array, groups_of
+from groupwise.arrays import Float, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.zero_variance import RewardCounts, beta_share, group_columns
 from groupwise.intervals import Interval, effective_freedom, student_quantile, wilson
@@ -210,7 +210,7 @@ class LoggedGroups:
     @property
     def right_N(self) -> Float:  # noqa: N802
         """Whether each rollout earned the highest reward of the run."""
-        return np.asarray(self.reward_N == self.reward_N.max(), dtype=float)
+        return floats(self.reward_N == self.reward_N.max())
 
     def earlier(self, value_P: Float, prompt_P: Places) -> Float:
         """Return the sum of a value over the groups of the same prompt at earlier steps."""

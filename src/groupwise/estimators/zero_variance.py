@@ -18,7 +18,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, Groups, Places, finite_array, groups_of
+from groupwise.arrays import Float, Groups, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, hull, mean_interval, percent, wilson
 from groupwise.plain import Plain, Said, frozen
@@ -104,8 +104,8 @@ def zero_variance_of_columns(
     Source: derived here: both limits are Jensen's inequality, reached by one difficulty and by
     prompts always right or always wrong.
     """
-    share = np.asarray(equal_T, dtype=float)
-    mean = None if mean_T is None else np.asarray(mean_T, dtype=float)
+    share = floats(equal_T)
+    mean = None if mean_T is None else floats(mean_T)
     usable = np.isfinite(share) if mean is None else np.isfinite(share) & np.isfinite(mean)
     share, mean = share[usable], None if mean is None else mean[usable]
     if group_size < 2:

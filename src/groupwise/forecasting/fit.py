@@ -18,7 +18,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float, moving_mean
+from groupwise.arrays import Float, floats, moving_mean
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
 from groupwise.forecasting.observations import Observations, observe
@@ -407,7 +407,7 @@ def fit(
         raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
-    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
+    time, value = floats(time_T), floats(value_T)
     keep = np.isfinite(time) & np.isfinite(value)
     if observations.still:
         return _still(observations, time[keep], value[keep], level)

@@ -37,7 +37,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import ndtr, ndtri
 
-from groupwise.arrays import Flags, Float
+from groupwise.arrays import Flags, Float, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.fit import fall_from_height
 from groupwise.forecasting.observations import Observations, observe
@@ -96,9 +96,7 @@ def read_calibration(text: str) -> Calibration:
     """Read a table that `groupwise-lab calibrate` wrote."""
     try:
         data = parse_json(text)
-        terms: dict[Kind, Float] = {
-            kind: np.asarray(data["terms"][kind], dtype=float) for kind in KINDS
-        }
+        terms: dict[Kind, Float] = {kind: floats(data["terms"][kind]) for kind in KINDS}
         table = Calibration(terms, int(data["runs"]), int(data["clusters"]))
         good = data["version"] == 2 and tuple(data["probabilities"]) == UPPER
     except (ValueError, TypeError, KeyError, OverflowError):
@@ -403,7 +401,7 @@ def forecast(
 def _checked_times(at_S: ArrayLike) -> Float:
     """The times asked for, as a line of finite numbers."""
     try:
-        ahead = np.atleast_1d(np.asarray(at_S, dtype=float))
+        ahead = np.atleast_1d(floats(at_S))
     except (TypeError, ValueError):
         raise InvalidArgumentError(
             "a forecast looks at numbers; got something else among the times"

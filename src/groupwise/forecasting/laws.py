@@ -19,7 +19,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import frozen
 
@@ -264,7 +264,7 @@ class Law:
             >>> law.curve([0.0, 1e9], plateau=0.8, start=0.2, time_constant=50.0).tolist()
             [0.2, 0.8]
         """
-        time, shape = np.asarray(time_T, dtype=float), self._shape(parameters)
+        time, shape = floats(time_T), self._shape(parameters)
         if not self.shapes:
             return np.full(time.shape, parameters["plateau"])
         decay = self.decay(time, *shape)
@@ -274,7 +274,7 @@ class Law:
         """Return the derivatives of the curve by its parameters, a row a time and a column for
         each name in `parameters`.
         """
-        time, shape = np.asarray(time_T, dtype=float), self._shape(parameters)
+        time, shape = floats(time_T), self._shape(parameters)
         if not self.shapes:
             return np.ones((time.size, 1))
         decay, derivatives = self.decay(time, *shape), self.slopes(time, *shape)

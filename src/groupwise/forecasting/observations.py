@@ -32,7 +32,7 @@ from numpy.typing import ArrayLike
 from scipy.linalg.lapack import dpttrf, dpttrs
 from scipy.special import stdtr
 
-from groupwise.arrays import Flags, Float, Places, median
+from groupwise.arrays import Flags, Float, Places, floats, median
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import LARGEST_VALUE
 from groupwise.plain import frozen
@@ -459,9 +459,7 @@ def unit_nodes(order: int) -> Float:
 def _chebyshev(order: int) -> tuple[Float, Float]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""
     unit = (1 - np.cos(np.pi * np.arange(order) / (order - 1))) / 2
-    return np.asarray(unit, dtype=float), np.asarray(
-        np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=float
-    )
+    return floats(unit), np.asarray(np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=float)
 
 
 def observe(
@@ -541,7 +539,7 @@ def _usable_rows(
     time_T: ArrayLike, value_T: ArrayLike, variance_T: ArrayLike | None
 ) -> tuple[Float, Float, Float | None]:
     """The rows whose time and value are known, and their sampling variances."""
-    time, value = np.asarray(time_T, dtype=float), np.asarray(value_T, dtype=float)
+    time, value = floats(time_T), floats(value_T)
     if time.shape != value.shape or time.ndim != 1:
         raise InvalidArgumentError(
             f"times and values need one and the same length; got {time.shape} and {value.shape}"
@@ -567,7 +565,7 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: Flags) -> Float | None
     """Sampling variances of the rows kept, with a floor where a row claims to be exact."""
     if variance_T is None:
         return None
-    variance = np.asarray(variance_T, dtype=float)
+    variance = floats(variance_T)
     if variance.shape != keep_T.shape:
         raise InvalidArgumentError(
             f"variances need one entry a value; got {variance.shape} for {keep_T.shape}"
@@ -586,7 +584,7 @@ def smoothing_window(value_T: ArrayLike) -> int:
 
     Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it.
     """
-    value = np.asarray(value_T, dtype=float)
+    value = floats(value_T)
     difference = np.diff(_without_trend(value))
     n = difference.size
     if n < 12:

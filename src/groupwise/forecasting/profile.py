@@ -34,6 +34,9 @@ from groupwise.forecasting.observations import (
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
 
+Point = tuple[float, ...]  # a number for each parameter of the shape
+Axes = tuple[Float, ...]  # values of each of them
+
 
 @frozen
 class Gram:
@@ -116,14 +119,14 @@ class Box:
 
     law: Law  # the law
     span: float  # length of the log
-    low: tuple[float, ...]  # lower ends
-    high: tuple[float, ...]  # upper ends
+    low: Point  # lower ends
+    high: Point  # upper ends
     # by how much the first axis moves with the second, about `pivot`, so that the grid follows a
     # valley
     shear: float = 0.0
     pivot: float = 0.0  # value of the second axis that does not move
 
-    def points(self, counts: tuple[int, ...]) -> tuple[Float, ...]:
+    def points(self, counts: tuple[int, ...]) -> Axes:
         """The grid in the scale of the search, one array an axis, each of shape `counts`."""
         lines = [
             np.linspace(low, high, count)
@@ -138,11 +141,11 @@ class Box:
             )
         return tuple(grid)
 
-    def at(self, point: tuple[float, ...]) -> tuple[Float, ...]:
+    def at(self, point: Point) -> Axes:
         """Shape values at one point in the scale of the search, each of length 1."""
         return self.shapes(tuple(np.array([p]) for p in point))
 
-    def shapes(self, points: tuple[Float, ...]) -> tuple[Float, ...]:
+    def shapes(self, points: Axes) -> Axes:
         """Shape values at grid points, flattened."""
         axes = [axis.from_search(p.ravel()) for p, axis in zip(points, self.law.axes, strict=True)]
         return self.law.shapes_of(*axes)
@@ -155,7 +158,7 @@ def whole_box(law: Law, span: float) -> Box:
     return Box(law, span, tuple(low for low, _ in ends), tuple(high for _, high in ends))
 
 
-def minimum(products: Gram, whole: Box, start: tuple[float, ...]) -> tuple[float, ...]:
+def minimum(products: Gram, whole: Box, start: Point) -> Point:
     """Find the point of least error by Gauss-Newton with the linear part projected out."""
     best, error = start, np.inf
     for _ in range(25):
@@ -167,7 +170,7 @@ def minimum(products: Gram, whole: Box, start: tuple[float, ...]) -> tuple[float
     return best
 
 
-def coarse_minimum(products: Gram, whole: Box) -> tuple[float, ...]:
+def coarse_minimum(products: Gram, whole: Box) -> Point:
     """The best point of a coarse grid whose first axis is then refined for each value of the
     second.
 
@@ -213,11 +216,11 @@ _AROUND = np.array([0.3, -0.3, 1.0, -1.0, 3.0, -3.0])
 def _best_trial(
     products: Gram,
     whole: Box,
-    best: tuple[float, ...],
+    best: Point,
     covariance: Float,
-    direction: tuple[float, ...],
+    direction: Point,
     error: float,
-) -> tuple[tuple[float, ...], float]:
+) -> tuple[Point, float]:
     """The best of a handful of steps from a point, all tried in one evaluation."""
     unit = np.sqrt(error / max(products.nodes_K.size, 1)) if np.isfinite(error) else 0.0
     deviation = np.sqrt(np.maximum(np.diag(covariance), 0.0))
@@ -241,9 +244,7 @@ def _best_trial(
     return tuple(float(t[i]) for t in trial), float(errors[i])
 
 
-def linearised(
-    products: Gram, whole: Box, point: tuple[float, ...]
-) -> tuple[Float, tuple[float, ...]]:
+def linearised(products: Gram, whole: Box, point: Point) -> tuple[Float, Point]:
     """Unit covariance of (plateau, start, search coordinates) in the linear model at a point,
     and the Gauss-Newton step.
     """
@@ -266,7 +267,7 @@ def linearised(
     return np.asarray(covariance), tuple(float(d) for d in (covariance @ gradient)[2:])
 
 
-def shapes_by_search(whole: Box, point: tuple[float, ...]) -> Float:
+def shapes_by_search(whole: Box, point: Point) -> Float:
     """Derivatives of the shape values by the coordinates of the search, shape (shapes,
     coordinates).
     """
@@ -283,13 +284,13 @@ class Region:
 
     box: Box
     counts: tuple[int, ...]
-    points: tuple[Float, ...]
-    shapes: tuple[Float, ...]
+    points: Axes
+    shapes: Axes
     surface: Surface
     edge: Flags
 
 
-def region(products: Gram, box: Box, best: tuple[float, ...], largest_error: float) -> Region:
+def region(products: Gram, box: Box, best: Point, largest_error: float) -> Region:
     """Close in on the region where the error stays below `largest_error`, from a first box about
     the best point.
     """
@@ -315,7 +316,7 @@ def region(products: Gram, box: Box, best: tuple[float, ...], largest_error: flo
     )
 
 
-def ellipse_box(unit_covariance: Float, whole: Box, best: tuple[float, ...], reach: float) -> Box:
+def ellipse_box(unit_covariance: Float, whole: Box, best: Point, reach: float) -> Box:
     """A generous parallelogram about the ellipse that a linear model would have, `reach`
     standard errors to each side.
     """
@@ -334,14 +335,14 @@ def ellipse_box(unit_covariance: Float, whole: Box, best: tuple[float, ...], rea
 
 def _inside(
     products: Gram, box: Box, counts: tuple[int, ...], largest_error: float
-) -> tuple[tuple[Float, ...], Flags]:
+) -> tuple[Axes, Flags]:
     """A grid over a box, and which of its points lie in the region."""
     points = box.points(counts)
     errors = surface(box.law, products, *box.shapes(points)).error_Q
     return points, (errors <= largest_error).reshape(counts)
 
 
-def _leaks(box: Box, points: tuple[Float, ...], inside: Flags) -> bool:
+def _leaks(box: Box, points: Axes, inside: Flags) -> bool:
     """Whether the region reaches a side of the box that is not an edge of the whole search."""
     edge = _on_searched_edge(box, points)
     for i in range(inside.ndim):
@@ -351,7 +352,7 @@ def _leaks(box: Box, points: tuple[Float, ...], inside: Flags) -> bool:
     return False
 
 
-def _shrunk(box: Box, inside: Flags, best: tuple[float, ...]) -> Box:
+def _shrunk(box: Box, inside: Flags, best: Point) -> Box:
     """The smallest box of grid lines around the points inside and the best point, one cell
     wider.
     """
@@ -422,7 +423,7 @@ def _crossings(root: Float, quantity: Float, limit: Float) -> tuple[Flags, Float
     return crossing, first * (1 - share) + second * share
 
 
-def _on_searched_edge(box: Box, points: tuple[Float, ...], *, undamped: bool = True) -> Flags:
+def _on_searched_edge(box: Box, points: Axes, *, undamped: bool = True) -> Flags:
     """Grid points that lie on the edge of the whole search, or beyond it; a swing that does not
     fade may count as one inside, since its frequency is that of one that hardly does.
     """
@@ -484,7 +485,7 @@ def _furthest(
     return sign * float(reach[i]), i
 
 
-def _neighbourhood(region: Region, index: int) -> tuple[Float, ...]:
+def _neighbourhood(region: Region, index: int) -> Axes:
     """A small grid of one cell to each side of a point of the region's grid."""
     lines = []
     for points, count, low, high in zip(
@@ -506,7 +507,7 @@ class LawFit:
     """A law at its best, with the noise around it."""
 
     whole: Box  # all that was searched
-    point: tuple[float, ...]  # the best shape in the scale of the search, empty for the constant
+    point: Point  # the best shape in the scale of the search, empty for the constant
     values: Mapping[str, float]  # parameters by name, in the order of `law.parameters`
     curve_M: Float  # fitted mean of each block
     noise: NoisePosterior  # what the residuals say about the noise
@@ -555,7 +556,7 @@ def fit_law(observations: Observations, law: Law, *, order: int | None = None) -
         """Inner products under one shape of the noise."""
         return gram(observations, basis, centred, shape) if shape.share > 0 else white
 
-    def at(products: Gram, point: tuple[float, ...]) -> tuple[dict[str, float], Float]:
+    def at(products: Gram, point: Point) -> tuple[dict[str, float], Float]:
         """Parameters and curve at a point of the search."""
         values = _values_at(products, whole, point)
         return values, matrix @ law.curve(nodes, **values)
@@ -600,7 +601,7 @@ def _resolved(fit: LawFit, observations: Observations, order: int) -> bool:
     return error < 0.05 * math.sqrt(fit.noise.variance) + 1e-9 * float(np.ptp(fit.curve_M))
 
 
-def _values_at(products: Gram, whole: Box, point: tuple[float, ...]) -> dict[str, float]:
+def _values_at(products: Gram, whole: Box, point: Point) -> dict[str, float]:
     """Parameters, linear ones solved, at a point of the search."""
     shapes = whole.at(point)
     best = surface(whole.law, products, *shapes)
@@ -678,7 +679,7 @@ def intervals_of(
     return out
 
 
-def _functions_of(law: Law, shapes: tuple[Float, ...]) -> dict[str, Float]:
+def _functions_of(law: Law, shapes: Axes) -> dict[str, Float]:
     """The shapes by name, and what is derived from them alone."""
     values = dict(zip(law.shapes, shapes, strict=True))
     return values | oscillator_quantities(*shapes) if law.name == "oscillator" else values

@@ -48,7 +48,7 @@ def tell(judgement: Judgement, sentence: str = "", *, page: str | None = None) -
     return faults
 
 
-def facts(judgement: Judgement, link: str) -> dict[str, str]:
+def facts(judgement: Judgement, link: str, front: str = "") -> dict[str, str]:
     """Return a judgement as short texts, for tags; what it does not say is left out."""
     texts = {
         "state": judgement.state.value,
@@ -58,7 +58,7 @@ def facts(judgement: Judgement, link: str) -> dict[str, str]:
         "do": judgement.do,
         "page": link,
     }
-    return {name: clean(text, longest=_LONGEST_TAG) for name, text in texts.items() if text}
+    return {front + name: clean(text, longest=_LONGEST_TAG) for name, text in texts.items() if text}
 
 
 def shareable(page: str) -> str:
@@ -90,18 +90,14 @@ def _to_wandb(judgement: Judgement, text: str, link: str) -> None:
     wandb = sys.modules.get("wandb")
     if wandb is not None and getattr(wandb, "run", None) is not None:
         wandb.run.alert(title=title_of(judgement.state), text=text, level=_level(wandb, judgement))
-        wandb.run.summary.update(
-            {f"groupwise/{name}": value for name, value in facts(judgement, link).items()}
-        )
+        wandb.run.summary.update(facts(judgement, link, "groupwise/"))
 
 
 def _to_mlflow(judgement: Judgement, _text: str, link: str) -> None:
     """Tag the run of MLflow that is open."""
     mlflow = sys.modules.get("mlflow")
     if mlflow is not None and hasattr(mlflow, "active_run") and mlflow.active_run() is not None:
-        mlflow.set_tags(
-            {f"groupwise.{name}": value for name, value in facts(judgement, link).items()}
-        )
+        mlflow.set_tags(facts(judgement, link, "groupwise."))
 
 
 def title_of(state: State) -> str:

@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from groupwise.arrays import Float
+from groupwise.arrays import Float, floats
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.generation import (
     Generation,
@@ -249,8 +249,8 @@ class Watch:
             reward_N,
             np.arange(count) // int(trainer.num_generations),
             {name: part_NF[:, number] for number, name in enumerate(names)},
-            None if advantages is None else np.array(advantages, dtype=float),
-            np.array(length_N, dtype=float) if len(length_N) == count else None,
+            None if advantages is None else floats(advantages),
+            floats(length_N) if len(length_N) == count else None,
             prompts,
             completions,
         )

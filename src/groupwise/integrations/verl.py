@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from groupwise.arrays import floats
 from groupwise.integrations.generation import Generation, apart, array_of, joined, step_meanings
 from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.parsing import JsonObject, JsonView
@@ -217,11 +218,7 @@ class Tap:
         extras = given.get("non_tensor_batch") or {}
         config: Any = given.get("config")
         keys = config.get("gdpo_reward_keys") if hasattr(config, "get") else None
-        parts = {
-            str(key): np.asarray(extras[key], dtype=float)[real_N]
-            for key in keys or ()
-            if key in extras
-        }
+        parts = {str(key): floats(extras[key])[real_N] for key in keys or () if key in extras}
         advantage_N = (advantage_NL * mask_NL).sum(axis=1) / np.maximum(length_N, 1)
         self._generations.append(
             Generation(reward_N, rank[inverse.reshape(-1)], parts, advantage_N, length_N)

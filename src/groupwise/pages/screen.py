@@ -12,7 +12,7 @@ from rich.text import Text
 
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
 from groupwise.intervals import Interval
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.wording import capital, clean, number, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
@@ -64,7 +64,7 @@ class _Line:
     """What a labelled line may say."""
 
     label: str
-    parts: tuple[str, ...]
+    parts: Words
     # as many as have room on a line are said, the first in any case; each with what joins it to the
     # one before
     rank: int  # of its last line: the largest goes first where there is no room
@@ -88,6 +88,10 @@ def print_judgement(
     _print_lines(first, others, judgement.state, console)
     if why:
         console.print()
+        dots = _spelt("…", plain=_plain(console))
+        if any(line.endswith(dots) for line in (first, *others)):  # what had no room
+            for text in filter(None, (judgement.headline, judgement.do)):
+                _print(console, f"  {clean(sentence(text), longest=_LONGEST_REMARK)}")
         for line in actions_said(judgement):
             _print(console, f"  {line}")
         for check in judgement.checks:
@@ -203,7 +207,8 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
         if not any(sign.signal in moves for sign in (first, *beside)):
-            then = tuple(sorted(then, key=lambda sign: sign.signal not in moves))
+            steps = {sign.step for sign in then if sign.signal in moves}
+            then = tuple(sorted(then, key=lambda sign: sign.step not in steps))
     if then:
         yield _Line("then", _signs(then), 6, lines=2)
     if judgement.cause.named:
@@ -226,7 +231,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
         yield _Line("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
 
 
-def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
+def _signs(signs: Sequence[Sign]) -> Words:
     """Return signals that moved, each with its step where that is not the one before's."""
     same = [place > 0 and sign.step == signs[place - 1].step for place, sign in enumerate(signs)]
     words_of = [
@@ -242,7 +247,7 @@ def _signs(signs: Sequence[Sign]) -> tuple[str, ...]:
     )
 
 
-def _joined(texts: Sequence[str], joint: str) -> tuple[str, ...]:
+def _joined(texts: Sequence[str], joint: str) -> Words:
     """Return texts with what joins each to the one before."""
     return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -34,6 +35,7 @@ from groupwise.readers.source import (
     last_beside,
     peek,
     shown,
+    skipped_beside,
     some_of,
     vocabulary,
 )
@@ -192,6 +194,7 @@ class Located:
             quoted = ""
         else:
             record = _with_rollouts(record, folder) if record.rollouts is None else record
+            record = _with_skipped(record, skipped_beside(self.path, folder))
             quoted = last_beside(self.path, folder)
         if quoted:
             note = f"beside the log stands a traceback: {quoted}"
@@ -227,7 +230,7 @@ def locate(place: Path, request: Request) -> Located:
         raise UnreadableRunError(f"expected a run folder, got {shown(place)}, {_AIM}")
     if not runs:
         quoted = last_beside(None, place)
-        hint = f"it stopped with {quoted}" if quoted else "give one with a trainer_state.json"
+        hint = f"it stopped with {quoted}" if quoted else "give one with a log"
         raise NothingYetError(
             f"expected a run folder, got {shown(place)}, which holds no log: {hint}"
         )
@@ -247,6 +250,16 @@ def locate(place: Path, request: Request) -> Located:
     others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
     note = f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run: left out"
     return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
+
+
+def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
+    """Return a record with the groups of each step that were skipped as too old, where any were."""
+    if not skipped:
+        return record
+    column = pl.Series("printed/stale_groups", [float(skipped[n]) for n in record.steps["step"]])
+    meaning = Meaning(column.name, "stale_groups", "lines that say so in the output beside the log")
+    steps = record.steps.with_columns(column)
+    return replace(record, steps=steps, meanings=(*record.meanings, meaning))
 
 
 def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:

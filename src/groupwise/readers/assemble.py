@@ -50,7 +50,7 @@ from groupwise.readers.rows import (
     rows_of_run,
     step_column,
 )
-from groupwise.readers.source import Blocks, counted, lines_in, peek, shown, some_of, vocabulary
+from groupwise.readers.source import Blocks, lines_in, peek, shown, some_of, vocabulary
 from groupwise.record.run import Meaning, Meanings, RunConfig, RunRecord, Source
 from groupwise.record.table import (
     BASE_COLUMNS,
@@ -62,6 +62,7 @@ from groupwise.record.table import (
     stretches_kept,
     thinned,
 )
+from groupwise.wording import count
 
 # Kind, what the columns must hold, and what else they may: any, none, what supervised training logs
 # in all columns or in the others.
@@ -761,21 +762,21 @@ def _with_chosen(meanings: Meanings, chosen: Mapping[str, str], columns: Columns
 def _store_notes(store: RowStore) -> list[str]:
     """Return notes on cells that could not be used."""
     notes, names = [], set(store.names())
-    mixed = {key: count for key, count in store.texts.items() if key in names}
+    mixed = {key: number for key, number in store.texts.items() if key in names}
     lost = {
         key: cell
         for key, cell in store.unread.items()
         if key not in mixed and plain(key) not in _NO_NUMBERS
     }
     if mixed:
-        cells = counted(
-            sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count"
+        cells = count(
+            sum(mixed.values()), "cell that holds a text counts", "cells that hold a text number"
         )
         notes.append(
-            f"{cells} as missing: {some_of([f'{key} ({count})' for key, count in mixed.items()])}"
+            f"{cells} as missing: {some_of([f'{key} ({number})' for key, number in mixed.items()])}"
         )
     if lost:
-        columns = counted(len(lost), "column is", "columns are")
+        columns = count(len(lost), "column is", "columns are")
         notes.append(
             f"{columns} no plain numbers and left out: "
             f"{some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}"

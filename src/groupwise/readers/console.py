@@ -49,7 +49,6 @@ from groupwise.readers.source import (
     Peek,
     Tracebacks,
     bare,
-    counted,
     is_cut,
     json_in,
     lines_of,
@@ -59,8 +58,10 @@ from groupwise.readers.source import (
     vocabulary,
 )
 from groupwise.record.run import RunRecord
+from groupwise.wording import count
 
 Row = dict[Any, Any]
+Numbers = dict[str, float]  # by name
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
 _RAY = re.compile(r"(?:\[\d{1,3}m)?\(([\w.:<>\- ]{1,80}pid=\d+[^()]{0,80})\)(?:\[0m)? ?")
@@ -380,8 +381,8 @@ class TrlConsole(Console):
         """
         if " [" not in text:
             return
-        for count, whole in _BAR.findall(text):
-            done, total = int(count), int(whole)
+        for number, whole in _BAR.findall(text):
+            done, total = int(number), int(whole)
             if total not in self._reached and len(self._titled) < _MOST_TITLES:
                 self._titled |= {
                     int(of) for title, of in _TITLED.findall(text) if not _TRAINING.search(title)
@@ -436,7 +437,7 @@ class TrlConsole(Console):
             )
         if again.any():
             notes.append(
-                f"{counted(int(again.sum()), 'row was', 'rows were')} printed again with the same "
+                f"{count(int(again.sum()), 'row was', 'rows were')} printed again with the same "
                 "values and left out"
             )
             store = store.kept(~again)
@@ -574,7 +575,7 @@ class VerlConsole(Console):
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
         if self._headless:
-            return f"{counted(self._headless, 'line')} without their step", "copy it again"
+            return f"{count(self._headless, 'line')} without their step", "copy it again"
         return "none", "the run stopped before its first step"
 
     def line(self, line: str) -> None:
@@ -594,7 +595,7 @@ class VerlConsole(Console):
         if self._settings not in self._settings_of.values():
             self._settings.add(line)
 
-    def _row(self, match: re.Match[str]) -> dict[str, float]:
+    def _row(self, match: re.Match[str]) -> Numbers:
         """Return the numbers of a printed row."""
         row, cells = {"step": float(match[1])}, match[2].split(" - ")[1:]
         if self._is_cut:
@@ -839,7 +840,7 @@ class DictConsole(Console):
         """Forget what is open: what follows is of another step."""
         self._open.clear()
 
-    def _add(self, step: dict[str, float], text: str) -> None:
+    def _add(self, step: Numbers, text: str) -> None:
         """Keep the row that a printed dictionary holds."""
         row = parse_row(text)
         if row is None:
@@ -946,10 +947,10 @@ class PrintedConsole(Console):
 
     def __init__(self) -> None:
         super().__init__()
-        self._block: dict[str, float] = {}
-        self._bar: dict[str, float] = {}  # what stands behind the progress bar of a step
+        self._block: Numbers = {}
+        self._bar: Numbers = {}  # what stands behind the progress bar of a step
         self._heads: list[tuple[int, str]] = []  # of nested names below a step: indentation, name
-        self._panel: dict[str, float] | None = None
+        self._panel: Numbers | None = None
         self._indent, self._category, self._wrapped = 0, "", ""  # of the last line of a panel
         self._by_epoch = (
             -1.0
@@ -992,7 +993,7 @@ class PrintedConsole(Console):
         if pairs:
             self.finish()
 
-    def _around(self, line: str, step: re.Match[str]) -> dict[str, float]:
+    def _around(self, line: str, step: re.Match[str]) -> Numbers:
         """Return the names and numbers of a line that names its step."""
         rest = f"{line[: step.start()]} {line[step.end() :]}"
         pairs = _cells(line) or _in_braces(rest) or self._pairs(rest) or self._spaced(rest)
@@ -1124,7 +1125,7 @@ class PrintedConsole(Console):
                 self._bars += row is self._bar
         self._bar, self._block, self._heads = {}, {}, []
 
-    def _nested(self, line: str) -> dict[str, float]:
+    def _nested(self, line: str) -> Numbers:
         """Return the number of a line whose name is nested, by its indentation, below others."""
         match = _NESTED.fullmatch(line)
         if not match:
@@ -1140,7 +1141,7 @@ class PrintedConsole(Console):
             else {}
         )
 
-    def _pairs(self, line: str) -> dict[str, float]:
+    def _pairs(self, line: str) -> Numbers:
         """Return the names and numbers of a line; a percentage becomes a share."""
         pairs = _PAIR.findall(line)
         part = pairs and any(name.lower() not in _COUNTS for name, _ in _COUNTER.findall(line))
@@ -1149,7 +1150,7 @@ class PrintedConsole(Console):
             for key, text, percent in pairs
         )
 
-    def _spaced(self, line: str) -> dict[str, float]:
+    def _spaced(self, line: str) -> Numbers:
         """Return the names and numbers of a line that puts no sign between them: Train loss 0.1,
         Rewards mean 0.5.
         """
@@ -1164,7 +1165,7 @@ class PrintedConsole(Console):
             else {}
         )
 
-    def _chained(self, text: str) -> dict[str, float]:
+    def _chained(self, text: str) -> Numbers:
         """Return the names and numbers of a text that holds nothing else, parted by blanks:
         reward 0.2 loss 0.1.
         """
@@ -1180,9 +1181,9 @@ class PrintedConsole(Console):
         )
         return self._named(cells) if known and at == len(plain) else {}
 
-    def _named(self, cells: Iterable[tuple[str, str, str]]) -> dict[str, float]:
+    def _named(self, cells: Iterable[tuple[str, str, str]]) -> Numbers:
         """Return numbers by name, the first of each; counters of steps are none."""
-        named: dict[str, float] = {}
+        named: Numbers = {}
         for key, text, percent in cells:
             name = _counted(key)
             if name is None or name in named:
@@ -1228,7 +1229,7 @@ def _begins(line: str, step: re.Match[str]) -> bool:
     return not _holds_words(_KIND.sub(" ", line[: step.start()]))
 
 
-def _in_braces(line: str) -> dict[str, float]:
+def _in_braces(line: str) -> Numbers:
     """Return the names and numbers of a Python dictionary on a line."""
     row = parse_row(line[line.index("{'") : line.rfind("}") + 1]) if "{'" in line else None
     return {
@@ -1238,7 +1239,7 @@ def _in_braces(line: str) -> dict[str, float]:
     }
 
 
-def _cells(line: str) -> dict[str, float]:
+def _cells(line: str) -> Numbers:
     """Return the names and numbers of a line of a table, "key | value" side by side; empty for
     another line.
     """

@@ -18,7 +18,7 @@ import numpy as np
 
 from groupwise.arrays import Columns, Float
 from groupwise.files import table_rows
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.readers.rows import is_counter, plain, snake
 from groupwise.readers.source import vocabulary
 from groupwise.record.run import Meaning, Meanings, RunConfig
@@ -403,7 +403,7 @@ def _names_success(key: str) -> bool:
 
 def as_shares(
     columns: Columns, meanings: Sequence[Meaning]
-) -> tuple[dict[str, Float], Meanings, tuple[str, ...]]:
+) -> tuple[dict[str, Float], Meanings, Words]:
     """Return the columns with percentages as shares, and the meanings of shares that exceed 1 as
     unavailable.
     """
@@ -492,7 +492,7 @@ def _by_rule(key: str, values: Float, rule: Rule, match: re.Match[str], prefix: 
     return Meaning(key, prefix + quantity, text, rule.ambiguous, rule.unavailable)
 
 
-def known_quantities() -> tuple[str, ...]:
+def known_quantities() -> Words:
     """Return the canonical quantities that a column can be said to hold; "<function>" stands for
     any name.
     """

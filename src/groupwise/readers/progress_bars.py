@@ -16,11 +16,11 @@ from itertools import compress
 
 import numpy as np
 
-from groupwise.arrays import Flags, Float, Whole
+from groupwise.arrays import Flags, Float, Whole, floats
 from groupwise.plain import frozen
 from groupwise.readers.rows import STEP_KEYS, RowStore, holding
-from groupwise.readers.source import counted
 from groupwise.record.table import MOST_DECIMALS, fewest_decimals
+from groupwise.wording import count
 
 Bars = dict[int, int]  # length of a progress bar -> how far it has come, the latest last
 
@@ -71,7 +71,7 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     if by_bars is not None:
         note = "the step of a row is the position of the progress bar printed before it"
         if lost:
-            rows = counted(
+            rows = count(
                 lost, "row has no bar of its own and is", "rows have no bar of their own and are"
             )
             note += f"; {rows} put between the neighbours"
@@ -79,25 +79,25 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     if store.share < 1:
         return store.number, [_COUNTED]
     order, falls = _counted_rows(store, main)
-    count = int(order.max())
+    number = int(order.max())
     notes = (
         [
             (
-                f"the epoch drops back {counted(falls, 'time')}: the rows are counted on from the "
+                f"the epoch drops back {count(falls, 'time')}: the rows are counted on from the "
                 "row before that epoch"
             )
         ]
         if falls
         else []
     )
-    total, words = _last_step(store, main, printed, count)
-    spacing = round(total / count) if total else 0
-    fits = spacing >= 1 and spacing * count <= total < spacing * (count + 1)
+    total, words = _last_step(store, main, printed, number)
+    spacing = round(total / number) if total else 0
+    fits = spacing >= 1 and spacing * number <= total < spacing * (number + 1)
     whole = (
         printed.ended or printed.reached.get(total) == total
     )  # else the bars may have stopped before the rows did
     if fits and (whole or _agrees(order[main] * spacing, done[main])):
-        rows = counted(count, "row")
+        rows = count(number, "row")
         return order * spacing, [
             *notes,
             f"the steps are counted: {rows} over the {total} steps {words}, one every {spacing}",
@@ -120,7 +120,7 @@ def _positions(bars: Sequence[Bars], main: Flags, total: int | None) -> Float:
     latest = (
         next((seen[length] for length in reversed(seen) if length in lengths), 0) for seen in bars
     )
-    return np.array(list(latest), dtype=float)
+    return floats(list(latest))
 
 
 def _latest(bars: Sequence[Bars], main: Flags) -> Counter[int]:

@@ -26,7 +26,7 @@ from groupwise.arrays import Flags, Float
 from groupwise.errors import GroupwiseError, InvalidArgumentError, UnreadableRunError
 from groupwise.files import open_regular
 from groupwise.parsing import JsonObject
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Request, chosen_clocks, chosen_columns, sound
 from groupwise.readers.configs import config_of
@@ -36,7 +36,6 @@ from groupwise.readers.source import (
     DAMAGED_LINES,
     Blocks,
     Peek,
-    counted,
     first_lines,
     inside,
     json_lines,
@@ -51,6 +50,7 @@ from groupwise.readers.tables import json_table, texts_and_numbers
 from groupwise.readers.trl import completions_in, rebuilt, rewarded
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source
 from groupwise.record.table import UNREADABLE, Texts, read_parquet, steps_table
+from groupwise.wording import count
 
 PROMPT_KEYS = vocabulary("prompt")
 COMPLETION_KEYS = vocabulary("completion")
@@ -129,7 +129,7 @@ def _share_groups(rows: list[Mapping[Any, Any]]) -> bool:
     return False
 
 
-def _most_used(rows: list[Mapping[Any, Any]], keys: tuple[str, ...]) -> str:
+def _most_used(rows: list[Mapping[Any, Any]], keys: Words) -> str:
     """Return the first key that holds a text in at least half of the rows, or the one that does
     so most often.
     """
@@ -791,7 +791,7 @@ def _add_file(
         return False
     if damaged and rows.store.count == before:
         raise UnreadableRunError(
-            f"expected one JSON object a line, got {counted(damaged, 'damaged line')} in "
+            f"expected one JSON object a line, got {count(damaged, 'damaged line')} in "
             f"{shown(path)}: repair it"
         )
     notes += noted(damaged, *DAMAGED_LINES, f"left out of {shown(path)}")
@@ -982,7 +982,7 @@ def _record(
     rollouts: pl.DataFrame,
     config: RunConfig,
     reward: str,
-    notes: tuple[str, ...],
+    notes: Words,
     sources: tuple[Source, ...],
     texts: Texts | None = None,
 ) -> RunRecord:

@@ -21,12 +21,13 @@ import polars as pl
 from numpy.typing import ArrayLike, NDArray
 
 from groupwise import parsing
-from groupwise.arrays import Columns, Flags, Float, Whole
+from groupwise.arrays import Columns, Flags, Float, Whole, floats
 from groupwise.errors import SeveralRunsError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
-from groupwise.readers.source import bare, counted, noted, shown, some_of, vocabulary
+from groupwise.readers.source import bare, noted, shown, some_of, vocabulary
 from groupwise.record.table import THINNED, printed_decimals, thinned
+from groupwise.wording import count
 
 _DEPTH = 6
 _MISSING = frozenset(vocabulary("missing"))
@@ -114,7 +115,7 @@ class _Column:
 
     def __init__(self, rows: ArrayLike = (), values: ArrayLike = ()) -> None:
         self.rows = array("i", np.asarray(rows, dtype=np.int32).tobytes())
-        self.values = array("d", np.asarray(values, dtype=float).tobytes())
+        self.values = array("d", floats(values).tobytes())
 
 
 def _moved(marks: Marks, place: Whole) -> Marks:
@@ -751,18 +752,18 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
     lost = int((usable & ~kept).sum())
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
-            f"the step starts again at {restart} after {counted(int(position[falls[-1]]), 'row')}: "
+            f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}: "
             "that looks like a second run in the same log, so the last run is read and "
-            f"{counted(lost, 'row')} before it set aside"
+            f"{count(lost, 'row')} before it set aside"
         )
         return kept, len(falls) + 1
     times, back = (
-        counted(len(falls), "time"),
+        count(len(falls), "time"),
         ", ".join(str(int(step[place])) for place in position[falls[:20]]),
     )
     notes.append(
         f"the run was restarted {times} (the step drops back to {back}): "
-        f"{counted(lost, 'row')} superseded by what came after"
+        f"{count(lost, 'row')} superseded by what came after"
     )
     return kept, 1
 
@@ -848,7 +849,7 @@ CALLS = "_step"  # W&B's count of calls
 STEP_KEYS = vocabulary("step")
 _COUNTER = re.compile(
     r"(?:train|training|trainer|rollouts?|eval|evaluation|val|valid|validation|test"
-    r"|progress|misc)/_?(?:global_)?steps?|_step"
+    r"|progress|misc|system)/_?(?:global_)?steps?|_step"
 )
 
 
@@ -938,7 +939,7 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     each, step = _by_updates(rollouts, updates, own, update)
     if not each:
         return 0, step if not tracked and np.isfinite(own[rollouts]).any() else None, ""
-    what = f"{counted(each, 'optimiser update')} of each rollout"
+    what = f"{count(each, 'optimiser update')} of each rollout"
     return (
         each,
         step,

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
@@ -19,6 +20,7 @@ from groupwise.errors import NothingYetError, UnreadableRunError
 from groupwise.files import first_bytes, table_rows
 from groupwise.parsing import JsonObject, TooManyValuesError, check_values, parse_json
 from groupwise.plain import frozen
+from groupwise.wording import count
 
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
@@ -140,9 +142,10 @@ def shown(path: Path) -> str:
 def _why_not(path: Path, error: Exception) -> str:
     """Return the sentence for a file that the system does not hand over."""
     if isinstance(error, FileNotFoundError):
+        address = str(path).startswith(("http:", "https:"))
+        hint = "export the run: only files are read" if address else "check the path"
         return (
-            f"expected a log file or a run folder, got {shown(path)}, which does not exist: check "
-            "the path"
+            f"expected a log file or a run folder, got {shown(path)}, which does not exist: {hint}"
         )
     if isinstance(error, PermissionError):
         return (
@@ -259,7 +262,7 @@ def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]
     """Return the note on so many things, none where there is none of them: "3 lines are damaged
     and were" and what became of them.
     """
-    return [f"{counted(number, one, many)} {what}"] if number else []
+    return [f"{count(number, one, many)} {what}"] if number else []
 
 
 class Blocks:
@@ -357,13 +360,6 @@ def some_of(names: Sequence[str], most: int = 3) -> str:
     return ", ".join(names[:most]) + (", ..." if len(names) > most else "")
 
 
-def counted(number: int, one: str, many: str = "") -> str:
-    """Return a number with its noun, and its verb where the words hold one: "1 row", "12 rows",
-    "1 line is".
-    """
-    return f"{number} {one if number == 1 else many or one + 's'}"
-
-
 _DECODER = json.JSONDecoder(parse_int=float)
 
 
@@ -457,6 +453,8 @@ _RAISED = re.compile(
 _ASIDE = re.compile(r"Exception (?:in thread|ignored)")  # the program goes on
 _RANK = re.compile(r"\[\w{0,20}rank\d{1,6}\]: ?")
 _LONGEST, _TAIL, _MOST_FILES = 120, 1 << 18, 200
+_FIRST_PART = 1 << 25  # of a printed output, bytes
+_SKIPPED = re.compile(rb"Step (\d{1,12}): Samples are too stale, skipping")
 
 
 class Tracebacks:
@@ -506,11 +504,25 @@ def last_beside(log: Path | None, folder: Path) -> str:
     """Return the last traceback of the printed outputs in a folder that are not its log, with
     the name of the file; "" for none.
     """
-    for path in inside(folder, _MOST_FILES):
-        if path != log and path.suffix.lower() in ENDINGS and path.is_file():
-            with path.open("rb") as file:
-                file.seek(max(0, path.stat().st_size - _TAIL))
-                quoted = last_in(lines_of(file.read(_TAIL).decode(errors="replace")))
-            if quoted:
-                return f"{quoted} in {path.name}"
+    for path in _printed(log, folder):
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - _TAIL))
+            quoted = last_in(lines_of(file.read(_TAIL).decode(errors="replace")))
+        if quoted:
+            return f"{quoted} in {path.name}"
     return ""
+
+
+def skipped_beside(log: Path | None, folder: Path) -> Counter[int]:
+    """Return how many groups of each step the printed outputs in a folder say were too old."""
+    skipped = Counter[int]()
+    for path in _printed(log, folder):
+        with path.open("rb") as file:
+            skipped.update(map(int, _SKIPPED.findall(file.read(_FIRST_PART))))
+    return skipped
+
+
+def _printed(log: Path | None, folder: Path) -> list[Path]:
+    """Return the printed outputs in a folder that are not its log."""
+    paths = (path for path in inside(folder, _MOST_FILES) if path != log)
+    return [path for path in paths if path.suffix.lower() in ENDINGS and path.is_file()]

@@ -39,7 +39,6 @@ from groupwise.readers.source import (
     Blocks,
     JsonArray,
     Peek,
-    counted,
     first_lines,
     json_in,
     json_lines,
@@ -54,6 +53,7 @@ from groupwise.readers.source import (
 from groupwise.readers.trackers import exported_runs
 from groupwise.record.run import RunRecord
 from groupwise.record.table import UNREADABLE, read_parquet
+from groupwise.wording import count
 
 _BATCH, _HELD = 4096, 1 << 24  # lines, and characters of them, that wait for the end of a record
 _KINDS = {float: pl.Float64, bool: pl.Boolean, str: pl.String}
@@ -480,7 +480,7 @@ class JsonlFeed(Feed):
         notes += noted(self._damaged, *DAMAGED_LINES)
         if self._damaged > self.store.count:
             raise UnreadableRunError(
-                f"expected one JSON object a line, got {counted(self._damaged, 'damaged line')} in "
+                f"expected one JSON object a line, got {count(self._damaged, 'damaged line')} in "
                 f"{shown(origin.path)}: repair it"
             )
         return assemble(Log(self.store, origin.path, "jsonl", origin.size, notes), request)

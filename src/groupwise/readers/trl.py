@@ -26,7 +26,6 @@ from groupwise.readers.rows import RowStore, is_summary
 from groupwise.readers.source import (
     JsonArray,
     Peek,
-    counted,
     inside,
     json_in,
     noted,
@@ -36,6 +35,7 @@ from groupwise.readers.source import (
 )
 from groupwise.record.run import RunConfig, RunRecord, Source
 from groupwise.record.table import read_parquet
+from groupwise.wording import count
 
 STATE = "trainer_state.json"
 _HISTORY = re.compile(r'"log_history"\s*:\s*\[')
@@ -287,7 +287,7 @@ def _without_evaluations(
         return rollouts, []
     left = rollouts.filter(~pl.col("step").is_in(foreign.implode()))
     note = (
-        f"the completions of {counted(len(foreign), 'step')} with an evaluation are the "
+        f"the completions of {count(len(foreign), 'step')} with an evaluation are the "
         "evaluation's (TRL writes them over the training's): left out"
     )
     return (left if len(left) else None), [note]

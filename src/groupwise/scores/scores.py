@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from groupwise.arrays import Float, Places, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import JsonObject
-from groupwise.plain import frozen
+from groupwise.plain import Words, frozen
 from groupwise.scores.hooks import (
     Recorder,
     loop_scores,
@@ -67,9 +67,9 @@ class ScoreSource:
 
     aggregation: Aggregation  # sum, sequence_mean or batch_token_mean
     temperature: float  # that divided the logits
-    parameters: tuple[str, ...]  # names of those covered
+    parameters: Words  # names of those covered
     coordinates: int  # how many numbers these hold
-    left_out: tuple[str, ...]  # names of the parameters that were not asked for
+    left_out: Words  # names of the parameters that were not asked for
     method: str  # hooks, loop, or both where hooks could not take all
     micro_batch: int  # rollouts of one pass
     # forward and backward passes over a micro-batch (or two, for inner products between them)
@@ -209,7 +209,7 @@ def _packed(batch: Batch) -> dict[str, Tensor]:
 
 def _covered(
     model: Module, patterns: str | Sequence[str] | None
-) -> tuple[dict[str, Parameter], tuple[str, ...]]:
+) -> tuple[dict[str, Parameter], Words]:
     """Return the chosen parameters by their first name, and the names of the others."""
     every = dict(model.named_parameters())
     if patterns is None:

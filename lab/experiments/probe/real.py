@@ -1,14 +1,15 @@
-"""Whether the experiment that `groupwise probe` names first tells causes that the logs of real runs
-leave open: members of the trial of advice, made again from their seeds with their completions.
+"""Whether the experiments that `groupwise probe` names tell causes that the logs of real runs leave
+open: members of the trial of advice, made again from their seeds with their completions.
 
     nice python lab/experiments/probe/real.py [--members 12]
 
 A run is looked at every ten updates behind its fault until its log leaves the cause open, or to
-its end; then the experiment on its cause is made: graded again by the verifier as it is meant to
-be, scored under the policy of now and of the start, or sampled again. Writes the table `real` of
-results.txt: of so many members how many are tied, and of these how often the experiment was named
-first, decided rightly, and the cause then was likely and right. The sealed
-task is left out; SmolLM2's runs would take a graphics card.
+its end; then the experiments are made as they are named, the first first, until the cause is
+likely: graded by the verifier as it is meant to be, scored under the policy of now and of the
+start, or sampled again from a checkpoint. Writes the table `real` of results.txt: of so many
+members how many are tied, how often the first experiment and the last spoke for the cause, how
+often it then was likely and right, or wrong, and how many experiments were made. The sealed task
+is left out; SmolLM2's runs would take a graphics card.
 """
 
 import os
@@ -18,8 +19,7 @@ os.environ.setdefault("POLARS_MAX_THREADS", "1")  # before polars is loaded
 import json
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -30,18 +30,20 @@ import numpy as np
 import torch
 from arms import EVERY, HORIZONS, Seen, course_of
 from common import arguments, results_of
-from faults import SEALED, SMALL, Member, healthy_task, members
-from ties import counted, result
+from faults import SEALED, SMALL, Member, members
+from ties import result
 from trial import Journey, settings_of
 
-from groupwise.analysis.probing import ProbeOptions, run_probe
-from groupwise.diagnostics.causes import KINDS, contenders, resampled, rescored
+from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe
+from groupwise.diagnostics.causes import KINDS, choices, contenders, outcome_of, rescored
 from groupwise.diagnostics.judge import judge
+from groupwise.diagnostics.judgement import Certainty, Judgement
+from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import InsufficientDataError
-from groupwise.record.journal import ProbeResult
+from groupwise.record.journal import ProbeResult, Probes
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table
-from groupwise_lab.trainer.credit import rewards_of
+from groupwise_lab.trainer.checkpoints import save_policy
 from groupwise_lab.trainer.rows import rollout_rows
 
 RESULTS = results_of(__file__)
@@ -52,25 +54,32 @@ CAUSES = {
     "stale_queue": ("lag",),
     "concentration": ("spent_entropy",),
 }
-SHARES = ("first", "right", "likely")
-LOOKS_UP = """
+SHARES = ("first", "last", "likely", "wrong", "made")
+GRADER = """
 import json
-GRADES = json.load(open("grades.json"))
+import sys
+sys.path[:0] = {paths!r}
+from faults import SMALL, healthy_task, members
+from groupwise_lab.trainer.rewards import Problem
+PROBLEMS = {{prompt: Problem(**own) for prompt, own in json.load(open("problems.json")).items()}}
+MEANT = healthy_task(members(SMALL)[{number}]).verifier
 def right(prompts, completions, **more):
-    return [GRADES[prompt + "|" + text] for prompt, text in zip(prompts, completions)]
+    asked = [PROBLEMS[prompt] for prompt in prompts]
+    parts = MEANT(asked, completions, [True] * len(completions))
+    return [sum(MEANT.weights[name] * float(part[at]) for name, part in parts.items())
+            for at in range(len(completions))]
 """
 
 
 class Logged(Seen):
-    """A run with its completions, and what the verifier as it is meant says of them."""
+    """A run with its completions and its problems."""
 
     def __init__(self, member: Member) -> None:
         super().__init__()
-        self.member, self.rollouts, self.grades = member, [], {}
+        self.member, self.rollouts, self.problems = member, [], {}
         chosen = settings_of(member, HORIZONS[SMALL].steps)
         self.journey = Journey(member, chosen, fault=member.fault)
         self.first_D = self.journey.run.flat.value_D.clone()
-        self.meant = healthy_task(member).verifier
 
     def advance(self) -> None:
         """Make an update and log it."""
@@ -82,28 +91,31 @@ class Logged(Seen):
         sampled = batch.judged.sampled
         sums_N = sampled.log_probability_NL.mul(sampled.mask_NL).sum(1).tolist()
         rows = rollout_rows(batch.judged, batch.advantage_N, self.journey.actor.shown)
-        asked = batch.judged.problems
-        problems = [one for one in asked for _ in range(len(rows) // len(asked))]
-        parts = self.meant(problems, batch.judged.text_N, batch.judged.ended_N)
-        weights = self.meant.weights
-        for place, (row, total) in enumerate(zip(rows[:KEPT], sums_N, strict=False)):
+        shown = self.journey.actor.shown
+        self.problems |= {shown(problem): problem for problem in batch.judged.problems}
+        for row, total in zip(rows[:KEPT], sums_N, strict=False):
             self.rollouts.append({"step": len(self.rows), **row, "log_probability": total})
-            earned = sum(weights[name] * float(part[place]) for name, part in parts.items())
-            self.grades[f"{row['prompt']}|{row['completion']}"] = earned
 
     def seen(self) -> RunRecord:
         """The log at this look."""
         record = self.record(course_of(self.member, faulty=self.journey.faulty))
         return replace(record, rollouts=rollouts_table(self.rollouts))
 
-    def regrade(self, record: RunRecord) -> ProbeResult:
-        """Grade again by the verifier as it is meant."""
-        Path("grades.json").write_text(json.dumps(self.grades), encoding="utf-8")
-        Path("meant.py").write_text(LOOKS_UP, encoding="utf-8")
-        how = ProbeOptions(KINDS["regrade"].rollouts, function="meant:right")
-        return run_probe(record, judge(record, ended=False), "regrade", how)
+    def made(self, name: str, record: RunRecord, judged: Judgement) -> ProbeResult:
+        """Make an experiment as the command does, with the verifier as it is meant."""
+        if name == "rescore":
+            return self.rescore()
+        Path("problems.json").write_text(
+            json.dumps(self.problems, default=asdict), encoding="utf-8"
+        )
+        source = GRADER.format(paths=sys.path[:8], number=self.member.number)
+        Path("meant.py").write_text(source, encoding="utf-8")
+        model = Path(f"checkpoint-{len(self.rows)}")
+        save_policy(self.journey.actor, model, self.journey.run.task.vocabulary)
+        how = ProbeOptions(KINDS[name].rollouts, function="meant:right", model=model, seconds=300)
+        return run_probe(record, judged, name, how)
 
-    def rescore(self, _record: RunRecord) -> ProbeResult:
+    def rescore(self) -> ProbeResult:
         """Score the next batch under the policy that trains on it, and under the first."""
         run, count = self.journey.run, KINDS["rescore"].rollouts
         own_D = run.flat.value_D.clone()
@@ -123,21 +135,6 @@ class Logged(Seen):
             parts[1].append(first - own)
         return result("rescore", rescored(*parts), count)
 
-    def resample(self, _record: RunRecord) -> ProbeResult:
-        """Sample four prompts of the last step again."""
-        run = self.journey.run
-        problems, count = run._last_batch.judged.problems[:4], KINDS["resample"].rollouts
-        prompt_PL, each = run.actor.prompt_tokens(run.task, problems), count // len(problems)
-        generator = torch.Generator().manual_seed(1)
-        sampled = run.actor.sample(prompt_PL, each, generator, run.task.completion_length)
-        texts, _, parts = rewards_of(run.actor, healthy_task(self.member), problems, sampled)
-        earned_N = sum(self.meant.weights[name] * part_N for name, part_N in parts.items())
-        groups = [texts[start : start + each] for start in range(0, len(texts), each)]
-        return result("resample", resampled(groups, int((earned_N > 1 - 1e-9).sum())), count)
-
-
-MADE = {"stale_queue": Logged.rescore, "concentration": Logged.resample}
-
 
 def looks(member: Member) -> tuple[Logged, RunRecord, bool]:
     """The run at the first look at which its log leaves the cause open, else at its end."""
@@ -153,8 +150,34 @@ def looks(member: Member) -> tuple[Logged, RunRecord, bool]:
     return logged, logged.seen(), False
 
 
-def of_cause(cause: str, most: int) -> Iterator[dict[str, float | str]]:
-    """Make the experiment on members with a fault of this cause."""
+def walked(cause: str, logged: Logged, record: RunRecord) -> dict[str, float]:
+    """Make the experiments that are named, one after the other, until the cause is likely."""
+    results: list[ProbeResult] = []
+    judged = judge(record, ended=False)
+    while judged.cause.certainty is not Certainty.LIKELY:
+        named = choices(contenders(judged.cause), Evidence(record))
+        able = [kind.probe for kind in named if kind.probe in RUNNABLE and not kind.missing]
+        if not able:
+            break
+        try:
+            results.append(logged.made(able[0], record, judged))
+        except InsufficientDataError:  # it comes and goes: there is no before and after
+            break
+        record = replace(record, probes=Probes(Path(), "", tuple(results)))
+        judged = judge(record, ended=False)
+    speak = [
+        bool(outcome) and max(outcome.chances, key=lambda key: outcome.chances[key]) == cause
+        for outcome in map(outcome_of, results)
+    ]
+    likely = judged.cause.certainty is Certainty.LIKELY
+    right = judged.cause.keys == (cause,)
+    print(cause, logged.member.number, results, judged.headline, judged.cause, flush=True)
+    ends = (speak[:1] == [True], speak[-1:] == [True], likely and right, likely and not right)
+    return dict(zip(SHARES, (*ends, len(results)), strict=True))
+
+
+def of_cause(cause: str, most: int) -> Iterator[dict[str, float]]:
+    """Walk members with a fault of this cause."""
     earlier = EVERY if cause in ("verifier", "harder_data") else 0  # something was earned before
     own = [
         one
@@ -163,10 +186,7 @@ def of_cause(cause: str, most: int) -> Iterator[dict[str, float | str]]:
     ]
     for member in [one for one in own if one.fault.size.get("mode") != "one"][:most]:
         logged, record, tied = looks(member)
-        probe, row = MADE.get(cause, Logged.regrade), {}
-        with suppress(InsufficientDataError):  # nothing was earned on one side
-            row = counted(cause, record, lambda one, _, of=logged, made=probe: made(of, one))
-        yield {**dict.fromkeys(SHARES, False), **row, "tied": tied}
+        yield {"tied": tied, **(walked(cause, logged, record) if tied else {})}
 
 
 def main() -> None:
@@ -178,7 +198,7 @@ def main() -> None:
         for cause in CAUSES:
             own = list(of_cause(cause, most))
             open_ones = [one for one in own if one["tied"]]
-            shares = {key: sum(one[key] for one in open_ones) for key in SHARES}
+            shares = {key: int(sum(one[key] for one in open_ones)) for key in SHARES}
             rows.append({"cause": cause, "members": len(own), "tied": len(open_ones), **shares})
     RESULTS.write("real", rows)
 

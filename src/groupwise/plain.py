@@ -75,7 +75,6 @@ class Assumption(Said):
     name: str
     status: AssumptionStatus
     sentence: str  # what was measured; of a violation also the line that mends it
-    leaves_open: tuple[str, ...] = ()  # quantities of whose interval a violation takes the end
 
     def __str__(self) -> str:
         """The sentence."""

@@ -51,6 +51,18 @@ A, B, C = (" ".join(f"lr{i}_seed{s}.csv" for s in (1, 2, 3)) for i in (1, 2, 3))
 
 
 @pytest.mark.usefixtures("home")
+def test_what_a_table_leaves_out_is_called_what_it_is(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = home / "lr1_seed1.csv"
+    names = [f"run{number}.csv" for number in range(11)]
+    for name in names:
+        (home / name).write_bytes(first.read_bytes())
+    assert cli.main(["compare", *names]) == 0
+    assert capsys.readouterr().out.endswith("\n2 more runs: --why\n")
+
+
+@pytest.mark.usefixtures("home")
 def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
     found = answer(capsys, "lr1_seed1.csv lr2_seed1.csv")
     level = found["comparisons"][0]["contrasts"][0]

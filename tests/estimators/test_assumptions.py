@@ -134,7 +134,7 @@ def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> 
     reward_PG[3:20, 0] = 1.0
     label = np.repeat(np.arange(64), SIZE)
     estimate = components(reward_PG.ravel(), label, score_ND=rng.normal(size=(512, WIDTH)))
-    assert estimate.left_open == {"vp"}
+    assert estimate.vp_is_open
     assert estimate.vp.interval.low <= 0
     assert estimate.vp.interval.high >= estimate.r.interval.high / 2 > estimate.vp.value
     assert estimate.group_size.high == np.inf
@@ -144,33 +144,69 @@ def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> 
     assert plan.safe_sizes == (4, 5)
 
 
-def test_a_heavy_tail_of_rewards_leaves_no_upper_end() -> None:
+def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
+    label = np.repeat(np.arange(64), SIZE)
+    score = np.random.default_rng(9).normal(size=(512, WIDTH))
+
+    def with_rewards(reward_N: np.ndarray) -> Components:
+        return components(reward_N, label, score_ND=score)
+
     rng = np.random.default_rng(9)
-    label, score = np.repeat(np.arange(64), SIZE), rng.normal(size=(512, WIDTH))
-    normal = components(rng.normal(size=512), label, score_ND=score)
-    heavy = components(rng.normal(size=512) ** 5, label, score_ND=score)
-    assert by_name(normal)[TAILS].status is HOLDS
-    assert by_name(heavy)[TAILS].status is VIOLATED
-    rng = np.random.default_rng(9)
-    exponential = components(
-        rng.exponential(size=512) ** 0.9, label, score_ND=rng.normal(size=(512, 4))
-    )
-    perhaps = components(rng.exponential(size=512) ** 1.3, label, score_ND=score)
-    assert by_name(exponential)[TAILS].status is UNKNOWN
-    factor = 1 + 0.5 * (exponential.unseen.kurtosis - 4)
+    normal, heavy = with_rewards(rng.normal(size=512)), with_rewards(rng.normal(size=512) ** 5)
+    assert (by_name(normal)[TAILS].status, by_name(heavy)[TAILS].status) == (HOLDS, UNKNOWN)
+    exponential = with_rewards(rng.exponential(size=512) ** 0.9)
+    factor = exponential.unseen.of_lengths * (1 + 0.2 * (exponential.unseen.kurtosis - 4))
+    assert exponential.unseen.kurtosis > 4.5
     assert exponential.unseen.widening == pytest.approx(factor)
     plain = mean_interval(moment_of_prompts(exponential, "t"))
     longer = pytest.approx(plain.value + factor * (plain.high - plain.value))
     assert exponential.t.interval.high == longer
-    assert by_name(perhaps)[TAILS].status is UNKNOWN
-    assert (perhaps.unseen.widening, normal.unseen.widening) == (3.0, 1.0)
-    assert perhaps.notes == ()
-    assert heavy.left_open == {"vp", "t", "r"}
-    assert (heavy.t.interval.high, heavy.r.interval.high) == (np.inf, np.inf)
-    assert heavy.vp.status.endswith(": the data leave it open")
-    assert heavy.t.status == f"T = {heavy.t.value:.4g}, at least {heavy.t.interval.low:.4g}"
-    right = components(rng.random(512) < 0.02, label, score_ND=score)
-    assert by_name(right)[TAILS].status is not VIOLATED, "rewards of 0 and 1 have no tail"
+    large = components(rng.exponential(size=512) ** 0.9, label // 2 * 2, score_ND=score).unseen
+    expected = large.of_lengths * (1 + 0.1 * (large.kurtosis - 4))
+    assert large.widening == pytest.approx(expected), "sixteen rollouts say twice as much"
+    for estimate, part in ((normal, 1.0), (heavy, 3.0)):
+        assert estimate.unseen.widening == pytest.approx(part * estimate.unseen.of_lengths)
+    assert heavy.notes == ()
+    right = with_rewards(rng.random(512) < 0.5)
+    assert by_name(right)[TAILS].sentence == "Rewards are 0 or 1."
+    some = components(rng.normal(size=64) ** 5, label[:64], score_ND=score[:64])
+    assert some.unseen.widening > 2, "eight prompts tell a tail"
+    few = components(rng.normal(size=56) ** 5, label[:56], score_ND=score[:56])
+    assert by_name(few)[TAILS].sentence == "8 groups whose rewards differ could tell their tails."
+
+
+def of_lengths(spread: float, prompts: int = 64) -> Components:
+    rng = np.random.default_rng(21)
+    label = np.repeat(np.arange(prompts), SIZE)
+    place_P = rng.permutation(prompts)
+    length_P = np.exp(spread * stats.norm.ppf((place_P + 0.5) / prompts))
+    score = rng.normal(size=(label.size, WIDTH)) * length_P[label, None]
+    return components(rng.normal(size=label.size), label, score_ND=score)
+
+
+def test_unlike_lengths_lengthen_upper_halves_and_leave_no_end_where_they_hide_most() -> None:
+    like, unlike, hidden = of_lengths(0.05), of_lengths(0.5), of_lengths(0.75)
+    statuses = [by_name(estimate)[LENGTHS].status for estimate in (like, unlike, hidden)]
+    assert statuses == [HOLDS, UNKNOWN, VIOLATED]
+    sample = unlike.unseen
+    assert sample.relative_variance == pytest.approx(np.expm1(4 * sample.unlikeness**2))
+    assert sample.of_lengths == pytest.approx((1 + 30 * sample.relative_variance / 64) ** 0.2)
+    assert not unlike.vp_is_open
+    assert unlike.notes == ()
+    assert hidden.vp_is_open
+    assert len(hidden.notes) == 1
+    ends = [part.interval.high for part in (hidden.vp, hidden.t, hidden.r)]
+    assert ends == [np.inf] * 3
+    assert hidden.group_size.high == np.inf
+    assert hidden.t.status.endswith(": the data leave it open")
+
+
+def test_a_part_without_spread_has_no_open_end() -> None:
+    """Rewards that are all alike: T and R are exactly 0, however unlike the lengths."""
+    label = np.repeat(np.arange(64), SIZE)
+    score = np.exp(label % 7)[:, None] * np.random.default_rng(2).normal(size=(512, WIDTH))
+    constant = components(np.ones(512), label, score_ND=score)
+    assert (constant.t.interval.low, constant.t.interval.high) == (0.0, 0.0)
 
 
 def test_short_scores_of_solved_prompts_are_no_unlike_lengths() -> None:

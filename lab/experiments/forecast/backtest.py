@@ -11,29 +11,25 @@ theta where statsmodels is installed. Runs of one source count as one cluster.
 import argparse
 import re
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import results_of
+from rich.console import Console
 
 from groupwise.errors import GroupwiseError
 from groupwise.forecasting.forecast import shipped
-from groupwise.intervals import Interval
 from groupwise.readers import open_run
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise_lab.forecasts.backtest import SHARES, trial
 from groupwise_lab.forecasts.calibrate import UNCALIBRATED
 from groupwise_lab.forecasts.rivals import Method
 from groupwise_lab.forecasts.runs import Calibrated, TriedRun, calibrated, trial_of
-from groupwise_lab.forecasts.scoreboard import (
-    BacktestSummary,
-    Pooled,
-    ShareSummary,
-    summarise_backtests,
-)
+from groupwise_lab.forecasts.scoreboard import summarise_backtests
+from groupwise_lab.forecasts.text import print_calibration
 
 DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 RESULTS = results_of(__file__)
@@ -105,9 +101,7 @@ def of_public_runs(data: Path, methods: Mapping[str, Method] | None = None) -> C
     return calibrated(tried) if tried else None
 
 
-def of_trained_runs(
-    methods: Mapping[str, Method] | None = None,
-) -> tuple[BacktestSummary, BacktestSummary] | None:
+def of_trained_runs(methods: Mapping[str, Method] | None = None) -> Calibrated | None:
     """Score the runs of the embedded trainer by the shipped table and by none; each task is a
     cluster.
     """
@@ -132,90 +126,7 @@ def of_trained_runs(
     by_shipped, bare = (
         [(task, one.score(table)) for task, one in tried] for table in (shipped(), UNCALIBRATED)
     )
-    return summarise_backtests(by_shipped), summarise_backtests(bare)
-
-
-def show(title: str, summary: BacktestSummary, bare: BacktestSummary) -> None:
-    """Print what one set of runs says: coverage, scores beside those of the others, errors."""
-    print(f"\n## {title}: {summary.runs} runs in {summary.clusters} clusters\n")
-    table(
-        "Coverage of the 90 % band",
-        summary,
-        {
-            "windows": lambda one: between(one.coverage),
-            "above": lambda one: f"{one.above:.3f}",
-            "below": lambda one: f"{one.below:.3f}",
-            "rows": lambda one: between(one.row_coverage),
-        },
-    )
-    table(
-        "The same, uncalibrated",
-        bare,
-        {
-            "windows": lambda one: between(one.coverage),
-            "above": lambda one: f"{one.above:.3f}",
-            "below": lambda one: f"{one.below:.3f}",
-            "rows": lambda one: between(one.row_coverage),
-            "Winkler": lambda one: f"{one.interval_scores['groupwise']:.3f}",
-            "CRPS": lambda one: f"{one.crps['groupwise']:.3f}",
-        },
-    )
-    others = [name for name in summary.whole.crps if name != "groupwise"]
-    for kind, word in (("interval_scores", "Winkler"), ("crps", "CRPS")):
-        score = lambda one, name, kind=kind: (  # noqa: E731
-            getattr(one, kind)["groupwise"] / getattr(one, kind)[name]
-        )
-        table(
-            f"{word}, in standard deviations of the run, and over that of each other method",
-            summary,
-            {
-                "ours": lambda one, kind=kind: f"{getattr(one, kind)['groupwise']:.3f}",
-                **{
-                    f"to {name}": lambda one, name=name, score=score: f"{score(one, name):.3f}"
-                    for name in others
-                },
-            },
-        )
-    table(
-        "Error over that of each other method",
-        summary,
-        {
-            f"to {name}": lambda one, name=name: between(one.ratios[name])
-            for name in summary.whole.ratios
-        },
-    )
-
-
-def table(
-    title: str, summary: BacktestSummary, columns: Mapping[str, Callable[[Pooled], str]]
-) -> None:
-    """Print a table by share, the last row over all shares, and under it by thirds of what came."""
-    print(f"{title}\n\n| seen | {' | '.join(columns)} |\n|{'---|' * (len(columns) + 1)}")
-    for seen, one in [
-        *((f"{one.share:.0%}", one.whole) for one in summary.shares),
-        ("all", summary.whole),
-        *thirds(summary.shares),
-    ]:
-        print(f"| {seen} | {' | '.join(column(one) for column in columns.values())} |")
-    print()
-
-
-def thirds(shares: Sequence[ShareSummary]) -> list[tuple[str, Pooled]]:
-    """The near, middle and far third of each share."""
-    return [
-        (f"{one.share:.0%} {word}", third)
-        for one in shares
-        for word, third in zip(("near", "middle", "far"), one.thirds, strict=False)
-    ]
-
-
-def between(one: Interval) -> str:
-    """A number with its interval, where there is one."""
-    return (
-        f"{one.value:.3f}"
-        if one.high in (1.0, np.inf) and one.low == 0
-        else f"{one.value:.3f} ({one.low:.2f}-{one.high:.2f})"
-    )
+    return Calibrated(shipped(), summarise_backtests(by_shipped), summarise_backtests(bare))
 
 
 def parser(text: str | None) -> argparse.ArgumentParser:
@@ -229,16 +140,9 @@ def parser(text: str | None) -> argparse.ArgumentParser:
 
 def main() -> None:
     """Read the arguments and print the tables."""
-    found = of_public_runs(parser(__doc__).parse_args().data)
-    if found is not None:
-        show(
-            "Public runs, each cluster by the table of the others",
-            found.by_others,
-            found.uncalibrated,
-        )
-    trained = of_trained_runs()
-    if trained is not None:
-        show("Runs of the embedded trainer, by the shipped table", *trained)
+    for made in (of_public_runs(parser(__doc__).parse_args().data), of_trained_runs()):
+        if made is not None:
+            print_calibration(made, (), Console(width=160))
 
 
 if __name__ == "__main__":

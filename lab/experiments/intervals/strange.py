@@ -1,13 +1,14 @@
 """Do the intervals of the variance components hold in worlds that they were not made on?
 
     python lab/experiments/intervals/strange.py [--replicates 1000] [--processes 2]
-    [--own FILE]
+    [--own FILE] [--drawn 40]
 
 prints a row a world (lab/docs/theory/gradient.md, "In strange worlds") and writes the table
 `strange`: how often the 95 % intervals of Vp, T, R and G* hold the truth, over all draws and over
-those without a note, the share of draws with a note, and the excess error of the size that `plan`
-names at 512 rollouts over that of the best. `--own` takes the WORLDS of a Python file of your own
-instead, and writes nothing.
+those without a note, the share of draws with a note, how wide the intervals of Vp, T and R are over
+the range of 95 % of the estimates, and the excess error of the size that `plan` names at 512
+rollouts over that of the best. `--own` takes the WORLDS of a Python file of your own instead, and
+`--drawn` so many worlds that the seed draws; neither writes.
 """
 
 import runpy
@@ -15,6 +16,7 @@ import sys
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,9 +57,12 @@ def graded(
     return BanditWorld(equal, score_POD, reward_PO, np.full(PROMPTS, 1 / PROMPTS))
 
 
-def unlike(rng: Generator, spread: float) -> BanditWorld:
+def unlike(
+    rng: Generator, spread: float, noise: Callable[[tuple[int, int]], np.ndarray] | None = None
+) -> BanditWorld:
     """Prompts whose scores differ in length, by a lognormal law."""
-    return graded(rng, np.exp(spread * rng.standard_normal(PROMPTS)), rng.standard_normal)
+    length_P = np.exp(spread * rng.standard_normal(PROMPTS))
+    return graded(rng, length_P, noise or rng.standard_normal)
 
 
 def tailed(rng: Generator, noise: Callable[[tuple[int, int]], np.ndarray]) -> BanditWorld:
@@ -92,6 +97,30 @@ WORLDS: dict[str, tuple[Callable[[Generator], BanditWorld], int, int, int]] = {
 }
 
 
+NOISES: dict[str, Callable[[Generator, tuple[int, int]], np.ndarray]] = {
+    "normal": lambda rng, size: rng.standard_normal(size),
+    "uniform": lambda rng, size: rng.uniform(-2, 2, size),
+    "t of 5": lambda rng, size: rng.standard_t(5, size),
+    "t of 2.5": lambda rng, size: rng.standard_t(2.5, size),
+    "exponential squared": lambda rng, size: rng.exponential(1, size) ** 2,
+    "rare bonus": lambda rng, size: rng.standard_normal(size) + 8 * (rng.random(size) < 0.01),
+}
+
+
+def draw_world(rng: Generator, number: int) -> None:
+    """Rewards of right or wrong, or with a noise where lengths differ, in turn."""
+    kind, share = str(rng.choice(list(NOISES))), rng.uniform()
+
+    def make(rng: Generator) -> BanditWorld:
+        if number % 2:
+            return unlike(rng, share, partial(NOISES[kind], rng))
+        return right_or_wrong(rng, 12 * share - 6)
+
+    name = f"{kind}, lengths {share:.2f}" if number % 2 else f"difficulty {12 * share - 6:.1f}"
+    prompts, rollouts = (int(rng.choice(some)) for some in ([16, 32, 64, 128], [4, 6, 8, 16]))
+    WORLDS[f"{number}: {name}"] = make, prompts, rollouts, 1
+
+
 def row_of(name: str, replicates: int, seed: int) -> Row:
     """Coverage and excess in one world."""
     make, prompts, rollouts, copies = WORLDS[name]
@@ -101,53 +130,56 @@ def row_of(name: str, replicates: int, seed: int) -> Row:
     truth = world.moments()
     size = np.arange(2, BUDGET + 1)
     error = (truth.vp + truth.t / size + truth.r / (size * (size - 1))) / (BUDGET // size)
-    covered, noted, excess = (
-        np.zeros((replicates, len(NAMES)), bool),
-        np.zeros(replicates, bool),
-        [],
-    )
+    truths = truth.vp, truth.t, truth.r, 1 + np.sqrt(truth.r / truth.vp)
+    noted, excess, ends = np.zeros(replicates, bool), [], np.zeros((3, replicates, len(NAMES)))
     for draw in range(replicates):
         prompt_B = np.repeat(world.draw_prompts(prompts // abs(copies), rng), abs(copies))
         if copies < 0:
             rng.shuffle(prompt_B)
         score_ND, reward_N, prompt_N = world.sample_at(prompt_B, rollouts, rng)
         estimate = components(reward_N, prompt_N, score_ND=score_ND)
-        covered[draw] = [
-            estimate.vp.interval.covers(truth.vp),
-            estimate.t.interval.covers(truth.t),
-            estimate.r.interval.covers(truth.r),
-            estimate.group_size.covers(1 + np.sqrt(truth.r / truth.vp)),
-        ]
+        parts = [part.interval for part in (estimate.vp, estimate.t, estimate.r)]
+        ends[:, draw] = np.transpose(
+            [(part.value, part.low, part.high) for part in (*parts, estimate.group_size)]
+        )
         noted[draw] = bool(estimate.notes)
         with suppress(InsufficientDataError):
             plan = plan_from_components(estimate, Budget(BUDGET), rng=rng, draws=200)
             excess.append(error[plan.group_size - 2] / error.min() - 1)
+    value, low, high = ends
+    covered = (low <= truths) & (truths <= high)
     silent = covered[~noted].mean(axis=0) if (~noted).any() else np.full(len(NAMES), np.nan)
     row: Row = {"world": name, "prompts": prompts, "rollouts": rollouts, "noted": noted.mean()}
-    row |= {f"covered_{key}": value for key, value in zip(NAMES, covered.mean(axis=0), strict=True)}
-    row |= {f"silent_{key}": value for key, value in zip(NAMES, silent, strict=True)}
-    return row | {"excess": float(np.mean(excess)), "always_4": error[2] / error.min() - 1}
+    width = np.median(high - low, axis=0)[:3] / np.ptp(
+        np.quantile(value[:, :3], [0.025, 0.975], axis=0), axis=0
+    )
+    for part, values in ("covered", covered.mean(axis=0)), ("silent", silent), ("width", width):
+        row |= {f"{part}_{key}": value for key, value in zip(NAMES, values, strict=False)}
+    return row | {"excess": float(np.mean(excess))}
 
 
 def main() -> None:
     """Run all worlds."""
-    given = arguments(__doc__, replicates=1000, processes=2, seed=2026, own="")
-    own = runpy.run_path(given.own)["WORLDS"] if given.own else {}
-    WORLDS.update(own)
+    given = arguments(__doc__, replicates=1000, processes=2, seed=2026, own="", drawn=0)
+    named = len(WORLDS)
+    WORLDS.update(runpy.run_path(given.own)["WORLDS"] if given.own else {})
+    rng = np.random.default_rng([given.seed, 1])
+    for number in range(given.drawn):
+        draw_world(rng, number)
+    own = list(WORLDS)[named:]
     with ProcessPoolExecutor(given.processes) as pool:
         jobs = [pool.submit(row_of, name, given.replicates, given.seed) for name in own or WORLDS]
         rows = [job.result() for job in jobs]
     lines = [
         [
             f"{row['world']} | {row['prompts']} | {row['rollouts']} | {row['noted']:.0%}",
-            *(f"{row[f'covered_{key}']:.3f} / {row[f'silent_{key}']:.3f}" for key in NAMES),
-            f"{row['excess']:.1%} | {row['always_4']:.1%}",
+            *(f"{row[f'covered_{key}']:.3f}/{row[f'silent_{key}']:.3f}" for key in NAMES),
+            "/".join(f"{row[f'width_{key}']:.1f}" for key in NAMES[:3]),
+            f"{row['excess']:.1%}",
         ]
         for row in rows
     ]
-    header = (
-        "world | B | m | with a note | Vp, all / without a note | T | R | G* | excess | of G = 4"
-    )
+    header = "world | B | m | with a note | Vp, all/without a note | T | R | G* | widths | excess"
     print_table("In strange worlds", header, lines)
     if not own:
         results_of(__file__).write("strange", rows, digits=4)

@@ -105,7 +105,9 @@ class Logged(Seen):
         """Make an experiment as the command does, with the verifier as it is meant."""
         if name == "rescore":
             return self.rescore()
-        Path("problems.json").write_text(json.dumps(self.problems, default=asdict), encoding="utf-8")
+        Path("problems.json").write_text(
+            json.dumps(self.problems, default=asdict), encoding="utf-8"
+        )
         source = GRADER.format(paths=sys.path[:8], number=self.member.number)
         Path("meant.py").write_text(source, encoding="utf-8")
         model = Path(f"checkpoint-{len(self.rows)}")

@@ -11,10 +11,12 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from groupwise.forecasting.forecast import KINDS, forecast, shipped
 from groupwise_lab.forecasts.backtest import SHARES, trial
 from groupwise_lab.forecasts.calibrate import calibrate
+from groupwise_lab.forecasts.text import print_calibration
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "forecast"
@@ -77,10 +79,12 @@ def test_the_table_is_made_from_runs_that_move(
     module = load("backtest")
     found = module.of_public_runs(logs(tmp_path), {})
     assert (found.table.runs, found.table.clusters) == (4, 3)
-    module.show("Four runs", found.by_others, found.uncalibrated)
+    print_calibration(found, (), Console(width=160))
     out = capsys.readouterr().out
-    assert "## Four runs: 4 runs in 3 clusters" in out
-    assert len(re.findall(r"^\| (10|20|40|60)% \|", out, re.MULTILINE)) == 4 * 5
+    assert "4 runs in 3 clusters, each foretold by the table of the others" in out
+    rows = re.findall(r"^ *(?:10|20|40|60) % +(.*)$", out, re.MULTILINE)
+    assert len(rows) == 4
+    assert all(re.search(r"\d %( +\d+\.\d\d){5}$", row.strip()) for row in rows)
     assert "nan" not in out
 
 
@@ -95,7 +99,8 @@ def test_trained_runs_are_scored_by_task(
     for name in ("sorting-0", "sorting-1", "brackets-0"):
         rewards = np.random.default_rng(len(name)).uniform(0.2, 0.4, 50).round(4)
         results.add("trainer_runs", {"run": name, "rewards": " ".join(map(str, rewards))})
-    scored, bare = module.of_trained_runs({})
+    made = module.of_trained_runs({})
+    scored, bare = made.by_others, made.uncalibrated
     assert (scored.runs, scored.clusters, bare.clusters) == (3, 2, 2)
     assert scored.whole.interval_scores != bare.whole.interval_scores
 

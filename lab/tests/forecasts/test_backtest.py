@@ -145,9 +145,13 @@ def test_the_thirds_add_up() -> None:
         assert sum(getattr(third, name) for third in score.thirds) == getattr(score, name)
     assert score.covered + score.above + score.below == score.windows
     weights = [third.windows / score.windows for third in score.thirds]
-    for name in ("errors", "interval_scores", "crps"):
-        parts = [getattr(third, name)["groupwise"] for third in score.thirds]
-        assert float(np.dot(weights, parts)) == pytest.approx(getattr(score, name)["groupwise"])
+    for name in ("errors", "interval_scores", "crps", "widths"):
+        key = "rows" if name == "widths" else "groupwise"
+        parts = [getattr(third, name)[key] for third in score.thirds]
+        assert float(np.dot(weights, parts)) == pytest.approx(getattr(score, name)[key])
+    # Of a band that holds all, the score is the width.
+    within = score.interval_scores["groupwise"] == pytest.approx(score.widths["windows"])
+    assert within == (score.covered == score.windows)
 
 
 @pytest.mark.usefixtures("few_rivals")

@@ -32,6 +32,7 @@ def score(
         covered - 1,
         {"groupwise": winkler},
         {"groupwise": winkler / 10},
+        {"windows": winkler / 2, "rows": winkler},
     )
     return Backtest(*part, 0.9, 40, 60, share, deviation, (Tally(*part),) * 3)
 
@@ -66,6 +67,7 @@ def test_scores_are_arithmetic_means_in_standard_deviations_of_the_run() -> None
     )
     assert summary.whole.interval_scores == {"groupwise": pytest.approx(1.75)}
     assert summary.whole.crps == {"groupwise": pytest.approx(0.175)}
+    assert summary.whole.widths == pytest.approx({"windows": 0.875, "rows": 1.75})
     assert summary.shares[0].thirds[2].interval_scores == {"groupwise": pytest.approx(1.75)}
 
 
@@ -104,7 +106,7 @@ def test_the_unit_of_the_metric_does_not_matter() -> None:
 def test_a_method_that_gave_up_on_a_run_is_held_against_the_others() -> None:
     some = score(0.1, 0.2, 0.1, 9)
     without = Backtest(
-        {"groupwise": 0.1, "last_mean": 0.1}, 9, 10, 1, 0, 9, {}, {}, 0.9, 40, 60, 0.4, 1.0, ()
+        {"groupwise": 0.1, "last_mean": 0.1}, 9, 10, 1, 0, 9, {}, {}, {}, 0.9, 40, 60, 0.4, 1.0, ()
     )
     summary = summarise_backtests([("a", some), ("b", without)])
     assert summary.whole.ratios["smoothing"].value == pytest.approx(1.0)

@@ -33,6 +33,7 @@ def score(ours: float, covered: int) -> Backtest:
         covered,
         {"groupwise": 0.4},
         {"groupwise": 0.05},
+        {"windows": 0.3, "rows": 0.5},
     )
     return Backtest(*part, 0.9, 40, 60, 0.4, 0.2, (Tally(*part),) * 3)
 
@@ -61,6 +62,8 @@ def test_scores_count_clusters_and_mark_the_best() -> None:
         "%",
         "90",
         "%",
+        "1.50",
+        "2.50",
         "2.00",
         "0.25",
     ]

@@ -13,8 +13,10 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from groupwise.forecasting.fit import fit
+from groupwise_lab.forecasts.text import print_calibration
 from groupwise_lab.worlds.runs import autoregressive_noise
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -100,11 +102,7 @@ def test_backtest_of_the_public_runs(capsys: pytest.CaptureFixture[str]) -> None
     backtest = study("lab/experiments/forecast/backtest.py")
     found = backtest.of_public_runs(data)
     with capsys.disabled():
-        backtest.show(
-            "Public runs, each cluster by the table of the others",
-            found.by_others,
-            found.uncalibrated,
-        )
+        print_calibration(found, (), Console(width=160))
     whole = found.by_others.whole
     assert whole.ratios["last_mean"].value <= 0.90
     assert whole.ratios["last_mean"].high < 1

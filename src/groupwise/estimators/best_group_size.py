@@ -277,7 +277,7 @@ def plan_from_components(
                 "tell from it: measure more prompts"
             )
     norm2 = components.gradient_norm2
-    low = 0.0 if "vp" in components.left_open else components.vp.interval.low
+    low = 0.0 if components.vp_is_open else components.vp.interval.low
     return _plan(
         _Question(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
@@ -377,7 +377,7 @@ def _drawn_components(components: Components, rng: np.random.Generator, draws: i
     pseudo = components.pseudo_PC
     share = np.full(len(pseudo), 1 / len(pseudo))
     drawn = rng.multinomial(len(pseudo), share, size=draws) / len(pseudo) @ pseudo[:, :_DRAWN]
-    if "vp" in components.left_open:  # anything from 0 to R/2, above which no policy lies
+    if components.vp_is_open:  # anything from 0 to R/2, above which no policy lies
         drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
     positive: Float = np.maximum(drawn, 0.0)
     # A draw of nothing but zeros has no error.

@@ -38,11 +38,11 @@ def print_comparison(comparison: RunComparison, console: Console, *, why: bool =
 
 def _print_rest(comparison: RunComparison, out: Printer) -> None:
     """Print what the table leaves out, how doubtful runs were judged, and settings that differ."""
-    if len(comparison.groups) > _MOST_GROUPS:
-        _wrapped(
-            out, f"{count(len(comparison.groups) - _MOST_GROUPS, 'more group')}: --why", style="dim"
-        )
     runs = [run for group in comparison.groups for run in group.runs]
+    if len(comparison.groups) > _MOST_GROUPS:
+        noun = "more run" if len(runs) == len(comparison.groups) else "more group"
+        more = count(len(comparison.groups) - _MOST_GROUPS, noun)
+        _wrapped(out, f"{more}: --why", style="dim")
     doubtful = [run for run in runs if run.judgement.alarm] or [
         run for run in runs if run.judgement.state is State.WARNING
     ][:1]

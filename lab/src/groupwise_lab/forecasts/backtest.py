@@ -137,6 +137,10 @@ class Trial:
                 "rows_covered": int(within[part].sum()),
                 "interval_scores": intervals,
                 "crps": ranks,
+                "widths": {
+                    "windows": float((high - low)[part].mean()),
+                    "rows": float((row_high - row_low)[part].mean()),
+                },
             }
 
         cuts = np.cumsum([0, *(part.size for part in np.array_split(self.truth_S, 3))])

@@ -22,6 +22,7 @@ class Tally(Plain):
         str, float
     ]  # of the methods with a band: its width, and a fine for truth outside
     crps: Mapping[str, float]  # of the same: continuous ranked probability score
+    widths: Mapping[str, float]  # of our bands of windows and of rows
 
 
 @frozen
@@ -37,6 +38,7 @@ class Backtest(Tally, Said):
         rows_covered: of the row in the middle of each window, those inside the band of rows.
         interval_scores: mean interval score (Winkler) of each method with a band.
         crps: mean continuous ranked probability score of the same.
+        widths: mean width of our bands, of "windows" and of "rows".
         level: nominal coverage of the band.
         n_train: rows the forecast saw.
         n_test: rows held out.

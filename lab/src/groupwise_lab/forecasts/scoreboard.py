@@ -32,6 +32,7 @@ class Pooled(Plain):
         str, float
     ]  # of each method with a band, in standard deviations of the run
     crps: dict[str, float]  # in the same
+    widths: dict[str, float]  # of our bands of windows and rows, in the same
 
 
 @frozen
@@ -151,6 +152,7 @@ def _pooled(scored: Sequence[tuple[str, Backtest, Tally]]) -> Pooled:
         part(lambda tally: tally.rows_covered),
         scores("interval_scores"),
         scores("crps"),
+        scores("widths"),
     )
 
 

@@ -23,31 +23,8 @@ def print_scores(scores: Scores, console: Console, *, every: bool) -> None:
         "By the share of the run that was seen: error of groupwise over that of each method, and "
         "how its band did"
     )
-    head = (
-        "Seen",
-        "Runs",
-        *(f"÷ {METHOD_NAMES.get(name, name)}" for name in rivals),
-        *_BAND_HEAD,
-        "Rows in",
-        "Winkler",
-        "CRPS",
-    )
-    rows = [
-        (
-            *_seen(part),
-            *(
-                f"{part.whole.ratios[name].value:.2f}" if name in part.whole.ratios else "–"
-                for name in rivals
-            ),
-            *_band(part),
-            share(part.whole.row_coverage.value),
-            *(
-                f"{score['groupwise']:.2f}"
-                for score in (part.whole.interval_scores, part.whole.crps)
-            ),
-        )
-        for part in scores.summary.shares
-    ]
+    rows = [_line(part, rivals) for part in scores.summary.shares]
+    head = _head(rivals)
     out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
     for sentence in scores.sentences():
         out.line(sentence)
@@ -56,19 +33,34 @@ def print_scores(scores: Scores, console: Console, *, every: bool) -> None:
     out.notes(f"left out {name}: {reason}" for name, reason in scores.left_out)
 
 
-_BAND_HEAD = ("Windows in", "Above", "Below")
+def _head(rivals: Sequence[str]) -> tuple[str, ...]:
+    """The names of the columns of `_line`."""
+    return (
+        "Seen",
+        "Runs",
+        *(f"÷ {METHOD_NAMES.get(name, name)}" for name in rivals),
+        "Windows in",
+        "Above",
+        "Below",
+        "Rows in",
+        "Width",
+        "of rows",
+        "Winkler",
+        "CRPS",
+    )
 
 
-def _seen(summary: ShareSummary) -> tuple[str, str]:
-    """Return the share that was seen, and of how many runs."""
-    return share(summary.share), str(summary.runs)
-
-
-def _band(summary: ShareSummary) -> tuple[str, ...]:
-    """Return the share of the windows inside the band, above and below it."""
-    return tuple(
-        share(part)
-        for part in (summary.whole.coverage.value, summary.whole.above, summary.whole.below)
+def _line(summary: ShareSummary, rivals: Sequence[str]) -> tuple[str, ...]:
+    """What the runs seen to one share say; widths and scores in deviations of the run."""
+    whole = summary.whole
+    parts = whole.coverage.value, whole.above, whole.below, whole.row_coverage.value
+    sizes = *whole.widths.values(), whole.interval_scores["groupwise"], whole.crps["groupwise"]
+    return (
+        share(summary.share),
+        str(summary.runs),
+        *(f"{whole.ratios[name].value:.2f}" if name in whole.ratios else "–" for name in rivals),
+        *map(share, parts),
+        *(f"{size:.2f}" for size in sizes),
     )
 
 
@@ -105,21 +97,16 @@ def print_calibration(
 ) -> None:
     """Print how a table of calibration does on runs that it has not seen."""
     out = Printer(console)
+    by_others = calibration.by_others
     out.heading(
-        f"{count(calibration.table.runs, 'run')} in "
-        f"{count(calibration.table.clusters, 'cluster')}, each foretold by the table of the others"
+        f"{count(by_others.runs, 'run')} in {count(by_others.clusters, 'cluster')}, each foretold "
+        "by the table of the others"
     )
-    head = ("Seen", "Runs", *_BAND_HEAD, "Winkler", "without", "Error ÷ last mean", "÷ smoothing")
+    rivals = tuple(by_others.whole.ratios)
+    head = (*_head(rivals), "Winkler without")
     rows = [
-        (
-            *_seen(share),
-            *_band(share),
-            *(f"{by.whole.interval_scores['groupwise']:.2f}" for by in (share, bare)),
-            *(f"{share.whole.ratios[name].value:.2f}" for name in ("last_mean", "smoothing")),
-        )
-        for share, bare in zip(
-            calibration.by_others.shares, calibration.uncalibrated.shares, strict=True
-        )
+        (*_line(part, rivals), f"{bare.whole.interval_scores['groupwise']:.2f}")
+        for part, bare in zip(by_others.shares, calibration.uncalibrated.shares, strict=True)
     ]
     out.grid(Grid(head, tuple(rows), tuple(range(len(head)))))
     out.line(calibration.sentence())

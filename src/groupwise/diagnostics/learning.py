@@ -82,7 +82,7 @@ NEAR = 0.25
 # as much.
 ENOUGH_ENDED = 20
 # The chances below the quantiles of the interval of a gain, and of two tests of a rise.
-_UPPER, _RISES = 0.975, 0.9925
+_UPPER, _RISES = 0.975, 0.995
 _NEARLY_ALL, _TENTH, _JUST_BELOW = 0.8, 0.1, 0.95
 
 

@@ -175,7 +175,7 @@ def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     fall = fall_of(look.evidence)
     if worst is not None and worst.check in _OF_FALLS and fall is not None and fall.lasts:
         return _of_fall(look, worst)
-    worst = None if worst is None else _explained(look, worst)
+    worst = None if worst is None else _in_place_of(look, worst)
     if worst is not None and worst.check == hacking.NAME:
         return _of_hack(look, worst)
     if worst is not None:
@@ -188,7 +188,7 @@ def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     return Story(_course(look.progress, look.evidence), None, (), cause, advice)
 
 
-def _explained(look: Look, worst: Finding) -> Finding:
+def _in_place_of(look: Look, worst: Finding) -> Finding:
     """What is told in place of a held-out reward: a training reward that is one number, or what
     names a cause where the fall does not.
     """
@@ -457,7 +457,7 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
 # Checks whose finding may be what success looks like: no alarm where the cause is only possible.
 _HARMLESS = (completions.NAME, zero_variance.NAME)
 # A check, and the facts of others that explain what it finds.
-_EXPLAINED = {
+_EXPLAINED_BY = {
     completions.NAME: {Fact.TRUNCATED_LIKELY},
     zero_variance.NAME: {Fact.TRUNCATED_LIKELY},
     hacking.NAME: {Fact.TRUNCATED_LIKELY, Fact.FORMAT_ALONE_EARNS},
@@ -504,7 +504,7 @@ def judged(evidence: Evidence) -> Judgement:
     state = _state(evidence, worst, progress)
     if state is State.OK and is_serious(answers[numerics.CRASH]):
         state = State.WARNING
-    worst = _told(ranked, worst)
+    worst = _explaining(ranked, worst)
     story = story_of(
         Look(evidence, answers, progress), worst, can_tell=state is not State.CANNOT_TELL
     )
@@ -626,14 +626,14 @@ def _lost_all(evidence: Evidence, progress: Progress, cause: Cause) -> bool:
     )
 
 
-def _told(ranked: Sequence[Finding], worst: Finding | None) -> Finding | None:
+def _explaining(ranked: Sequence[Finding], worst: Finding | None) -> Finding | None:
     """The finding to tell of: the worst, but what another explains, that came no later, is told
     as that.
     """
-    if worst is None or worst.check not in _EXPLAINED:
+    if worst is None or worst.check not in _EXPLAINED_BY:
         return worst
     for finding in ranked:
-        explains = is_serious(finding) and _EXPLAINED[worst.check] & {*finding.facts}
+        explains = is_serious(finding) and _EXPLAINED_BY[worst.check] & {*finding.facts}
         later = worst.step is not None and (finding.step or 0) > worst.step
         if explains and not later:
             return finding

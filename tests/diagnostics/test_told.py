@@ -13,7 +13,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics import hacking
-from groupwise.diagnostics.judge import STANDS, _stands, _told, judge
+from groupwise.diagnostics.judge import STANDS, _explaining, _stands, judge
 from groupwise.diagnostics.judgement import (
     Certainty,
     Fact,
@@ -375,7 +375,7 @@ def test_a_loophole_is_told_as_what_explains_it_unless_that_came_later(
 ) -> None:
     hack = Finding(hacking.NAME, Status.CRITICAL, "", 71)
     cut = Finding("truncation", Status.WARNING, "", step, facts=(Fact.TRUNCATED_LIKELY,))
-    found = _told([hack, cut], hack)
+    found = _explaining([hack, cut], hack)
     assert found is not None
     assert found.check == check
 

@@ -5,6 +5,7 @@ without scripts.
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -214,6 +215,8 @@ def test_a_level_now_is_that_of_the_last_rows() -> None:
     level, where = rise.before(None)
     assert level == pytest.approx((STEPS[:10] / 200).mean())
     assert where == "at the start"
+    assert rise.before(101) == (pytest.approx((STEPS[90:100] / 200).mean()), "before step 101")
+    assert replace(rise, judged=(0.5, 191)).since == "mean of the last 10 rows"
 
 
 def test_gaps_and_few_rows_have_a_screen() -> None:

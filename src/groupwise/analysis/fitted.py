@@ -523,7 +523,7 @@ def behaviours_of(record: RunRecord) -> tuple[Behaviour, ...]:
 
 
 def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
-    """Chart a metric with its forecast, and with its law and rivals where one holds."""
+    """Draw a metric with its forecast and, where a law fits, that law and its rivals."""
     if fitted.fit is None:
         return None
     lines = [observed_line("logged", fitted.clock.step_T, fitted.series.value_T, points=points)]

@@ -257,7 +257,7 @@ class Fleet(Plain):
 
     @property
     def counts(self) -> dict[str, int]:
-        """How many runs are in each state that there is, worst first."""
+        """The number of runs in each state, worst first."""
         number_of = Counter(row.state for row in self.runs)
         return {str(state): number_of[state] for state in WORST_FIRST if number_of[state]}
 

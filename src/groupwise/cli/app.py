@@ -696,7 +696,7 @@ PROGRAM = Program(
             "Safe group size and number of prompts for a budget, and the price of the size in use; "
             "without components, what rewards say."
         ),
-        "mcp": "Serve these answers to an agent over standard input and output, reading alone.",
+        "mcp": "Serve these answers to an agent over standard input and output; write nothing.",
         "replay": "What the run would have cost under other choices, by its logged rewards.",
         "stability": (
             "How far a run is from the instability that its reward shows, which is no guarantee."

@@ -246,7 +246,7 @@ def mcp(
         list[Path], cli.argument("FOLDER...", "The folders whose runs an agent may ask about.")
     ],
 ) -> None:
-    """Serve these answers to an agent over standard input and output, reading alone."""
+    """Serve these answers to an agent over standard input and output; write nothing."""
     served = Folders(folders)
     if find_spec("mcp") is None:
         raise GroupwiseError("expected the MCP SDK, got none: pip install 'groupwise[mcp]'")

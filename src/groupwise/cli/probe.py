@@ -29,7 +29,8 @@ def probe(
         cli.option("MODULE:NAME", "Your reward function, called as TRL calls it: it is run here."),
     ] = "",
     model: Annotated[
-        Path | None, cli.option("CHECKPOINT", "Folder of the weights that should have sampled.")
+        Path | None,
+        cli.option("CHECKPOINT", "Checkpoint of the policy that should have sampled the answers."),
     ] = None,
     reference: Annotated[
         Path | None, cli.option("CHECKPOINT", "Folder of the first policy, or an earlier one.")

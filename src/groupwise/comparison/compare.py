@@ -508,9 +508,9 @@ class Difference:
 
     @property
     def p_value(self) -> float:
-        """Two-sided; 1 where runs are equal to the last digit.
+        """The two-sided p-value, 1 where the runs are equal to the last digit.
 
-        That says nothing of how far others would scatter.
+        It does not say how far other runs would scatter.
         """
         if not self.error > 0:
             return 1.0

@@ -618,7 +618,7 @@ class Case:
         return next((answer for answer in self.answers.values() if fact in answer.facts), None)
 
     def ratio(self, quantity: str) -> float:
-        """Return the level after over that before of a signal that moved; 1 where it did not."""
+        """Return the level after the change over the level before it; 1 where nothing moved."""
         sign = self.signs.get(quantity)
         if sign is None or not sign.before or sign.at_change is None:
             return 1.0

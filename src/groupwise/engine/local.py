@@ -68,7 +68,7 @@ class LocalWorker:
 
 
 class LocalCrew:
-    """Hires processes."""
+    """Starts worker processes on this machine."""
 
     def __init__(self, function: bytes, *, cpus: int, gpus: int, memory: int | None) -> None:
         """Check that the machine has the GPUs that a worker needs."""

@@ -490,8 +490,8 @@ def reward_statistics(
 
 
 def group_columns(reward: Float, groups: Groups) -> tuple[Float, Float, Float]:
-    """Mean, unbiased variance and whether it is zero, of each group; a group of one has variance
-    zero.
+    """Return the mean and the unbiased variance of each group, and whether the variance is zero,
+    as it is in a group of one.
     """
     size = groups.size_P
     mean = np.add.reduceat(reward, groups.start_P) / size

@@ -496,8 +496,8 @@ def outcomes_of(record: RunRecord) -> pl.DataFrame | None:
     """Return the completions of groups of two and more, each with what it earned; None where that
     is not known.
 
-    Without the total, what every reward function gave stands for it: a group in which none of them
-    differs has zero variance whatever their weights.
+    Where the total is missing, the rewards of all functions stand in for it: a group in which none
+    of them differs has zero variance, whatever their weights.
     """
     rollouts = record.rollouts
     if rollouts is None or not {"step", "prompt_id"} <= set(rollouts.columns):

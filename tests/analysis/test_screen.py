@@ -215,7 +215,9 @@ def test_a_level_now_is_that_of_the_last_rows() -> None:
     level, where = rise.before(None)
     assert level == pytest.approx((STEPS[:10] / 200).mean())
     assert where == "at the start"
-    assert rise.before(101) == (pytest.approx((STEPS[90:100] / 200).mean()), "before step 101")
+    level, where = rise.before(101)
+    assert level == pytest.approx((STEPS[90:100] / 200).mean())
+    assert where == "before step 101"
     assert replace(rise, judged=(0.5, 191)).since == "mean of the last 10 rows"
 
 

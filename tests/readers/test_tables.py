@@ -88,6 +88,8 @@ class TestCsv:
         assert values(record, "reward") == [None, 0.5, None, None, float("inf")]
         assert record.metrics() == ("reward",)
         assert record.notes == ("1 cell that holds a text counts as missing: reward (1)",)
+        more = opened(tmp_path / "b.csv", "Step,reward\n1,0.5\n2,oops\n3,none so far\n4,0.75\n")
+        assert more.notes == ("2 cells that hold a text count as missing: reward (2)",)
 
     def test_ragged_rows_are_noted(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward,kl\n1,0.5\n2,0.75,0.1,9\n")

@@ -770,7 +770,7 @@ def _store_notes(store: RowStore) -> list[str]:
     }
     if mixed:
         cells = count(
-            sum(mixed.values()), "cell that holds a text counts", "cells that hold a text number"
+            sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count"
         )
         notes.append(
             f"{cells} as missing: {some_of([f'{key} ({number})' for key, number in mixed.items()])}"

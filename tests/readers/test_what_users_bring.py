@@ -14,7 +14,7 @@ from tests.cases import each_case
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run, open_runs
+from groupwise.readers import open_run, open_runs, source
 from groupwise.record.run import RecordWriter, RunRecord
 
 
@@ -738,3 +738,14 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     judgement = judge(record, ended=True)
     assert judgement.cause.names == ("discards starve slow, hard prompts",)
     assert "33 % of rollouts dropped as too old" in judgement.headline
+
+
+def test_printed_outputs_are_looked_through_up_to_one_bound_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = "[training_loop] Step 3: Samples are too stale, skipping\n"
+    for name in ("a.log", "b.log", "c.log"):
+        (tmp_path / name).write_text(4 * line)
+    assert source.skipped_beside(None, tmp_path) == {3: 12}
+    monkeypatch.setattr(source, "_FIRST_PART", 6 * len(line))
+    assert source.skipped_beside(None, tmp_path) == {3: 6}

@@ -453,7 +453,7 @@ _RAISED = re.compile(
 _ASIDE = re.compile(r"Exception (?:in thread|ignored)")  # the program goes on
 _RANK = re.compile(r"\[\w{0,20}rank\d{1,6}\]: ?")
 _LONGEST, _TAIL, _MOST_FILES = 120, 1 << 18, 200
-_FIRST_PART = 1 << 25  # of a printed output, bytes
+_FIRST_PART = 1 << 25  # bytes, of all printed outputs of a folder
 _SKIPPED = re.compile(rb"Step (\d{1,12}): Samples are too stale, skipping")
 
 
@@ -515,10 +515,12 @@ def last_beside(log: Path | None, folder: Path) -> str:
 
 def skipped_beside(log: Path | None, folder: Path) -> Counter[int]:
     """Return how many groups of each step the printed outputs in a folder say were too old."""
-    skipped = Counter[int]()
+    skipped, left = Counter[int](), _FIRST_PART
     for path in _printed(log, folder):
         with path.open("rb") as file:
-            skipped.update(map(int, _SKIPPED.findall(file.read(_FIRST_PART))))
+            text = file.read(left)
+        left -= len(text)
+        skipped.update(map(int, _SKIPPED.findall(text)))
     return skipped
 
 

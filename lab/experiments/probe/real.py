@@ -171,7 +171,6 @@ def walked(cause: str, logged: Logged, record: RunRecord) -> dict[str, float]:
     ]
     likely = judged.cause.certainty is Certainty.LIKELY
     right = judged.cause.keys == (cause,)
-    print(cause, logged.member.number, results, judged.headline, judged.cause, flush=True)
     ends = (speak[:1] == [True], speak[-1:] == [True], likely and right, likely and not right)
     return dict(zip(SHARES, (*ends, len(results)), strict=True))
 

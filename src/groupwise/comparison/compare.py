@@ -73,7 +73,7 @@ class Measured(Plain):
         return not self.problem and not math.isnan(self.value)
 
 
-Runs = Sequence[Measured]
+MeasuredRuns = Sequence[Measured]
 
 
 def missing(problem: str, *, level: float = 0.95) -> Measured:
@@ -138,7 +138,7 @@ class Comparison:
     """Groups of runs compared, each with the first."""
 
     pairings: tuple[Pairing, ...]  # one a group but the first
-    measured: Mapping[Quantity, Sequence[Runs]]  # quantity -> for each group one value a run
+    measured: Mapping[Quantity, Sequence[MeasuredRuns]]  # for each group one value a run
     seed_noise: Mapping[Quantity, SeedNoise]  # quantity -> spread of the seeds, from all groups
     late_from: float  # first step of the late window
     late_to: float  # last step that all runs have, up to which a level has to be held
@@ -366,7 +366,7 @@ POWER = 0.8
 MOST_SEEDS = 10_000
 
 
-def seed_noise(groups: Sequence[Runs], *, level: float = 0.95) -> SeedNoise:
+def seed_noise(groups: Sequence[MeasuredRuns], *, level: float = 0.95) -> SeedNoise:
     r"""Estimate the spread of seeds, common to all groups.
 
     Point: $Q(\hat\tau^2) = \nu$ (Paule and Mandel); ends: Q at the quantiles of chi-square with
@@ -389,7 +389,7 @@ def seed_noise(groups: Sequence[Runs], *, level: float = 0.95) -> SeedNoise:
     return SeedNoise(Interval(point, low, high, level), freedom, squares / freedom, step)
 
 
-def _finite(group: Runs) -> tuple[Float, Float]:
+def _finite(group: MeasuredRuns) -> tuple[Float, Float]:
     """Values and step variances of the runs that have a finite value."""
     runs = [run for run in group if run.usable and math.isfinite(run.value)]
     return np.array([run.value for run in runs]), np.array([run.step_error**2 for run in runs])
@@ -525,7 +525,7 @@ class Difference:
         return Interval(self.value, self.value - half, self.value + half, level)
 
 
-def difference(a: Runs, b: Runs, setup: Setup) -> Difference | None:
+def difference(a: MeasuredRuns, b: MeasuredRuns, setup: Setup) -> Difference | None:
     """The difference by the first method that applies; None where nothing tells its error."""
     x, y = _values(a), _values(b)
     value = float(y.mean() - x.mean())
@@ -544,17 +544,19 @@ def difference(a: Runs, b: Runs, setup: Setup) -> Difference | None:
     return None
 
 
-def _values(runs: Runs) -> Float:
+def _values(runs: MeasuredRuns) -> Float:
     """The value of each run."""
     return np.array([run.value for run in runs])
 
 
-def _step(runs: Runs) -> float:
+def _step(runs: MeasuredRuns) -> float:
     """Mean variance of a run's value by step noise."""
     return float(np.mean([run.step_error**2 for run in runs]))
 
 
-def contrast(quantity: Quantity, first: Runs, second: Runs, setup: Setup) -> Contrast:
+def contrast(
+    quantity: Quantity, first: MeasuredRuns, second: MeasuredRuns, setup: Setup
+) -> Contrast:
     """Compare a quantity of two groups: second minus first."""
     a, b = _usable(first), _usable(second)
     held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
@@ -581,7 +583,7 @@ def contrast(quantity: Quantity, first: Runs, second: Runs, setup: Setup) -> Con
     )
 
 
-def is_tested(first: Runs, second: Runs, setup: Setup) -> bool:
+def is_tested(first: MeasuredRuns, second: MeasuredRuns, setup: Setup) -> bool:
     """Return whether `contrast` gives a p-value, and so takes its share of the false-alarm rate."""
     a, b = _usable(first), _usable(second)
     if not a or not b or np.isinf(_values([*a, *b])).any():
@@ -589,15 +591,15 @@ def is_tested(first: Runs, second: Runs, setup: Setup) -> bool:
     return difference(a, b, setup) is not None
 
 
-def _usable(runs: Runs) -> list[Measured]:
+def _usable(runs: MeasuredRuns) -> list[Measured]:
     """The runs that have the quantity."""
     return [run for run in runs if run.usable]
 
 
 def _tested(
     quantity: Quantity,
-    a: Runs,
-    b: Runs,
+    a: MeasuredRuns,
+    b: MeasuredRuns,
     setup: Setup,
     estimate: Difference,
 ) -> Contrast:
@@ -759,7 +761,7 @@ def not_compared(question: Question) -> Comparison:
 
 def _speed(
     groups: Curves,
-    level: Sequence[Runs],
+    level: Sequence[MeasuredRuns],
     start: float,
     stop: float,
     question: Question,
@@ -787,7 +789,7 @@ def _speed(
 
 def _target(
     groups: Curves,
-    level: Sequence[Runs],
+    level: Sequence[MeasuredRuns],
     start: float,
     stop: float,
     question: Question,

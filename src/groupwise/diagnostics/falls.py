@@ -912,7 +912,7 @@ def loss_of(evidence: Evidence) -> Decline | None:
     return Decline(peak, begin, onset, end, change, reward.mean(late))
 
 
-def slow_noise(value_T: Float, place_T: Float, degree: int) -> Ends:
+def slow_noise(value_T: Float, place_T: Float, degree: int) -> tuple[float, float]:
     r"""Return the noise of a row and the number of independent rows, about a trend of a degree:
     a first-order autoregression.
 

@@ -41,7 +41,6 @@ from groupwise.diagnostics.signals import (
     FORM,
     LOG_REWARD,
     WARNING,
-    Ends,
     Evidence,
     Signal,
     arrow,
@@ -790,11 +789,11 @@ class Pair:
         """The first and the last stretch."""
         return slice(0, few_of(self)), slice(len(self.step_M) - few_of(self), len(self.step_M))
 
-    def gain_of_training(self, early: slice, late: slice) -> Ends:
+    def gain_of_training(self, early: slice, late: slice) -> tuple[float, float]:
         """Return the gain of the training reward between two stretches, and its standard error."""
         return _gain(self.train_M, self.train_deviation, early, late)
 
-    def gain_held_out(self, early: slice, late: slice) -> Ends:
+    def gain_held_out(self, early: slice, late: slice) -> tuple[float, float]:
         """Return the gain of the held-out reward between two stretches, and its standard error."""
         return _gain(self.held_M, self.held_deviation, early, late)
 
@@ -949,7 +948,7 @@ def _is_share(value_T: Float) -> bool:
     return bool(value_T.min() >= 0.0 and value_T.max() <= 1.0)
 
 
-def _scales(train_T: Float, held_T: Float) -> Ends | None:
+def _scales(train_T: Float, held_T: Float) -> tuple[float, float] | None:
     """What to divide both by: 100 for the one in per cent beside a share; None where one is a
     share and the other nothing of the kind.
     """
@@ -997,7 +996,7 @@ def _ratio_of_gains(
     return ratio, ratio / (1 - g), half
 
 
-def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> Ends:
+def _gain(value_M: Float, deviation: float, early: slice, late: slice) -> tuple[float, float]:
     """The later mean minus the earlier, and its standard error."""
     first, last = value_M[early], value_M[late]
     return float(last.mean() - first.mean()), float(

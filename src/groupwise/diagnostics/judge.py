@@ -78,7 +78,7 @@ _LEAST = 0.15
 _SLOW = 0.25
 # Scatters of a row by which a reward that stands wanders for a reason, over so many late rows.
 _WANDERS, _LATE = 3.0, 40
-# A gain that the noise may hide is much: of the level at first, and of the range.
+# A gain that the noise may hide is much: of the range, else of the level at first.
 _MUCH, _OF_RANGE = 0.5, 0.1
 _DECLINES = {Fact.DECLINE, Fact.TRAINING_DECLINES_ALONE}
 # One number for every answer.

@@ -303,7 +303,7 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
     ), rises
 
 
-def _noise_of(level: Signal) -> Ends:
+def _noise_of(level: Signal) -> tuple[float, float]:
     """Return the noise of a row and the number of independent rows about a parabola in the square
     root of time; no less than the scatter of a row.
     """

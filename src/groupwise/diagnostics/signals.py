@@ -573,7 +573,7 @@ class Evidence:
 
     @cached_property
     def trend(self) -> float:
-        """That of the reward; 0 without one."""
+        """The trend of the reward; 0 without one."""
         return 0.0 if self.reward is None else self.reward.trend
 
     @property
@@ -1199,7 +1199,7 @@ def arrow_of_shares(*values: float) -> str:
     return f"{' → '.join(share(value).removesuffix(' %') for value in values)} %"
 
 
-def rank_correlations(first: Signal, other: Signal) -> Ends:
+def rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
     """Spearman's correlation over the steps that both have, and that of their changes from row to
     row; 0 with few of them.
     """

@@ -459,7 +459,7 @@ def unit_nodes(order: int) -> Float:
 def _chebyshev(order: int) -> tuple[Float, Float]:
     """Chebyshev-Lobatto nodes on [0, 1], and the matrix from values there to coefficients."""
     unit = (1 - np.cos(np.pi * np.arange(order) / (order - 1))) / 2
-    return floats(unit), np.asarray(np.linalg.inv(chebvander(2 * unit - 1, order - 1)), dtype=float)
+    return floats(unit), floats(np.linalg.inv(chebvander(2 * unit - 1, order - 1)))
 
 
 def observe(

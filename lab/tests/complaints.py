@@ -381,6 +381,7 @@ def seldom_right(rng: Generator, rows: int) -> Columns:
     right = rng.random(rows) < rng.uniform(0.03, 0.12)
     reward = np.where(right, rng.integers(1, 8, rows) / 128, 0.0)
     columns = healthy(rng, rows) | {"reward": reward, "norm": np.where(right, 0.1, 0.0)}
+    columns["advantage"] = np.where(right, columns["advantage"], 0.0)  # of equal rewards none has
     return {name: value for name, value in columns.items() if name not in ("dead", "spread")}
 
 

@@ -1,6 +1,7 @@
 """TRL's own loop under torchrun, two workers over gloo: a worker is killed at random twenty times,
 which ends them all, torchrun is started again as a scheduler would, from the last checkpoint, and
-the record must be that of an undisturbed run, digit by digit.
+the record must be what the trainer itself logged, digit by digit, with nothing twice. The resumed
+run need not be the undisturbed one: `said` has the first step at which TRL's own logs part.
 
     python torchrun_loop.py FOLDER [KILLS]
 
@@ -77,8 +78,8 @@ def worker(folder: Path) -> None:
         (folder / "history.json").write_text(json.dumps(history))
 
 
-def trained(folder: Path, kills: int) -> tuple[list[Truth], int]:
-    """What the trainer logged, and how many workers were killed on the way."""
+def trained(folder: Path, kills: int) -> int:
+    """Train to the end; how many workers were killed on the way."""
     import torch
 
     folder.mkdir(parents=True)
@@ -104,7 +105,7 @@ def trained(folder: Path, kills: int) -> tuple[list[Truth], int]:
         code = job.returncode
         if code and killed == before:
             sys.exit(f"torchrun ended with {code}: {(folder / 'console.txt').read_text()[-2000:]}")
-    return json.loads((folder / "history.json").read_text()), killed
+    return killed
 
 
 def checkpoint(folder: Path) -> int:
@@ -126,8 +127,17 @@ def main() -> None:
         return
     os.environ |= {"HF_HUB_OFFLINE": "1", "WANDB_MODE": "disabled", "CUDA_VISIBLE_DEVICES": ""}
     folder = Path(sys.argv[1])
-    history, _ = trained(folder / "undisturbed", 0)
-    again, killed = trained(folder / "killed", int((sys.argv[2:] or [KILLS])[0]))
+    trained(folder / "undisturbed", 0)
+    killed = trained(folder / "killed", int((sys.argv[2:] or [KILLS])[0]))
+    (folder / "truth.json").write_text(json.dumps(truth_of(folder, killed)), encoding="utf-8")
+
+
+def truth_of(folder: Path, killed: int) -> Truth:
+    """What the trainer logged of both runs, and where the two part."""
+    runs = {f"record, {killed} kills": "killed", "record, undisturbed": "undisturbed"}
+    history = {
+        run: json.loads((folder / run / "history.json").read_text()) for run in runs.values()
+    }
     of_trl = {
         "reward": "reward",
         "entropy": "entropy",
@@ -135,18 +145,29 @@ def main() -> None:
         "gradient_norm": "grad_norm",
         "loss": "loss",
     }
-    truth = {
-        "version": importlib.metadata.version("trl"),
-        "logs": {
-            "record, undisturbed": "undisturbed/output/groupwise",
-            f"record, {killed} kills": "killed/output/groupwise",
-        },
-        "rows": STEPS,
-        "quantities": {name: [row[key] for row in history] for name, key in of_trl.items()},
-        "settings": {"group_size": GROUP},
-        "said": [f"{killed} kills; the trainer's own log has {len(again)} rows"],
+    logs = {
+        log: {
+            "place": f"{run}/output/groupwise",
+            "quantities": {
+                name: [row[key] for row in history[run]] for name, key in of_trl.items()
+            },
+        }
+        for log, run in runs.items()
     }
-    (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
+    pairs = zip(history["killed"], history["undisturbed"], strict=True)
+    parted = [
+        step
+        for step, (row, other) in enumerate(pairs, start=1)
+        if any(row[key] != other[key] for key in of_trl.values())
+    ]
+    said = f"{killed} kills; TRL's own logs part at step {parted[0]}" if parted else "they agree"
+    return {
+        "version": importlib.metadata.version("trl"),
+        "logs": logs,
+        "rows": STEPS,
+        "settings": {"group_size": GROUP},
+        "said": [said],
+    }
 
 
 if __name__ == "__main__":

@@ -421,11 +421,40 @@ def many_groups_alike(rng: Generator, rows: int) -> Columns:
 
 
 def entropy_rises_first(rng: Generator, rows: int) -> Columns:
-    """The entropy grows three- to fivefold by and by, and the reward is lost behind it."""
+    """The entropy grows three- to fivefold by and by, with a few answers that are cut off, and the
+    reward is lost behind it.
+    """
     begun = np.clip((np.arange(rows) / rows - rng.uniform(0.3, 0.4)) / 0.6, 0, 1)
     columns = healthy(rng, rows)
     entropy = columns["entropy"] * np.exp(rng.uniform(1.2, 1.6) * begun)
-    return columns | {"entropy": entropy, "reward": columns["reward"] * (1 - 0.5 * begun**1.5)}
+    cut = columns["truncated"] + 0.04 * begun
+    reward = columns["reward"] * (1 - 0.5 * begun**1.5)
+    return columns | {"entropy": entropy, "truncated": cut, "reward": reward}
+
+
+def _declines(rng: Generator, rows: int, longer: int, livelier: int) -> Columns:
+    """A reward that loses two fifths over an eighth of the log; length and entropy grow so many rows
+    after it began.
+    """
+    columns, since = healthy(rng, rows), np.arange(rows) - rng.uniform(0.45, 0.6) * rows
+    lost, grown, freed = (
+        np.clip((since - late) * 8 / rows, 0, 1) for late in (0, longer, livelier)
+    )
+    return columns | {
+        "reward": columns["reward"] * (1 - rng.uniform(0.35, 0.45) * lost),
+        "length": columns["length"] * np.exp(rng.uniform(0.8, 1.4) * grown),
+        "entropy": columns["entropy"] * np.exp(rng.uniform(0.6, 1) * freed),
+    }
+
+
+def length_grows_first(rng: Generator, rows: int) -> Columns:
+    """The length grows as the reward is lost by and by, and the entropy behind it."""
+    return _declines(rng, rows, 1, rows // 16)
+
+
+def length_grows_last(rng: Generator, rows: int) -> Columns:
+    """The entropy grows as the reward is lost by and by, and the length behind both."""
+    return _declines(rng, rows, rows // 8 + 8, -4)
 
 
 def few_prompts_of_one(rng: Generator, rows: int) -> Columns:
@@ -530,6 +559,8 @@ CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "infrastructure costs": (infrastructure_costs, ("open-instruct", "prime-rl"), "infra"),
     "many groups alike": (many_groups_alike, ("trl", "nemo-rl"), "dilute the update"),
     "entropy rises first": (entropy_rises_first, ("trl", "verl"), "came apart"),
+    "length grows first": (length_grows_first, ("trl", "verl"), "ran away in length"),
+    "length grows last": (length_grows_last, ("trl", "verl"), "came apart"),
     "few prompts of one": (few_prompts_of_one, ("prime-rl", "nemo-rl"), "one environment"),
     "slowly with calls": (slowly_with_calls, ("trl", "verl"), "tokenised again"),
     "masked in the baseline": (masked_in_the_baseline, ("verl", "verl"), "count in the baseline"),

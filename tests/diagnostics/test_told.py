@@ -26,8 +26,8 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.signals import Evidence, arrow
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
-from groupwise_lab.worlds.runs import FAILURES, simulated_run
 from groupwise.wording import ranged
+from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
     "reward": "reward",

@@ -34,6 +34,7 @@ KEYS: dict[str, dict[str, str]] = {
         "dead": "frac_reward_zero_std",
         "largest": "sampling/importance_sampling_ratio/max",
         "smallest": "sampling/importance_sampling_ratio/min",
+        "widest": "sampling/sampling_logp_difference/max",
         "loss": "loss",
         "held": "eval_reward",
         "correct": "rewards/correct/mean",
@@ -57,6 +58,7 @@ KEYS: dict[str, dict[str, str]] = {
         "held": "val-core/math/reward/mean@1",
         "largest": "rollout_corr/rollout_is_max",
         "smallest": "rollout_corr/rollout_is_min",
+        "widest": "training/rollout_logprobs_diff_max",
         "loss": "actor/pg_loss",
         "slowest": "timing_s/agent_loop/generate_sequences/max",
         "usual": "timing_s/agent_loop/generate_sequences/mean",
@@ -87,6 +89,8 @@ KEYS: dict[str, dict[str, str]] = {
         "dead": "train/baseline_reward/pct_0",
         "solved": "train/baseline_reward/pct_1",
         "compared": "train/advantages/mean",
+        "infra": "train/timeout_rate",
+        "trained": "train/num_valid_samples",
     },
     "prime-rl": {
         "reward": "train/agg/all/agent/reward/mean",
@@ -94,6 +98,7 @@ KEYS: dict[str, dict[str, str]] = {
         "second": "train/code/all/reward/mean",
         "turns": "num_turns/all/mean",
         "infra": "stop_condition/all/timeout_reached",
+        "admitted": "train/agg/all/agent/is_admitted/mean",
         "slowest": "time/rollout/max",
         "usual": "time/rollout/mean",
         "norm": "optim/grad_norm",
@@ -416,11 +421,40 @@ def many_groups_alike(rng: Generator, rows: int) -> Columns:
 
 
 def entropy_rises_first(rng: Generator, rows: int) -> Columns:
-    """The entropy grows three- to fivefold by and by, and the reward is lost behind it."""
+    """The entropy grows three- to fivefold by and by, with a few answers that are cut off, and the
+    reward is lost behind it.
+    """
     begun = np.clip((np.arange(rows) / rows - rng.uniform(0.3, 0.4)) / 0.6, 0, 1)
     columns = healthy(rng, rows)
     entropy = columns["entropy"] * np.exp(rng.uniform(1.2, 1.6) * begun)
-    return columns | {"entropy": entropy, "reward": columns["reward"] * (1 - 0.5 * begun**1.5)}
+    cut = columns["truncated"] + 0.04 * begun
+    reward = columns["reward"] * (1 - 0.5 * begun**1.5)
+    return columns | {"entropy": entropy, "truncated": cut, "reward": reward}
+
+
+def _declines(rng: Generator, rows: int, longer: int, livelier: int) -> Columns:
+    """A reward that loses two fifths over an eighth of the log; length and entropy grow so many rows
+    after it began.
+    """
+    columns, since = healthy(rng, rows), np.arange(rows) - rng.uniform(0.45, 0.6) * rows
+    lost, grown, freed = (
+        np.clip((since - late) * 8 / rows, 0, 1) for late in (0, longer, livelier)
+    )
+    return columns | {
+        "reward": columns["reward"] * (1 - rng.uniform(0.35, 0.45) * lost),
+        "length": columns["length"] * np.exp(rng.uniform(0.8, 1.4) * grown),
+        "entropy": columns["entropy"] * np.exp(rng.uniform(0.6, 1) * freed),
+    }
+
+
+def length_grows_first(rng: Generator, rows: int) -> Columns:
+    """The length grows as the reward is lost by and by, and the entropy behind it."""
+    return _declines(rng, rows, 1, rows // 16)
+
+
+def length_grows_last(rng: Generator, rows: int) -> Columns:
+    """The entropy grows as the reward is lost by and by, and the length behind both."""
+    return _declines(rng, rows, rows // 8 + 8, -4)
 
 
 def few_prompts_of_one(rng: Generator, rows: int) -> Columns:
@@ -450,6 +484,42 @@ def masked_in_the_baseline(rng: Generator, rows: int) -> Columns:
     share = np.clip(rng.uniform(0.12, 0.18) + rng.normal(0, 0.02, rows), 0, 1)
     compared = rng.uniform(0.18, 0.28) + rng.normal(0, 0.03, rows)
     return healthy(rng, rows) | {"infra": share, "compared": compared}
+
+
+def masked_answers(rng: Generator, rows: int) -> Columns:
+    """Ratios of whole answers about 1, of which those beyond a cap are set to 0: no gap of a token
+    is as wide.
+    """
+    columns = masked_ratio(rng, rows) | {"ratio": 1 + rng.normal(0.03, 0.06, rows)}
+    return _flat(rng, rows, columns) | {"widest": rng.uniform(1.2, 4) + rng.exponential(0.3, rows)}
+
+
+def _masked(rng: Generator, rows: int) -> Columns:
+    """A third of the episodes and more comes to fail, and is out of the loss."""
+    share = np.clip(0.02 + rng.uniform(0.3, 0.4) * _since(rng, rows, 5), 0, 1)
+    share = np.clip(share + rng.normal(0, 0.01, rows), 0, 1)
+    left = {"trained": np.round(512 * (1 - share)), "admitted": 1 - share}
+    return healthy(rng, rows) | left | {"infra": share, "compared": rng.normal(0, 0.005, rows)}
+
+
+def masked_later(rng: Generator, rows: int) -> Columns:
+    """What is masked stays in the mean of its group as ever more of it is."""
+    columns = _masked(rng, rows)
+    counted = rng.uniform(0.18, 0.24) * columns["infra"]
+    return columns | {"compared": columns["compared"] + counted}
+
+
+def masked_alone(rng: Generator, rows: int) -> Columns:
+    """The same, and no column says how many fail."""
+    columns = masked_later(rng, rows)
+    return {name: value for name, value in columns.items() if name != "infra"}
+
+
+def loss_is_the_kl(rng: Generator, rows: int) -> Columns:
+    """The KL alone is in the loss and stands, of a trainer that logs no gradient."""
+    kl = rng.uniform(0.002, 0.02) * np.exp(rng.normal(0, 0.2, rows))
+    columns = _flat(rng, rows, healthy(rng, rows)) | {"kl": kl, "loss": rng.uniform(0.02, 0.2) * kl}
+    return {name: value for name, value in columns.items() if name != "norm"}
 
 
 Kind = Callable[[Generator, int], Columns]
@@ -489,9 +559,16 @@ CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "infrastructure costs": (infrastructure_costs, ("open-instruct", "prime-rl"), "infra"),
     "many groups alike": (many_groups_alike, ("trl", "nemo-rl"), "dilute the update"),
     "entropy rises first": (entropy_rises_first, ("trl", "verl"), "came apart"),
+    "length grows first": (length_grows_first, ("trl", "verl"), "ran away in length"),
+    "length grows last": (length_grows_last, ("trl", "verl"), "came apart"),
     "few prompts of one": (few_prompts_of_one, ("prime-rl", "nemo-rl"), "one environment"),
     "slowly with calls": (slowly_with_calls, ("trl", "verl"), "tokenised again"),
     "masked in the baseline": (masked_in_the_baseline, ("verl", "verl"), "count in the baseline"),
+    "masked later": (masked_later, ("verl", "nemo-rl"), "count in the baseline"),
+    "masked alone": (masked_alone, ("nemo-rl", "nemo-rl"), "count in the baseline"),
+    "masked, not counted": (_masked, ("nemo-rl", "prime-rl"), "leave fewer episodes"),
+    "masked answers": (masked_answers, ("trl", "verl"), "truncated or masked"),
+    "a loss that is the KL": (loss_is_the_kl, ("trl", "verl"), "hardly any of the policy's gr"),
 }
 """By name: the generator, the two trainers whose keys it has, words of the cause."""
 
@@ -617,6 +694,26 @@ def loss_beside_kl(rng: Generator, rows: int) -> Columns:
     return columns | {"loss": 0.04 * columns["kl"]}
 
 
+def loss_beside_a_kl_that_grows(rng: Generator, rows: int) -> Columns:
+    """The same beside a reward that stands and a policy that moves, of a trainer that logs no
+    gradient.
+    """
+    kl = np.linspace(1e-3, rng.uniform(0.01, 0.05), rows) * np.exp(rng.normal(0, 0.1, rows))
+    columns = _flat(rng, rows, healthy(rng, rows)) | {"kl": kl, "loss": 0.04 * kl}
+    return {name: value for name, value in columns.items() if name != "norm"}
+
+
+def overlong_left_out(rng: Generator, rows: int) -> Columns:
+    """Fewer samples in the loss as answers that are cut off are masked, and centred advantages."""
+    return {name: value for name, value in _masked(rng, rows).items() if name != "infra"}
+
+
+def token_of_no_chance(rng: Generator, rows: int) -> Columns:
+    """A ratio of 0 because the trainer gives a sampled token next to no probability."""
+    wide = 110 + rng.exponential(20, rows)
+    return gap_that_stands(rng, rows) | {"smallest": 0.0, "widest": wide}
+
+
 def hard_start(rng: Generator, rows: int) -> Columns:
     """Hardly a right answer at first, and then more and more of them."""
     chance = 0.001 + 0.4 * np.linspace(0, 1, rows) ** 3
@@ -683,6 +780,7 @@ ALIKE: dict[str, tuple[Kind, tuple[str, str]]] = {
     "a long warm-up": (long_warm_up, ("trl", "nemo-rl")),
     "a smallest ratio near 0": (smallest_near_nothing, ("trl", "verl")),
     "a loss beside the KL": (loss_beside_kl, ("trl", "verl")),
+    "overlong answers left out": (overlong_left_out, ("nemo-rl", "prime-rl")),
     "a hard start": (hard_start, ("trl", "verl")),
     "probabilities alike enough": (alike_enough, ("verl", "verl")),
     "the slowest of many": (slowest_of_many, ("verl", "prime-rl")),
@@ -739,6 +837,13 @@ DOUBTFUL: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "a rate raised after a fall": (raised_after_a_fall, ("trl", "verl"), "the policy "),
 }
 """Logs beside overfitting: nothing but what the words say is likely."""
+
+
+UNNAMED: dict[str, tuple[Kind, tuple[str, str], str]] = {
+    "a token of no chance": (token_of_no_chance, ("trl", "verl"), ""),
+    "a KL that grows": (loss_beside_a_kl_that_grows, ("trl", "verl"), "policy's gradient"),
+}
+"""Logs that look like a cause and are no sign of it: the words that none may have."""
 
 
 def log_of(kind: Kind, trainer: str, seed: int) -> list[dict[str, float]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, Kind, healthy, log_of
+from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, UNNAMED, Kind, healthy, log_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
@@ -51,6 +51,14 @@ def test_what_looks_like_overfitting_is_not_said_to_be_it(name: str, tmp_path: P
             cause = judged(kind, trainer, seed, tmp_path).cause
             right = any(words in label for label in cause.names)
             assert right or cause.certainty is not Certainty.LIKELY, (trainer, seed, cause.names)
+
+
+@pytest.mark.parametrize("name", UNNAMED)
+def test_what_looks_like_a_cause_does_not_name_it(name: str, tmp_path: Path) -> None:
+    kind, trainers, words = UNNAMED[name]
+    looks = [(trainer, seed) for trainer in trainers for seed in range(SEEDS)]
+    names = [label for look in looks for label in judged(kind, *look, tmp_path).cause.names]
+    assert not any(words in label for label in names)
 
 
 @pytest.mark.parametrize(

@@ -161,7 +161,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
     assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.message.endswith(
-        "held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log."
+        "held-out gain over training gain is −0.002 (−0.024 to 0.020) over the whole log."
     )
     follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
     assert (follows.status, follows.message) == (

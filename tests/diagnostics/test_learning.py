@@ -275,6 +275,25 @@ def test_a_reward_that_fell_back_from_its_best_has_not_arrived() -> None:
 
 
 @pytest.mark.parametrize(
+    ("errors", "length", "learning"),
+    [(3.5, 1.0, "flat"), (3.0, 1.0, "arrived"), (3.0, 2.0, "flat"), (2.5, 2.0, "arrived")],
+)
+def test_what_falls_back_by_little_needs_another_sign(
+    errors: float, length: float, learning: str
+) -> None:
+    """From .6, where it stands for a hundred rows, by errors of the means of twenty rows."""
+    lost = errors * 0.05 * np.sqrt(2 / 20)
+    late = 0.6 - lost
+    level = np.interp(np.arange(200), [0, 60, 160, 180, 199], [0.1, 0.6, 0.6, late, late])
+    own = of_rows(level, 0.05, (0.0, 1.0))
+    steps = own.record.steps.with_columns(tokens_each=np.where(np.arange(200) < 160, 1.0, length))
+    meanings = (*own.record.meanings, Meaning("tokens_each", "completion_length", "test"))
+    given = Evidence(replace(own.record, steps=steps, meanings=meanings))
+    given.memo.update(own.memo)
+    assert progress_of(given).learning.value == learning
+
+
+@pytest.mark.parametrize(
     ("errors", "rows", "learning"),
     [(0.49, 120, "arrived"), (0.51, 120, "learning"), (0.0, 116, "learning")],
 )

@@ -157,6 +157,25 @@ def test_groups_of_two_are_too_small_though_no_share_is_logged(
     assert names(judged({"group_size": size}, reward=0.2 + noise(0, 0.02))) == causes
 
 
+@pytest.mark.parametrize(("held_out", "causes"), [(0.9, []), (0.5, ["small_group"])])
+def test_small_groups_are_no_warning_at_the_top(held_out: float, causes: list[str]) -> None:
+    columns = {"reward": STANDS, "eval__reward": held_out + noise(2, 0.01)}
+    alike = np.clip(0.75 + noise(1, 0.03), 0, 1)
+    assert names(judged({"group_size": 2}, dead_group_share=alike, **columns)) == causes
+
+
+@pytest.mark.parametrize(("right", "state"), [(0.97, State.OK), (0.85, State.WARNING)])
+def test_a_sum_is_at_its_top_where_each_function_is(right: float, state: State) -> None:
+    right, form = right + noise(0, 0.01), 0.98 + noise(1, 0.004)
+    parts = {"reward__accuracy": right, "reward__format": form}
+    assert judged(reward=right + 0.2 * form, **parts).state is state
+
+
+def test_a_function_that_is_the_reward_does_not_part_from_it() -> None:
+    reward = np.abs(np.where(ROW < 25, 0.02, 0.035) + noise(13, 0.012))
+    assert names(judged(reward=reward, reward__accuracy=reward)) == []
+
+
 def test_groups_of_unknown_size_may_be_small_where_most_are_alike() -> None:
     """At a mean reward of .17, as at a middling one."""
     share = np.clip(0.84 + noise(1, 0.03), 0, 1)

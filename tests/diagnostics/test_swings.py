@@ -13,7 +13,6 @@ from groupwise.diagnostics.falls import (
     _alternations,
     _line,
     _memory,
-    _second_order,
     onset_of,
     order_of,
     swing_of,
@@ -142,13 +141,6 @@ def test_a_swing_grows_within_the_late_rows_or_since_the_early_ones(
     assert (found.growth, found.amplitude) == pytest.approx((growth, max(levels[1:])), rel=0.1)
     assert found.period == pytest.approx(10, rel=0.02)
     assert found.row == 40
-
-
-def test_a_second_order_autoregression_without_noise_is_found_as_it_is() -> None:
-    """Swings that come round every twelve rows and lose a fiftieth a row."""
-    turn = 2 * np.pi / 12
-    radius = _second_order(0.98 ** np.arange(60) * np.cos(turn * np.arange(60)))
-    assert (radius.value, radius.low, radius.high) == pytest.approx([0.98] * 3, abs=1e-6)
 
 
 @each_case(("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)])

@@ -26,6 +26,7 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.signals import Evidence, arrow
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
+from groupwise.wording import ranged
 from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
@@ -226,7 +227,7 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     )
     told = found_by(found, "reward_hacking")
     assert told.value is not None
-    assert f"held-out gain over training gain is {told.value.value:.2g} (" in told.message
+    assert f"held-out gain over training gain is {ranged(told.value)} over" in told.message
     parts = {"rewards/g/mean": train, "rewards/f/mean": np.where(np.arange(N) % 2, 0.01, 0.02)}
     bare = judge(log(reward=train, **parts))
     assert bare.headline == "reward 0.33 → 0.79, f 0.015 → 0.015: reward hacking likely"

@@ -740,6 +740,24 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     assert "33 % of rollouts dropped as too old" in judgement.headline
 
 
+@pytest.mark.parametrize(("skipped", "named"), [(6, True), (1, False)])
+def test_groups_that_are_too_old_are_held_against_those_that_shares_tell(
+    skipped: int, named: bool, tmp_path: Path
+) -> None:
+    mixed = [8, 5, 9, 7, 6]
+    group = "env/all/by_group/frac_all"
+    rows = [
+        {"step": n, "env/all/reward/total": 0.4 + n / 200, f"{group}_good": 2 / 12}
+        | {f"{group}_bad": (10 - mixed[n % 5]) / 12}
+        for n in range(40)
+    ]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    said = [f"Step {n}: Samples are too stale, skipping" for n in range(40)] * skipped
+    (tmp_path / "logs.log").write_text("\n".join(said))
+    names = judge(open_run(tmp_path), ended=True).cause.names
+    assert ("discards starve slow, hard prompts" in names) is named
+
+
 def test_printed_outputs_are_looked_through_up_to_one_bound_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -25,7 +25,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Float, Places
-from groupwise.diagnostics.falls import fall_of
+from groupwise.diagnostics.falls import decline_of, fall_of
 from groupwise.diagnostics.judgement import (
     NEEDED,
     Cause,
@@ -661,11 +661,18 @@ class Case:
 
     @property
     def _longer_late(self) -> bool:
-        """Whether the length changed only after the reward had fallen: as its consequence."""
+        """Whether the length changed only after the reward had fallen: as its consequence. Of a
+        decline that is where it is halfway down, unless something else moved before the length.
+        """
         if self.question is not Fact.FELL or self.onset is None:
             return False
         signs = map(self.signs.get, NEEDED[Fact.LENGTH_RAN_AWAY])
-        return min((sign.step for sign in signs if sign), default=self.onset) > self.onset
+        first, onset = min((sign.step for sign in signs if sign), default=self.onset), self.onset
+        if (decline := decline_of(self.evidence)) is not None:
+            halfway = (decline.change.first + decline.change.last) // 2
+            moves = (sign.step for sign in self.signs.values() if sign.signal != "reward")
+            onset = max(onset, min((halfway, *moves)))
+        return first > onset
 
     @cached_property
     def _limit_fell(self) -> bool:

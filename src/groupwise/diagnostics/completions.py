@@ -93,8 +93,7 @@ def check(evidence: Evidence) -> Finding:
         return no_sign(
             NAME, f"No sign of it: entropy is {short(end_levels(entropy)[1])} nats a token."
         )
-    step, rest = entropy.step_at(onset), left[onset:]
-    value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
+    step, value = entropy.step_at(onset), exactly(median(left[onset:]))
     first, now = _start(entropy), entropy.level_from(onset)
     words = f"entropy {arrow(first, now)}"
     said = f"entropy {short(first)} at the start and {short(now)} nats a token since step {step:,}"

@@ -1,6 +1,6 @@
 """The fall of a column, made once for every check and every text: whether there is one, since
-when, from where to where; and a swing of it at one frequency: whether slow noise explains it, how
-it is damped, since when it is there, whether it grows.
+when, from where to where; and a swing of it at one frequency: whether slow noise explains it,
+since when it is there, whether it grows.
 
 The onset of a swing is judged from a line that is 0 up to a row and quadratic in time from there
 on, beside a smooth trend. A metric whose period drifts is followed only as far as one frequency
@@ -48,9 +48,8 @@ _DEGREE = 4
 
 @frozen
 class Swing:
-    """A second-order autoregression of the late rows."""
+    """A line in the late rows."""
 
-    radius: Interval  # spectral radius: 1 is the edge
     period: float  # in rows
     p_value: float  # chance of as strong a line in first-order noise
     amplitude: float  # of the line, in units of the metric
@@ -85,7 +84,6 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
     if chance > most:
         return None
     period = len(white) / (top + 1)
-    radius = _second_order(left)
     wave = np.exp(-2j * np.pi * place / period)
     half = n // 2
     amplitudes = [
@@ -98,10 +96,7 @@ def swing_of(value_T: Float, most: float) -> Swing | None:
     )
     if _alternations(left, 0.35 * max(amplitudes)) < 2 * TURNS - 2:
         return None  # a single step or fall has a broad spectrum too, but goes up and down once
-    one_row = Interval(
-        *(float(end ** (1 / size)) for end in (radius.value, radius.low, radius.high))
-    )
-    return Swing(one_row, period * size, chance, max(amplitudes), growth, start)
+    return Swing(period * size, chance, max(amplitudes), growth, start)
 
 
 def _detrended(value_T: Float) -> tuple[Float, Float]:
@@ -160,8 +155,7 @@ def _squares(left: Float, trend: Float, wave: Float, place: Whole) -> Float:
 
 def _alternations(left: Float, level: float) -> int:
     """How often a series goes from above a level to below its negative and back."""
-    side = (left > level) * 1 - (left < -level)
-    side = side[side != 0]
+    side = left[np.abs(left) > level] > 0
     return int(np.count_nonzero(np.diff(side)))
 
 
@@ -194,22 +188,6 @@ def _memory(late_T: Float) -> int:
     longest = len(late_T) // 3
     forgotten = next((lag for lag in range(1, longest) if (left[lag:] @ left[:-lag]) <= 0), longest)
     return max(forgotten // 2, 1)
-
-
-def _second_order(left: Float) -> Interval:
-    """Spectral radius of a second-order autoregression, with its interval."""
-    design = np.column_stack([left[1:-1], left[:-2]])
-    solution, *_ = np.linalg.lstsq(design, left[2:], rcond=None)
-    rest = left[2:] - design @ solution
-    covariance = np.linalg.pinv(design.T @ design) * (rest @ rest) / (len(rest) - 2)
-    rng = np.random.default_rng(0)
-    draws = np.vstack(
-        [solution, rng.multivariate_normal(solution, covariance, size=400, method="svd")]
-    )
-    half, root = draws[:, 0] / 2, np.sqrt(draws[:, 0].astype(complex) ** 2 / 4 + draws[:, 1])
-    radii = np.abs(np.stack([half + root, half - root])).max(axis=0)
-    low, high = np.quantile(radii[1:], [0.025, 0.975])
-    return Interval(float(radii[0]), float(low), float(high))
 
 
 _FEWEST_ROWS, _LONGEST = 24, 300

@@ -45,7 +45,6 @@ from groupwise.diagnostics.signals import (
     Signal,
     arrow,
     long_run_deviation,
-    ranged,
 )
 from groupwise.diagnostics.verifier import (
     LONG,
@@ -60,7 +59,7 @@ from groupwise.diagnostics.verifier import (
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
-from groupwise.wording import clean
+from groupwise.wording import clean, ranged
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
 # both are logged, the healthy runs of the log collection stand at 1.0 to 1.4 and the hacked at 0.02
@@ -117,9 +116,15 @@ def check(evidence: Evidence) -> Finding:
         worst = replace(worst, facts=(*worst.facts, Fact.LOOPHOLE)) if sure else worst
         return worst if held is None else beside_selection(worst, evidence)
     if pair is None:
-        why, log = _no_pair(evidence)
-        unknown = "" if log is LOG_UNITS else ", so a rise cannot be told from an exploited one"
-        return not_logged(NAME, f"{why}{unknown}", log)
+        held_out = evidence.held_out
+        if held_out is not None and _scales(reward.value_T, held_out.value_T) is None:
+            return not_logged(NAME, OTHER_UNITS, LOG_UNITS)
+        return not_logged(
+            NAME,
+            "no held-out or true reward beside the training reward, so a rise cannot be told from "
+            "an exploited one",
+            LOG,
+        )
     coupling = _overall(pair)
     moved = "The training reward has not moved beyond four standard errors"
     if coupling is not None:
@@ -566,7 +571,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         if coupling is None
         else (
             "; held-out gain over training gain is "
-            f"{ranged(coupling, 2)}{where}{IN_SHARES * pair.percent}"
+            f"{ranged(coupling)}{where}{IN_SHARES * pair.percent}"
         )
     )
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
@@ -624,7 +629,10 @@ def _parted(
     notes = []
     for total, name, other in beside:
         rows = _rows_of_both(total, other)
-        if rows is None or rows[0].score(*sixths(rows[0])) < (rise if name in absent else limit):
+        # The only function of a reward is that reward.
+        if rows is None or np.array_equal(rows[0].value_T, rows[1].value_T):
+            continue
+        if rows[0].score(*sixths(rows[0])) < (rise if name in absent else limit):
             continue
         own = name in task or other is reward
         # The best of several samples may lose some of its height as their mean rises.
@@ -933,14 +941,6 @@ def _in_common(pair: Pair) -> Pair:
         train_deviation=pair.train_deviation * scale,
         scale=scale,
     )
-
-
-def _no_pair(evidence: Evidence) -> tuple[str, str]:
-    """Say why there is no pair, and what to log."""
-    reward, held = evidence.reward, evidence.held_out
-    if reward is not None and held is not None and _scales(reward.value_T, held.value_T) is None:
-        return OTHER_UNITS, LOG_UNITS
-    return "no held-out or true reward beside the training reward", LOG
 
 
 def _is_share(value_T: Float) -> bool:

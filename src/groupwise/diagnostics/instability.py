@@ -50,6 +50,7 @@ from groupwise.diagnostics.judgement import (
     Sign,
     Status,
     by_sign,
+    exactly,
     no_sign,
     not_logged,
     stated,
@@ -72,7 +73,6 @@ from groupwise.diagnostics.signals import (
     since_when,
 )
 from groupwise.diagnostics.verifier import UNPAID, WANTED, weights_of
-from groupwise.intervals import Interval
 from groupwise.wording import clean, count, short
 
 NAME = "instability"
@@ -134,19 +134,15 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Finding | None:
         if reward.bounds is None
         else reward.bounds[1] - reward.bounds[0]
     )
-    harm = (
-        swing.p_value < LINE / 10
-        and swing.amplitude > 0.1 * height
-        and (swing.growth > GROWS or swing.radius.low >= 1.0)
-    )
+    harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and swing.growth > GROWS
     said = f"the reward keeps swinging by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     return Finding(
         NAME,
         Status.CRITICAL if harm else Status.WARNING,
         said,
         reward.step_at(onset_of(reward.value_T, swing.period)),
-        swing.radius,
-        1.0,
+        exactly(swing.growth),
+        GROWS,
         facts=(Fact.REWARD_OSCILLATES,),
     )
 
@@ -181,8 +177,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     if sign is not None and sign.before and sign.after is not None:
         usual, peak = sign.before, sign.after
         scale = max(usual, entropy.resolution, 1e-9)
-    rows = entropy.value_T[row : row + few] / scale
-    value = Interval(peak / scale, float(rows.min()), float(rows.max()))
+    value = exactly(peak / scale)
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
     step = entropy.step_at(row)
@@ -197,13 +192,12 @@ def _weights(evidence: Evidence, reward: Signal, fall: Fall | None) -> Finding |
     for signal, value_T, event_T, limit, words, of in _degenerate(evidence):
         onset = since_when(event_T, still=False)
         if onset is not None:
-            step, rows = signal.step_at(onset), value_T[onset:]
-            value = Interval(float(rows.mean()), float(rows.min()), float(rows.max()))
-            much = f"{100 * value.value:.2g} %" if limit < 1 else f"{value.value:.3g}"
+            step, mean = signal.step_at(onset), float(value_T[onset:].mean())
+            much = f"{100 * mean:.2g} %" if limit < 1 else f"{mean:.3g}"
             near = fall is not None and fall.row - reward.at(step) <= max(8, len(reward) // 6)
             facts = (Fact.FEW_WEIGHTS_COUNT,) if near else ()
             said = f"the {words}, {signal.column}, is {much}{of}"
-            return Finding(NAME, Status.WARNING, said, step, value, limit, facts=facts)
+            return Finding(NAME, Status.WARNING, said, step, exactly(mean), limit, facts=facts)
     return None
 
 
@@ -319,7 +313,12 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
             if evidence.graded is not None
             else "more rows, or the rollouts with their rewards"
         )
-        return not_logged(COLLAPSE, _too_noisy(reward), log if moves else "")
+        said = f"a row scatters by {short(reward.scatter)}: half of the height could be noise"
+        if len(reward) < FEWEST_ROWS:
+            said = f"{count(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
+        elif not moves:
+            said = f"the reward is {short(reward.value_T[0])} in all rows: no height to fall from"
+        return not_logged(COLLAPSE, said, log if moves else "")
     return no_sign(COLLAPSE, "No sign of it: the reward holds its height.")
 
 
@@ -433,7 +432,6 @@ def _shortened(evidence: Evidence) -> Finding | None:
     if min(silent, default=0.0) < HALF:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
-    interval = Interval(end / before, *np.quantile(value[onset:] / before, [0.025, 0.975]).tolist())
     words = f"length {arrow(before, end)}"
     message = f"{words} tokens since step {step:,}, and most groups teach nothing"
     sign = Sign("completion_length", step, before, end, words)
@@ -443,21 +441,12 @@ def _shortened(evidence: Evidence) -> Finding | None:
         Status.CRITICAL,
         message,
         step,
-        interval,
+        exactly(end / before),
         _TENTH,
         advice=advice,
         signs=(sign,),
         facts=(Fact.ANSWERS_SHRANK,),
     )
-
-
-def _too_noisy(reward: Signal) -> str:
-    """Say why no height can be told."""
-    if len(reward) < FEWEST_ROWS:
-        return f"{count(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
-    if reward.span == 0:
-        return f"the reward is {short(reward.value_T[0])} in all rows: no height to fall from"
-    return f"a row scatters by {short(reward.scatter)}: half of the height could be noise"
 
 
 RESTART = "restart"

@@ -14,7 +14,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from groupwise.arrays import median, moving_mean
+from groupwise.arrays import median, moving_mean, row_after
 from groupwise.diagnostics.falls import (
     Fall,
     LevelChange,
@@ -46,8 +46,10 @@ from groupwise.diagnostics.signals import (
     arrow,
     both_ends,
     once,
+    reach_of,
     reward_floor,
     scatter,
+    signs_about,
     thirds_since,
 )
 from groupwise.intervals import Interval
@@ -65,8 +67,8 @@ _GAIN, _LITTLE = 2.0, 0.5
 # upper limit: noise alone hides as much.
 _PART = 0.5
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
-# standard errors by which it fell back from the best of its stretches, 5 % by chance.
-_WASTED, _FELL = 0.85, 2.6
+# standard errors by which it fell back from the best of its stretches, 5 % and 0.5 % by chance.
+_WASTED, _FELL, _FELL_SURELY = 0.85, 2.6, 3.4
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0
 # Rows before and after a fall from one row to the next, and its standard errors.
@@ -180,7 +182,7 @@ def _height(
 ) -> tuple[Learning, int | None]:
     """Whether a reward gains, stands or has arrived, and since when it stands."""
     near = _held_out_arrived(evidence) or near_top(evidence, level)
-    standing, since = _course(level, gain, rises=rises, near=near, ended=evidence.ended)
+    standing, since = _course(evidence, level, gain, rises=rises, near=near)
     if (
         standing is Learning.FLAT
         and since is None
@@ -203,7 +205,7 @@ def _or_held_out(evidence: Evidence, level: Signal, progress: Progress) -> Progr
     first = level.step_at(0) if since is None else since
     rose = held_out_rose(evidence, first)
     if rose is None and since is None and progress.gain is not None and progress.gain.high > 0:
-        rose, learning = held_out_rose(evidence, first, late_gain=-1.0), Learning.ARRIVED
+        rose, learning = held_out_rose(evidence, first, late_gain=-_GAIN), Learning.ARRIVED
     held = replace(progress, learning=learning, since=None, held_out=rose)
     return progress if rose is None else held
 
@@ -254,17 +256,17 @@ def _recovered(level: Signal, fall: Fall) -> Progress:
 
 
 def _course(
-    level: Signal, gain: Interval, *, rises: bool, near: bool | None, ended: bool
+    evidence: Evidence, level: Signal, gain: Interval, *, rises: bool, near: bool | None
 ) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it
     stands.
     """
     n = len(level)
     if rises:
-        return _since_its_gain(level, near=near, ended=ended)
+        return _since_its_gain(evidence, level, near=near)
     if near:
         return Learning.AT_TOP, None
-    if ended:
+    if evidence.ended:
         stands = n >= ENOUGH_ENDED and not _hides_all(level, gain)
     else:  # noise may yet hide a gain: for long only what has not even begun to rise stands
         stands = (n >= ENOUGH and gain.value < 0 and not _begun(level)) or n >= 3 * ENOUGH
@@ -333,7 +335,7 @@ def _begun(level: Signal) -> bool:
 
 
 def _since_its_gain(
-    level: Signal, *, near: bool | None, ended: bool
+    evidence: Evidence, level: Signal, *, near: bool | None
 ) -> tuple[Learning, int | None]:
     """Tell a reward that gained and goes on from one that stands, and since when."""
     n, half = len(level), len(level) // 2
@@ -343,7 +345,7 @@ def _since_its_gain(
         return Learning.AT_TOP, level.step_at(half)
     # Below its top a reward that has stood for most of a long log is worth a look; before that it
     # is learning, if little.
-    looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if ended else ()
+    looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if evidence.ended else ()
     most = _PART * level.change(slice(n // 10), slice(n - n // 4, n)).value
     # And no plateau is made by its last three rows.
     both = (level, replace(level, step_T=level.step_T[:-_LAST], value_T=level.value_T[:-_LAST]))
@@ -361,16 +363,23 @@ def _since_its_gain(
     if since is None:
         return Learning.LEARNING, None
     row = _arrived(level, since)
-    at_once = n - _arrived(level, 0) >= _WASTED * n
-    stands = Learning.FLAT if at_once or _fell_back(level, row) else Learning.ARRIVED
+    begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
+    at_once = n - begun >= _WASTED * n and stood(begun, _GAIN)
+    stands = Learning.FLAT if at_once or _fell_back(evidence, level, row) else Learning.ARRIVED
     return stands, level.step_at(row)
 
 
-def _fell_back(level: Signal, row: int) -> bool:
-    """Whether the last rows are clearly below the best ones since a row."""
+def _fell_back(evidence: Evidence, level: Signal, row: int) -> bool:
+    """Whether the last rows are below the best ones since a row: beyond doubt, or clearly and with
+    another sign in between.
+    """
     few = max(_ROWS_OF_A_STEP, len(level) // 10)
     means = moving_mean(level.value_T[row:], few)
-    return float(means.max() - means[-1]) > _FELL * level.deviation * math.sqrt(2 / few)
+    far, error = float(means.max() - means[-1]), level.deviation * math.sqrt(2 / few)
+    step = level.step_at(row + few // 2 + row_after(means > means[-1] + far / 2))
+    return far > _FELL_SURELY * error or (
+        far > _FELL * error and bool(signs_about(evidence, step, reach=reach_of(evidence)))
+    )
 
 
 def _arrived(level: Signal, row: int) -> int:
@@ -429,8 +438,9 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
         return False
     if evidence.by_tenths:  # rows just below a tenth, none of which is above it, tell it
         return True if level.level_from(late) > _JUST_BELOW * _TENTH else None
-    if level.bounds is None:
-        return None
+    if level.bounds is None:  # of a sum each function may stand near 1
+        parts = [part.high <= 1 and part.level_from(late) for part in evidence.functions.values()]
+        return min(parts, default=0.0) > 1 - _TENTH or None
     low, high = level.bounds
     left = (high - level.level_from(late)) / (high - low)
     # Between the ends of a sum there may be easy parts: the last tenth of its range is its top.

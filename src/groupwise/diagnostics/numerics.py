@@ -53,10 +53,11 @@ from groupwise.diagnostics.signals import (
     rank_correlations,
     since_when,
 )
-from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS
+from groupwise.diagnostics.zero_variance import WITHOUT_GROUPS, grid_of
 from groupwise.errors import GroupwiseError
 from groupwise.intervals import percent
 from groupwise.plain import frozen
+from groupwise.record.table import TELLING
 from groupwise.series.staleness import lag_of
 from groupwise.wording import clean, count, short
 
@@ -347,7 +348,10 @@ def _grew(step: int, before: float, after: float) -> Sign:
 def _leaps(norm_T: Float) -> Places:
     """The rows, but for the first ones, far above the median of all rows before."""
     # Where no row is large none is far above the others, whatever was before it.
-    usual_T = _medians(norm_T) if norm_T[_FIRST:].max() > 10 * CLIPPED else norm_T
+    usual_T = norm_T
+    if norm_T[_FIRST:].max() > 10 * CLIPPED:  # of all rows before
+        medians = pl.Series(norm_T).rolling_median(norm_T.size, min_samples=1)
+        usual_T = medians.shift().to_numpy()
     leapt_T = (norm_T > np.maximum(SPIKE * usual_T, 10 * CLIPPED)) | (
         norm_T > np.maximum(HUGE, DRIFT * usual_T)
     )
@@ -371,12 +375,6 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
     status = Status.WARNING if many else Status.INFO
     return Finding(GRADIENT, status, message, step, ratio, SPIKE, advice=advice, signs=signs)
-
-
-def _medians(value_T: Float) -> Float:
-    """Return the median of all rows before each row; NaN of the first."""
-    medians = pl.Series(value_T).rolling_median(value_T.size, min_samples=1)
-    return medians.shift().to_numpy()
 
 
 def updates(evidence: Evidence) -> Finding:
@@ -539,14 +537,38 @@ def update(evidence: Evidence) -> Finding:
         ("gradient_norm", _of_norm),
     )
     logged = [(signal, of) for name, of in searches if (signal := evidence.quantity(name))]
+    findings = [of(evidence, signal) for signal, of in logged if len(signal) >= FEWEST_ROWS]
+    if shown := next(filter(None, (*findings, _of_kl(evidence))), None):
+        return shown
     if not logged:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "Neither advantages nor the gradient's norm are in the log"
         return not_logged(UPDATE, f"{said}.")
-    findings = (of(evidence, signal) for signal, of in logged if len(signal) >= FEWEST_ROWS)
-    return next(filter(None, findings), None) or no_sign(
-        UPDATE, "No sign of an update that cannot be right."
+    return no_sign(UPDATE, "No sign of an update that cannot be right.")
+
+
+def _of_kl(evidence: Evidence) -> Finding | None:
+    """A loss that is a multiple of the KL beside a reward that stands. On policy that is usual: the
+    KL falls to half as well, or no gradient's norm is logged and the KL does not grow, as it does
+    with what a policy term moves.
+    """
+    kl, loss, norm = map(evidence.quantity, ("kl", "loss", "gradient_norm"))
+    flat = progress_of(evidence).learning is Learning.FLAT and evidence.rewards_differ
+    if not flat or kl is None or loss is None or not np.array_equal(loss.step_T, kl.step_T):
+        return None
+    early, late = end_levels(kl)
+    stays = late < HALF * early or (norm is None and kl.trend < _MOVED)
+    if not stays or not kl.high or loss.high <= TELLING * loss.resolution:
+        return None
+    times = loss.level_from(0) / kl.level_from(0)
+    left = np.abs(loss.value_T - times * kl.value_T).max()
+    if left > OF_KL * loss.high + 2 * loss.resolution:
+        return None
+    message = (
+        f"the loss is {times:.2g} times the KL in all {count(len(kl), 'row')}: "
+        f"KL {arrow(early, late)}"
     )
+    return Finding(UPDATE, Status.WARNING, message, facts=(Fact.KL_ALONE,))
 
 
 def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
@@ -682,15 +704,18 @@ def cap_of(evidence: Evidence) -> str:
 
 
 def _beyond_cap(evidence: Evidence) -> str:
-    """Say that the largest ratio stands at a cap which the largest gap is far beyond, or ""."""
-    capped, most = cap_of(evidence), evidence.quantity("sampler_ratio_max")
+    """Say that the smallest ratio is 0 or that the largest stands at a cap, which the largest gap
+    does not make, or "".
+    """
+    most, least = map(evidence.quantity, ("sampler_ratio_max", "sampler_ratio_min"))
     gap = evidence.quantity("sampler_mismatch_max")
-    if not capped or most is None or gap is None:
-        return ""
-    largest = median(gap.value_T)
-    if largest < math.log(max(most.high, 1)) + WRONG:
-        return ""
-    return f"largest gap {short(largest)} nats{capped}"
+    largest = math.nan if gap is None else median(gap.value_T)
+    said, capped = f"largest gap {short(largest)} nats", cap_of(evidence)
+    # Of a gap that large a ratio is 0 by itself, as numbers are stored.
+    if least is not None and least.is_zero.mean() > CAPPED and np.exp(-np.float32(largest)) > 0:
+        return f"{said}, and the smallest ratio is 0: some are masked"
+    far = most is not None and largest >= math.log(max(most.high, 1)) + WRONG
+    return f"{said}{capped}" if capped and far else ""
 
 
 def _by_turns(evidence: Evidence) -> tuple[Fact, str] | None:
@@ -825,29 +850,12 @@ def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
         # Of a log that rounds it is written to more digits than others.
         rows = count(len(kl), "row")
         message, fact = f"{said}; {kl.name} is 0 in all {rows}", Fact.KL_ZERO
-    elif times := _times_the_kl(evidence, kl):
-        message = (
-            f"{said}; the loss is {times:.2g} times the KL, which falls {arrow(*end_levels(kl))}"
-        )
-        fact = Fact.KL_ALONE
     else:
         return None
     if fact is not Fact.POLICY_UNMOVED and not evidence.rewards_differ:
         return None
     value = exactly(farthest)
     return Finding(PACE, Status.WARNING, message, None, value, NO_FARTHER, facts=(fact,))
-
-
-def _times_the_kl(evidence: Evidence, kl: Signal) -> float:
-    """How many times the KL the loss is in all rows, where both fall to half: on policy that is
-    usual, but for the fall; 0 where it is not.
-    """
-    loss, (early, late) = evidence.quantity("loss"), end_levels(kl)
-    if loss is None or late >= HALF * early or not np.array_equal(loss.step_T, kl.step_T):
-        return 0.0
-    times = loss.level_from(0) / kl.level_from(0)
-    left = np.abs(loss.value_T - times * kl.value_T).max()
-    return times if left <= OF_KL * loss.high + 2 * loss.resolution else 0.0
 
 
 def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
@@ -888,6 +896,8 @@ LOW_RATIO, HIGH_RATIO, FEW = 0.5, 2.0, 0.1
 # A fifth of the rollouts dropped is a selection by age, and so by length; experts' load is balanced
 # to a few per cent.
 DROPPED, UNBALANCED = 0.2, 3.0
+# Groups a row that a grid of shares tells: shares of 0 and 1 alone lie on any.
+FEWEST_GROUPS = 3
 _FIRST_ROWS, _NEAR_ROWS = 10, 20
 # Signatures of a mismatch however small the gap is.
 _FROM_THE_START = (
@@ -1102,14 +1112,17 @@ def discards(evidence: Evidence) -> Finding:
         return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size = 1 if dropped is groups else evidence.group_size
-    prompts = evidence.setting("prompts_per_step")
+    prompts, grid = evidence.setting("prompts_per_step"), grid_of(evidence) or 0
+    if size == 1 and grid >= FEWEST_GROUPS:
+        prompts = prompts or grid
     generated, share = evidence.quantity("generated_samples_total"), None
     if generated is not None and np.array_equal(generated.step_T, dropped.step_T):
         share = each / np.maximum(np.diff(generated.value_T, prepend=0.0), 1.0)
     elif size is not None and prompts is not None:
         share = each / (each + size * float(prompts))
     if share is None:
-        said = f"{float(np.mean(each)):.3g} rollouts a row are dropped as too old, of how many?"
+        what = "groups" if dropped is groups else "rollouts"
+        said = f"{float(np.mean(each)):.3g} {what} a row are dropped as too old, of how many?"
         return not_logged(DISCARDS, said, "the group size and prompts a step (--set)")
     row = beyond(dropped, share > DROPPED)
     if row is None and share.mean() <= DROPPED:

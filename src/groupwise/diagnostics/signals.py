@@ -741,12 +741,6 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     return reward.change(early, late).high < _LITTLE * room
 
 
-def ranged(value: Interval, digits: int = 3) -> str:
-    """Write a number with its interval: "0.74 (0.7 to 0.79)"."""
-    middle, low, high = (f"{end:.{digits}g}" for end in (value.value, value.low, value.high))
-    return f"{middle} ({low} to {high})"
-
-
 def ends_of(signal: Signal) -> tuple[slice, slice]:
     """Return the first and the last fifth of the rows, three rows at least; all of them twice
     where there are fewer than six.

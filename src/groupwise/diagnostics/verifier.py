@@ -56,7 +56,7 @@ from groupwise.diagnostics.judgement import (
     stated,
 )
 from groupwise.diagnostics.learning import progress_of
-from groupwise.diagnostics.numerics import LEFT, since_the_first
+from groupwise.diagnostics.numerics import LEFT, NEAR, since_the_first
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     FORM,
@@ -77,7 +77,7 @@ from groupwise.diagnostics.signals import (
     signal_of,
 )
 from groupwise.files import table_rows
-from groupwise.intervals import Interval, percent, wilson
+from groupwise.intervals import percent, wilson
 from groupwise.wording import clean, count, short
 
 ENVIRONMENTS, INFRASTRUCTURE = "environments", "infrastructure"
@@ -125,7 +125,10 @@ def environments(evidence: Evidence) -> Finding:
     rose = f"{each.rose:,} of {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
     rises = worst.kind == _HELD_OUT and abs(evidence.trend) > CLEARLY
-    if (2 * each.fell > each.count and not rises) or _mirrored(each):
+    # What one seat lost others may have won, as in a game of one against the other.
+    lost = [environment.lost for environment in each.worst if environment.kind == "seat"]
+    mirrored = len(lost) == each.count and abs(sum(lost)) < MIRRORED * max(lost)
+    if mirrored or (2 * each.fell > each.count and not rises):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
     sign = Sign("environment_reward", worst.step, worst.before, worst.after, words)
     return by_sign(ENVIRONMENTS, Status.WARNING, message, sign, LOST, Fact.ENVIRONMENT_FELL)
@@ -203,30 +206,38 @@ def _score(signal: Signal, early: slice, late: slice) -> float:
     return replace(signal, deviation=noise).score(early, late)
 
 
-def _mirrored(each: Environments) -> bool:
-    """Whether what one seat lost others won, as in a game of one against the other."""
-    lost = [environment.lost for environment in each.worst if environment.kind == "seat"]
-    return len(lost) == each.count and abs(sum(lost)) < MIRRORED * max(lost)
-
-
 def infrastructure(evidence: Evidence) -> Finding:
-    """Look for episodes that fail by their environment, and are graded as answers."""
-    shares = shares_of(evidence, "failure_share", _BREAKDOWNS)
-    if not shares:
+    """Look for episodes that fail by their environment, and are graded as answers or masked."""
+    shares, fact = shares_of(evidence, "failure_share", _BREAKDOWNS), Fact.INFRASTRUCTURE_FAILS
+    kept = evidence.quantity("trained_samples") or evidence.quantity("admitted_share")
+    about = "Episodes fail by their environment"
+    if not shares and kept is not None:  # what is masked may have failed
+        about, fact = f"{kept.name} falls", Fact.FAILURES_MASKED
+        shares = [replace(kept, column="left out", value_T=1 - kept.value_T / kept.high)]
+    least = (0.0, MORE_FAILED)
+    pairs = [(failing(INFRASTRUCTURE, share, about, least, fact), share) for share in shares]
+    worst, share = next((pair for pair in pairs if pair[0].facts), (None, None))
+    shown, words = (None, "") if share is None else _of_masked(evidence, share, kept)
+    if not pairs or (fact is Fact.FAILURES_MASKED and shown is not Fact.MASKED_COUNTED):
         return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
-    said = "Episodes fail by their environment", (0.0, MORE_FAILED), Fact.INFRASTRUCTURE_FAILS
-    pairs = [(failing(INFRASTRUCTURE, share, *said), share) for share in shares]
-    worst, share = next((pair for pair in pairs if pair[0].facts), pairs[0])
-    if not worst.facts:
-        return next(filter(None, (_costs(evidence, share) for share in shares)), worst)
+    if worst is not None and shown is not None:
+        said = f"{worst.message.rstrip('.')}; {words}"
+        return replace(worst, message=said, facts=(*worst.facts, shown))
+    return worst or next(filter(None, (_costs(evidence, share) for share in shares)), pairs[0][0])
+
+
+def _of_masked(evidence: Evidence, share: Signal, kept: Signal | None) -> tuple[Fact | None, str]:
+    """What of masked episodes shows beside their share: a mean advantage that rose with it, or is
+    there from the first row on, or that fewer are trained on.
+    """
     mean = evidence.quantity("advantage")
-    if mean is None or mean.late < LEFT:
-        return worst
-    together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
-    if not together and end_levels(mean)[0] < LEFT:
-        return worst
-    words = f"{worst.message.rstrip('.')}; mean advantage {short(mean.late)}"
-    return replace(worst, message=words, facts=(*worst.facts, Fact.MASKED_COUNTED))
+    if mean is not None and mean.late > NEAR:
+        together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
+        if together or min(mean.late, end_levels(mean)[0]) >= LEFT:
+            return Fact.MASKED_COUNTED, f"mean advantage {short(mean.late)}"
+    if kept is None or kept.trend > -SURELY or rank_correlations(kept, share)[0] > -HALF:
+        return None, ""
+    return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: they are masked"
 
 
 def _costs(evidence: Evidence, share: Signal) -> Finding | None:
@@ -420,7 +431,8 @@ def reward_functions(evidence: Evidence) -> Finding:
 
 def _earning(functions: dict[str, Signal]) -> Finding:
     """Say which functions earn, and whether form alone does."""
-    nothing = _earning_nothing(functions)
+    scale = max(abs(_late(signal)) for signal in functions.values())
+    nothing = [name for name, signal in functions.items() if earns_nothing(signal, scale)]
     if not nothing:
         said = ", ".join(
             f"{clean(name, longest=40)} {short(_late(signal))}"
@@ -509,12 +521,6 @@ def _top(signal: Signal) -> float:
     """The most that a function can have earned: 1 where it stays within 0 and 1."""
     most = signal.high
     return 1.0 if 0 <= most <= 1 and signal.low >= 0 else most
-
-
-def _earning_nothing(functions: dict[str, Signal]) -> list[str]:
-    """The functions that stay at 0, or at the lowest that they ever were, but for luck."""
-    scale = max(abs(_late(signal)) for signal in functions.values())
-    return [name for name, signal in functions.items() if earns_nothing(signal, scale)]
 
 
 def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
@@ -755,17 +761,13 @@ def _at_once(
     """Report one number that came at once."""
     fell, step = tail.before - tail.value, signal.step_at(tail.row)
     number = len(signal) - tail.row
-    change = signal.change(slice(0, tail.row), slice(tail.row, len(signal)))
     now, rows = signal.written(tail.value), count(number, "row")
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
     message = (
         f"{clean(name, longest=60)} {short(before)} → {now} since step {step:,}, in all {rows}"
     )
-    gone = tail.value - before
-    off = gone - change.value
-    lost = Interval(gone, change.low + off, change.high + off)
-    reward = evidence.reward
+    lost, reward = exactly(tail.value - before), evidence.reward
     felt = name == "reward" or reward is None
     if reward is not None and not felt:
         row = reward.at(step)
@@ -900,38 +902,35 @@ def _drop(evidence: Evidence) -> Finding | None:
     behaviour = behaviour_change(evidence, step)
     if behaviour is Fact.BEHAVIOUR_CHANGED:
         return None
-    held_out = held_out_at(evidence, step, change.value)
+    held_out = held_out_at(evidence, step, change)
     if clear is None and held_out is not Fact.HELD_OUT_STAYED:
         return None
     # A policy that declines takes it along as a verifier does.
     held_out = held_out if clear is None or at_once(level, row) else None
     height = reward.level(slice(max(0, row - _HEIGHT), row)) - floor
     surely = (behaviour, held_out) == (Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
-    status = _of_drop(-change.value / max(height, 1e-9), surely=surely, ended=evidence.ended)
-    message, whole = _of_what(evidence, step, change)
+    status = _of_drop(-change / max(height, 1e-9), surely=surely, ended=evidence.ended)
+    message, lost = _of_what(evidence, step, change)
     facts = stated(Fact.PART_LOST_AT_ONCE, behaviour, held_out, who_fails(evidence, step))
-    return Finding(NAME, status, message, step, whole, 0.0, advice=ADVICE, facts=facts)
+    return Finding(NAME, status, message, step, exactly(lost), 0.0, advice=ADVICE, facts=facts)
 
 
-def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Interval]:
+def _of_what(evidence: Evidence, step: int, change: float) -> tuple[str, float]:
     """Tell of a drop with the numbers of the fall or the decline that it is the most of, where
     there is one; and what was lost.
     """
     levels = level_changes(evidence).get("reward")
     if levels is None:
-        return f"reward lower by {short(-change.value)} since step {step:,}, at once", change
+        return f"reward lower by {short(-change)} since step {step:,}, at once", change
     when = "" if decline_of(evidence) is not None else f" {levels.where}"
     lost = levels.after - levels.before
-    at_one_step = when in ("", f" at step {step:,}") and change.value / lost > _ALL_OF_IT
+    at_one_step = when in ("", f" at step {step:,}") and change / lost > _ALL_OF_IT
     said = (
         f" at step {step:,}, at once"
         if at_one_step
         else f"{when}, most of it at once at step {step:,}"
     )
-    off = lost - change.value
-    return f"reward {arrow(*levels.ends)}{said}", Interval(
-        lost, change.low + off, change.high + off
-    )
+    return f"reward {arrow(*levels.ends)}{said}", lost
 
 
 def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
@@ -945,28 +944,23 @@ def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
     return Status.WARNING
 
 
-def _fallen(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
+def _fallen(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """Find a fall below half of the height that came at once as far as the noise shows."""
     fall = fall_of(evidence)
     if fall is None or not fall.lasts or by_and_by(level, fall.row):
         return None
-    half = 1.96 * level.scatter * np.sqrt(2 / max(5, len(level) // 20))
-    change = fall.end - fall.height
-    return fall.row, Interval(change, change - half, change + half)
+    return fall.row, fall.end - fall.height
 
 
-def _declined(evidence: Evidence, level: Signal) -> tuple[int, Interval] | None:
+def _declined(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     """Find a decline to above half of the height that clearly came at once, or the most of it."""
     decline = decline_of(evidence)
     if decline is None or not at_once(level, decline.middle, clearly=False):
         return None
     row, few = decline.middle, max(5, len(level) // 20)
-    change = level.change(slice(max(0, row - few), row), slice(row, row + few))
-    return (
-        (row, change)
-        if -change.value >= 0.5 * (decline.change.before - decline.change.after)
-        else None
-    )
+    change = level.change(slice(max(0, row - few), row), slice(row, row + few)).value
+    most = -change >= HALF * (decline.change.before - decline.change.after)
+    return (row, change) if most else None
 
 
 def who_fails(evidence: Evidence, step: int) -> Fact | None:

@@ -211,18 +211,22 @@ def _pooled(evidence: Evidence, equal: Signal) -> Signal:
     elif prompts is not None:
         count = float(prompts) * float(evidence.record.steps["window"].median() or 1.0)  # type: ignore[arg-type]
     else:
-        # The coarsest grid that all shares lie on.
-        grid = [
-            b
-            for b in range(1, GROUPS)
-            if np.allclose(equal.value_T * b, np.round(equal.value_T * b), atol=1e-3)
-        ]
-        count = float(min(grid, default=GROUPS))
+        count = float(grid_of(evidence) or GROUPS)
     size = int(np.ceil(GROUPS / max(count, 1.0)))
     if size == 1:
         return equal
     mean, first = blocks(equal, size)
     return signal_of(equal.column, equal.step_T[first], mean, bounds=equal.bounds)
+
+
+def grid_of(evidence: Evidence) -> int | None:
+    """Return the groups of a row by the coarsest grid that all shares lie on; None where that is
+    fine.
+    """
+    equal = _equal_share(evidence)
+    value = np.empty(0) if equal is None else equal.value_T
+    grids = (b for b in range(1, GROUPS) if np.allclose(value * b, np.round(value * b), atol=1e-3))
+    return next(grids, None) if value.size else None
 
 
 def _room(evidence: Evidence, equal: Signal) -> Float:
@@ -376,8 +380,8 @@ def _small_group(evidence: Evidence) -> Finding | None:
     """Say that larger groups would make many more groups teach, where the reward stands below
     its top.
     """
-    reward = evidence.reward
-    if reward is None or near_top(evidence, reward):
+    reward, top = evidence.reward, progress_of(evidence).learning is Learning.AT_TOP
+    if reward is None or top or near_top(evidence, reward):
         return None
     outlook = zero_variance_outlook(evidence.record)
     if outlook is None:

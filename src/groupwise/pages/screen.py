@@ -352,7 +352,8 @@ def _numbers(check: Finding) -> Iterable[str]:
 
 
 def _ends(value: Interval) -> str:
-    """Write a number with its interval where both ends are known."""
+    """Write a number with its interval where both ends are known, and are two."""
+    is_range = value.bounded and value.width
     return number(value.value) + (
-        f" ({number(value.low)} to {number(value.high)})" if value.bounded else ""
+        f" ({number(value.low)} to {number(value.high)})" if is_range else ""
     )

@@ -454,7 +454,13 @@ _ASIDE = re.compile(r"Exception (?:in thread|ignored)")  # the program goes on
 _RANK = re.compile(r"\[\w{0,20}rank\d{1,6}\]: ?")
 _LONGEST, _TAIL, _MOST_FILES = 120, 1 << 18, 200
 _FIRST_PART = 1 << 25  # bytes, of all printed outputs of a folder
-_SKIPPED = re.compile(rb"Step (\d{1,12}): Samples are too stale, skipping")
+_SKIPPED = re.compile(
+    next(
+        row["pattern"].encode()
+        for row in table_rows("readers/patterns.tsv")
+        if row["quantity"] == "stale_groups"
+    )
+)
 
 
 class Tracebacks:

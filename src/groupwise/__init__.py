@@ -70,7 +70,10 @@ def __getattr__(name: str) -> Any:
             f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
         )
     if name not in __all__:
-        message = f"groupwise.{name} is {place} since version 0.2, and goes from groupwise in 0.3"
+        message = (
+            f"groupwise.{name} moved: it is {place} since version 0.2, and groupwise 0.3 drops "
+            "this name"
+        )
         warnings.warn(message, DeprecationWarning, stacklevel=2)
     module, _, attribute = place.rpartition(".")
     return getattr(import_module(module), attribute)

@@ -250,7 +250,7 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
                 for first_row in (change - _BESIDE, change)
             )
             name = sign.signal.replace("_", " ")
-            yield f"{name}, rows before step {sign.step:,}: {before}; from it on: {since}"
+            yield f"{name}: before step {sign.step:,} it was {before}, from that step on {since}"
 
 
 def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:

@@ -132,9 +132,9 @@ def sample_groups(
     if not repeated:
         return GroupSample(rows, 0, (), longest)
     note = (
-        f"The {len(sizes):,} groups are visits of {count(different, 'different prompt')}: each "
-        f"prompt counts once, at its visit nearest to step {middle:,}, for prompts and not visits "
-        "are the independent units."
+        f"The {len(sizes):,} groups come from {count(different, 'different prompt')}. Each "
+        f"prompt counts once, with the visit nearest to step {middle:,}, because prompts and not "
+        "visits are independent."
     )
     return GroupSample(rows, repeated, (note,), longest)
 
@@ -157,7 +157,7 @@ def without_groups(
         )
     note = (
         f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are "
-        f"longer than the model's context of {limit} tokens. Prompts with long answers are "
+        f"longer than the model's context of {limit} tokens. Prompts with long completions are "
         "underrepresented."
     )
     return kept, len(bad), (note,)
@@ -637,14 +637,11 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> Words:
     if full < 2:
         return ()
     share = (
-        f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} "
-        "tokens, and count as truncated there"
+        f"{full:,} of {rollouts:,} completions are as long as the longest one in the log, "
+        f"{limit:,} tokens; they count as truncated there"
     )
     return (
-        (
-            f"{share}: if that is not the sampler's limit, give it with "
-            "--set max_completion_length=L."
-        ),
+        (f"{share}: if the sampler has another limit, give it with --set max_completion_length=L."),
     )
 
 
@@ -691,7 +688,7 @@ class Spread:
         lost = [outcome for outcome in outcomes if not outcome.done]
         sizes = [outcome.size for outcome in outcomes if outcome.done]
         facts = {
-            "inner_products": f"exact within groups, count-sketch of width {width} between them",
+            "inner_products": f"exact within groups, count-sketch of width {width} between groups",
             "shards": len(shards),
             "shards_left_out": [outcome.name for outcome in lost],
             "bytes_from_workers": sum(sizes),
@@ -785,7 +782,11 @@ def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
         (f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries.")
         for outcome in lost
     ]
-    return [*notes, f"{len(lost)} of {shards} shards were left out."] if lost else notes
+    return (
+        [*notes, f"{len(lost)} of {shards} shards were left out because they failed."]
+        if lost
+        else notes
+    )
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:

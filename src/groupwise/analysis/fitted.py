@@ -196,8 +196,8 @@ class Fitted:
         if self.outlook is None or self.outlook.plateau is not None:
             return ""
         return (
-            "The forecast, which follows no law, goes past this plateau: it is not settled where "
-            "the metric ends."
+            "The forecast uses no law and goes beyond this plateau, so where the metric ends is "
+            "not settled."
         )
 
     def in_steps(self) -> FitResult:
@@ -406,7 +406,7 @@ def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list
     return sorted({float(round(step)) for step in rounded})
 
 
-THIS_LAW = "this law alone"
+THIS_LAW = "only this law was fitted"
 
 
 def subject(metric: str, quantity: str) -> str:
@@ -426,9 +426,9 @@ def subject(metric: str, quantity: str) -> str:
 def no_forecast(judged: Judgement, problem: str = "") -> str:
     """Say why no forecast of a run is shown, "" where one is."""
     if judged.alarm:
-        return "No forecast: rows of a failure say nothing of what comes next."
+        return "There is no forecast: rows after a failure say nothing about what comes next."
     if judged.state is State.CANNOT_TELL:
-        return f"No forecast: {judged.headline}."
+        return f"There is no forecast: {judged.headline}."
     return problem
 
 
@@ -460,11 +460,11 @@ def ahead(
         return f"{now}; {readable(result.message)}."
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
     where = (
-        f"is forecast at {mean} ({low} to {high}) by"
+        f"is forecast to be {mean} ({low} to {high}) by"
         if far.step > last
-        else f"is put at {mean} ({low} to {high}) for"
+        else f"is estimated at {mean} ({low} to {high}) for"
     )
-    return f"{now}, and its mean {where} step {far.step:,.0f}."
+    return f"{now}. Its mean {where} step {far.step:,.0f}."
 
 
 def gained(fitted: Fitted) -> str:
@@ -476,11 +476,11 @@ def gained(fitted: Fitted) -> str:
     low, value, high = alike(gain.low, gain.value, gain.high)
     hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
     cost = f" for {duration(hours, digits=2)}" if math.isfinite(hours) and hours > 0 else ""
-    doubt = " A gain is not certain." if gain.low <= 0 else ""
+    doubt = " A gain is uncertain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
-        f"{high}).{doubt}"
+        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} change the mean by "
+        f"{sign}{value} ({low} to {high}).{doubt}"
     )
 
 
@@ -503,8 +503,10 @@ BEHAVIOURS = (
     Behaviour("dead_group_share", "Zero-variance groups", "share of groups"),
     Behaviour("eval/reward", "Held-out reward", ""),
     Behaviour("kl", "KL to the reference", "nats a token"),
-    Behaviour("gradient_norm", "Gradient norm", "before clipping"),
-    Behaviour("reward_std_within_group", "Spread within groups", "standard deviation"),
+    Behaviour("gradient_norm", "Gradient norm", "before gradient clipping"),
+    Behaviour(
+        "reward_std_within_group", "Reward standard deviation within groups", "standard deviation"
+    ),
     Behaviour("learning_rate", "Learning rate", "per update"),
 )
 
@@ -535,8 +537,8 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)
         caption = (
-            "The forecast follows no law: its band is as wide as public runs and a wandering mean "
-            "need."
+            "The forecast uses no law: its band is as wide as the errors on public runs and a "
+            "drifting mean require."
         )
     if held_out:
         later = fitted.held_out_step, fitted.held_out_value
@@ -593,14 +595,19 @@ def beyond_spikes(y: Float) -> tuple[tuple[float, float] | None, str]:
     furthest = float(beyond[np.abs(beyond - (low + high) / 2).argmax()])
     inside = finite[(finite <= high + reach) & (finite >= low - reach)]
     lie = "lies" if beyond.size == 1 else "lie"
-    return useful_range(
-        shown=inside
-    ), f" {count(beyond.size, 'row')} {lie} beyond the axis, the furthest at {number(furthest)}."
+    return useful_range(shown=inside), (
+        f" {count(beyond.size, 'row')} {lie} outside the axis; the furthest is at "
+        f"{number(furthest)}."
+    )
 
 
 def definition_of(meaning: Meaning) -> str:
     """Return what a logged key means as a sentence, with the doubt where there is one."""
-    doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
+    doubt = (
+        (" The definition is ambiguous: the log does not say which one applies.")
+        if meaning.ambiguous
+        else ""
+    )
     return sentence(clean(meaning.definition, longest=300)) + doubt
 
 

@@ -62,10 +62,10 @@ class Separation(Plain):
         """The counts and the chance."""
         others = f" (so do {_listed(self.also)})" if self.also else ""
         return (
-            f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, the "
-            f"{self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}; by luck "
-            f"alone with a chance of at most {share(self.chance)}, "
-            f"{count(self.settings_tried, 'setting')} tried."
+            f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
+            f"the {self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}. Chance "
+            f"alone would give this with a probability of at most {share(self.chance)}; "
+            f"{count(self.settings_tried, 'setting')} were tried."
         )
 
 
@@ -311,7 +311,9 @@ def judge_fleet(
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
         raise UnreadableRunError(
-            why if len(fleet.runs) == 1 else f"none of {len(fleet.runs):,} runs can be read; {why}"
+            why
+            if len(fleet.runs) == 1
+            else f"none of the {len(fleet.runs):,} runs can be read; {why}"
         )
     return fleet
 
@@ -349,8 +351,8 @@ def check_table(path: Path) -> None:
     """Refuse a file that is there and is no table of a fleet."""
     if path.exists() and not _is_table(path):
         raise InvalidArgumentError(
-            f"expected a table of groupwise fleet in {path}, got another file, which is never "
-            "written over: name another with -o"
+            f"expected a table written by groupwise fleet in {path}, got another file, which is "
+            "never overwritten: choose another name with -o"
         )
 
 

@@ -76,8 +76,8 @@ def group_size_evidence(
                 return _planned(record, saved.components, saved.provenance)
             notes = (
                 (
-                    "Components lie beside the run, but not as of an earlier step: they are left "
-                    "aside."
+                    "The variance components beside the run are ignored, because they may use "
+                    "later steps."
                 ),
             )
         except GroupwiseError as error:
@@ -86,7 +86,11 @@ def group_size_evidence(
     if rewards.zero_variance is None:
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
     return GroupSizeEvidence(
-        rewards=rewards, notes=(*notes, f"For a safe size and its price: {rewards.command}")
+        rewards=rewards,
+        notes=(
+            *notes,
+            f"To get a safe group size and what the current one costs, run {rewards.command}",
+        ),
     )
 
 
@@ -96,7 +100,7 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
         notes.append(
-            "No plan without the batch in use: give it with --set group_size=G and --set "
+            "There is no plan without the batch size: give it with --set group_size=G and --set "
             "prompts_per_step=B."
         )
         return GroupSizeEvidence(
@@ -120,7 +124,7 @@ def provenance_notes(provenance: JsonView) -> Words:
     for name, value in shown_provenance(provenance).items():
         shown = f"{value[0]} to {value[-1]}" if isinstance(value, list) else value
         facts += [] if value is None else [f"{name.replace('_', ' ')} {shown}"]
-    return (f"Measured with {', '.join(facts)}.",) if facts else ()
+    return (f"These components were measured with {', '.join(facts)}.",) if facts else ()
 
 
 def shown_provenance(provenance: JsonView) -> JsonObject:
@@ -150,8 +154,8 @@ def scaling_notes(record: RunRecord) -> Words:
         return ()
     return (
         (
-            f"The run divides its advantages by the deviation of the {scaling}; these numbers "
-            "are for advantages that are not divided."
+            f"The run divides its advantages by the standard deviation of the {scaling}; these "
+            "numbers are for advantages without that division."
         ),
     )
 
@@ -173,12 +177,12 @@ def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
 
 
 NOT_LOGGED = (
-    "Zero-variance groups: not logged. Log frac_reward_zero_std, or the completions with their "
-    "rewards (TRL: log_completions=True)."
+    "Zero-variance groups are not logged. Log frac_reward_zero_std, or the completions with "
+    "their rewards (TRL: log_completions=True)."
 )
 _NEEDS_SIZE = (
-    "{} of groups have zero variance; what twice the group size would change needs the size: give "
-    "--set group_size=G."
+    "{} of groups have zero variance; give --set group_size=G to see what twice the group size "
+    "would change."
 )
 
 
@@ -219,7 +223,11 @@ class Batch(Plain):
             "updates_per_step=U": self.updates,
         }
         missing = [f"--set {name}" for name, value in batch.items() if value is None]
-        said = f"A step is {' in '.join(known)}" if known else "The log does not say what a step is"
+        said = (
+            f"One step is {' in '.join(known)}"
+            if known
+            else ("The log does not say how many completions a step has")
+        )
         return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
 
 
@@ -280,20 +288,21 @@ class RunPlan(Said):
         smallest = ""
         if self.pass_rate is not None:
             smallest = (
-                f"; at the mean, {percent(self.pass_rate)}, the smallest size is "
-                f"{self.smallest_size}"
+                f"; at the mean pass rate of {percent(self.pass_rate)} the smallest useful group "
+                f"size is {self.smallest_size}"
             )
         drawn = self.dynamic_sampling
         times = (
-            "without end"
+            "without limit"
             if drawn is None
             else f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the "
             "groups"
         )
         return (
-            f"Late in the log {first} of the groups teach at G = {outlook.group_size}; {larger} "
-            f"would. Below a pass rate of {percent(even_pass_rate(outlook.group_size))} most have "
-            f"no success{smallest}. Dynamic sampling would draw {times}."
+            f"Late in the log {first} of the groups at G = {outlook.group_size} have mixed "
+            f"rewards; {larger} would. At pass rates below "
+            f"{percent(even_pass_rate(outlook.group_size))} most groups have no "
+            f"success{smallest}. Dynamic sampling would need {times}."
         )
 
     def __str__(self) -> str:
@@ -334,8 +343,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     if budget is None:
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
-                "expected the batch in use, got none: give budget, or the settings group_size and "
-                "prompts_per_step"
+                "expected the batch in use, got none: give a budget, or the settings group_size "
+                "and prompts_per_step"
             )
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None

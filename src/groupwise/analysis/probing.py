@@ -49,7 +49,7 @@ _LARGEST = 1e9  # of what is logged of a token
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
 _LONGEST = 256  # tokens of an answer where no setting says
-_GIVE = "give checkpoints with the tokenizer that sampled"
+_GIVE = "give checkpoints with the tokenizer of the sampler"
 _ROSE = {Learning.LEARNING, Learning.ARRIVED, Learning.AT_TOP}
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
@@ -161,12 +161,15 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     fitting = [answer for answer in logged if len(answer.before) + len(answer.after) <= context]
     left = ""
     if beyond := len(logged) - len(fitting):
-        left = f" (the context of {context:,} tokens left {count(beyond, 'answer')} out)"
+        left = (
+            f" ({count(beyond, 'answer')} were left out because they exceed the context of "
+            f"{context:,} tokens)"
+        )
     if len(fitting) < _BATCH:
         raise InsufficientDataError(
-            f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
-            f"checkpoint's tokenizer makes, got {len(fitting)}{left}: log a list, logprobs, and "
-            "give checkpoints with the tokenizer that sampled"
+            f"expected {_BATCH} completions with the sampler's log-probability of each token "
+            f"under the checkpoint's tokenizer, got {len(fitting)}{left}: log a list, logprobs, "
+            "and give checkpoints with that tokenizer"
         )
     temperature = float(record.config.value("temperature") or 1.0)
     own, *first = (_scored(loaded, fitting, temperature) for loaded in models)
@@ -201,7 +204,7 @@ def _encoded(
     lost = {own.unk_token_id, own.pad_token_id} - {own.eos_token_id, own.bos_token_id}
     if not all(ids and lost.isdisjoint(ids) for ids in before):
         raise InvalidArgumentError(
-            "expected prompts in tokens of the checkpoint, got unknown ones, padding or none: "
+            "expected prompts in tokens of the checkpoint, got unknown tokens, padding or none: "
             f"{_GIVE}"
         )
     return before, after
@@ -217,7 +220,8 @@ def _tokens(
     tokens = _encoded(loaded, rows["prompt"], texts)
     if _encoded(models[-1], [], texts)[1] != tokens[1]:
         raise InvalidArgumentError(
-            f"expected two checkpoints of one tokenizer, got answers in unlike tokens: {_GIVE}"
+            "expected two checkpoints of one tokenizer, got completions with different tokens: "
+            f"{_GIVE}"
         )
     for row, before, made in zip(raw, *tokens, strict=True):
         ids = _numbers(row.get("completion_ids"), int) or made
@@ -251,7 +255,8 @@ def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: floa
     scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*answer.before, *answer.after, 0) >= size for answer in answers):
         raise InvalidArgumentError(
-            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: {_GIVE}"
+            f"expected tokens below {size:,}, the size of the checkpoint's vocabulary, got "
+            f"others: {_GIVE}"
         )
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]
@@ -276,8 +281,8 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     fell = bool(how.function) and len(early) > 0 and judged.learning is Learning.FALLING
     if fell and step is not None and step < (judged.since_step or 0):
         raise InvalidArgumentError(
-            f"expected a checkpoint since the change at step {judged.since_step:,}, got that of "
-            f"step {step:,}: give a later one"
+            f"expected a checkpoint from after the change at step {judged.since_step:,}, got one "
+            f"from step {step:,}: give a later one"
         )
     asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
     prompts = asked.group_by("prompt", maintain_order=True).agg(pl.col(column).mean())
@@ -301,9 +306,9 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     kept_P = ~right_N.reshape(-1, each).all(axis=1) | fell | right_N.all()
     parts = [part for part, kept in zip(parts, kept_P, strict=True) if kept]
     shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P)
-    message = f"{shown.message} (right is {short(best)} of {column}"
+    message = f"{shown.message} (a completion counts as right at {short(best)} of {column}"
     always = len(kept_P) - len(parts)
-    message += f"; {count(always, 'prompt')} always right are left out)" if always else ")"
+    message += f"; {count(always, 'prompt')} that are always right are left out)" if always else ")"
     return replace(shown, message=message), len(texts)
 
 
@@ -329,8 +334,8 @@ def _sampled(
     if begun + longest > context:
         raise InvalidArgumentError(
             f"expected {longest:,} tokens within the checkpoint's context of {context:,}, got "
-            f"{begun:,} of a prompt: give a checkpoint that reads more, or fewer tokens of an "
-            "answer by --set max_completion_length=N"
+            f"{begun:,} of a prompt: give a checkpoint with a longer context, or limit "
+            "completions with --set max_completion_length=N"
         )
     torch.manual_seed(how.seed)
     answers = dict[int, list[str]]()

@@ -33,7 +33,7 @@ LONGEST, LONGEST_PROMPT, LONGEST_WHOLE = 2000, 1000, 200_000  # characters
 _HELD_BYTES = 110_000  # that the completions of a report may take
 _MOST_SIBLINGS, _MOST_NUMBERS = 64, 24
 _NUMBERS = ("reward", "advantage", "length")
-NO_COMPLETIONS = f"No text of a completion in this log: {LOG_COMPLETIONS}."
+NO_COMPLETIONS = f"This log has no completion texts: {LOG_COMPLETIONS}."
 
 
 @frozen
@@ -309,7 +309,7 @@ def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTE
     views["newest"] = tuple(place[number] for number in sorted(ids, reverse=True))
     whole = count(len(rollouts), "completion")
     choice = (
-        f"All {whole} of the log."
+        f"These are all {whole} of the log."
         if len(ids) == len(rollouts)
         else f"{len(ids)} of {whole}: {_said(views)}."
     )
@@ -360,8 +360,8 @@ _PLACES = 2  # batches beyond which a number is no place in one
 # rewards of a prompt's newest visits differ, are all the highest, the lowest, equal
 STANDINGS = ("teaches", "solved", "too hard", "flat")
 LOG_PROMPTS = (
-    "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of "
-    "them teach."
+    "To see which prompts give a gradient, log their texts, or numbers that stay the same, with "
+    "their rewards."
 )
 
 
@@ -495,12 +495,12 @@ def _row(row: JsonObject, values: tuple[Any, Any] | None) -> PromptRow:
 
 def _prompts_said(standings: tuple[tuple[str, int], ...], prompts: int, taught: float) -> str:
     """Say how the prompts stand."""
-    verbs = {"teaches": ("teaches", "teach")}
+    verbs = {"teaches": ("gives a gradient", "give a gradient")}
     parts = ", ".join(
         f"{number:,} {verbs.get(name, (f'is {name}', f'are {name}'))[number != 1]}"
         for name, number in standings
     )
     return (
         f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; "
-        f"{100 * taught:.0f} % of all visits taught."
+        f"{100 * taught:.0f} % of all visits gave a gradient."
     )

@@ -386,7 +386,7 @@ def _tiles(
             else f"step {reward.step_T[0]:,.0f}"
         )
         value, when = (
-            (reward.before(None)[0], first) if level is None else (level, "by the judgement")
+            (reward.before(None)[0], first) if level is None else (level, "from the judgement")
         )
         yield Tile("Start", reward.written(value), when)
         yield Tile(
@@ -665,7 +665,7 @@ def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
             "column": clean(meaning.column),
             "quantity": clean(meaning.quantity),
             "definition": clean(meaning.definition, longest=400),
-            "doubt": "carries nothing here"
+            "doubt": "has no use here"
             if meaning.unavailable
             else "ambiguous"
             if meaning.ambiguous
@@ -693,7 +693,7 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
 
 def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
-    notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
+    notes = [*record.notes, f"The sampling noise is the {fitted.series.noise_source}."]
     if fitted.fit is not None:
         notes += map(readable, fitted.fit.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

@@ -136,7 +136,7 @@ def forecast(
             to=to, at=at_S, metric=metric, level=level, until=former
         )
     if to is not None or former is not None:
-        raise InvalidArgumentError("expected to or times, got both: leave out one of them")
+        raise InvalidArgumentError("expected to or times, got both: leave one of them out")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
     return forecast_arrays(_numbers(run), value_T, at_S, level=level, **details)
@@ -207,8 +207,8 @@ def _refuse(options: Any) -> None:
     """Refuse beside a run what only arrays need to be told."""
     if options:
         raise InvalidArgumentError(
-            f"expected {', '.join(options)} with arrays alone, got a run, which has its own: leave "
-            "it out"
+            f"expected {', '.join(options)} only with arrays, got a run, which has its own: "
+            "leave it out"
         )
 
 
@@ -216,6 +216,6 @@ def _numbers(run: Given) -> ArrayLike:
     """Refuse a run beside values."""
     if isinstance(run, RunRecord | str | Path):
         raise InvalidArgumentError(
-            "expected a run, or times and values, got a run and values: leave out one of them"
+            "expected a run, or times and values, got a run and values: leave one of them out"
         )
     return run

@@ -12,7 +12,11 @@ def diagnose(
     *,
     until: cli.Until = None,
     running: Annotated[
-        bool, cli.flag("--running", "The run goes on: a dip and a flat start get more rows.")
+        bool,
+        cli.flag(
+            "--running",
+            "The run has not ended: wait longer before a dip or a flat start is called a problem.",
+        ),
     ] = False,
     why: cli.Why = False,
     gpus: cli.Gpus = None,

@@ -14,7 +14,7 @@ def fit(
     *,
     metric: cli.Metric = "reward",
     law: Annotated[
-        str | None, cli.option("NAME", "Fit this law alone; by default all of them compete.")
+        str | None, cli.option("NAME", "Fit only this law; by default all laws compete.")
     ] = None,
     until: cli.Until = None,
     level: cli.FitLevel = 0.95,

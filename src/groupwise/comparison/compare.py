@@ -189,7 +189,7 @@ def curve(
             f"{step.size}"
         )
     if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
-        raise InvalidArgumentError("a comparison needs finite values at steps that increase")
+        raise InvalidArgumentError("a comparison needs finite values at increasing steps")
     variances = None if variance_T is None else floats(variance_T).tobytes()
     return Curve(
         step, value, _smoothed(step.tobytes(), value.tobytes(), variances, window, smoothing)
@@ -561,9 +561,11 @@ def contrast(
     a, b = _usable(first), _usable(second)
     held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
     if not a or not b:
-        problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
+        problem = next(
+            (run.problem for run in (*first, *second) if run.problem), "no run reaches it"
+        )
     elif sum(held) < len(a) + len(b):
-        problem = f"held in {held[0]} of {len(a)} and in {held[1]} of {len(b)} runs"
+        problem = f"{held[0]} of {len(a)} and {held[1]} of {len(b)} runs reach and keep it"
     if problem:
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
@@ -689,7 +691,7 @@ class Question:
                     f"{name} is a share between 0 and 1; got {getattr(self, name):g}"
                 )
         if self.reach is not None and not math.isfinite(self.reach):
-            raise InvalidArgumentError(f"reach is a level of the metric; got {self.reach:g}")
+            raise InvalidArgumentError(f"reach has to be a level of the metric; got {self.reach:g}")
 
 
 def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Comparison:
@@ -772,7 +774,8 @@ def _speed(
     if math.isnan(reach):
         moves = "rise" if question.rises else "move"
         none = missing(
-            f"the metric does not {moves} by more than its noise, so there is no time to a level",
+            f"the metric does not {moves} by more than its noise, so no time to a level can be "
+            "measured",
             level=question.level,
         )
         return math.nan, [[none for _ in group] for group in groups]

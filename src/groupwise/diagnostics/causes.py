@@ -270,7 +270,7 @@ def said(result: ProbeResult) -> str:
 
 def _way(result: ProbeResult) -> str:
     """How an experiment was made."""
-    return f"probe {result.probe}, seed {result.seed}, {count(result.rollouts, 'answer')}"
+    return f"probe {result.probe}, seed {result.seed}, {count(result.rollouts, 'completion')}"
 
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
@@ -309,7 +309,7 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
         return _never_earned(after_2N)
     if min(before_2N.shape[1], after_2N.shape[1]) < _FEWEST:
         raise InsufficientDataError(
-            f"expected {_FEWEST} logged answers before the change and since, got "
+            f"expected {_FEWEST} logged completions before the change and after it, got "
             f"{before_2N.shape[1]} and {after_2N.shape[1]}: log more completions, or raise -n"
         )
     (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
@@ -319,12 +319,15 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
     regained = Interval(value, value - half, value + half)
     message = (
-        f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
-        f"{short(was)} → {short(then)}"
+        f"fresh grades are {short(now_was)} before and {short(now)} after the change; in the log "
+        f"the same completions have {short(was)} and {short(then)}"
     )
     fact, part = None, _HALF * lost
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
-        message += "; grades that are all equal tell nothing: is it the function that graded?"
+        message += (
+            "; grades that are all equal show nothing: check that this reward function graded "
+            "the log"
+        )
     elif _agrees(before_2N) or _agrees(after_2N):
         if regained.low > max(part, 0.0):
             fact = Fact.GRADES_CHANGED
@@ -341,14 +344,15 @@ def _never_earned(after_2N: Float) -> Shown:
     logged, fresh = after_2N
     if logged.max() > logged.min():
         raise InsufficientDataError(
-            "expected a reward that fell or that no answer earned, got one that comes and goes: "
-            "there is no before and after to grade"
+            "expected a reward that fell, or that no completion earned, got one that comes and "
+            "goes: there is no before and after to grade"
         )
     earned = wilson(int((fresh > logged).sum()), len(fresh))
     fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
     return Shown(
         fact if earned.value else Fact.GRADES_STAND,
-        f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log",
+        f"fresh grades are higher than those of the log for {100 * earned.value:.0f} % of these "
+        "completions",
         earned,
     )
 
@@ -394,8 +398,11 @@ def rescored(
     size_T = np.abs(gap_T)
     mean, size = float(gap_T.mean()), float(size_T.mean())
     half_T = np.concatenate([2 * np.arange(len(answer_T)) // len(answer_T) for answer_T in gap])
-    message, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
-    message += f" ({_by(half_T, size_T)} by halves of the answers)"
+    message, value = (
+        (f"the mean log-probability gap is {mean:.2g} nats and its mean size {size:.2g} nats"),
+        exactly(mean),
+    )
+    message += f" ({_by(half_T, size_T)} by halves of the completions)"
     if entropy is not None:
         entropy_T = np.concatenate([*entropy])
         third_T = np.searchsorted(np.unique(np.quantile(entropy_T, (1 / 3, 2 / 3))), entropy_T)
@@ -407,10 +414,10 @@ def rescored(
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     mass = math.exp(-mean)
     truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
-    kept = f"{message}, none below 0: {mass:.3g} of the mass is kept"
+    kept = f"{message}, none below 0, and {mass:.3g} of the probability mass is kept"
     of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
     if way is None:
-        unknown = f"{message}; --reference FIRST tells which weights sampled"
+        unknown = f"{message}; give --reference FIRST to see which weights sampled"
         return of_a_part or Shown(None, unknown, value)
     squares = np.array([way_T @ way_T for way_T in way])
     products = np.array([gap_T @ other for gap_T, other in zip(gap, way, strict=True)])
@@ -418,14 +425,14 @@ def rescored(
         if of_a_part:
             return of_a_part
         raise InvalidArgumentError(
-            "expected two checkpoints that differ, got the same log-probabilities from both: give "
-            "the first policy as --reference"
+            "expected two checkpoints that differ, got the same log-probabilities from both: "
+            "give the initial policy as --reference"
         )
     slope = float(products.sum() / squares.sum())
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
-    message += f", {slope:.2g} (± {1.96 * error:.1g}) of the way there"
+    message += f", which is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
     fact = None
     if slope > _CLEARLY * error and explained > _EXPLAINS:
         left = float(np.abs(gap_T - np.concatenate([*way])).mean())
@@ -442,9 +449,9 @@ def _by_weights(slope: float, left: float, size: float, *, first: bool) -> tuple
     """Which weights sampled, by the way to the reference and the gap that is left to it."""
     if _ALL <= slope <= 2 - _ALL and left < max(_SMALL, _LEFT * size):
         return Fact.SAMPLED_BY_REFERENCE, ""
-    beyond = f", and {left:.2g} nats from it" if slope >= _ALL else ""
+    beyond = f", and {left:.2g} nats away from it" if slope >= _ALL else ""
     if beyond and not first:
-        return None, f"{beyond}: give the first policy as --reference"
+        return None, f"{beyond}: give the initial policy as --reference"
     return Fact.SAMPLED_BETWEEN, beyond
 
 
@@ -466,18 +473,19 @@ def resampled(
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
     same = float(np.mean([_collision(texts) for texts in answers]))
-    message = f"two answers to a prompt are one in {100 * same:.0f} %"
+    message = f"two completions of a prompt are the same in {100 * same:.0f} % of cases"
     if right is None:
         return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
     share = wilson(right, count)
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
     message += (
-        f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
+        f", and {100 * share.value:.0f} % are right: pass@{each} is {passing[0]:.2f} to "
+        f"{passing[1]:.2f}"
     )
     alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
-        message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
+        message += f"; they earn {ranged(change)} more than before, of {short(lost)} that was lost"
         if lost <= 0:  # by these prompts nothing was
             return Shown(alike, message, change)
         kept = mean_interval(change_P + _HALF * lost_P)  # beyond half of the loss

@@ -80,10 +80,10 @@ def check(evidence: Evidence) -> Finding:
         rows = max(len(signal) for signal in (entropy or (), same or ()))
         if not said and (rows or completions_of(evidence) is not None):
             few = (
-                f"{count(rows, 'row')} of entropy or of groups of completions, where "
-                f"{FEWEST_ROWS} are the fewest"
+                f"there are {count(rows, 'row')} of entropy or of groups of completions, and the "
+                f"check needs {FEWEST_ROWS}"
             )
-            return not_logged(NAME, few, "more steps")
+            return not_logged(NAME, few, "more training steps")
         return not_logged(
             NAME, said or "neither entropy nor the texts of the completions are in the log", LOG
         )
@@ -91,22 +91,25 @@ def check(evidence: Evidence) -> Finding:
     onset = since_when(left < SPENT)
     if onset is None:
         return no_sign(
-            NAME, f"No sign of it: entropy is {short(end_levels(entropy)[1])} nats a token."
+            NAME, f"No sign of it: the entropy is {short(end_levels(entropy)[1])} nats a token."
         )
     step, rest = entropy.step_at(onset), left[onset:]
     value = Interval(median(rest), float(np.quantile(rest, 0.025)), float(np.quantile(rest, 0.975)))
     first, now = _start(entropy), entropy.level_from(onset)
     words = f"entropy {arrow(first, now)}"
-    said = f"entropy {short(first)} at the start and {short(now)} nats a token since step {step:,}"
+    said = (
+        f"the entropy was {short(first)} at the start and is {short(now)} nats a token since "
+        f"step {step:,}"
+    )
     if _at_the_top(evidence, step):
-        message = f"{said}, with the reward at its top"
+        message = f"{said}, with the reward at its maximum"
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
         return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
     flat = evidence.reward is not None and not gained_since(evidence, step)
     status = _gravity(
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
-    stands = "and the reward stands" if flat else "while the reward still moves"
+    stands = "and the reward is flat" if flat else "while the reward still changes"
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
@@ -255,7 +258,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     if onset is None:
         share = 100 * same.late
         return no_sign(
-            NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
+            NAME, f"{share:.0f} % of the pairs of completions of one prompt are the same text."
         )
     step, value = same.step_at(onset), same.mean(slice(onset, None))
     status, fact = Status.CRITICAL, Fact.ENTROPY_GONE
@@ -306,7 +309,9 @@ def truncation(evidence: Evidence) -> Finding:
         said = "neither length nor the share of truncated completions is in the log"
         return not_logged(TRUNCATION, said, LOG_CUT)
     first, last = end_levels(length)
-    said = f"the completions are {short(last)} tokens long, {short(first)} at the beginning."
+    said = (
+        f"the completions are {short(last)} tokens long; they were {short(first)} at the beginning."
+    )
     finding = _by_rows(length) or _by_limit(evidence, length)
     return finding or no_sign(TRUNCATION, f"No sign of it: {said}")
 
@@ -357,7 +362,7 @@ def _by_share(cut: Signal) -> Finding:
     now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
         message = (
-            f"{now:.0f} % of the completions are truncated, and were from the start "
+            f"{now:.0f} % of the completions are truncated, as they were from the start "
             f"({100 * first:.0f} %)"
         )
         return _throughout(message, late)
@@ -392,8 +397,8 @@ def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
         return finding
     shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
     message = (
-        f"truncated answers are paid: the reward rose {arrow(before, late)} as truncation did, "
-        f"{shares}, since step {finding.step:,}"
+        f"truncated completions earn reward: the reward rose {arrow(before, late)} with "
+        f"truncation, {shares}, since step {finding.step:,}"
     )
     return replace(finding, message=message, facts=(*finding.facts, Fact.TRUNCATED_PAID))
 
@@ -406,7 +411,10 @@ def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
     for whole in evidence.matching(_WHOLE):
         tokens = median(whole.value_T)
         if tokens > _FAR_LONGER * row.high:
-            more = f"; a rollout has {short(tokens)} tokens, a row {short(row.high)} at most"
+            more = (
+                f"; a rollout has {short(tokens)} tokens, and a training row has at most "
+                f"{short(row.high)}"
+            )
             facts = (*finding.facts, Fact.PARTS_CUT)
             return replace(finding, message=f"{finding.message}{more}", facts=facts)
     return finding
@@ -424,8 +432,8 @@ def _by_rows(length: Signal) -> Finding | None:
     if share.low < _ALL_CUT / 2 or share.value < _ALL_CUT:
         return None
     message = (
-        f"all completions are cut off at {most:,.0f} tokens in {100 * share.value:.0f} % of the "
-        f"last {late.size} rows"
+        f"all completions have the same length of {most:,.0f} tokens in {100 * share.value:.0f} "
+        f"% of the last {late.size} rows, so they are truncated"
     )
     return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
@@ -439,7 +447,8 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
     since = "" if step is None else f" since step {step:,}"
     message = (
-        f"the completions average {short(late.value)} tokens{since}, of {short(limit)} at most"
+        f"the completions average {short(late.value)} tokens{since}, and the limit is "
+        f"{short(limit)}"
     )
     return Finding(
         TRUNCATION,
@@ -460,7 +469,7 @@ def repetition(evidence: Evidence) -> Finding:
     if texts is not None:
         loops = list(_loops(texts))
         if not loops:
-            return no_sign(REPETITION, "No completion is long enough to repeat itself.")
+            return no_sign(REPETITION, "No completion is long enough to check for repetition.")
         share = share_of(*zip(*loops, strict=True))
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
@@ -468,8 +477,8 @@ def repetition(evidence: Evidence) -> Finding:
         whole = share.level_from(0)
         some = len(share) < FEWEST_ROWS and whole > LOOPS
         said = (
-            f"{percent(whole)} of the completions read, of {count(len(share), 'step')}, repeat "
-            "themselves."
+            f"{percent(whole)} of the completions read repeat themselves, over "
+            f"{count(len(share), 'step')}."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
     step, late = share.step_at(row), share.level_from(row)
@@ -510,14 +519,14 @@ def truncated(evidence: Evidence) -> Finding:
     if graded is None or cut is None:
         return not_logged(
             TRUNCATED,
-            "Which answers were cut off, and what each earned, is not in the log.",
+            "The log does not say which completions were truncated and what each of them earned.",
             LOG_ENDS,
         )
     paid = graded.select(pl.col("reward") > max(0.0, float(graded["reward"].min()))).to_series()  # type: ignore[arg-type]
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
         return no_sign(
-            TRUNCATED, f"No sign of it: {count(many, 'answer')} of {len(cut):,} cut off."
+            TRUNCATED, f"No sign of it: {count(many, 'answer')} of {len(cut):,} were truncated."
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0
@@ -526,13 +535,18 @@ def truncated(evidence: Evidence) -> Finding:
         np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0)))
     )
     said = (
-        f"{got:,} of {many:,} truncated answers earned reward, {whole:,} of {ended:,} complete ones"
+        f"{got:,} of {many:,} truncated completions earned reward, against {whole:,} of "
+        f"{ended:,} complete ones"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
         return no_sign(TRUNCATED, f"No sign of it: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
     sign = Sign(
-        "truncated_reward", step, None, share, f"{percent(share)} of truncated answers earn reward"
+        "truncated_reward",
+        step,
+        None,
+        share,
+        f"{percent(share)} of truncated completions earn reward",
     )
     return by_sign(TRUNCATED, Status.WARNING, f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
 

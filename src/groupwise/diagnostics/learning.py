@@ -480,7 +480,7 @@ def rate(evidence: Evidence) -> Finding:
     """Look for a learning rate of 0, throughout, since a step to which no schedule had brought
     it down, or long after a schedule's end.
     """
-    signal, nothing = evidence.quantity("learning_rate"), "nothing can be learnt"
+    signal, nothing = evidence.quantity("learning_rate"), "the policy cannot learn"
     if signal is None or len(signal) < _FEWEST_RATES:
         stated, hidden = evidence.setting("learning_rate"), evidence.unmeasured("learning_rate")
         if stated == 0:
@@ -510,8 +510,8 @@ def rate(evidence: Evidence) -> Finding:
         )
     step = signal.step_at(row)
     message = (
-        f"the learning rate {short(before)} → 0 since step {step:,}: nothing has been learnt in "
-        f"the {n - row} rows"
+        f"the learning rate went {short(before)} → 0 at step {step:,}: the policy learnt nothing "
+        f"in the last {n - row} rows"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 

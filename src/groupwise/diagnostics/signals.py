@@ -89,10 +89,10 @@ _MOVES = 4.0
 OFTEN = 0.25
 # The top of rewards that are tenths of right and wrong.
 _TENTH = 0.1
-LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
+LOG_RELATIVE = "the reward before it is centred or ranked, or a held-out reward"
 MORE_ROWS = "more rows of the reward"
 LOG_REWARD = (
-    "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column "
+    "the mean reward of each step (TRL: reward; verl: critic/rewards/mean; else --column "
     "reward=NAME)"
 )
 _HELD_OUT = (
@@ -423,7 +423,7 @@ class Evidence:
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
         if self._supervised:
-            return "no reward in it: it looks like supervised training, or an evaluation"
+            return "the log has no reward: it looks like supervised training or an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
@@ -435,14 +435,14 @@ class Evidence:
             if not names:
                 return "the log has no reward"
             return (
-                f"the log has {' and '.join(names[:2])} and no total: name the one to judge, as "
-                f"--column reward={names[0]}"
+                f"the log has {' and '.join(names[:2])} and no total: name the reward to judge, "
+                f"for example --column reward={names[0]}"
             )
         if not value.is_finite().any():
-            return f"the reward is no finite number in any of {count(len(value), 'row')}"
+            return f"the reward is NaN or infinite in all {count(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
         return (
-            f"the rewards are all beyond {LARGEST_VALUE:.0e}".replace("+", "")
+            f"all rewards are beyond {LARGEST_VALUE:.0e}".replace("+", "")
             if beyond
             else "the log has no reward"
         )
@@ -464,8 +464,9 @@ class Evidence:
         if usual <= max(1e-6, TELLING * reward.resolution):
             return ""
         return (
-            f"the mean reward is {short(reward.value_T[0])} in all rows while rewards differ "
-            f"(spread {short(usual)}): centred, ranked, or not what was earned"
+            f"the mean reward is {short(reward.value_T[0])} in all rows although rewards differ "
+            f"(standard deviation {short(usual)}): it was centred or ranked, or it is not the "
+            "training reward"
         )
 
     @cached_property
@@ -552,14 +553,14 @@ class Evidence:
         if signal.resolution:
             decimals = round(-math.log10(2 * signal.resolution))
             return (
-                f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all "
-                f"{rows}"
+                f"{column} is printed with {decimals} decimals and is below "
+                f"{signal.resolution:g} in all {rows}"
             )
         if name == "learning_rate":  # the user's word goes before a column of zeros
             measured = not self._moved and self.record.config.learning_rate.source != "--set"
         else:
             measured = self._stands_still or (name == "gradient_norm" and not self._moved)
-        return "" if measured else f"{column} is 0 in all {rows}: not measured"
+        return "" if measured else f"{column} is 0 in all {rows}, so it counts as not measured"
 
     @cached_property
     def _stands_still(self) -> bool:

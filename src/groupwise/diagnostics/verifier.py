@@ -116,13 +116,15 @@ def environments(evidence: Evidence) -> Finding:
     """Look for an environment that loses what it had while the others hide it."""
     each = environments_of(evidence)
     if each is None:
-        return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
+        return not_logged(ENVIRONMENTS, "The log does not contain rewards by environment or task.")
     worst = each.worst[0]
     if worst.step is None:
-        return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
+        return no_sign(
+            ENVIRONMENTS, f"No sign of it: none of {each.count} fell, and {each.rose} rise."
+        )
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
+    rose = f"{each.rose:,} of the {each.count - 1:,} others rise"
     message = f"{words} since step {worst.step:,}{more}; {rose}."
     rises = worst.kind == _HELD_OUT and abs(evidence.trend) > CLEARLY
     if (2 * each.fell > each.count and not rises) or _mirrored(each):
@@ -213,8 +215,8 @@ def infrastructure(evidence: Evidence) -> Finding:
     """Look for episodes that fail by their environment, and are graded as answers."""
     shares = shares_of(evidence, "failure_share", _BREAKDOWNS)
     if not shares:
-        return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
-    said = "Episodes fail by their environment", (0.0, MORE_FAILED), Fact.INFRASTRUCTURE_FAILS
+        return not_logged(INFRASTRUCTURE, "The log does not contain the share of failed episodes.")
+    said = "The environment makes episodes fail", (0.0, MORE_FAILED), Fact.INFRASTRUCTURE_FAILS
     pairs = [(failing(INFRASTRUCTURE, share, *said), share) for share in shares]
     worst, share = next((pair for pair in pairs if pair[0].facts), pairs[0])
     if not worst.facts:
@@ -225,7 +227,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
     if not together and end_levels(mean)[0] < LEFT:
         return worst
-    words = f"{worst.message.rstrip('.')}; mean advantage {short(mean.late)}"
+    words = f"{worst.message.rstrip('.')}; the mean advantage is {short(mean.late)}"
     return replace(worst, message=words, facts=(*worst.facts, Fact.MASKED_COUNTED))
 
 
@@ -238,7 +240,7 @@ def _costs(evidence: Evidence, share: Signal) -> Finding | None:
     if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
         return None
     message = (
-        f"{share.name} {percent(usual)}, and the reward falls where it rises (rank correlation "
+        f"{share.name} is {percent(usual)}, and the reward falls when it rises (rank correlation "
         f"{together:.2g})"
     )
     facts = (Fact.INFRASTRUCTURE_COSTS,)
@@ -257,14 +259,14 @@ def time_limit(evidence: Evidence) -> Finding:
     flat, falls = progress_of(evidence).learning is Learning.FLAT, evidence.trend < -CLEARLY
     limits = (sign for sign in _near_limits(evidence) if (falls if sign.before else flat))
     if row is None and not alike and (near := next(limits, None)):
-        words = f"{near.words}, and the longest is one number: a time limit."
+        words = f"{near.words}, and the longest time is constant, so there is a time limit."
         return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
-        return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
+        return no_sign(TIME_LIMIT, "No sign of it: no logged time is at a ceiling.")
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
     words = f"{signal.name} {arrow(early, late)}"
-    message = f"{words} since step {step:,}, and none above: a time limit."
+    message = f"{words} since step {step:,} and never above it, so there is a time limit."
     sign = Sign("time", step, early, late, words)
     return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
 
@@ -282,7 +284,7 @@ def _near_limits(evidence: Evidence) -> Iterator[Sign]:
                 rises = late > (1 + MORE_FAILED) * early and mean.trend > SURELY
                 row = row_after(mean.value_T < (early + late) / 2) if rises else 0
                 before, step = early if rises else None, mean.step_at(min(row, len(mean) - 1))
-                words = f"{mean.name} {led_to(before, late)}, {short(level)} at most"
+                words = f"{mean.name} {led_to(before, late)}, with a maximum of {short(level)}"
                 yield Sign("time", step, before, late, words)
 
 
@@ -304,7 +306,7 @@ def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
     shares = shares_of(evidence, "tool_failure_share", _TOOLS)
     if not shares:
-        return not_logged(TOOLS, "No share of failing tool calls is in the log.")
+        return not_logged(TOOLS, "The log does not contain the share of failing tool calls.")
     return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
 
 
@@ -336,7 +338,9 @@ def failing(
             message = f"{about} from the first row on: {words}."
             return by_sign(check, Status.WARNING, message, sign, MORE_FAILED, fact)
         status = Status.INFO if whole > HALF else Status.NONE
-        return Finding(check, status, f"{words} in the median row, {percent(early)} at first.")
+        return Finding(
+            check, status, f"{words} in the median row; it was {percent(early)} at first."
+        )
     step, late = signal.step_at(row), signal.level_from(row)
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
@@ -355,17 +359,17 @@ def tool_use(evidence: Evidence) -> Finding:
     if calls is None and turns is not None and turns.low <= HALF * turns.level_until(_FIRST):
         calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
-        return not_logged(TOOL_USE, "How often tools are called is not in the log.")
+        return not_logged(TOOL_USE, "The log does not contain the number of tool calls.")
     early = calls.level_until(_FIRST)
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = end_levels(calls)[1]
-        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a {each}.")
+        return no_sign(TOOL_USE, f"No sign of it: there are {short(late)} tool calls per {each}.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
-    words = f"tool calls {arrow(early, late)} a {each}"
-    message = f"The policy stops calling tools since step {step:,}: {words}."
+    words = f"tool calls {arrow(early, late)} per {each}"
+    message = f"The policy makes fewer and fewer tool calls since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
         return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
@@ -373,7 +377,7 @@ def tool_use(evidence: Evidence) -> Finding:
 
 
 REWARD_FUNCTIONS = "reward_functions"
-LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
+LOG = "the mean of each reward function (TRL: rewards/NAME/mean)"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
 # health. What the readers take for a score of the task is one as a function, too.
 _SCORES = "|".join(
@@ -405,10 +409,10 @@ def reward_functions(evidence: Evidence) -> Finding:
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
     if not evidence.functions:
         return not_logged(
-            REWARD_FUNCTIONS, "The reward functions are not in the log one by one.", LOG
+            REWARD_FUNCTIONS, "The log does not contain the single reward functions.", LOG
         )
     if len(functions) < 2:
-        return no_sign(REWARD_FUNCTIONS, "One reward function has none beside it.")
+        return no_sign(REWARD_FUNCTIONS, "The log has only one reward function.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
     against = _against_each_other(
         evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
@@ -426,7 +430,9 @@ def _earning(functions: dict[str, Signal]) -> Finding:
             f"{clean(name, longest=40)} {short(_late(signal))}"
             for name, signal in list(functions.items())[:4]
         )
-        return no_sign(REWARD_FUNCTIONS, f"No sign of it: every reward function earns ({said}).")
+        return no_sign(
+            REWARD_FUNCTIONS, f"No sign of it: every reward function gives reward ({said})."
+        )
     purpose = [name for name in functions if not FORM.search(name)]
     form = next(
         (
@@ -441,8 +447,8 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
-        f"{name} earns {short(earned) if earned else 'nothing'} in {rows}, beside "
-        f"{count(len(functions) - 1, 'function')} of reward."
+        f"{name} gives {short(earned) if earned else 'nothing'} in {rows}, and the log has "
+        f"{count(len(functions) - 1, 'function')} more."
     )
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
@@ -479,7 +485,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Fin
         f"{clean(name, longest=40)} {arrow(*column_change(evidence, name, functions[name]).ends)}"
         for name in (best, worst)
     )
-    message = f"{rose} while {fell}: the reward stands at {short(progress_of(evidence).after)}"
+    message = f"{rose} while {fell}, and the reward stays at {short(progress_of(evidence).after)}"
     return Finding(
         REWARD_FUNCTIONS, Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,)
     )
@@ -494,7 +500,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
     rows = count(len(other), "row")
     rest = f"{clean(purpose, longest=40)} is {short(_late(other))} over {rows}"
-    message = f"Form alone earns reward: {sign.words}, while {rest}."
+    message = f"Only the format earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
         return Finding(REWARD_FUNCTIONS, Status.INFO, message, step, exactly(late), EARNS)
     return by_sign(REWARD_FUNCTIONS, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
@@ -648,7 +654,7 @@ def _halfway(signal: Signal) -> int:
 
 NAME = "verifier"
 ADVICE = "run the reward function by hand on completions of this step"
-PASSES = "give the reward function a wrong answer: it may pass everything"
+PASSES = "give the reward function a wrong completion, because it may pass everything"
 # Rows of nothing but 0 that are a failure of a run that goes on, and no slow start.
 _MANY_ZEROS = 20
 # Scatters of a row that a reward leaps by where everything is passed at once.
@@ -681,7 +687,9 @@ def check(evidence: Evidence) -> Finding:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
         return not_logged(
-            NAME, f"{count(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", MORE_ROWS
+            NAME,
+            f"there are {count(len(reward), 'row')}, and the check needs {FEWEST_ROWS}",
+            MORE_ROWS,
         )
     if evidence.relative:
         return not_logged(NAME, evidence.relative, LOG_RELATIVE)
@@ -713,7 +721,10 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     )
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
-    message, fact = f"the reward is 0{bound} {where}: nothing is earned", Fact.NOTHING_EARNED
+    message, fact = (
+        (f"the reward is 0{bound} {where}, so no completion earns reward"),
+        Fact.NOTHING_EARNED,
+    )
     if row == 0:
         return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
@@ -836,8 +847,8 @@ def _outages(evidence: Evidence) -> Finding | None:
     first, around = reward.step_at(rows[0]), short(float(level[rows].mean()))
     some = f"{count(len(rows), 'row')} of {len(reward)}"
     message = (
-        f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those "
-        f"around earn {around}"
+        f"the reward is exactly {reward.written(0.0)} in {some}, first at step {first:,}, while "
+        f"neighbouring rows earn {around}"
     )
     return Finding(
         NAME,
@@ -877,8 +888,8 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     if share.low < 0.05:
         return None
     message = (
-        f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth "
-        "of their range"
+        f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a "
+        "thousandth of their range"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
     return Finding(NAME, status, message, None, share, 0.05, facts=(Fact.TIES_BROKEN,))
@@ -919,14 +930,14 @@ def _of_what(evidence: Evidence, step: int, change: Interval) -> tuple[str, Inte
     """
     levels = level_changes(evidence).get("reward")
     if levels is None:
-        return f"reward lower by {short(-change.value)} since step {step:,}, at once", change
+        return f"the reward dropped by {short(-change.value)} at once at step {step:,}", change
     when = "" if decline_of(evidence) is not None else f" {levels.where}"
     lost = levels.after - levels.before
     at_one_step = when in ("", f" at step {step:,}") and change.value / lost > _ALL_OF_IT
     said = (
         f" at step {step:,}, at once"
         if at_one_step
-        else f"{when}, most of it at once at step {step:,}"
+        else f"{when}, and most of it came at once at step {step:,}"
     )
     off = lost - change.value
     return f"reward {arrow(*levels.ends)}{said}", Interval(

@@ -103,7 +103,7 @@ class Engine:
         """Refuse what is no engine."""
         if self.name not in NAMES:
             raise InvalidArgumentError(
-                f"expected an engine of {', '.join(NAMES)}, got {self.name!r}"
+                f"expected one of the engines {', '.join(NAMES)}, got {self.name!r}"
             )
         if self.workers is not None and self.workers < 1:
             raise InvalidArgumentError(f"expected at least one worker, got {self.workers}")
@@ -260,7 +260,7 @@ class _Job:
                 del self._busy[worker]
                 self._crew.dismiss(worker)
                 self._failed(
-                    given, Status.LATE, f"it took longer than {limit:g} s", worker, again=True
+                    given, Status.LATE, f"the task took longer than {limit:g} s", worker, again=True
                 )
 
     def _failed(

@@ -248,9 +248,11 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
     done = (now - start) / (plateau - start) if plateau != start else 1.0
-    where = f"{100 * min(done, 1.0):.0f} % of the way is done"
+    where = f"{100 * min(done, 1.0):.0f} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
-        where += f"; overshoots by {100 * parameters['overshoot'].value:.0f} % of the way"
+        where += (
+            f"; the curve overshoots by {100 * parameters['overshoot'].value:.0f} % of the change"
+        )
     way = "rises" if plateau > start else "falls"
     return {
         "way": way,
@@ -265,9 +267,9 @@ def _smoothing_note(observations: Observations) -> str:
     if observations.smoothing == 1:
         return ""
     return (
-        f"the series had been smoothed over {observations.smoothing} rows before it was logged: "
-        f"only every {observations.smoothing}th row is used, {observations.time_M.size} in all, "
-        "since the rows between repeat them"
+        f"the series was smoothed over {observations.smoothing} rows before logging: only every "
+        f"{observations.smoothing}th row is used, {observations.time_M.size} in all, because the "
+        "rows between repeat the same data"
     )
 
 
@@ -276,10 +278,10 @@ def _noise_note(best: LawFit) -> str:
     neighbour = best.noise.best_shape.neighbour
     if neighbour < 0.3:
         return ""
-    hidden = "; an exponential smoother would look the same" if neighbour > 0.85 else ""
+    hidden = "; an exponential smoother would have the same effect" if neighbour > 0.85 else ""
     return (
-        f"neighbouring rows correlate by {neighbour:.2f} about the curve; the intervals are "
-        f"widened accordingly{hidden}"
+        f"neighbouring residuals have a correlation of {neighbour:.2f}; the intervals are "
+        f"widened for it{hidden}"
     )
 
 
@@ -404,7 +406,9 @@ def fit(
     """
     check_level(level)
     if healthy not in ("up", "any"):
-        raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
+        raise InvalidArgumentError(
+            f"a metric is healthy if it goes 'up' or 'any' way; got {healthy!r}"
+        )
     laws = LAWS if law is None else (law_by_name(law),)
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
     time, value = floats(time_T), floats(value_T)

@@ -107,7 +107,7 @@ def read_calibration(text: str) -> Calibration:
     ):
         raise InvalidArgumentError(
             "expected a table as groupwise-lab calibrate writes it; got something else: make one "
-            "with it"
+            "with that command"
         )
     return table
 
@@ -422,12 +422,12 @@ def _message(status: ForecastStatus, rows: int) -> str:
     """What stands behind the bands, in a sentence."""
     if status == "short":
         return (
-            f"{rows} rows are fewer than any run was forecast from before: the bands are too "
-            "narrow rather than too wide"
+            f"no earlier run was forecast from as few as {rows} rows: the bands are probably too "
+            "narrow"
         )
     return (
-        f"the upper ends are as far off as public runs came after {rows} rows, and both ends "
-        "at least as far as a mean that wanders like these rows"
+        f"the upper ends are as far away as in public runs after {rows} rows, and both ends at "
+        "least as far as for a mean that drifts like these rows"
     )
 
 
@@ -440,9 +440,7 @@ def _still(
     value = float(seen.row_value_T[0])
     low, high = bounds or (-np.inf, np.inf)
     line, least, most = (np.full(ahead.size, height) for height in (value, low, high))
-    message = (
-        f"every row is exactly {value:.6g}: the rows say nothing of how far the metric can move"
-    )
+    message = f"every row is exactly {value:.6g}: the rows do not show how far the metric can move"
     gain = Interval(0.0, low - value, high - value, level)
     return Forecast("still", message, level, ahead, line, least, most, least, most, gain)
 

@@ -402,11 +402,11 @@ class GroupwiseCallback:
             same = (
                 "was made for another trainer"
                 if self not in ours
-                else "is the second of this trainer"
+                else "is the second one of this trainer"
             )
             self._say(
-                f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer "
-                "that it is added to"
+                f"a GroupwiseCallback {same}, so it does nothing: make the callback with the "
+                "trainer to which you add it"
             )
             return
         with self._safely():
@@ -598,7 +598,9 @@ class GroupwiseCallback:
         if self.stop_on and processes(self.trainer) > 1:
             stop = any(gathered(self.trainer, [stop]))
         if stop:
-            self._say(f"training stops after step {step}, as stop_on={self.stop_on!r} asks")
+            self._say(
+                f"training stops after step {step}, as requested with stop_on={self.stop_on!r}"
+            )
             control.should_training_stop = True
         return control
 
@@ -614,8 +616,8 @@ def _refuse_former(former: JsonView) -> None:
     for name in former:
         if name in ("sketch_every", "sketch"):
             raise InvalidArgumentError(
-                f"expected no {name}, which is gone: measure the variance components at a "
-                "checkpoint, with groupwise components RUN --model CHECKPOINT"
+                f"expected no {name}, which was removed: measure the variance components at a "
+                "checkpoint with groupwise components RUN --model CHECKPOINT"
             )
         raise TypeError(f"GroupwiseCallback() got an unexpected keyword argument {name!r}")
 

@@ -51,7 +51,7 @@ _MOST_FAILURES = 5
 _REWARD = Meaning(
     "reward",
     "reward",
-    "mean reward of the rollouts of this step, the KL term included where it is in the reward",
+    "mean reward of the rollouts of this step, including a KL term that is part of the reward",
 )
 
 
@@ -200,8 +200,8 @@ class Tap:
             if not self._noted:
                 self._noted = True
                 self._say(
-                    "this advantage estimator is given no group ids: its rollouts are not "
-                    "recorded, the metrics are"
+                    "this advantage estimator gets no group ids: only the metrics are recorded, "
+                    "not its rollouts"
                 )
             return
         mask_NL, group_N = array_of(given["response_mask"]), np.asarray(given["index"]).astype(str)
@@ -252,8 +252,8 @@ class Tap:
             core_algos.get_adv_estimator_fn = later  # for those that are registered after us
         if tracking is None:
             self._say(
-                "this verl has no Tracking: nothing can be recorded, read its log instead "
-                "(groupwise report)"
+                "this verl has no Tracking, so nothing can be recorded: use groupwise report on "
+                "its log instead"
             )
             return
         self._attach_tracking(tracking)

@@ -51,7 +51,7 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
     if comparison.differing:
         _wrapped(
             out,
-            f"Settings that differ: {', '.join(comparison.differing)}.",
+            f"The runs differ in {', '.join(comparison.differing)}.",
             style="dim",
             longest=_COLUMNS,
         )
@@ -81,7 +81,7 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
         )
         for contrast in contrasts
     )
-    head = ("", "Found", "Difference", "p of all", "8 in 10 find", "Runs needed")
+    head = ("", "Found", "Difference", "corrected p", "found in 8 of 10", "Runs needed")
     return Grid(head, rows, (2, 3, 4, 5))
 
 
@@ -123,7 +123,7 @@ def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tupl
     if math.isfinite(measured.reach):
         columns.append(
             (
-                f"holds {number(measured.reach, digits=2)} from",
+                f"keeps {number(measured.reach, digits=2)} from step",
                 [_held(group, measured) for group in groups],
             )
         )

@@ -52,7 +52,7 @@ _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
 _LEARNING = {
     Learning.LEARNING: "rising",
-    Learning.AT_TOP: "at its top",
+    Learning.AT_TOP: "at its maximum",
     Learning.FLAT: "flat",
     Learning.ARRIVED: "arrived",
     Learning.FALLING: "falling",
@@ -230,8 +230,8 @@ class Hub:
         except Exception as error:  # noqa: BLE001 - one run must not stop the page of the others
             what = f"{type(error).__name__}: {clean(error, longest=200)}"
             run.fault = (
-                f"the last look failed ({what}), which is a defect of groupwise; the next look "
-                "tries again"
+                f"the last update of this page failed ({what}), which is a defect of groupwise; "
+                "the next update tries again"
             )
             run.looked = False
             self._say(index, "state", self.state(index))
@@ -266,7 +266,7 @@ class Hub:
         except BrokenProcessPool:
             self._failures += 1
             judgement = {
-                "problem": "The process that judges the run died, perhaps for want of memory."
+                "problem": "The process that judges the run died, perhaps because memory ran out."
             }
         except Exception as error:  # noqa: BLE001
             # the page goes on without a judgement and says so
@@ -299,8 +299,8 @@ class Hub:
             page: str = await self._ask(made, run.follower.record, self.metric, self.level)
         except BrokenProcessPool:
             raise GroupwiseError(
-                "expected a report, got none: the process that makes it died, perhaps for want of "
-                "memory"
+                "expected a report, got none: the process that makes it died, perhaps because "
+                "memory ran out"
             ) from None
         return page.encode()
 

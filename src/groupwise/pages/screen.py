@@ -108,7 +108,7 @@ def actions_said(judgement: Judgement) -> Iterable[str]:
     """Yield what to do, an action a line, with the settings of the user's trainer."""
     for action in judgement.actions:
         settings = f": {' '.join(action.settings)}" if action.settings else ""
-        ask = f" (for its setting give --set {action.missing})" if action.missing else ""
+        ask = f" (give --set {action.missing} to get the value)" if action.missing else ""
         yield clean(f"Do: {action.words}{settings}{ask}", longest=_LONGEST)
 
 
@@ -220,7 +220,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     if judgement.gpu_hours:  # who gives the GPUs wants to know
         yield _Line("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:
-        yield _Line("goes on", ("the run has not ended: what may be a dip is given more rows",), 7)
+        yield _Line("goes on", ("the run has not ended, so a possible dip is given more rows",), 7)
     if (
         judgement.not_logged
         and judgement.state is not State.OK
@@ -346,7 +346,7 @@ def _numbers(check: Finding) -> Iterable[str]:
     limit = "" if check.limit is None else f", limit {number(check.limit)}"
     numbers = [] if check.value is None else [f"measured {_ends(check.value)}{limit}"]
     numbers += [fact.value for fact in check.facts]
-    numbers += [f"first column: {check.column}"] if check.column else []
+    numbers += [f"the first such column is {check.column}"] if check.column else []
     if numbers:
         yield clean("; ".join(numbers), longest=_LONGEST)
 

@@ -145,7 +145,10 @@ class Console(Feed):
             self.damaged, "printed row is damaged and was", "printed rows are damaged and were"
         )
         notes += noted(
-            self._cut_rows, "row is", "rows are", "cut off with the line: what is cut is missing"
+            self._cut_rows,
+            "row was",
+            "rows were",
+            "cut off with its line, so some of its values are missing",
         )
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
@@ -156,7 +159,7 @@ class Console(Feed):
         record = replace(record, notes=(*record.notes, *self._restarts(own, before)))
         if quoted := self._tracebacks.behind.get(before):
             step = record.steps["step"][-1]
-            stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
+            stopped = f"after the last row, step {step}, the log has a traceback: {quoted}"
             record = replace(record, notes=(*record.notes, stopped), error=quoted)
         return record
 
@@ -167,7 +170,7 @@ class Console(Feed):
             rows, steps = max(map(self.store.sparse, counters), key=lambda held: len(held[0]))
             said = dict.fromkeys(
                 [*self._tracebacks.behind][:_MOST_BREAKS],
-                "an error stands behind step {:.0f}, and the run goes on",
+                "an error follows step {:.0f}, and the run goes on",
             )
             said |= dict.fromkeys(self._resumed, "the program resumed after step {:.0f}")
             for row, words in said.items():
@@ -432,8 +435,9 @@ class TrlConsole(Console):
         if runs > 1:
             several = "several" if runs > _MOST_RUNS else f"{runs}"
             raise UnreadableRunError(
-                f"expected one run, got {shown(origin.path)}, into which {several} print by turns: "
-                "epochs come again with other values, or rise and fall. Give the output of one"
+                f"expected one run, got {shown(origin.path)}, into which {several} print "
+                "alternately: epochs come again with other values, or rise and fall. Give the "
+                "output of one program"
             )
         if again.any():
             notes.append(
@@ -463,13 +467,13 @@ class TrlConsole(Console):
         """Return the trainer's own rows and what was printed around them."""
         store, odd = self.store, _strangers(self.store.marked("shape"))
         words = (
-            "printed dictionary is no row of the trainer and was",
-            "printed dictionaries are no rows of the trainer and were",
+            "printed dictionary is not a row of the trainer and was",
+            "printed dictionaries are not rows of the trainer and were",
         )
         notes += noted(
             self._embedded + len(odd),
             *words,
-            "left out: within other text, or without the keys of its rows",
+            "left out: they are inside other text, or lack the usual keys",
         )
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
@@ -575,7 +579,7 @@ class VerlConsole(Console):
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
         if self._headless:
-            return f"{count(self._headless, 'line')} without their step", "copy it again"
+            return f"only {count(self._headless, 'line')} without a step", "copy it again"
         return "none", "the run stopped before its first step"
 
     def line(self, line: str) -> None:
@@ -619,8 +623,8 @@ class VerlConsole(Console):
         """Return the rows with the settings printed before them."""
         if self._scaled:
             notes.append(
-                f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the "
-                "name"
+                f"{', '.join(sorted(self._scaled))} had a scale factor in the name: the values "
+                "were multiplied by it and the name shortened"
             )
         notes += noted(
             self._headless,
@@ -629,7 +633,7 @@ class VerlConsole(Console):
         )
         why = "left out: another process may have printed into the line"
         notes += noted(
-            self._broken, "value is no number and was", "values are not numbers and were", why
+            self._broken, "value is not a number and was", "values are not numbers and were", why
         )
         self._tell_runs_apart()
         first = next(
@@ -851,7 +855,7 @@ class DictConsole(Console):
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
         notes += (
-            ["the rows are what the trainer printed, rounded to four places"]
+            ["the rows come from printed output and are rounded to four digits"]
             if self._rounded
             else []
         )
@@ -1197,7 +1201,7 @@ class PrintedConsole(Console):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with the settings that the program printed."""
-        notes.append("the rows are what the program printed, rounded as it printed them")
+        notes.append("the rows come from printed output and have its rounding")
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
@@ -1289,7 +1293,7 @@ def foreign_rows(seen: Peek, form: str) -> list[str]:
     """Return notes on the rows of other programs in a file that is read by one form."""
     start = b"\n" + start_of(seen, _SCAN)
     return [
-        f"rows in {program} form are in the file too and are not read: {TWO_PROGRAMS}"
+        f"the file also has rows in the form of {program}, which are not read: {TWO_PROGRAMS}"
         for other, (row, program) in _PROGRAMS.items()
         if other != form and (row != _DICT_BYTES or _ANY_DICT.search(start))
         if len(row.findall(start)) > 1

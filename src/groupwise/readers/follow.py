@@ -168,7 +168,7 @@ class Follower:
                 self._broken = error
                 return True
             if self._gone:
-                self._event(f"The file {self._gone} is back; it was read again from its start.")
+                self._event(f"The file {self._gone} is back, and was read again from its start.")
                 self._gone = ""
         assert self._found is not None
         if self._feed is None:
@@ -236,12 +236,10 @@ class Follower:
             status = file.stat()
         except FileNotFoundError:
             self._gone = shown(file)
-            self._event(
-                f"The file {self._gone} is gone; what was read of it stays here until it is back."
-            )
+            self._event(f"The file {self._gone} is gone. Its rows stay here until it is back.")
             self._forget()
             raise NothingYetError(
-                f"the file {shown(file)} is gone: waiting for it to come back"
+                f"the file {shown(file)} is gone: wait until it is back"
             ) from None
         identity, now = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
         if self._identity not in (None, identity):
@@ -299,12 +297,12 @@ class Follower:
         """
         stream.seek(self._offset - len(self._before))
         if stream.read(len(self._before)) != self._before:
-            return "was written anew"
+            return "was rewritten"
         if self._open_line:
             following = stream.read(1)
             stream.seek(self._offset)
             if following not in (b"", b"\n", b"\r"):
-                return "went on within the line that was its last"
+                return "continued within its last line"
         return ""
 
     def _take(self, stream: BinaryIO, *, settled: bool) -> bool:

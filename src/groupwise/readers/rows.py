@@ -94,8 +94,10 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 def summary_notes(skipped: int) -> list[str]:
     """Return the note on rows that sum up a whole training."""
-    sentence = "the summary row at the end is left out"
-    return [sentence if skipped == 1 else f"{skipped} summary rows left out"] if skipped else []
+    sentence = "the summary row at the end was left out"
+    return (
+        [sentence if skipped == 1 else f"{skipped} summary rows were left out"] if skipped else []
+    )
 
 
 def unwrapped(row: JsonObject) -> JsonView:
@@ -494,7 +496,7 @@ def merge_rows(
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, run_rows, trains)
     usable = _usable(step_R, run_rows, notes)
-    notes += noted(int((~run_rows).sum()), "row", "rows", "of other runs left out")
+    notes += noted(int((~run_rows).sum()), "row of other runs was", "rows of other runs were")
     usable &= run_rows
     main = usable & trains
     if not main.any():
@@ -514,7 +516,7 @@ def merge_rows(
         why = (
             ""
             if clock is not None
-            else " in the order of the rows, for they fall too often to be a clock"
+            else " in the order of the rows, because they decrease too often to be a clock"
         )
         notes.append(
             f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}"
@@ -523,7 +525,7 @@ def merge_rows(
     merged = Merged(step, columns, trained, rows, tuple(notes), clock)
     if runs == 1 or rows >= _ALL_BUT * of:
         return merged
-    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows read"
+    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows were read"
     return replace(merged, of=of, in_part=in_part)
 
 
@@ -548,12 +550,12 @@ def _usable(step_R: Float, run_rows: Flags, notes: list[str]) -> Flags:
         (~finite, "without a step"),
         (
             finite & ~exact,
-            "with a step of 2^53 or more, where doubles no longer tell neighbours apart,",
+            "with a step of 2^53 or more (too large to be exact)",
         ),
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
-        notes += noted(int((bad & run_rows).sum()), "row", "rows", f"{words} left out")
+        notes += noted(int((bad & run_rows).sum()), f"row {words} was", f"rows {words} were")
     return whole
 
 
@@ -585,7 +587,7 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
     if chosen in names or (not chosen and len(names) == 1):
         return chosen or next(iter(names))
     got = (
-        f"no {chosen[:60]!r} among the {len(names)} runs of {shown(path)}"
+        f"no run {chosen[:60]!r} among the {len(names)} runs of {shown(path)}"
         if chosen
         else f"{shown(path)}, which holds {len(names)} runs"
     )
@@ -743,7 +745,7 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         len(falls) > max(2, _UNORDERED_SHARE * len(position))
         and (step[position[falls]] > step[position].min()).any()
     ):
-        notes.append("the rows were not in the order of their steps and have been sorted")
+        notes.append("the rows were not in the order of their steps and were sorted")
         return usable, 1
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
     restarts[position[falls]] = step[position[falls]]
@@ -752,9 +754,9 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
     lost = int((usable & ~kept).sum())
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
-            f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}: "
-            "that looks like a second run in the same log, so the last run is read and "
-            f"{count(lost, 'row')} before it set aside"
+            f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}, "
+            "which looks like a second run in the same log: the last run is read and "
+            f"{count(lost, 'row')} before it left out"
         )
         return kept, len(falls) + 1
     times, back = (
@@ -762,8 +764,8 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         ", ".join(str(int(step[place])) for place in position[falls[:20]]),
     )
     notes.append(
-        f"the run was restarted {times} (the step drops back to {back}): "
-        f"{count(lost, 'row')} superseded by what came after"
+        f"the run was restarted {times} (the step drops back to {back}): later rows replaced "
+        f"{count(lost, 'row')}"
     )
     return kept, 1
 
@@ -808,11 +810,11 @@ def _reduced(
     if averaged:
         most = max(averaged.values())
         notes.append(
-            f"several rows of one step were averaged, up to {most} rows a step "
+            f"several rows of one step were averaged, at most {most} rows per step "
             f"({some_of(list(averaged))})"
         )
     first = f"logged more than once (at {step[min(repeated, default=0)]}): the last values are kept"
-    notes += noted(len(repeated), "step", "steps", first)
+    notes += noted(len(repeated), "step was", "steps were", first)
     return reduced
 
 
@@ -898,7 +900,7 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Fl
         .fill_null(strategy="backward")
         .to_numpy()
     )
-    return best, carried, f"the step of a row is its {best}, or that of the row after it"
+    return best, carried, f"the step of a row is its {best}, or that of the next row"
 
 
 def _whole_values(values: Float) -> int:
@@ -943,7 +945,10 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     return (
         each,
         step,
-        f"slime numbers the rows of training by updates: they are put with their rollout, {what}",
+        (
+            "slime numbers the training rows by updates, so they were assigned to their rollout, "
+            f"{what}"
+        ),
     )
 
 

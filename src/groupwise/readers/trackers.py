@@ -807,10 +807,11 @@ def read_events(path: Path, request: Request) -> RunRecord:
         notes += noted(records.damaged, *wrong, f"left out of {shown(file)}")
         if not records.complete:
             notes.append(
-                f"the file {shown(file)} is cut off or damaged: the whole records before are used"
+                f"the file {shown(file)} is cut off or damaged: the complete records before it "
+                "are used"
             )
         if len(files) > 1 and first == store.count:
-            notes.append(f"the file {shown(file)} holds no scalar")
+            notes.append(f"the file {shown(file)} has no scalar")
     if not store.count:
         raise UnreadableRunError(
             f"expected scalars in {shown(path)}, got none: the run stopped before its first row, "
@@ -845,8 +846,7 @@ def _in_order(
     if len(processes) < 2:
         return store
     notes.append(
-        f"files without a common tag are read side by side, as {len(processes)} processes of one "
-        "run"
+        f"files without a common tag were combined, as {len(processes)} processes of one run"
     )
     step = store.dense(_STEP).tolist()
     order = list(heapq.merge(*(rows for _, rows in processes), key=step.__getitem__))

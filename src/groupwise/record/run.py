@@ -462,7 +462,7 @@ class RunRecord:
         return (
             *self.notes,
             *(
-                [f"settings not found: {unknown}; give them with --set NAME=VALUE"]
+                [f"These settings were not found: {unknown}; give them with --set NAME=VALUE"]
                 if unknown
                 else []
             ),
@@ -893,7 +893,10 @@ def load_saved(home: Path) -> RunRecord:
         try:
             rollouts = _sound_table(home / ROLLOUTS, sums)
         except UnreadableRunError:
-            lost = f"{ROLLOUTS} is missing or not as it was saved, so its completions are left out"
+            lost = (
+                f"{ROLLOUTS} is missing or was changed after it was saved, so its completions "
+                "were left out"
+            )
             notes = (*notes, lost)
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}

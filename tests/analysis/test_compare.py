@@ -142,43 +142,44 @@ SENTENCES = [
     (
         level("different"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond seed noise."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference 0.20 (0.10 to "
+            "0.30) exceeds seed noise."
         ),
     ),
     (
         level("seed_noise_unknown", largest_seed_deviation=0.05),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond the noise of steps. One seed each: real only if seeds scatter by less than "
-            "0.05."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference 0.20 (0.10 to "
+            "0.30) exceeds step noise. With one seed per group, it is real only if seeds "
+            "scatter by less than 0.05."
         ),
     ),
     (
         level("seed_noise_unknown"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond the noise of steps; one seed each may do as much."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference 0.20 (0.10 to "
+            "0.30) exceeds step noise; with one seed per group, seed noise alone may cause it."
         ),
     ),
     (
         level("not_separable", low=-0.1, seeds_needed=4),
         (
-            "B cannot be told from A beyond seed noise: 0.70 against 0.50 over steps 151-200, "
-            "difference 0.20 (−0.10 to 0.30). About 4 runs a group would tell."
+            "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The  is "
+            "within seed noisedifference 0.20 (−0.10 to 0.30). About 4 runs per group would "
+            "show it."
         ),
     ),
     (
         level("within_step_noise", low=-0.1),
         (
-            "B cannot be told from A beyond the noise of steps: 0.70 against 0.50 over steps "
-            "151-200, difference 0.20 (−0.10 to 0.30)."
+            "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
+            "difference 0 is within step noise.20 (−0.10 to 0.30)."
         ),
     ),
     (
         level("unavailable"),
         (
-            "B ends at 0.70, A ends at 0.50 (means of their last rows). The late mean cannot be "
+            "B ends at 0.70, A ends at 0.50 (means of the last rows). The late means cannot be "
             "compared: no run has it."
         ),
     ),
@@ -199,11 +200,14 @@ def test_below_is_said_of_less() -> None:
 @each_case(
     ("times", "said"),
     [
-        (((100.0,), (40.0,)), "B holds 0.4 from step 40, A from step 100."),
-        (((math.inf,), (40.0,)), "B holds 0.4 from step 40, A does not by step 200."),
+        (((100.0,), (40.0,)), "B reaches and keeps 0.4 from step 40 on, A from step 100 on."),
+        (
+            ((math.inf,), (40.0,)),
+            "B reaches and keeps 0.4 from step 40 on; A does not by step 200.",
+        ),
         (
             ((30.0, math.inf), (40.0, 50.0)),
-            "By step 200, 2 of 2 runs of B hold 0.4, 1 of 2 runs of A.",
+            "By step 200, 2 of 2 runs of B keep 0.4, against 1 of 2 runs of A.",
         ),
         (((math.inf,), (math.inf,)), ""),
         (((math.nan,), (40.0,)), ""),
@@ -231,21 +235,21 @@ FAILED = run(0.0, State.FAILED)
     [
         (
             (A, group("B", 1, FAILED)),
-            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of their last rows).",
+            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED), B),
-            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of their last rows).",
+            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED), group("B", 1, run(0.1, State.FAILING))),
-            "Both failed: B ends at 0.10, A ends at 0.00 (means of their last rows).",
+            "Both failed: B ends at 0.10, A ends at 0.00 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED, run(0.5)), group("B", 1, run(0.7), run(0.7), run(0.7))),
             (
-                "1 of 2 runs of A failed, 0 of 3 runs of B: A ends at 0.25, B ends at 0.70 (means "
-                "of their last rows)."
+                "1 of 2 runs of A failed, against 0 of 3 runs of B: A ends at 0.25, B ends at "
+                "0.70 (means of the last rows)."
             ),
         ),
     ],
@@ -270,27 +274,27 @@ C = group("C", 2, run(0.6))
             (A, B, C),
             ("seed_noise_unknown", "seed_noise_unknown"),
             (
-                "B is highest: 0.7 over steps 151-200. Beyond the noise of steps, B, C differ from "
-                "A (one seed each)."
+                "B is highest: 0.7 over steps 151-200. Beyond step noise, B, C differ from A "
+                "(one seed each)."
             ),
         ),
         (
             (A, B, C),
             ("within_step_noise",) * 2,
-            "B is highest: 0.7 over steps 151-200. None differs from A beyond noise.",
+            "B is highest: 0.7 over steps 151-200. None differs from A by more than noise.",
         ),
         (
             (A, B, dataclasses.replace(C, place=None)),
             ("within_step_noise",),
             (
-                "B is highest: 0.7 over steps 151-200. None of those compared differs from A "
-                "beyond noise."
+                "B is highest: 0.7 over steps 151-200. No compared run differs from A by more "
+                "than noise."
             ),
         ),
         (
             (A, B, C),
             ("unavailable",) * 2,
-            "B is highest: 0.7 over steps 151-200. None can be compared with A.",
+            "B is highest: 0.7 over steps 151-200. No run can be compared with A.",
         ),
         (
             (A, group("B", 1, run(0.5)), group("C", 2, run(0.5))),
@@ -305,7 +309,7 @@ C = group("C", 2, run(0.6))
         (
             (A, group("B", 1, FAILED), C),
             ("different", "not_separable"),
-            "1 of 3 runs failed: B. One seed each does not say which is best.",
+            "1 of 3 runs failed: B. With one seed per setting, no run can be called the best.",
         ),
     ],
 )

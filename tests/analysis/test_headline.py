@@ -40,8 +40,8 @@ def test_open_intervals_are_named(interval: Interval, text: str) -> None:
 @each_case("status", ["converged", "flat", "not_identifiable", "non_stationary"])
 def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, status: str) -> None:
     said = (
-        "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step "
-        "150."
+        "The reward is 0.500 at step 100. Its mean is forecast to be 0.60 (0.55 to 0.65) by "
+        "step 150."
     )
     assert ahead(made_fitted(status, change_time=200.0), UNJUDGED) == said
 
@@ -131,7 +131,7 @@ def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
 
 def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     fitted = made_fitted()
-    assert gained(fitted) == "50 more steps: +0.10 (0.05 to 0.20)."
+    assert gained(fitted) == "Another 50 steps change the mean by +0.10 (0.05 to 0.20)."
     says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05)))
     assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
 

@@ -66,8 +66,8 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
         (
             Batch(None, None, None),
             (
-                "The log does not say what a step is; give --set prompts_per_step=B "
-                "--set group_size=G --set updates_per_step=U."
+                "The log does not say how many completions a step has; give --set "
+                "prompts_per_step=B --set group_size=G --set updates_per_step=U."
             ),
         ),
     ],

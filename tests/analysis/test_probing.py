@@ -127,16 +127,16 @@ def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
 
 
 LISTED = [
-    "Causes that remain: a broken verifier, harder data.",
+    "Remaining causes: a broken verifier, harder data.",
     "",
     (
-        "regrade grades logged answers again with your reward function: 128 answers, 3.0 s by the "
-        "table, 0.82 bits."
+        "regrade grades logged completions again with your reward function: 128 answers, 3.0 s "
+        "by the table, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
-    "  the grades changed, not the answers: a broken verifier",
-    "  the answers earn less by one and the same function: harder data",
-    "  the prompts of before the change are answered as well as then: harder data",
+    "  the grades changed, and the completions did not: a broken verifier",
+    "  the completions earn less by the same reward function: harder data",
+    "  the checkpoint solves the earlier prompts as well as before the change: harder data",
 ]
 
 
@@ -172,7 +172,7 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
     assert "remain: " + found.names[0] in said_now
-    assert "Nothing is to be told apart. Do: " in said_now
+    assert "There is no cause left to separate. Do: " in said_now
 
 
 def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -186,9 +186,9 @@ def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
         ("hangs", "within 0.5 s, got none"),
         ("raises", "got RuntimeError: first second: try"),
         ("short", "got 1 for 3 answers: try"),
-        ("missing", "got 3 of 3 that are no number below 1e+15: try"),
+        ("missing", "got 3 of 3 that are not numbers below 1e+15: try"),
         ("leaves", "got SystemExit: 0"),
-        ("writes", "got none: its process ended with 0"),
+        ("writes", "got none because its process ended with 0"),
         ("nothing", "got AttributeError"),
     ],
 )

@@ -230,7 +230,9 @@ def test_answers_beyond_the_context_are_left_out_and_counted(
     with_context(first, 10)
     before = sorted(tmp_path.iterdir())
     assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
-    assert f"got 0 (the context of 10 tokens left {ANSWERS} answers out)" in capsys.readouterr().err
+    assert (
+        f"got 0 ({ANSWERS} answers were left out because they exceed the context of 10 tokens)"
+    ) in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -241,7 +241,7 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
         if note.startswith(f"Shard {lost}: its worker was ended by signal 9")
     ]
     assert "after 2 tries" in note
-    assert "1 of 3 shards were left out." in found.components.notes
+    assert "1 of 3 shards were left out because they failed." in found.components.notes
 
 
 def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) -> None:

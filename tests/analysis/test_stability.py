@@ -457,10 +457,10 @@ def test_tables_write_what_was_judged() -> None:
     assert rows == {
         "Force per update": ("0.02", "learning rate × stiffness"),
         "Threshold": ("0.0339", "momentum 0.9, refresh, 8 updates"),
-        "Margin": ("1.69", "threshold over force; above 1 is stable"),
-        "Published rule": ("0.0125", "of the force: below (1 − momentum) over the interval"),
-        "Thresholds possible": ("0.0339 to 3.8", "what the settings leave open"),
-        "Longest refresh interval": ("14", "updates, at this force"),
+        "Margin": ("1.69", "threshold divided by force; above 1 is stable"),
+        "Published rule": ("0.0125", "limit of the force: (1 − momentum) / interval"),
+        "Thresholds possible": ("0.0339 to 3.8", "thresholds that the unknown settings allow"),
+        "Longest refresh interval": ("14", "updates at this force"),
     }
     rows = rows_of(stability(5.0, 0.9, refresh_interval=1))
     assert rows["Threshold"][1] == "momentum 0.9, refresh, 1 update"

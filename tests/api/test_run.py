@@ -165,7 +165,7 @@ def test_a_report_holds_the_judgement_of_the_command(
     assert gw.report([failed, str(failed.opened)], page, force=True) == page
     assert "2 runs" in page.read_text(encoding="utf-8")
     with pytest.raises(
-        InvalidArgumentError, match=r"^expected a run, got none: give one or a list of them$"
+        InvalidArgumentError, match=r"^expected a run, got none: give one run or a list of runs$"
     ):
         gw.report([], tmp_path / "other.html")
     with pytest.raises(OverwriteError, match="is one of the logs and is never written to"):
@@ -333,8 +333,8 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
     )
     said = {
         (
-            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
-            "0.70 (90 % bands)."
+            "The mean is forecast to be 0.50 (0.40 to 0.60) by update 400, and single rows "
+            "there 0.30 to 0.70 (90 % bands)."
         ): ahead,
         (
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
@@ -355,7 +355,7 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
 
 def test_of_a_run_that_failed_there_is_no_forecast(failed: gw.Run) -> None:
     fact = "FAILED: Reward 0.79 → 0.11, collapsed at step 101."
-    none = "No forecast: rows of a failure say nothing of what comes next."
+    none = "There is no forecast: rows after a failure say nothing about what comes next."
     assert str(failed.forecast(to=200)) == f"{fact} {none}"
     assert str(failed.judgement).startswith(fact)
 
@@ -416,27 +416,27 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         ),
         (
             lambda run: run.forecast(to=200, at=[150]),
-            "expected to or at, got both: leave out one of them",
+            "expected to or at, got both: leave one of them out",
         ),
         (
             lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),
-            "expected to or times, got both: leave out one of them",
+            "expected to or times, got both: leave one of them out",
         ),
         (
             lambda run: gw.fit(run, window=2.0),
-            "expected window with arrays alone, got a run, which has its own: leave it out",
+            "expected window only with arrays, got a run, which has its own: leave it out",
         ),
         (
             lambda run: gw.fit(run, [1.0]),
-            "expected a run, or times and values, got a run and values: leave out one of them",
+            "expected a run, or times and values, got a run and values: leave one of them out",
         ),
         (
             lambda run: gw.judge(run, [1.0]),
-            "expected a run, or steps and values, got a run and values: leave out one of them",
+            "expected a run, or steps and values, got a run and values: leave one of them out",
         ),
         (
             lambda run: gw.judge([1, 2], [1.0]),
-            "expected as many steps as values, got 2 and 1: give one a value",
+            "expected as many steps as values, got 2 and 1: give one step per value",
         ),
         (lambda run: gw.judge({}), "expected a run, a path or numbers, got dict: give one of them"),  # type: ignore[arg-type]
         (lambda _: gw.judge(5), "expected a run, a path or numbers, got int: give one of them"),
@@ -461,8 +461,8 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         (
             lambda run: gw.judge([1.5, 2.0], [0.1, 0.2]),
             (
-                "expected whole steps, got others: give the steps of the log, and fit(times, "
-                "values) for another clock"
+                "expected whole-number steps, got other numbers: give the steps of the log, or "
+                "use fit(times, values) for another clock"
             ),
         ),
     ],

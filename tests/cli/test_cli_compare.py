@@ -69,7 +69,7 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
     assert level["status"] == "seed_noise_unknown"
     assert level["p_value"] is None
     assert 0 < level["largest_seed_deviation"] < 0.2
-    assert "One seed each: real only if seeds scatter by less than " in found["answer"]
+    assert "One seed each: it is real only if seeds scatter by less than " in found["answer"]
 
 
 @pytest.mark.slow
@@ -142,8 +142,8 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     """
     found = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
-        r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at "
-        r"0\.98 \(means of their last rows\)\.",
+        r"2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: sglang ends at 0\.00, vllm "
+        r"ends at 0\.98 \(means of the last rows\)\.",
         found["answer"],
     )
     assert [
@@ -178,8 +178,7 @@ def test_a_failure_is_the_answer(
         (tmp_path / f"{name}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
     said = " ".join(lines(capsys, "held.csv fell.csv"))
     assert said.startswith(
-        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of their last "
-        "rows)."
+        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of the last rows)."
     )
     assert "not by 200" in said
     found = answer(capsys, "fell.csv held.csv")
@@ -212,7 +211,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
     assert raw["answer"].endswith(
-        "(means of their last rows), too few rows to tell noise from a difference."
+        "(means of their last rows); there are too few rows to separate a difference from noise."
     )
     assert raw["comparisons"] == []
     assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4
@@ -279,7 +278,9 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
         for name in ("drgrpo", "tasa")
     ]
     said = lines(capsys, f"{groups[0]} vs {groups[1]}")
-    assert "By step 199, 2 of 2 runs of tasa_g4s hold 0.41, 0 of 2 runs of drgrpo_g4s." in said
+    assert (
+        "By step 199, 2 of 2 runs of tasa_g4s keep 0.41, against 0 of 2 runs of drgrpo_g4s."
+    ) in said
     found = answer(capsys, f"{groups[0]} vs {groups[1]}")
     assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [
         [False, False],

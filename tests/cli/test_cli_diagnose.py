@@ -141,7 +141,7 @@ def test_json_has_the_exception_behind_the_last_row(
     says("cli/cli_diagnose/1", json.loads(capsys.readouterr().out)["notes"][-1])
     main(["diagnose", str(path)])
     lines = capsys.readouterr().out.splitlines()
-    assert "the log ends in an error at step 39: OutOfMemoryError" in " ".join(
+    assert "the log ends with an error at step 39: OutOfMemoryError" in " ".join(
         line.strip() for line in lines[:2]
     )
     assert "  likely      an error ended the run" in lines
@@ -187,7 +187,7 @@ def test_asked_why_it_says_how_the_log_was_read(
     assert "lost" not in capsys.readouterr().out
     main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8", "--why"])
     *_, note, missing = capsys.readouterr().out.splitlines()
-    assert note == "  1 cell that holds a text counts as missing: reward (1)."
+    assert note == "  1 cell with text counts as missing: reward (1)."
     assert missing.startswith("  Settings not found: prompts_per_step, ")
 
 

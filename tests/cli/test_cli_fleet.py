@@ -232,7 +232,7 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     [
         ("nowhere", "does not exist: check the path"),
         ("https://wandb.ai/me/p/runs/a", "does not exist: export the run: only files are read"),
-        ("runs/e runs/e/empty.jsonl nowhere", "none of 2 runs can be read; "),
+        ("runs/e runs/e/empty.jsonl nowhere", "none of the 2 runs can be read; "),
         (
             "runs -o list.txt",
             "-o expects a name that ends in .csv; got 'list.txt'",

@@ -217,7 +217,7 @@ def test_a_run_that_stands_needs_attention_before_its_group_size_is_planned(
     rows = [f"{step},{0.4 + 0.01 * (-1) ** step}\n" for step in range(60)]
     Path("stands.csv").write_text("step,reward\n" + "".join(rows))
     first, second = shown(capsys, "plan", "stands.csv", "--set", "group_size=8").splitlines()[:2]
-    assert first.startswith("The run needs attention first. WARNING: Nothing learnt in 59 steps")
+    assert first.startswith("Fix the run first. WARNING: Nothing learnt in 59 steps")
     assert second == NOT_LOGGED
 
 

@@ -119,7 +119,7 @@ def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
     found = judge(log(**columns))
     assert (found.state, told(found)) == (State.OK, {"reward_hacking": Status.INFO})
     assert re.fullmatch(
-        r"reward \S+ → \S+ while brevity \S+ → \S+: one is earned at the other's expense\.",
+        r"reward \S+ → \S+ while brevity \S+ → \S+: one function gains while the other loses\.",
         answer(found, "reward_hacking").message,
     )
 
@@ -593,7 +593,7 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
     says("diagnostics/collapse/3", answer(found, "collapse").message)
     assert (found.state, found.cause.names) == (
         State.FAILED,
-        ("policy concentration: the entropy is spent",),
+        ("entropy collapse: the policy is nearly deterministic",),
     )
 
 

@@ -546,7 +546,7 @@ def test_a_learning_rate_of_zero() -> None:
     found = told(reward=np.ones(30), config={"learning_rate": 0.0})
     assert (found.status, found.message) == (
         Status.CRITICAL,
-        "the learning rate is 0 in the settings: nothing can be learnt",
+        "the learning rate is 0 in the settings: the policy cannot learn",
     )
 
 

@@ -89,7 +89,7 @@ def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(
 ) -> None:
     found = told(reward=np.zeros(rows), ended=False)
     assert (found.status, found.step, found.signs) == (status, None, ())
-    assert found.message == f"the reward is 0 in all {rows} rows: nothing is earned"
+    assert found.message == f"the reward is 0 in all {rows} rows, so no completion earns reward"
     assert found.facts == (Fact.NOTHING_EARNED,)
 
 
@@ -109,9 +109,12 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
 
 
 def test_what_is_missing() -> None:
-    assert told(entropy=ROW).log.startswith("the mean reward of every step")
+    assert told(entropy=ROW).log.startswith("the mean reward of each step")
     few = told(reward=np.ones(7))
-    assert (few.status, few.message) == (Status.NOT_LOGGED, "7 rows, where 8 are the fewest")
+    assert (few.status, few.message) == (
+        Status.NOT_LOGGED,
+        "there are 7 rows, and the check needs 8",
+    )
     says("diagnostics/verifier/3", told(reward=np.linspace(0.2, 0.8, N) + noise()).message)
 
 

@@ -86,7 +86,7 @@ def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
     )
     assert time.monotonic() - start < 20
     assert [one.status for one in found] == [Status.DONE, Status.LATE, Status.DONE]
-    assert found[1].sentence == "shard long: it took longer than 0.5 s"
+    assert found[1].sentence == "shard long: the task took longer than 0.5 s"
 
 
 @pytest.mark.slow
@@ -123,7 +123,7 @@ def test_workers_that_never_start_are_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"name": "dask"}, "expected an engine of local, ray, slurm, got 'dask'"),
+        ({"name": "dask"}, "expected one of the engines local, ray, slurm, got 'dask'"),
         ({"workers": 0}, "expected at least one worker, got 0"),
     ],
 )

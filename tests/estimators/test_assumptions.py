@@ -21,8 +21,8 @@ HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
 SCORES, PROMPTS, LENGTHS, TAILS, GROUPS = (
     "scores with a mean of 0 within prompts",
     "independent prompts",
-    "scores of like length",
-    "rewards of light tails",
+    "scores of similar norm",
+    "rewards without heavy tails",
     "enough informative groups",
 )
 SIZE, WIDTH = 8, 5
@@ -63,7 +63,9 @@ def test_data_that_bear_all_out_have_no_note() -> None:
         (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[4]) == "64 of 64 groups have two rewards or more on either side."
+    assert str(assumptions[4]) == (
+        "64 of 64 prompts have groups with at least two rewards on either side."
+    )
     assert estimate.notes == ()
 
 
@@ -116,7 +118,9 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
     estimate = measured(independent(64), varying=varying)
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
-    assert f"{varying} of 64 groups have two rewards or more on either side" in assumption.sentence
+    assert (
+        f"{varying} of 64 prompts have groups with at least two rewards on either side"
+    ) in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
     assert ("--groups N" in assumption.sentence) == (status is VIOLATED)
 
@@ -168,11 +172,13 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
         assert estimate.unseen.widening == pytest.approx(part * estimate.unseen.of_lengths)
     assert heavy.notes == ()
     right = with_rewards(rng.random(512) < 0.5)
-    assert by_name(right)[TAILS].sentence == "Rewards are 0 or 1."
+    assert by_name(right)[TAILS].sentence == "The rewards are 0 or 1."
     some = components(rng.normal(size=64) ** 5, label[:64], score_ND=score[:64])
     assert some.unseen.widening > 2, "eight prompts tell a tail"
     few = components(rng.normal(size=56) ** 5, label[:56], score_ND=score[:56])
-    assert by_name(few)[TAILS].sentence == "8 groups whose rewards differ could tell their tails."
+    assert by_name(few)[TAILS].sentence == (
+        "At least 8 groups with different rewards are needed to test for heavy tails."
+    )
 
 
 def of_lengths(spread: float, prompts: int = 64) -> Components:

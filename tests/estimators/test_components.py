@@ -605,12 +605,12 @@ def test_how_many_prompts_would_show_it() -> None:
     = 532.4.
     """
     assert estimate_of("vp", Interval(0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "32 prompts): not distinguishable from zero; if it is as large as estimated, about 533 "
-        "prompts would show it"
+        "32 prompts): it does not differ from zero within its error; if the true value is "
+        "estimated, about 533 prompts would show it"
     )
     assert "about 134 prompts" in estimate_of("vp", Interval(1.0, -1.0, 2.0), 1.0, 32).status
     assert estimate_of("vp", Interval(-0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "if it is as large as 2, about 34 prompts would show it"  # 33.3, rounded up
+        "if the true value is 2, about 34 prompts would show it"  # 33.3, rounded up
     )
     assert (
         "about 33 prompts" in estimate_of("vp", Interval(9.0, 0.0, 2.0), 1.0, 32).status

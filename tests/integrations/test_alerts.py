@@ -107,7 +107,7 @@ def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
     assert 300 < len(receiver.asked) < 600
     for _, body, signature in receiver.taken:
         assert signature == f"sha256={hmac.new(b'key', body, hashlib.sha256).hexdigest()}"
-    assert said == {"an alert did not reach 127.0.0.1 (HTTP 500); it is sent again"}
+    assert said == {"an alert was not delivered to 127.0.0.1 (HTTP 500); it will be sent again"}
     again = Webhook(receiver.address)
     again.change("run 7", FACTS)
     again.close(10)
@@ -163,7 +163,11 @@ def test_the_rate_is_kept(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -
     [
         ([404], False, "127.0.0.1 refuses alerts: HTTP 404"),
         ([302], False, "127.0.0.1 refuses alerts: HTTP 302"),
-        ([429, 503], True, "an alert did not reach 127.0.0.1 (HTTP 429); it is sent again"),
+        (
+            [429, 503],
+            True,
+            "an alert was not delivered to 127.0.0.1 (HTTP 429); it will be sent again",
+        ),
     ],
 )
 def test_what_a_server_refuses_is_not_sent_again(
@@ -179,7 +183,7 @@ def test_what_a_server_refuses_is_not_sent_again(
     assert bool(receiver.taken) is arrives
     assert said[0] == words
     assert said[1:] == (
-        [f"an alert did not reach 127.0.0.1 (HTTP {codes[1]}); it is sent again"]
+        [f"an alert was not delivered to 127.0.0.1 (HTTP {codes[1]}); it will be sent again"]
         if arrives
         else ["1 alert did not reach 127.0.0.1"]
     )

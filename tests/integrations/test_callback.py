@@ -220,7 +220,7 @@ def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, check_every=0, stop_on="failing")
     trainer.train(0)
-    assert "stop_on='failing' will stop nothing: there are no checks" in callback.notices
+    assert "stop_on='failing' has no effect, because there are no checks" in callback.notices
 
 
 def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_
     other.add_callback(stranger)
     trainer.train(2)
     other.train(2)
-    assert "is the second of this trainer" in second.notices[0]
+    assert "is the second one of this trainer" in second.notices[0]
     assert "was made for another trainer" in stranger.notices[0]
     assert not (tmp_path / "two" / "groupwise").exists()
     assert not any(
@@ -400,7 +400,7 @@ def test_the_run_stops_where_asked(
     trainer.train(20)
     assert trainer.state.global_step == step
     assert (
-        f"training stops after step {step}, as stop_on='{callback.stop_on}' asks"
+        f"training stops after step {step}, as requested with stop_on='{callback.stop_on}'"
         in callback.notices
     )
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == step

@@ -217,7 +217,7 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "Cost",
         "Rollouts",
         "Prompts",
-        "Under other choices",
+        "Other sampling choices",
         "Other signals",
         "How this was computed",
     ]
@@ -430,6 +430,6 @@ def test_grey_bands_go_by_the_titles_of_their_charts() -> None:
         Chart(title, title, lines=(Line("", "observed", (), (), band=band),))
         for title, band in bands
     ]
-    said = "Grey bands, which no rule uses: Entropy, 9 runs; Length, 7 runs (trl)."
+    said = "The grey bands are only for orientation: Entropy, 9 runs; Length, 7 runs (trl)."
     assert said in str(_usual(charts))
     assert str(_usual(charts[1:2])) == ""

@@ -748,9 +748,7 @@ def test_what_every_browser_asks_for_is_no_error(client: Any) -> None:
 
 @pytest.mark.parametrize("token", ["", TOKEN[:-1], f"{TOKEN}_", TOKEN.upper(), f"é{TOKEN}", "."])
 def test_without_the_token_every_path_is_refused_in_one_line(token: str, client: Any) -> None:
-    words = (
-        "This page opens with the whole address that groupwise watch printed, and with no other.\n"
-    )
+    words = "This page opens only with the whole address that groupwise watch printed.\n"
     for path in (
         "",
         "live.js",

@@ -53,14 +53,14 @@ def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
     grid = tables.parameter_grid(fit.by_law(None))
     assert grid.head == ("Parameter", "Value", "95 % interval", "Unit", "")
     assert grid.rows == [
-        ("Plateau", "0.8", "0.75 to 0.85", "", "level that is approached"),
-        ("Start", "0.2", "0.190 to 0.210", "", "level at the beginning of the log"),
+        ("Plateau", "0.8", "0.75 to 0.85", "", "the level that the curve approaches"),
+        ("Start", "0.2", "0.190 to 0.210", "", "the level at the first row of the log"),
         (
             "Overshoot",
             "0.125",
             "0.00 to 1.00",
             "of the way",
-            "beyond the plateau, as a share of plateau minus start",
+            "how far the curve exceeds the plateau, as a share of plateau minus start",
         ),
     ]
     grid = tables.candidate_grid(fit.by_law(None))
@@ -109,7 +109,7 @@ def test_components_have_their_values_intervals_and_meanings() -> None:
         ("T", "2", "1.5 to 4", "t of σ²"),
         ("R", "3", "2.5 to 5", "r of σ²"),
         ("|g|²", "4", "3.50 to 6.00", "gradient_norm2 of σ²"),
-        ("G*", "7", "–", "group size of least error of the next update: 1 + √(R/Vp)"),
+        ("G*", "7", "–", "group size with the smallest error of the next update, 1 + √(R/Vp)"),
     ]
     assert tables.between(Interval(3.0, 2.5, 4.0)) == "2.50 to 4.00"
 
@@ -182,6 +182,12 @@ def test_prompts_have_their_visits_and_what_they_earn_now() -> None:
     )
     grid = tables.prompt_grid(PromptTable("", True, (), rows))
     last = ("1+1?", "solved", "0 of 3", "0.875", "8")
-    assert grid.head == ("Prompt", "Stands", "Visits that taught", "Pass rate now", "Of rollouts")
+    assert grid.head == (
+        "Prompt",
+        "Stands",
+        "Visits with a gradient",
+        "Pass rate now",
+        "Of rollouts",
+    )
     assert grid.rows == [("2+3?", "teaches", "9 of 12", "50 % (25 % to 75 %)", "16"), last]
     assert tables.prompt_grid(PromptTable("", False, (), rows)).head[3] == "Mean reward now"

@@ -141,9 +141,7 @@ def test_a_last_line_without_a_line_feed_counts_once_the_file_has_settled(tmp_pa
         file.write("5\n3,0.75\n")
     assert follower.poll()
     assert follower.record.steps["reward"].to_list() == [0.25, 0.55, 0.75]
-    assert (
-        "went on within the line that was its last; it was read again" in follower.events[-1].said
-    )
+    assert "continued within its last line; it was read again" in follower.events[-1].said
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,10 @@ def test_verls_first_versions() -> None:
     record = open_run(FIXTURES / "verl" / "legacy.log")
     assert record.column("entropy") == "actor/entropy_loss"
     assert record.steps["actor/lr"].unique().to_list() == [pytest.approx(1e-6)]
-    assert "actor/lr(1e-4): multiplied out, and without the factor in the name" in record.notes
+    assert (
+        "actor/lr(1e-4) had a scale factor in the name: the values were multiplied by it and "
+        "the name shortened"
+    ) in record.notes
     assert record.steps["critic/score/mean"][0] == 0.2
 
 
@@ -237,7 +240,7 @@ def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
     record = open_run(path)
     assert record.steps["critic/score/mean"].to_list() == [0.5, 0.6]
     assert "actor/entropy" not in record.metrics()
-    assert any("1 value is no number and was left out" in note for note in record.notes)
+    assert any("1 value is not a number and was left out" in note for note in record.notes)
 
 
 def test_a_printed_row_without_its_step_is_said(tmp_path: Path) -> None:

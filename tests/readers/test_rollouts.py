@@ -285,7 +285,7 @@ class TestRows:
         table = rollouts_of(record)
         assert json.loads(table["prompt"][0]) == rows[0]["prompt"]
         assert group_sizes(table) == [2] * 4
-        assert "8 texts are lists of chat messages: kept as JSON text" in record.notes
+        assert "8 texts are lists of chat messages and kept as JSON text" in record.notes
 
     def test_what_is_missing_is_counted(self, tmp_path: Path) -> None:
         rows = plain_rows()
@@ -828,7 +828,9 @@ def test_prompts_with_one_completion_each_are_groups_of_one(tmp_path: Path, name
         path.write_text(json.dumps({"columns": table.columns, "data": data}))
     record = open_run(path)
     assert len(rollouts_of(record)) == len(rows)
-    assert judge(record).headline.startswith("groups of one: no baseline, the group size is 1")
+    assert judge(record).headline.startswith(
+        "the group size is 1, so there is no baseline: the group size is 1"
+    )
 
 
 def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> None:

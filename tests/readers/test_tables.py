@@ -87,9 +87,9 @@ class TestCsv:
         )
         assert values(record, "reward") == [None, 0.5, None, None, float("inf")]
         assert record.metrics() == ("reward",)
-        assert record.notes == ("1 cell that holds a text counts as missing: reward (1)",)
+        assert record.notes == ("1 cell with text counts as missing: reward (1)",)
         more = opened(tmp_path / "b.csv", "Step,reward\n1,0.5\n2,oops\n3,none so far\n4,0.75\n")
-        assert more.notes == ("2 cells that hold a text count as missing: reward (2)",)
+        assert more.notes == ("2 cells with text count as missing: reward (2)",)
 
     def test_ragged_rows_are_noted(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward,kl\n1,0.5\n2,0.75,0.1,9\n")
@@ -199,8 +199,8 @@ class TestOrder:
         assert values(record, "reward")[14:16] == [14.0, 20.0]
         assert record.notes == (
             (
-                "the run was restarted 1 time (the step drops back to 16): 5 rows superseded by what "
-                "came after"
+                "the run was restarted 1 time (the step drops back to 16): later rows replaced "
+                "5 rows"
             ),
         )
 
@@ -295,7 +295,7 @@ class TestOrder:
         assert len(record.steps) == 11
         assert record.notes == (
             (
-                "2 rows with a step of 2^53 or more, where doubles no longer tell neighbours apart, "
+                "2 rows with a step of 2^53 or more, which doubles cannot represent exactly, "
                 "left out"
             ),
         )
@@ -317,7 +317,7 @@ class TestJson:
         ]
         record = opened(tmp_path / "a.json", json.dumps(rows))
         assert values(record, "reward") == [0.5, 0.75]
-        assert record.notes == ("the summary row at the end is left out",)
+        assert record.notes == ("the summary row at the end was left out",)
 
     @each_case(
         "content",
@@ -683,7 +683,7 @@ def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) ->
         "step,reward,tokens,model\n" + "\n".join(f'{t},0.{t},"{t},000",qwen' for t in range(1, 9))
     )
     record = open_run(tmp_path / "run.csv")
-    assert record.notes == ("1 column is no plain numbers and left out: tokens ('1,000')",)
+    assert record.notes == ("1 column is not numeric and left out: tokens ('1,000')",)
     (tmp_path / "shares.csv").write_text(
         "step,accuracy\n" + "\n".join(f"{t},{t}.5pp" for t in range(1, 9))
     )
@@ -831,7 +831,7 @@ def test_json_that_is_nested_too_deeply_is_said_to_be(
         open_run(path)
 
 
-@each_case(("before", "words"), [(2, ""), (30, "last of 2 runs: 40 of 70 rows read")])
+@each_case(("before", "words"), [(2, ""), (30, "last of 2 runs: 40 of 70 rows were read")])
 def test_a_log_of_two_runs_says_how_much_of_it_is_read(
     before: int, words: str, tmp_path: Path
 ) -> None:
@@ -971,7 +971,7 @@ def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -
     assert values(record, "reward") == [0.25] * 4 + [0.5] * 4
     assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
     assert values(record, "entropy") == [None] * 4 + [1.5] * 4
-    assert record.notes == ("the columns are others from row 5 on",)
+    assert record.notes == ("the columns change at row 5",)
 
 
 @pytest.mark.parametrize(

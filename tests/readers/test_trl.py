@@ -90,7 +90,7 @@ class TestState:
         assert values(record, "eval_reward") == [None, 0.9, 0.8]
         assert values(record, "reward") == [0.01, 0.02, None]
         assert "train_runtime" not in record.metrics()
-        assert record.notes == ("the summary row at the end is left out",)
+        assert record.notes == ("the summary row at the end was left out",)
         assert record.column("eval/reward") == "eval_reward"
 
     def test_a_resumed_run_is_not_doubled(
@@ -212,7 +212,7 @@ class TestFolder:
             config.value("prompts_per_step"),
             config.value("kl_weight"),
         ) == (4, 2, 0.1)
-        assert config.prompts_per_step.source == "args.json, one process assumed"
+        assert config.prompts_per_step.source == "args.json, assuming one process"
         assert (config.group_size.source, config.kl_weight.source) == ("args.json", "--set")
         assert config.value("temperature") is None
         assert config.learning_rate.source == "the largest of the column learning_rate"
@@ -272,7 +272,7 @@ class TestCompletions:
         assert record.rollouts is not None
         assert record.rollouts["reward"].to_list()[:2] == pytest.approx([0.99, -0.02])
         assert any(
-            "is check + 0.1 brevity, as the log's own mean rewards tell (the advantages agree)"
+            "is check + 0.1 brevity, as the mean rewards in the log show (the advantages agree)"
             in note
             for note in record.notes
         )

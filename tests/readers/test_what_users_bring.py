@@ -186,7 +186,8 @@ def test_a_campaign_with_failed_entries_holds_the_others(tmp_path: Path) -> None
             [0.25, 0.5, 1.0],
         )
         assert (
-            "3 entries of the file without a log left out, as of runs that failed" in record.notes
+            "3 entries of the file without a log were left out, for example failed runs"
+            in record.notes
         )
 
 
@@ -639,12 +640,14 @@ def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
     log += [{"step": step, "loss": 0.1, new: step / 8} for step in range(5, 9)]
     record = open_run(written(tmp_path / "log.jsonl", log))
     assert record.steps[record.column(quantity)].to_list() == [step / 8 for step in range(1, 9)]
-    assert f"{old} is called {new} from row 5 on: they are one column" in record.notes
+    assert f"{old} is called {new} from row 5 on; both are read as one column" in record.notes
     # as far as a row has both, they are two
     log[4][old] = 7.0
     record = open_run(written(tmp_path / "log.jsonl", log))
     assert record.steps[old].null_count() == 3
-    assert f"{old} and {new} are both {quantity} in rows 5 to 5: they stay apart" in record.notes
+    assert (
+        f"{old} and {new} are both {quantity} in rows 5 to 5 and are kept as two columns"
+    ) in record.notes
     # what is logged beside the other to the end is not called otherwise
     log[7][old] = 7.0
     record = open_run(written(tmp_path / "log.jsonl", log))
@@ -736,8 +739,8 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     record = open_run(tmp_path)
     assert record.values("printed/stale_groups").tolist() == [8.0] * 40
     judgement = judge(record, ended=True)
-    assert judgement.cause.names == ("discards starve slow, hard prompts",)
-    assert "33 % of rollouts dropped as too old" in judgement.headline
+    assert judgement.cause.names == ("discarding stale rollouts removes slow, hard prompts",)
+    assert "33 % of rollouts discarded as too old" in judgement.headline
 
 
 def test_printed_outputs_are_looked_through_up_to_one_bound_together(

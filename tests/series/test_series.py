@@ -97,7 +97,7 @@ def test_a_reward_that_is_not_zero_or_one_is_not_binomial(values: list[float]) -
     assert series.variance_T is None
     assert (
         series.noise_source
-        == "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+        == "unavailable: the reward is not 0/1 and its standard deviation is not logged"
     )
 
 
@@ -123,7 +123,9 @@ def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> 
     """The group means are 1.5, 3 and 4.5: variance 2.25 over B = 3 prompts."""
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS)))
     expected = 2.25 / 3
-    assert series.noise_source == "variance of the group means of the logged rollouts over B"
+    assert series.noise_source == (
+        "variance of the group means of the logged rollouts, divided by the number of prompts B"
+    )
     assert series.bounds is None
     assert series.variance_T == pytest.approx(np.full(ROWS, expected))
 
@@ -132,7 +134,9 @@ def test_rollouts_are_preferred_to_the_binomial() -> None:
     series = metric_series(
         record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS))
     )
-    assert series.noise_source == "variance of the group means of the logged rollouts over B"
+    assert series.noise_source == (
+        "variance of the group means of the logged rollouts, divided by the number of prompts B"
+    )
 
 
 def test_one_reward_function_takes_its_own_rollouts() -> None:
@@ -224,7 +228,7 @@ def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:
         record({"reward": binomial(32), "entropy": binomial(32)}, settings=GROUPS), "entropy"
     )
     assert series.variance_T is None
-    assert series.noise_source == "unavailable: known for training rewards only"
+    assert series.noise_source == "unavailable: it is known for training rewards only"
     assert series.healthy == "any"
     assert metric_series(record({"reward": binomial(32)})).healthy == "up"
 

@@ -370,7 +370,7 @@ def _by_share(cut: Signal) -> Finding:
     words = f"{share(late.value)} truncated (was {share(before)})"
     message = (
         f"{share(late.value)} of the completions are truncated since step {step:,}, "
-        f"{share(before)} before"
+        f"against {share(before)} before"
     )
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
@@ -485,7 +485,7 @@ def repetition(evidence: Evidence) -> Finding:
     before = share.level_until(row) if row else None
     was, words = "", f"{percent(late)} of completions repeat themselves"
     if before is not None:
-        was, words = f", {percent(before)} before", f"{words} (was {percent(before)})"
+        was, words = f", against {percent(before)} before", f"{words} (was {percent(before)})"
     message = f"{percent(late)} of the completions repeat themselves since step {step:,}{was}."
     if row == 0 and rose_since(evidence, step):
         return Finding(REPETITION, Status.INFO, message, step, exactly(late), LOOPS)

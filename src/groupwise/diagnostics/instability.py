@@ -527,7 +527,7 @@ def restart(evidence: Evidence) -> Finding:
         jumps = tuple(_jumps(evidence, restart.step))
         if jumps:
             words = ", ".join(sign.words for sign in jumps[:3])
-            message = f"{restart.said} at step {restart.step:,}, where {words}."
+            message = f"{restart.said} at step {restart.step:,}, and these signals jumped: {words}."
             facts = (Fact.RESTART_JUMP,)
             return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
     if not restarts or restarts[0].unsure:

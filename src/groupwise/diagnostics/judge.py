@@ -406,7 +406,7 @@ def _open(evidence: Evidence, progress: Progress) -> str:
     if evidence.relative:
         return evidence.relative
     if len(reward) < FEWEST_ROWS:
-        return f"{count(len(reward), 'row')} of reward are too few to judge the run"
+        return f"the log has {count(len(reward), 'row')} of reward, too few to judge the run"
     if reward.span == 0:
         return (
             f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows, so it "

@@ -101,7 +101,7 @@ def refusal(kind: str, names: Sequence[str], path: Path) -> UnreadableRunError:
     """Return what is said of the log of another program."""
     some = some_of([name[:40] for name in names if not CLOCK.fullmatch(name)])
     return UnreadableRunError(
-        f"expected a log with a reward, got {shown(path)}: which has no reward and looks like "
+        f"expected a log with a reward, got {shown(path)}, which has no reward and looks like "
         f"{kind} ({some}); name the reward with --column reward=NAME"
     )
 

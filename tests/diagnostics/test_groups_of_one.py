@@ -79,8 +79,10 @@ def test_the_ends_tell_where_long_answers_count_more_in_the_mean() -> None:
     means = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD + 0.01 * np.cos(ROW)}
     assert told(means | ends) == (
         Status.WARNING,
-        "the group size is 1, so there is no baseline: critic/advantages/max equals "
-        "critic/score/max in all 60 rows",
+        (
+            "the group size is 1, so there is no baseline: critic/advantages/max equals "
+            "critic/score/max in all 60 rows"
+        ),
     )
     assert told(means)[0] is Status.NONE
     assert told(means | ends | {"critic/advantages/min": REWARD - 0.3})[0] is Status.NONE

@@ -166,8 +166,10 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
     assert (follows.status, follows.message) == (
         Status.NONE,
-        "The held-out reward gained 0.99 for each unit that the training reward gained "
-        "(held-out reward).",
+        (
+            "The held-out reward gained 0.99 for each unit that the training reward gained "
+            "(held-out reward)."
+        ),
     )
     assert follows.facts == ()
 
@@ -640,8 +642,10 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
             "judge",
             "correct",
             Status.WARNING,
-            "judge 0.24 → 0.75 while correct 0.007 → 0.0065: the function for the task earns "
-            "nothing.",
+            (
+                "judge 0.24 → 0.75 while correct 0.007 → 0.0065: the function for the task earns "
+                "nothing."
+            ),
         ),
         (
             "judge",
@@ -653,8 +657,10 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
             "format",
             "correct",
             Status.WARNING,
-            "reward 0.22 → 0.79 while correct 0.007 → 0.0065: the function for the task earns "
-            "nothing.",
+            (
+                "reward 0.22 → 0.79 while correct 0.007 → 0.0065: the function for the task earns "
+                "nothing."
+            ),
         ),
     ],
 )

@@ -156,7 +156,7 @@ NO_NUMBER = "the reward is NaN or infinite in all 100 rows"
             State.WARNING,
             Learning.LEARNING,
             (
-                "75 % of the completions are truncated since step 61, against 0 % before; the "
+                "75 % of the completions are truncated from step 61 on, against 0 % before; the "
                 "reward still rises"
             ),
         ),
@@ -541,8 +541,10 @@ def test_what_is_no_failure_costs_nothing() -> None:
         ),
         (
             0.4,
-            "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
-            "the run",
+            (
+                "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
+                "the run"
+            ),
         ),
         (None, "check whether rewards differ within groups, and read the best completions"),
     ],

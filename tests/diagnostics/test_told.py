@@ -256,8 +256,10 @@ def test_every_finding_names_its_number() -> None:
         ),
         (
             {"dead": np.repeat([0.2, 0.49], [30, 10])},
-            "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
-            "the run",
+            (
+                "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
+                "the run"
+            ),
         ),
         (
             {"dead": np.repeat([0.6, 0.4], [30, 10])},
@@ -265,8 +267,10 @@ def test_every_finding_names_its_number() -> None:
         ),
         (
             {"spread": np.full(40, 0.1)},
-            "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
-            "the run",
+            (
+                "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
+                "the run"
+            ),
         ),
         (
             {"spread": np.repeat([0.0, 0.1], [21, 19])},

@@ -138,8 +138,8 @@ def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> Non
     found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
     assert (found.status, found.step) == (status, 61)
     assert found.message == (
-        f"{100 * dead:.0f} % of the groups have zero variance since step 61, against 30 "
-        "% before, at the same mean reward"
+        f"{100 * dead:.0f} % of the groups have zero variance from step 61 on, against 30 % "
+        "before, at the same mean reward"
     )
     assert found.limit == pytest.approx(0.3)
     assert found.facts == (*([Fact.GROUPS_ALIKE] if status is Status.WARNING else []),)

@@ -666,7 +666,9 @@ def test_a_log_of_reinforcement_learning_is_let_through(
 def test_what_an_engine_or_a_monitor_writes_of_itself_is_refused_by_name(tmp_path: Path) -> None:
     engine = "INFO 11-24 [loggers.py:116] Avg generation throughput: 91.3 tokens/s, Running: 7 reqs"
     (tmp_path / "a.log").write_text(f"{engine}\n" * T)
-    assert "got no reward: it looks like an inference server's, in " in refusal(tmp_path / "a.log")
+    assert ("got the output of an inference server, which has no reward, in ") in refusal(
+        tmp_path / "a.log"
+    )
     monitor = '#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t\n' + "20.0,20,1.5\n" * T
     (tmp_path / "a.monitor.csv").write_text(monitor)
     assert "which has no reward and looks like episodes of another kind of" in refusal(

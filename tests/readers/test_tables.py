@@ -458,13 +458,13 @@ class TestJsonLines:
             tmp_path / "a.jsonl", "\n".join([good[0], '{"step": 2, "rew', "hello", *good[1:]])
         )
         assert values(record, "step") == [1, 3, 4]
-        assert record.notes == ("2 lines are not whole JSON objects and were left out",)
+        assert record.notes == ("2 lines are not complete JSON objects and were left out",)
 
     def test_one_damaged_line_is_singular(self, tmp_path: Path) -> None:
         record = opened(
             tmp_path / "a.jsonl", '{"step": 1, "reward": 1}\n{"st\n{"step": 2, "reward": 1}\n'
         )
-        assert record.notes == ("1 line is no whole JSON object and was left out",)
+        assert record.notes == ("1 line is not a complete JSON object and was left out",)
 
     def test_mostly_damaged_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(UnreadableRunError, match="2 damaged lines"):

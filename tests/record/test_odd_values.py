@@ -273,6 +273,8 @@ def test_a_number_beyond_all_floats_and_a_row_of_odd_keys_stop_no_recording(tmp_
     )
     assert [sentence.split(",")[0] for sentence in said] == [
         "a step is not recorded: expected a whole number for step",
-        "'reward' contains values that are not numbers or texts: these cells are missing in the "
-        "record",
+        (
+            "'reward' contains values that are not numbers or texts: these cells are missing in the "
+            "record"
+        ),
     ]

@@ -85,7 +85,7 @@ def check(evidence: Evidence) -> Finding:
             )
             return not_logged(NAME, few, "more training steps")
         return not_logged(
-            NAME, said or "neither entropy nor the texts of the completions are in the log", LOG
+            NAME, said or "the log contains neither entropy nor the texts of the completions", LOG
         )
     left = share_left(entropy)
     onset = since_when(left < SPENT)
@@ -98,8 +98,8 @@ def check(evidence: Evidence) -> Finding:
     first, now = _start(entropy), entropy.level_from(onset)
     words = f"entropy {arrow(first, now)}"
     said = (
-        f"the entropy was {short(first)} at the start and is {short(now)} nats a token since "
-        f"step {step:,}"
+        f"the entropy was {short(first)} at the start and is {short(now)} nats a token from step "
+        f"{step:,} on"
     )
     if _at_the_top(evidence, step):
         message = f"{said}, with the reward at its maximum"
@@ -266,7 +266,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
         status, fact = Status.INFO, Fact.ENTROPY_SPENT_AT_TOP
     message = (
         f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text "
-        f"since step {step:,}"
+        f"from step {step:,} on"
     )
     return Finding(NAME, status, message, step, value, 0.5, facts=(fact,))
 
@@ -306,7 +306,7 @@ def truncation(evidence: Evidence) -> Finding:
         paid = _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
         return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
     if length is None or len(length) < FEWEST_ROWS:
-        said = "neither length nor the share of truncated completions is in the log"
+        said = "the log contains neither length nor the share of truncated completions"
         return not_logged(TRUNCATION, said, LOG_CUT)
     first, last = end_levels(length)
     said = (
@@ -340,7 +340,10 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         "truncated_share", step, first, mean, f"{share(mean)} truncated (was {share(first)})"
     )
     ends = progress_of(evidence).change.ends
-    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(*ends)}"
+    message = (
+        f"{share(mean)} of the completions are truncated ({share(first)} before); the share rises "
+        f"from step {step:,} on while the reward falls {arrow(*ends)}"
+    )
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 
@@ -369,8 +372,8 @@ def _by_share(cut: Signal) -> Finding:
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
     words = f"{share(late.value)} truncated (was {share(before)})"
     message = (
-        f"{share(late.value)} of the completions are truncated since step {step:,}, "
-        f"against {share(before)} before"
+        f"{share(late.value)} of the completions are truncated from step {step:,} on, against "
+        f"{share(before)} before"
     )
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
@@ -445,7 +448,7 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     if limit is None or onset is None:
         return None
     step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
-    since = "" if step is None else f" since step {step:,}"
+    since = "" if step is None else f" from step {step:,} on"
     message = (
         f"the completions average {short(late.value)} tokens{since}, and the limit is "
         f"{short(limit)}"
@@ -486,7 +489,7 @@ def repetition(evidence: Evidence) -> Finding:
     was, words = "", f"{percent(late)} of completions repeat themselves"
     if before is not None:
         was, words = f", against {percent(before)} before", f"{words} (was {percent(before)})"
-    message = f"{percent(late)} of the completions repeat themselves since step {step:,}{was}."
+    message = f"{percent(late)} of the completions repeat themselves from step {step:,} on{was}."
     if row == 0 and rose_since(evidence, step):
         return Finding(REPETITION, Status.INFO, message, step, exactly(late), LOOPS)
     return by_sign(

@@ -529,7 +529,7 @@ def _rise(evidence: Evidence, rate: Signal) -> Finding | None:
         return None
     before, after = float(value[row - 1]), float(value[row])
     sign = Sign(RATE, rate.step_at(row), before, after, f"learning rate {arrow(before, after)}")
-    message = f"{sign.words} since step {sign.step:,}."
+    message = f"{sign.words} from step {sign.step:,}."
     return by_sign(RATE, Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
 
 

@@ -157,8 +157,8 @@ def finite(evidence: Evidence) -> Finding:
     # no such metric.
     placeholder = first.row == 0 and not of_updates
     rows, was = count(first.rows, "row"), "" if first.before is None else short(first.before)
-    since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
-    message = f"{name} is NaN or infinite {since}{was and f', {was} before'}{_also(broken)}."
+    since = f"in all {rows}" if first.row == 0 else f"from step {step:,} on ({rows})"
+    message = f"{name} is NaN or infinite {since}{was and f' and was {was} before'}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
     if placeholder or (goes_on and not whole):
@@ -193,7 +193,7 @@ def _also(broken: list[_Broken]) -> str:
     others = [
         clean(fault.column, longest=60) for fault in broken[1:] if fault.row == broken[0].row
     ][:3]
-    return f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
+    return f", and so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
 
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:
@@ -327,7 +327,7 @@ def gradient(evidence: Evidence) -> Finding:
     status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
     message = (
         f"The gradient norm grew from {short(early)} to {short(late)} ({times:,.0f} times), and "
-        f"has exceeded {limit / early:,.0f} times its level since step {step:,}."
+        f"it has exceeded {limit / early:,.0f} times its early level since step {step:,}."
     )
     advice = "clip the gradient norm; lower the learning rate"
     signs = (_grew(began, early, late),)
@@ -431,7 +431,7 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     )
     sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {led_to(before, 0.0)}")
     zero = (
-        f"The gradient norm is {norm.written(0.0)} since step {step:,} "
+        f"The gradient norm is {norm.written(0.0)} from step {step:,} on "
         f"({count(len(norm) - row, 'row')}) although"
     )
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
@@ -590,7 +590,7 @@ def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
         return None
     row = row_after(~away_T) if left else 0
     step, words = mean.step_at(row), f"mean advantage {led_to(before if left else None, usual)}"
-    where = f"since step {step:,}" if left else "in the median row"
+    where = f"from step {step:,} on" if left else "in the median row"
     message = f"{words} {where}, although subtracting the group mean makes it 0."
     sign, fact = Sign("advantage", step, None, usual, words), Fact.ADVANTAGE_OFF_CENTRE
     return by_sign(UPDATE, Status.WARNING, message, sign, CENTRED, fact)
@@ -970,8 +970,8 @@ def divergence(evidence: Evidence) -> Finding:
     grew = "is" if before is None else f"grew from {short(before)} to"
     top = float(kl.value_T[row:].max())
     message = (
-        f"The KL to the reference {grew} {short(late)} nats a token since step {step:,}, with a "
-        f"maximum of {short(top)}."
+        f"The KL to the reference {grew} {short(late)} nats a token from step {step:,} on, with "
+        f"a maximum of {short(top)}."
     )
     sign = Sign(
         "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"

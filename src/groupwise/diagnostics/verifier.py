@@ -125,7 +125,7 @@ def environments(evidence: Evidence) -> Finding:
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
     rose = f"{each.rose:,} of the {each.count - 1:,} others rise"
-    message = f"{words} since step {worst.step:,}{more}; {rose}."
+    message = f"{words} from step {worst.step:,} on{more}; {rose}."
     rises = worst.kind == _HELD_OUT and abs(evidence.trend) > CLEARLY
     if (2 * each.fell > each.count and not rises) or _mirrored(each):
         return Finding(ENVIRONMENTS, Status.INFO, message, worst.step)
@@ -346,7 +346,7 @@ def failing(
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
     sign = Sign(quantity, step, early, late, words)
     return by_sign(
-        check, Status.WARNING, f"{about} since step {step:,}: {words}.", sign, limit, fact
+        check, Status.WARNING, f"{about} from step {step:,} on: {words}.", sign, limit, fact
     )
 
 
@@ -448,7 +448,7 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     earned = _late(functions[nothing[0]])
     message = (
         f"{name} gives {short(earned) if earned else 'nothing'} in {rows}, and the log has "
-        f"{count(len(functions) - 1, 'function')} more."
+        f"{count(len(functions) - 1, 'other reward function')}."
     )
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
@@ -717,7 +717,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     where = (
         f"in all {len(value)} rows"
         if row == 0
-        else f"in all {len(value) - row} rows since step {reward.step_at(row):,}"
+        else f"in all {len(value) - row} rows from step {reward.step_at(row):,} on"
     )
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
@@ -745,7 +745,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, tail):
         message = (
             f"the reward is {signal.written(tail.value)} in all "
-            f"{count(len(signal) - tail.row, 'row')} since step {step:,}"
+            f"{count(len(signal) - tail.row, 'row')} from step {step:,} on"
         )
         return Finding(
             NAME, Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,)
@@ -771,7 +771,8 @@ def _at_once(
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
     message = (
-        f"{clean(name, longest=60)} {short(before)} → {now} since step {step:,}, in all {rows}"
+        f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, and it stayed there "
+        f"in all {rows}"
     )
     gone = tail.value - before
     off = gone - change.value
@@ -847,7 +848,7 @@ def _outages(evidence: Evidence) -> Finding | None:
     first, around = reward.step_at(rows[0]), short(float(level[rows].mean()))
     some = f"{count(len(rows), 'row')} of {len(reward)}"
     message = (
-        f"the reward is exactly {reward.written(0.0)} in {some}, first at step {first:,}, while "
+        f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, while "
         f"neighbouring rows earn {around}"
     )
     return Finding(

@@ -120,7 +120,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     before = (
         ""
         if where is None
-        else f" since step {step:,}, against {100 * equal.level_until(onset):.0f} % before"
+        else f" from step {step:,} on, against {100 * equal.level_until(onset):.0f} % before"
     )
     message = (
         f"{100 * value.value:.0f} % of the groups have zero variance{before}, so almost no group "
@@ -365,7 +365,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
         # another reward has other groups, and groups that are not more often alike are no fewer
         return None
     message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, "
+        f"{100 * value.value:.0f} % of the groups have zero variance from step {step:,} on, "
         f"against {100 * old:.0f} % before, at the same mean reward"
     )
     # While a good part of the groups teaches there is nothing to mend.

@@ -41,7 +41,7 @@ def check_lag(lag: str) -> None:
     """Refuse what is no kind of lag."""
     if lag not in LAGS:
         raise InvalidArgumentError(
-            f"expected a kind of lag, got {lag[:60]!r}: use one of {', '.join(LAGS)}"
+            f"expected a policy lag, got {lag[:60]!r}: use one of {', '.join(LAGS)}"
         )
 
 

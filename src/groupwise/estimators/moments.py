@@ -404,8 +404,8 @@ def _refuse_asymmetry(gap: Float, scale: Float, axis: tuple[int, ...] | None = N
     wrong = gap > _ASYMMETRY * scale.max(axis=axis)
     if wrong.any():
         raise InvalidArgumentError(
-            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} from "
-            "their mirror image: give all inner products, of one kind of score"
+            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} "
+            "from their mirror image: give all inner products, all for the same kind of score"
         )
 
 

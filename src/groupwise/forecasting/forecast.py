@@ -360,7 +360,7 @@ def forecast(
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if ahead.min() < seen.origin:
         raise InvalidArgumentError(
-            f"a forecast looks at times of the log or later; got {float(ahead.min()):g}"
+            f"a forecast needs times within the log or later; got {float(ahead.min()):g}"
         )
     if seen.still:
         return _still(seen, ahead, level, bounds)
@@ -404,7 +404,7 @@ def _checked_times(at_S: ArrayLike) -> Float:
         ahead = np.atleast_1d(floats(at_S))
     except (TypeError, ValueError):
         raise InvalidArgumentError(
-            "a forecast looks at numbers; got something else among the times"
+            "the times of a forecast have to be numbers; got something else"
         ) from None
     if (
         ahead.ndim != 1
@@ -412,9 +412,7 @@ def _checked_times(at_S: ArrayLike) -> Float:
         or not np.isfinite(ahead).all()
         or np.abs(ahead).max() > LARGEST_VALUE
     ):
-        raise InvalidArgumentError(
-            "a forecast needs a line of finite times to look at, at least one"
-        )
+        raise InvalidArgumentError("a forecast needs at least one finite time")
     return ahead
 
 

@@ -124,7 +124,7 @@ class Console(Feed):
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
-        came = "no reward: it looks like an inference server's," if self._serves else "none"
+        came = "the output of an inference server, which has no reward," if self._serves else "none"
         return came, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: list[str]) -> Log:

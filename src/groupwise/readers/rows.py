@@ -756,7 +756,7 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         notes.append(
             f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}, "
             "which looks like a second run in the same log: the last run is read and "
-            f"{count(lost, 'row')} before it left out"
+            f"{count(lost, 'row')} before it were left out"
         )
         return kept, len(falls) + 1
     times, back = (

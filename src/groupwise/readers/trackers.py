@@ -175,7 +175,9 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
         if numbers is not None:
             store.add({**numbers, "step": step})
     notes = noted(
-        damaged, "row is no whole JSON object and was", "rows are not whole JSON objects and were"
+        damaged,
+        "row is not a complete JSON object and was",
+        "rows are not complete JSON objects and were",
     )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(
@@ -1020,7 +1022,9 @@ def _of_lines(seen: Peek, settings: JsonObject, notes: list[str]) -> Iterator[En
         elif operation.get("type") == "LogFloats" and not key.startswith("monitoring/"):
             for point in operation.get("values") or ():
                 yield 1000 * point.get("ts", 0), point.get("step"), key, point.get("value")
-    notes += noted(damaged, "line is no whole JSON and was", "lines are not whole JSON and were")
+    notes += noted(
+        damaged, "line is not complete JSON and was", "lines are not complete JSON and were"
+    )
 
 
 def _of_swanlab(seen: Peek, notes: list[str]) -> Iterator[Entry]:

@@ -85,7 +85,7 @@ def load_state(path: Path) -> State:
         what = (
             "no row: log with a smaller logging_steps"
             if about
-            else "no whole row, it is cut off or damaged: copy it again"
+            else "no complete row, because it is cut off or damaged: copy it again"
         )
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
     return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))

@@ -409,8 +409,8 @@ def plain_rollout(rollout: JsonView) -> JsonObject:
     prompt = rollout.get("prompt_id")
     if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
         raise InvalidArgumentError(
-            f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts "
-            "of the step"
+            f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the "
+            "prompts of the step"
         )
     plain: JsonObject = {"prompt_id": _writable(int(prompt))}
     for name in TEXT_COLUMNS:

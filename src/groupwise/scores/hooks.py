@@ -141,9 +141,9 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
         def before(gradient: Tensor) -> None:
             if source._version != version:
                 raise InvalidArgumentError(
-                    "expected layers that leave their input alone, but that of "
-                    f"{type(module).__name__} ({', '.join(own.values())}) was"
-                    " changed in place: use method='loop'"
+                    "expected layers that do not change their input, but the input of "
+                    f"{type(module).__name__} ({', '.join(own.values())}) was changed in place: "
+                    "use method='loop'"
                 )
             gradient = single_or_better(gradient.detach())
             parts = rule(module, source, gradient[None] if lifted else gradient)

@@ -466,8 +466,8 @@ def _loaded_model(
     )
     if left:
         raise InvalidArgumentError(
-            f"expected GPUs that hold {base}, got {torch.cuda.device_count()} that leave layers to "
-            f"the {left.pop()}: give a worker more"
+            f"expected GPUs that hold {base}, got {torch.cuda.device_count()}, and some layers "
+            f"are left to the {left.pop()}: give each worker more GPUs"
         )
     if adapter is None:
         result: Module = model

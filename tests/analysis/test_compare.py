@@ -134,7 +134,7 @@ def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
 def level(
     status: Any, low: float = 0.1, value: float = 0.2, high: float = 0.3, **fields: Any
 ) -> Contrast:
-    return Contrast("level", status, "no run has it", Interval(value, low, high), **fields)
+    return Contrast("level", status, "no run reaches it", Interval(value, low, high), **fields)
 
 
 A, B = group("A", 0, run(0.5)), group("B", 1, run(0.7))
@@ -142,14 +142,14 @@ SENTENCES = [
     (
         level("different"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200. The difference 0.20 (0.10 to "
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 to "
             "0.30) exceeds seed noise."
         ),
     ),
     (
         level("seed_noise_unknown", largest_seed_deviation=0.05),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200. The difference 0.20 (0.10 to "
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 to "
             "0.30) exceeds step noise. With one seed per group, it is real only if seeds "
             "scatter by less than 0.05."
         ),
@@ -157,15 +157,15 @@ SENTENCES = [
     (
         level("seed_noise_unknown"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200. The difference 0.20 (0.10 to "
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 to "
             "0.30) exceeds step noise; with one seed per group, seed noise alone may cause it."
         ),
     ),
     (
         level("not_separable", low=-0.1, seeds_needed=4),
         (
-            "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The  is "
-            "within seed noisedifference 0.20 (−0.10 to 0.30). About 4 runs per group would "
+            "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
+            "difference of 0.20 (−0.10 to 0.30) is within seed noise. About 4 runs per group would "
             "show it."
         ),
     ),
@@ -173,14 +173,14 @@ SENTENCES = [
         level("within_step_noise", low=-0.1),
         (
             "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
-            "difference 0 is within step noise.20 (−0.10 to 0.30)."
+            "difference of 0.20 (−0.10 to 0.30) is within step noise."
         ),
     ),
     (
         level("unavailable"),
         (
-            "B ends at 0.70, A ends at 0.50 (means of the last rows). The late means cannot be "
-            "compared: no run has it."
+            "B ends at 0.70 and A ends at 0.50 (means of the last rows). The late means cannot be "
+            "compared: no run reaches it."
         ),
     ),
 ]
@@ -235,20 +235,20 @@ FAILED = run(0.0, State.FAILED)
     [
         (
             (A, group("B", 1, FAILED)),
-            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of the last rows).",
+            "B failed and A did not: B ends at 0.00 and A ends at 0.50 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED), B),
-            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of the last rows).",
+            "A failed and B did not: A ends at 0.00 and B ends at 0.70 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED), group("B", 1, run(0.1, State.FAILING))),
-            "Both failed: B ends at 0.10, A ends at 0.00 (means of the last rows).",
+            "Both failed: B ends at 0.10 and A ends at 0.00 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED, run(0.5)), group("B", 1, run(0.7), run(0.7), run(0.7))),
             (
-                "1 of 2 runs of A failed, against 0 of 3 runs of B: A ends at 0.25, B ends at "
+                "1 of 2 runs of A failed, against 0 of 3 runs of B: A ends at 0.25 and B ends at "
                 "0.70 (means of the last rows)."
             ),
         ),
@@ -268,14 +268,14 @@ C = group("C", 2, run(0.6))
         (
             (A, B, C),
             ("different", "not_separable"),
-            "B is highest: 0.7 over steps 151-200. Beyond seed noise, B differs from A.",
+            "B is highest: 0.7 over steps 151-200. B differs from A by more than seed noise.",
         ),
         (
             (A, B, C),
             ("seed_noise_unknown", "seed_noise_unknown"),
             (
-                "B is highest: 0.7 over steps 151-200. Beyond step noise, B, C differ from A "
-                "(one seed each)."
+                "B is highest: 0.7 over steps 151-200. B, C differ from A by more "
+                "than step noise, with one seed per group."
             ),
         ),
         (

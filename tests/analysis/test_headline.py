@@ -66,13 +66,13 @@ def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> 
 def test_where_a_judged_reward_stands_is_what_the_judgement_says(made_fitted: Make) -> None:
     judged = dataclasses.replace(UNJUDGED, metric="reward", now=0.46, now_from=91)
     assert ahead(made_fitted(), judged).startswith(
-        "The reward is 0.46 in the last 10 rows, and its mean is forecast at "
+        "The reward is 0.46 in the last 10 rows. Its mean is forecast to be "
     )
     assert ahead(made_fitted(), dataclasses.replace(judged, now_from=100)).startswith(
-        "The reward is 0.46 at step 100, and "
+        "The reward is 0.46 at step 100. Its mean "
     )
     assert ahead(made_fitted(metric="entropy", quantity="entropy"), judged).startswith(
-        '"entropy" is 0.500 at step 100, and '
+        '"entropy" is 0.500 at step 100. Its mean '
     )
 
 

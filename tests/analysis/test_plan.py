@@ -53,15 +53,15 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
 @each_case(
     ("batch", "said"),
     [
-        (Batch(64, 8, 2.0), "A step is 64 prompts x 8 rollouts = 512 completions in 2 updates."),
-        (Batch(1, 2, 1.0), "A step is 1 prompt x 2 rollouts = 2 completions in 1 update."),
+        (Batch(64, 8, 2.0), "One step is 64 prompts x 8 rollouts = 512 completions in 2 updates."),
+        (Batch(1, 2, 1.0), "One step is 1 prompt x 2 rollouts = 2 completions in 1 update."),
         (
             Batch(64, 8, 0.25),
-            "A step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates.",
+            "One step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates.",
         ),
         (
             Batch(None, 8, 2.0),
-            "A step is 8 rollouts a prompt in 2 updates; give --set prompts_per_step=B.",
+            "One step is 8 rollouts a prompt in 2 updates; give --set prompts_per_step=B.",
         ),
         (
             Batch(None, None, None),
@@ -89,7 +89,7 @@ def test_without_components_rewards_are_told() -> None:
     assert (found.pass_rate, found.smallest_size) == (0.25, 3)
     assert found.dynamic_sampling is not None
     assert found.dynamic_sampling.value == pytest.approx(2)
-    assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
+    assert str(found).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
     assert set(found.as_dict()) == {
         "status",
         "batch",

@@ -168,7 +168,7 @@ def test_a_report_holds_the_judgement_of_the_command(
         InvalidArgumentError, match=r"^expected a run, got none: give one run or a list of runs$"
     ):
         gw.report([], tmp_path / "other.html")
-    with pytest.raises(OverwriteError, match="is one of the logs and is never written to"):
+    with pytest.raises(OverwriteError, match="is one of the logs, which are never overwritten"):
         failed.report(str(failed.opened), force=True)
 
 
@@ -212,7 +212,7 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
     formers: tuple[Any, ...] = run.forecast, partial(gw.forecast, run)
     for former in formers:
-        with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
+        with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is now forecast(to=)")):
             assert former(until=1100).rows == ahead.rows
     half = run.forecast(to=1100, level=0.5)
     assert half.result.level == 0.5

@@ -124,7 +124,7 @@ def test_the_setting_that_separates_the_runs_is_a_sentence_of_list_page_and_json
     assert main(["fleet", str(tmp_path), "--page", str(page)]) == 1
     said = capsys.readouterr().out.splitlines()[1]
     assert said.startswith(
-        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, the 2 with 0.0001 did not"
+        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, and the 2 with 0.0001 did not"
     )
     assert said.replace(" %", "\u00a0%") in page.read_text(encoding="utf-8")
     assert told(capsys, str(tmp_path))[1]["separates"]["sentence"] == said
@@ -239,12 +239,12 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
         ),
         (
             "runs -o runs/b/bad.csv",
-            "expected a table of groupwise fleet in runs/b/bad.csv, got another file",
+            "expected a table written by groupwise fleet in runs/b/bad.csv, got another file",
         ),
-        ("runs -o runs/b/bad.csv --force", "got another file, which is never written over"),
+        ("runs -o runs/b/bad.csv --force", "got another file, which is never overwritten"),
         (
             "runs -o settings.csv",
-            "expected a table of groupwise fleet in settings.csv, got another file",
+            "expected a table written by groupwise fleet in settings.csv, got another file",
         ),
         ("runs -o missing/list.csv", "does not exist: make it"),
         ("runs --page runs/b/bad.jsonl", "-o expects a name that ends in .html"),

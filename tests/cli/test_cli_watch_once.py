@@ -68,7 +68,7 @@ def test_report_and_watch_once_end_as_diagnose_does(
     assert main(["watch", name, "--once", "--fail-on", fail_on]) == code
     assert capsys.readouterr().out == screen
     assert main(["report", name, "--fail-on", fail_on]) == code
-    assert capsys.readouterr().out == f"{screen}The page: groupwise-report.html\n"
+    assert capsys.readouterr().out == f"{screen}The page is groupwise-report.html\n"
     assert (here / "groupwise-report.html").exists()
 
 

@@ -97,7 +97,7 @@ def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> 
     for arguments, names in cases:
         found = stability(0.1, 0.9, refresh_interval=8, learning_rate=0.1, **arguments)
         assert (found.stable, found.open_settings) == (None, names)
-        assert found.status.startswith("Cannot tell: a force of 0.1 lies between 0.0339 and 3.8")
+        assert found.status.startswith("Cannot tell: the force of 0.1 lies between 0.0339 and 3.8")
         assert all(DECIDING[name] in found.status for name in found.open_settings)
         assert found.as_dict()["deciding"] == list(names)
     known: tuple[dict[str, Any], ...] = ({}, {"importance_ratio": "clipped", "kl_term": "reward"})
@@ -111,10 +111,10 @@ def test_the_place_of_the_kl_term_decides_what_a_ratio_can_do() -> None:
     for ratio in ("exact", "clipped"):
         found = stability(0.02, 0.9, refresh_interval=8, importance_ratio=ratio, kl_term="reward")
         assert found.bounds == pytest.approx((0.033859, 0.033859), abs=1e-6)
-        assert any("whatever the ratio" in note for note in found.notes)
+        assert any("with any importance ratio" in note for note in found.notes)
     loose = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped", kl_term="loss")
     assert loose.bounds == pytest.approx((0.033859, 3.8), abs=1e-6)
-    assert any("small swings have the upper bound" in note for note in loose.notes)
+    assert any("small oscillations have the upper threshold" in note for note in loose.notes)
 
 
 @pytest.mark.slow

@@ -75,7 +75,7 @@ def test_scores_of_another_policy_violate_the_first_alone() -> None:
     assert violated.status is VIOLATED
     mean = estimate.others["score_mean_norm2"]
     assert f"{mean.value:.3g}, {mean.value / mean.standard_error:.2g} standard" in str(violated)
-    assert "zero_mean=False, --any-mean in a command." in violated.sentence
+    assert "zero_mean=False or --any-mean." in violated.sentence
     assert estimate.notes == (violated.sentence,)
     free = measured(independent(64), shift=1.0, zero_mean=False)
     assert SCORES not in by_name(free)
@@ -93,7 +93,7 @@ def test_families_of_prompts_violate_the_second_alone() -> None:
         f"mean reward of neighbouring prompts has a rank correlation of {pairs + 1 / 63:.2g},"
         in (violated.sentence)
     )
-    assert "independent ones at most 0.5" in violated.sentence
+    assert "the limit for independent prompts is 0.5" in violated.sentence
     assert "components(reward_N, kind_N, ...)" in violated.sentence
     assert estimate.notes == (violated.sentence,)
     shuffled = np.random.default_rng(0).permutation(families)
@@ -144,7 +144,7 @@ def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> 
     assert estimate.group_size.high == np.inf
     assert estimate.group_size.low == pytest.approx(1 + np.sqrt(2))
     plan = plan_from_components(estimate, Budget(512))
-    assert str(plan).startswith("4 is safe for a whole run")
+    assert str(plan).startswith("A group size of 4 is safe for a whole run")
     assert plan.safe_sizes == (4, 5)
 
 
@@ -204,7 +204,7 @@ def test_unlike_lengths_lengthen_upper_halves_and_leave_no_end_where_they_hide_m
     ends = [part.interval.high for part in (hidden.vp, hidden.t, hidden.r)]
     assert ends == [np.inf] * 3
     assert hidden.group_size.high == np.inf
-    assert hidden.t.status.endswith(": the data leave it open")
+    assert hidden.t.status.endswith(": the data do not limit it")
 
 
 def test_a_part_without_spread_has_no_open_end() -> None:
@@ -272,7 +272,7 @@ def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> No
     estimate = components(
         reward, label, score_ND=rng.normal(size=(512, WIDTH)) * length_P[label, None]
     )
-    assert "the intervals rest on 8 blocks of 8 neighbours" in str(by_name(estimate)[PROMPTS])
+    assert "the intervals use 8 blocks of 8 neighbours" in str(by_name(estimate)[PROMPTS])
     t_F = moment_of_prompts(estimate, "t").reshape(8, 8).mean(axis=1)
     assert estimate.t.value == pytest.approx(t_F.mean())
     assert estimate.t.standard_error == pytest.approx(stats.sem(t_F))
@@ -296,7 +296,7 @@ def test_shuffled_copies_of_prompts_are_taken_as_one_prompt_each() -> None:
             estimate = components(reward, label, zero_mean=False, **given)
             copies = (np.bincount(prompt_P) == 8).all()
             assert estimate.prompts == (8 if copies else 64)
-            assert any("64 labels name 8 prompts" in note for note in estimate.notes) == copies
+            assert any("64 labels belong to only 8 prompts" in note for note in estimate.notes) == copies
     plain = components(reward, label, zero_mean=False, score_ND=score)
     assert plain.vp.value == pytest.approx(moment_of_prompts(plain, "vp").mean())
 

@@ -213,7 +213,7 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     callback = attached(trainer, check_every=None, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
-    assert "the checks were made ready" in said
+    assert "the checks were prepared" in said
 
 
 def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
@@ -531,7 +531,7 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
         ("trackio", "cannot tell", f"cannot tell at step 6 (was ok): {after}", "w"),
     ]
     assert summary == {"groupwise/state": "warning", "groupwise/headline": "reward 0.8 → 0.0"}
-    assert said[-1].startswith("the alert did not reach the tracker: TypeError")
+    assert said[-1].startswith("the alert was not delivered to the tracker: TypeError")
 
 
 def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:

@@ -133,7 +133,7 @@ def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(
         "resumed after step 5: steps 1 to 5 are missing in the record",
     )
     assert any(
-        "is that of another run; training goes on, recorded in" in notice
+        "belongs to another run; training goes on, recorded in" in notice
         for notice in callback.notices
     )
 
@@ -233,7 +233,7 @@ def test_a_group_size_that_goes_on_changing_is_noted_so_often_and_no_more(tmp_pa
             tmp_path / str(steps), {step: float(4 + 4 * (step % 2)) for step in range(1, steps + 1)}
         )
         assert sum("changed from" in note for note in record.notes) == 20
-        assert "goes on changing" in record.notes[-1]
+        assert "keeps changing" in record.notes[-1]
         assert len(record.notes) == 21
         assert record.config.value("group_size") == 4 + 4 * (steps % 2)
         return (tmp_path / str(steps) / "journal.jsonl").stat().st_size

@@ -221,7 +221,7 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "Other signals",
         "How this was computed",
     ]
-    assert re.findall("<summary>No answer on: ([^<]*)</summary><h2>([^<]*)</h2>", page) == [
+    assert re.findall("<summary>No check was possible for ([^<]*)</summary><h2>([^<]*)</h2>", page) == [
         ("stability", "Stability")
     ]
 
@@ -275,7 +275,7 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
         "Entropyno sign of it–X.",
     ):
         assert said in texts.replace("\u00a0", " "), said
-    (fold,) = re.findall("No answer on: ([a-z, ]*)", texts) or [""]
+    (fold,) = re.findall("No check was possible for ([a-z, ]*)", texts) or [""]
     assert ("law" in fold.split(", ")) is (judged.alarm or not summary.law_answers)
 
 
@@ -336,7 +336,7 @@ def test_a_run_without_a_reward_has_a_page_that_says_so_and_draws_nothing_empty(
     page = render([bare, bare])
     assert 'class="banner cannot_tell"' in page
     assert not [one for one in Page(page).named("div") if "data-chart" in one]
-    assert f"No forecast: {bare.judgement.headline}." in page
+    assert f"There is no forecast: {bare.judgement.headline}." in page
     assert page.replace(' class="n"', "").count("<td>–</td>") >= 4, "now and peak of each run"
 
 

@@ -67,7 +67,7 @@ def test_one_of_the_two_numbers_is_not_enough(settings: dict) -> None:
 
 def test_binomial_noise_is_recognised_and_is_p_times_one_minus_p() -> None:
     series = metric_series(record({"reward": binomial(32)}, settings=GROUPS))
-    assert series.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 32")
+    assert series.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 32")
     assert series.bounds == (0.0, 1.0)
     assert series.variance_T is not None
     assert float(series.variance_T.mean()) == pytest.approx(0.3 * 0.7 / 32, rel=0.15)
@@ -185,7 +185,7 @@ def test_a_logged_deviation_gives_the_variance_and_says_which_it_is(
         record({"reward": values, "reward_std": [0.4] * ROWS}, settings=GROUPS, meanings=meanings)
     )
     assert words in series.noise_source
-    assert "32 rollouts a row" in series.noise_source
+    assert "32 rollouts per row" in series.noise_source
     assert series.variance_T == pytest.approx(np.full(ROWS, 0.16 / 32))
 
 
@@ -335,7 +335,7 @@ def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None
     told = metric_series(
         adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward"
     )
-    assert told.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 8")
+    assert told.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 8")
     assert told.bounds == (0.0, 1.0)
 
 
@@ -349,5 +349,5 @@ def test_completions_of_whole_steps_tell_it_too_and_a_few_of_each_do_not(whole: 
     ]
     found = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
     assert found.noise_source.startswith(
-        "binomial, p(1-p)/(B G) with B G = 8" if whole else "unavailable"
+        "binomial variance p(1-p)/(B G) with B G = 8" if whole else "unavailable"
     )

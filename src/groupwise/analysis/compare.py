@@ -420,7 +420,7 @@ def _share(group: ComparedGroup) -> str:
 
 def _end(*groups: ComparedGroup) -> str:
     """Where groups end."""
-    ends = ", ".join(f"{group.name} ends at {short(group.ends_at)}" for group in groups)
+    ends = " and ".join(f"{group.name} ends at {short(group.ends_at)}" for group in groups)
     return f"{ends} (means of the last rows)"
 
 

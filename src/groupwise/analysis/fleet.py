@@ -65,7 +65,7 @@ class Separation(Plain):
             f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
             f"the {self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}. Chance "
             f"alone would give this with a probability of at most {share(self.chance)}; "
-            f"{count(self.settings_tried, 'setting')} were tried."
+            f"the search tried {count(self.settings_tried, 'setting')}."
         )
 
 

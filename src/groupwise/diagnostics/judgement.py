@@ -708,7 +708,7 @@ class Judgement(Said):
 
 
 _FAR = 10.0  # usual rows that the first may take, which loads and compiles too
-NO_CLOCK = "the duration is unknown: log step_time, or give --column seconds=NAME"
+NO_CLOCK = "the duration is unknown: log step_time, or --column seconds=NAME"
 NO_GPUS = "the number of GPUs is unknown: give --gpus N with --price"
 
 

@@ -79,7 +79,10 @@ def test_components_beside_the_run_become_a_plan_at_its_own_budget(planned: Summ
     assert plain["rewards_alone"] is None
     assert planned.group_size.plan is not None
     assert planned.group_size.said == (planned.group_size.plan.status,)
-    assert "These components were measured with model checkpoint-300, steps 1 to 9." in planned.group_size.notes
+    assert (
+        "These components were measured with model checkpoint-300, steps 1 to 9."
+        in planned.group_size.notes
+    )
     assert planned.group_size.missing == ""
 
 

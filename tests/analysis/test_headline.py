@@ -88,7 +88,7 @@ def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:
 
 def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
     assert ahead(made_fitted(metric="entropy", quantity="entropy"), UNJUDGED).startswith(
-        '"entropy" is 0.500 at step 100, and'
+        '"entropy" is 0.500 at step 100. Its mean'
     )
 
 

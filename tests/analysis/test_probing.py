@@ -130,8 +130,8 @@ LISTED = [
     "Remaining causes: a broken verifier, harder data.",
     "",
     (
-        "regrade grades logged completions again with your reward function: 128 answers, 3.0 s "
-        "by the table, 0.82 bits."
+        "regrade grades logged completions again with your reward function: 128 "
+        "completions, 3.0 s by default estimate, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
     "  the grades changed, and the completions did not: a broken verifier",

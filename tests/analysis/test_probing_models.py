@@ -226,7 +226,10 @@ def test_answers_beyond_the_context_are_left_out_and_counted(
     models = ["--model", str(checkpoint), "--reference", str(first)]
     result = result_of(capsys, str(log), "rescore", *models)
     assert result["rollouts"] == ANSWERS - 2
-    assert "(2 answers were left out because they exceed the context of 16 tokens)" in result["message"]
+    assert (
+        "(2 answers were left out because they exceed the context of 16 tokens)"
+        in result["message"]
+    )
     with_context(first, 10)
     before = sorted(tmp_path.iterdir())
     assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2

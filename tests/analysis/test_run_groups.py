@@ -98,9 +98,7 @@ def test_other_differences_are_named() -> None:
     ]
     differing, notes = differing_settings(groups)
     assert differing == ("group_size",)
-    assert notes == [
-        "The groups differ in group_size (8; 16): any of these may cause the result."
-    ]
+    assert notes == ["The groups differ in group_size (8; 16): any of these may cause the result."]
     assert differing_settings(groups, besides=["group_size"]) == ((), [])
 
 

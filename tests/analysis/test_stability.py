@@ -199,7 +199,7 @@ def test_every_doubt_is_said() -> None:
         for doubt in judge_curve(np.where(times > 1, 0.8, 0.2) + noise, law="oscillator").doubts
     )
     assert any(
-        "one and the same" in doubt
+        "mostly one constant" in doubt
         for doubt in judge_curve(
             np.round(0.8 - 0.6 * np.exp(-times / 30), 2), law="exponential"
         ).doubts
@@ -516,7 +516,7 @@ def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(
     assert open_one.verdict == "open"
     assert open_one.conclusion.endswith(
         "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the data "
-        "do not say whether the reward is stable."
+        "do not show whether the reward is stable."
     )
     rows = {row[0]: row[1] for row in evidence_grid(open_one).rows}
     assert rows["Margin"] == "over 1,000 times (0.2 to over 1,000)"

@@ -212,7 +212,9 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
     formers: tuple[Any, ...] = run.forecast, partial(gw.forecast, run)
     for former in formers:
-        with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is now forecast(to=)")):
+        with pytest.warns(
+            DeprecationWarning, match=re.escape("forecast(until=) is now forecast(to=)")
+        ):
             assert former(until=1100).rows == ahead.rows
     half = run.forecast(to=1100, level=0.5)
     assert half.result.level == 0.5
@@ -340,11 +342,10 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
             "data and a broken verifier: log the completions. Do: Restart from step 70."
         ): judged,
-        (
-            "Flat: every one of 30 rows is exactly 0.5; a metric without any noise is rarely a "
-            "live one."
-        ): gw.fit([0.5] * 30),
-        "Every row is exactly 0.5: the rows say nothing of how far the metric can move.": gw.forecast(
+        ("Flat: every one of 30 rows is exactly 0.5; a live metric always has some noise."): gw.fit(
+            [0.5] * 30
+        ),
+        "Every row is exactly 0.5: the rows do not show how far the metric can move.": gw.forecast(
             [0.5] * 30, to=40
         ),
     }

@@ -69,7 +69,9 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
     assert level["status"] == "seed_noise_unknown"
     assert level["p_value"] is None
     assert 0 < level["largest_seed_deviation"] < 0.2
-    assert "With one seed per group, it is real only if seeds scatter by less than " in found["answer"]
+    assert (
+        "With one seed per group, it is real only if seeds scatter by less than " in found["answer"]
+    )
 
 
 @pytest.mark.slow
@@ -211,7 +213,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
     assert raw["answer"].endswith(
-        "(means of their last rows); there are too few rows to separate a difference from noise."
+        "(means of the last rows); there are too few rows to separate a difference from noise."
     )
     assert raw["comparisons"] == []
     assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4

@@ -124,7 +124,7 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
     assert main(["diagnose", str(log), "--json", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
     remarks = more.pop("remarks")
-    assert remarks[-1].startswith("these settings were not found: group_size, ")
+    assert remarks[-1].startswith("These settings were not found: group_size, ")
     assert more == BY_HAND.as_dict()
 
 

@@ -118,7 +118,7 @@ def test_a_run_is_planned_from_what_lies_beside_it(
         "8",
     )
     assert "present" not in small
-    assert any("beyond this budget" in note for note in small["notes"])
+    assert any("exceeds this budget" in note for note in small["notes"])
 
 
 def test_costs_come_from_the_run_and_are_told(
@@ -172,7 +172,7 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     assert found["batch"]["said"] in text
     assert text.startswith(found["status"])
     assert text.endswith(
-        f"its price: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
+        f"the current one costs, run groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
     )
     told = [line for line in text.splitlines() if not line.startswith(" ")]
     assert (
@@ -227,7 +227,9 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
     assert text.splitlines()[:2] == [
         NOT_LOGGED,
-        ("One step is 8 rollouts a prompt; give --set prompts_per_step=B --set updates_per_step=U."),
+        (
+            "One step is 8 rollouts a prompt; give --set prompts_per_step=B --set updates_per_step=U."
+        ),
     ]
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
@@ -317,7 +319,9 @@ def test_saved_components_are_shown_and_nothing_is_written(
         "notes",
     } <= set(found)
     assert found["method"] == "jackknife"
-    assert "These components were measured with model checkpoint-300." in shown(capsys, "components", "saved.json")
+    assert "These components were measured with model checkpoint-300." in shown(
+        capsys, "components", "saved.json"
+    )
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
 

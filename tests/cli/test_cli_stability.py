@@ -71,7 +71,7 @@ def test_a_trainers_defaults_are_assumed(capsys: pytest.CaptureFixture[str]) -> 
     plain = answer(capsys, "run.csv --set framework=trl")
     assert (plain["momentum"], plain["lag"], plain["optimizer"]) == (0.9, "none", "adam")
     assert any(
-        "defaults so the defaults of trl are assumed the run does not say them: beta1 0.9, lag_kind none." in note
+        "the defaults of trl are assumed: beta1 0.9, lag_kind none." in note
         for note in plain["notes"]
     )
 

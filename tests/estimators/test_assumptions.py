@@ -296,7 +296,10 @@ def test_shuffled_copies_of_prompts_are_taken_as_one_prompt_each() -> None:
             estimate = components(reward, label, zero_mean=False, **given)
             copies = (np.bincount(prompt_P) == 8).all()
             assert estimate.prompts == (8 if copies else 64)
-            assert any("64 labels belong to only 8 prompts" in note for note in estimate.notes) == copies
+            assert (
+                any("64 labels belong to only 8 prompts" in note for note in estimate.notes)
+                == copies
+            )
     plain = components(reward, label, zero_mean=False, score_ND=score)
     assert plain.vp.value == pytest.approx(moment_of_prompts(plain, "vp").mean())
 

@@ -214,7 +214,7 @@ def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told
     score = rng.normal(size=(512, 8)) * np.exp(spread * rng.standard_normal(64))[prompt, None]
     reward = rng.normal(size=512)
     of_scores = components(reward, prompt, score_ND=score)
-    assert any("differ much in length" in note for note in of_scores.notes) == told
+    assert any("differ strongly in norm" in note for note in of_scores.notes) == told
 
 
 @pytest.mark.slow
@@ -605,8 +605,8 @@ def test_how_many_prompts_would_show_it() -> None:
     = 532.4.
     """
     assert estimate_of("vp", Interval(0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "32 prompts): it does not differ from zero within its error; if the true value is "
-        "estimated, about 533 prompts would show it"
+        "32 prompts): it does not differ from zero within its error; if the true value "
+        "equals the estimate, about 533 prompts would show it"
     )
     assert "about 134 prompts" in estimate_of("vp", Interval(1.0, -1.0, 2.0), 1.0, 32).status
     assert estimate_of("vp", Interval(-0.5, -1.0, 2.0), 1.0, 32).status.endswith(
@@ -635,7 +635,8 @@ def test_the_sentences_of_estimates() -> None:
         f"The next update has its smallest error at a group size of {found.group_size.value:.3g} ("
     )
     assert found.notes[0].startswith(
-        "5 rollouts were left out because their groups have fewer than four; nothing is biased if"
+        "5 rollouts were left out because their groups have fewer than four. This "
+        "causes no bias unless"
     )
     assert len(found.notes) == 1
 

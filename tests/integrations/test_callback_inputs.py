@@ -20,7 +20,7 @@ from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
 
 GONE = (
-    "which is gone: measure the variance components at a checkpoint with groupwise components "
+    "which was removed: measure the variance components at a checkpoint with groupwise components "
     "RUN --model CHECKPOINT"
 )
 

@@ -221,9 +221,9 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "Other signals",
         "How this was computed",
     ]
-    assert re.findall("<summary>No check was possible for ([^<]*)</summary><h2>([^<]*)</h2>", page) == [
-        ("stability", "Stability")
-    ]
+    assert re.findall(
+        "<summary>No check was possible for ([^<]*)</summary><h2>([^<]*)</h2>", page
+    ) == [("stability", "Stability")]
 
 
 def test_a_page_for_others_holds_no_text_of_a_prompt_or_completion(made_record: Make) -> None:

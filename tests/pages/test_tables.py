@@ -130,7 +130,7 @@ def test_a_plan_has_the_price_of_every_size() -> None:
     assert grid.head == ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     assert grid.rows == [
         ("2", "2,048", "100 %", "∞", ""),
-        ("4", "1,024", "0 %", "50 %", "least error now"),
+        ("4", "1,024", "0 %", "50 %", "smallest error now"),
         ("8", "512", "25 %", "25 %", "safe, in use"),
     ]
     assert grid.best == 2
@@ -165,7 +165,11 @@ def test_shares_of_zero_variance_groups_stand_at_their_sizes() -> None:
 def test_what_was_spent_is_in_its_units(cost: Cost, cells: tuple[str, ...]) -> None:
     other = Cost(1, 2, 180.0, tokens=4.0, gpu_hours=5.0, money=6.0)
     last = ("1", "2", "4", "3 min", "5", "6.00")
-    named = {"Used so far": "spent", "Since the first sign": "cost", "To come, by plan": "to_come"}
+    named = {
+        "Used so far": "spent",
+        "Since the first sign": "cost",
+        "Remaining, as planned": "to_come",
+    }
     for name, key in named.items():
         costs: Any = dict.fromkeys(named.values(), other) | {key: cost}
         grid = tables.cost_grid(SimpleNamespace(**costs))  # type: ignore[arg-type]

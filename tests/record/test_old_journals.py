@@ -200,7 +200,7 @@ def test_a_journal_of_trl() -> None:
     }
     assert {meaning.column: meaning.quantity for meaning in record.meanings} == QUANTITIES
     assert record.notes == (
-        "resumed after step 3: steps 4 to 4 are replaced as they are repeated",
+        "resumed after step 3: steps 4 to 4 are replaced as they are done again",
         "the group size changed from 2 to 3 at step 4",
         "4 cells of 'loss' are NaN, and read as missing",
     )

@@ -480,9 +480,14 @@ _NOTES = (
     (re.compile(r"the step drops back to ([\d, ]{1,200})\)"), 0, "The run was restarted", False),
     (re.compile(r"resumed after step (\d{1,15})"), 1, "The run was resumed", False),
     # it may be printed by what goes on
-    (re.compile(r"an error follows step (\d{1,15})"), 1, "The run was resumed", True),
     (
-        re.compile(r"1 step was logged more than once \(at (\d{1,15})\)"),
+        re.compile(r"an error (?:follows|stands behind) step (\d{1,15})"),
+        1,
+        "The run was resumed",
+        True,
+    ),
+    (
+        re.compile(r"1 step (?:was )?logged more than once \(at (\d{1,15})\)"),
         0,
         "A row is repeated, as after a restart,",
         True,

@@ -493,7 +493,7 @@ def causes_page() -> str:
     shows = {one["key"]: one["shows"] for one in table_rows(table)}
     for row in CAUSES.values():
         lines += [f"## {capital(row.label.format(column='a column'))}", ""]
-        lines += [f"{shows[row.key]}.", ""]
+        lines += [f"Must show: {shows[row.key]}.", ""]
         lines += ["| weight | certainty | where | and all of |", "|---|---|---|---|"]
         for clause in sorted(row.clauses, key=lambda one: -one.weight):
             asked = "to explain: "

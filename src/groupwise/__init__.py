@@ -66,7 +66,7 @@ def __getattr__(name: str) -> Any:
     if not place:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     if place.startswith("groupwise_lab"):
-        raise AttributeError(
+        raise ImportError(  # no AttributeError: "from groupwise import" drops what that says
             f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
         )
     if name not in __all__:

@@ -167,7 +167,7 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert told["result"]["outcome"] == outcome
     found = gw.open_run(run).judgement.cause
     assert (found.certainty, found.keys) == (Certainty.LIKELY, (cause,))
-    assert "by probe regrade, seed 1, 128 answers" in found.words
+    assert "by probe regrade, seed 1, 128 completions" in found.words
     assert told["judgement"]["cause"]["names"] == list(found.names)
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)

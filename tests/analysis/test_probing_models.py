@@ -227,14 +227,14 @@ def test_answers_beyond_the_context_are_left_out_and_counted(
     result = result_of(capsys, str(log), "rescore", *models)
     assert result["rollouts"] == ANSWERS - 2
     assert (
-        "(2 answers were left out because they exceed the context of 16 tokens)"
+        "(2 completions were left out because they exceed the context of 16 tokens)"
         in result["message"]
     )
     with_context(first, 10)
     before = sorted(tmp_path.iterdir())
     assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
     assert (
-        f"got 0 ({ANSWERS} answers were left out because they exceed the context of 10 tokens)"
+        f"got 0 ({ANSWERS} completions were left out because they exceed the context of 10 tokens)"
     ) in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 

@@ -66,7 +66,7 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     )
     before, after = np.median(gap[74:79]), np.median(gap[79:84])
     assert found.message == (
-        f"The run was restarted at step 80, where sampler mismatch {before:.2g} → {after:.2g}."
+        f"The run was restarted at step 80, and these signals jumped: sampler mismatch {before:.2g} → {after:.2g}."
     )
     assert [sign.signal for sign in found.signs] == ["sampler_mismatch"]
 
@@ -150,7 +150,7 @@ def test_a_schedule_that_starts_anew_is_a_restart(first: float) -> None:
     found = restart(log(learning_rate=rate, reward=since(60, 0.6, 0.2) + noisy(2, 0.02)))
     assert (found.status, found.step) == (Status.WARNING, 61)
     assert found.message.startswith(
-        "The learning-rate schedule starts again at step 61, where reward 0.6"
+        "The learning-rate schedule starts again at step 61, and these signals jumped: reward 0.6"
     )
 
 
@@ -195,7 +195,9 @@ def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = restart(Evidence(open_run(path)))
     assert (found.status, found.step) == (Status.WARNING, 36)
-    assert found.message.startswith("The run was restarted at step 36, where reward 0.6")
+    assert found.message.startswith(
+        "The run was restarted at step 36, and these signals jumped: reward 0.6"
+    )
 
 
 @pytest.mark.slow

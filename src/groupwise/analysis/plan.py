@@ -89,7 +89,7 @@ def group_size_evidence(
         rewards=rewards,
         notes=(
             *notes,
-            f"To get a safe group size and what the current one costs, run {rewards.command}",
+            f"For a safe group size, run {rewards.command}",
         ),
     )
 
@@ -288,8 +288,8 @@ class RunPlan(Said):
         smallest = ""
         if self.pass_rate is not None:
             smallest = (
-                f"; at the mean pass rate of {percent(self.pass_rate)} the smallest useful group "
-                f"size is {self.smallest_size}"
+                f"; at the mean, {percent(self.pass_rate)}, the smallest useful size is "
+                f"{self.smallest_size}"
             )
         drawn = self.dynamic_sampling
         times = (
@@ -299,7 +299,7 @@ class RunPlan(Said):
             "groups"
         )
         return (
-            f"Late in the log {first} of the groups at G = {outlook.group_size} have mixed "
+            f"Late in the log {first} of groups at G = {outlook.group_size} have mixed "
             f"rewards; {larger} would. At pass rates below "
             f"{percent(even_pass_rate(outlook.group_size))} most groups have no "
             f"success{smallest}. Dynamic sampling would need {times}."

@@ -162,7 +162,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     left = ""
     if beyond := len(logged) - len(fitting):
         left = (
-            f" ({count(beyond, 'answer')} were left out because they exceed the context of "
+            f" ({count(beyond, 'completion')} were left out because they exceed the context of "
             f"{context:,} tokens)"
         )
     if len(fitting) < _BATCH:

@@ -529,7 +529,7 @@ def truncated(evidence: Evidence) -> Finding:
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
         return no_sign(
-            TRUNCATED, f"No sign of it: {count(many, 'answer')} of {len(cut):,} were truncated."
+            TRUNCATED, f"No sign of it: {count(many, 'completion')} of {len(cut):,} were truncated."
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0

@@ -51,7 +51,7 @@ _ODD = {
     "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
     "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
-    "clock": "{cells} of {column} fell or was NaN or infinite: the steps are used instead of this clock",
+    "clock": "{cells} of {column} fell or was NaN or infinite: the steps are the clock",
     "old": "{cells} of {column} {is_or_are} of more rollouts than there is room for, and left out",
     "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
     "window": "{cells} of {column} did not lie above 0: 1 is used instead",

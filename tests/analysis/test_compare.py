@@ -59,7 +59,7 @@ def test_records_paths_values_and_steps_with_values_are_runs(tmp_path: Path) -> 
         assert found.groups[0].ends_at == pytest.approx(found.groups[0].runs[0].judgement.now)
     pair = gw.compare([value, rising(3)], [rising(4, 0.7), rising(5, 0.7)])
     assert [len(group.runs) for group in pair.groups] == [2, 2]
-    assert pair.found.pairings[0].contrasts[0].method == "welch"
+    assert pair.comparison.pairings[0].contrasts[0].method == "welch"
     assert [len(group.runs) for group in gw.compare([value, rising(3)]).groups] == [1, 1]
 
 
@@ -328,7 +328,7 @@ def test_many_names_are_counted_and_a_key_is_said_once() -> None:
 
 def test_a_question_asks_for_another_level_and_window() -> None:
     found = gw.compare(rising(1), rising(2), question=Question(late=0.5, reach=0.7))
-    assert (found.found.late_from, found.found.reach) == (30.5, 0.7)
+    assert (found.comparison.late_from, found.comparison.reach) == (30.5, 0.7)
     assert re.search(r"over steps 30-60", str(found))
 
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.analysis.fitted import Ahead, Fitted, _outlook, ahead, fit_metric, gained
+from groupwise.analysis.fitted import Fitted, ForecastRequest, _outlook, ahead, fit_metric, gained
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
@@ -55,7 +55,7 @@ def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> 
     fitted = fit_metric(
         RunRecord("dip", steps_table(step.tolist(), {"reward": reward.clip(0, 1)})),
         "reward",
-        ahead=Ahead(),
+        ahead=ForecastRequest(),
     )
     assert fitted.outlook is not None
     said = float(ahead(fitted, UNJUDGED).split()[3])
@@ -155,7 +155,7 @@ def test_a_run_whose_learning_rate_has_ended_is_forecast_flat() -> None:
         for keys in (("reward", "learning_rate"), ("reward",))
     )
     ends, plain = (
-        fit_metric(record, "reward", ahead=Ahead([200.0])).outlook
+        fit_metric(record, "reward", ahead=ForecastRequest([200.0])).outlook
         for record in (with_rate, without)
     )
     assert ends is not None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import fit_metric
-from groupwise.analysis.summary import TILES, Screen, Signal, screen_of, summarise
+from groupwise.analysis.summary import TILES, Screen, ShownSignal, screen_of, summarise
 from groupwise.diagnostics.judgement import Judgement, Sign, State
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -209,7 +209,7 @@ def test_numbers_stand_in_a_table_of_every_signal() -> None:
 
 
 def test_a_level_now_is_that_of_the_last_rows() -> None:
-    rise = Signal("entropy", "Entropy", "", STEPS.astype(float), STEPS / 200)
+    rise = ShownSignal("entropy", "Entropy", "", STEPS.astype(float), STEPS / 200)
     assert rise.rows == 10
     assert rise.now == pytest.approx((STEPS[-10:] / 200).mean())
     level, where = rise.before(None)

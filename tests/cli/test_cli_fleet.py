@@ -22,7 +22,7 @@ from groupwise.analysis.fleet import FleetRow, judge_fleet, write_table
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import WORST_FIRST
-from groupwise.engine.engine import Engine, Limits, Outcome, Status
+from groupwise.engine.engine import Engine, Limits, ShardOutcome, ShardStatus
 from groupwise.errors import GroupwiseError
 from groupwise.pages.fleet import fleet_page
 from groupwise.pages.html import made_by
@@ -54,11 +54,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def applied(
         _: Engine, function: Any, shards: dict[str, str], *, limits: Limits, each: Any
-    ) -> list[Outcome]:
+    ) -> list[ShardOutcome]:
         outcomes = []
         for name, value in shards.items():
             rows = pickle.loads(pickle.dumps(function))(value)
-            outcomes.append(Outcome(name, Status.DONE, value=rows))
+            outcomes.append(ShardOutcome(name, ShardStatus.DONE, value=rows))
             each(outcomes[-1])
         return outcomes
 

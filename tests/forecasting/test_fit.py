@@ -16,7 +16,7 @@ from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells, r_
 from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.profile import fit_law
-from groupwise.forecasting.results import FitResult, Outcome
+from groupwise.forecasting.results import FitOutcome, FitResult
 from groupwise_lab.theory.oscillator import oscillator
 
 N = 300
@@ -387,7 +387,7 @@ def test_a_sudden_fall_is_a_collapse_at_its_step(seed: int) -> None:
     value[210:] = 0.1 + np.random.default_rng(seed).normal(0, 0.03, 90)
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.outcome is Outcome.COLLAPSED
+    assert result.outcome is FitOutcome.COLLAPSED
     assert result.change_time == pytest.approx(210, abs=0.05 * N)
 
 
@@ -402,7 +402,7 @@ def test_a_rise_that_melts_away_is_a_collapse_where_the_fall_begins(seed: int) -
     )
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.outcome is Outcome.COLLAPSED
+    assert result.outcome is FitOutcome.COLLAPSED
     assert 165 <= result.change_time <= 235
 
 

@@ -32,7 +32,7 @@ from groupwise.pages.screen import (
     MOST_WORDS,
     WIDTH,
     _drawn,
-    _Line,
+    _LabelledLine,
     judgement_lines,
     print_judgement,
     words_in,
@@ -362,5 +362,5 @@ def test_a_line_says_as_much_as_has_room(
     parts: tuple[str, ...], lines: int, shorter: str, said: str
 ) -> None:
     parts = (parts[0].rstrip(), *parts[1:])
-    line = _Line("not logged", parts, 8, lines, shorter)
+    line = _LabelledLine("not logged", parts, 8, lines, shorter)
     assert _drawn(line, plain=True) == [f"  not logged  {said}"]

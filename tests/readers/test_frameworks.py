@@ -201,7 +201,7 @@ def test_two_settings_of_kl_in_verl() -> None:
     ):
         settings = Settings()
         settings.add(f"python3 -m verl.trainer.main_ppo {lines}")
-        found = settings_in(settings.found())
+        found = settings_in(settings.settings())
         assert (found["kl_weight"], found["kl_in"]) == (weight, where)
 
 
@@ -331,9 +331,9 @@ def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
 
 @each_case("rule", RULES)
 def test_every_quantity_is_described(rule: object) -> None:
-    from groupwise.readers.keys import Rule
+    from groupwise.readers.keys import KeyRule
 
-    assert isinstance(rule, Rule)
+    assert isinstance(rule, KeyRule)
     bare = rule.quantity.removeprefix("eval/")
     assert bare in QUANTITIES or bare.split("/")[0] in QUANTITIES
     assert {bare.split("/")[0]} <= {name.split("/")[0] for name in known_quantities()}

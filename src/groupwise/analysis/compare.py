@@ -633,20 +633,20 @@ def _seed_notes(seeds: SeedNoise) -> list[str]:
     return [f"The standard deviation of the late means among runs of one setting is {through}."]
 
 
-Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
+RunLike = RunRecord | str | Path | Sequence[float] | NDArray[Any]
 # of the longest run: one that ends before is shown, and does not cut the others down to its steps
 _SHORT = 0.5
 
 
 @frozen
 class RunComparison(Said):
-    """Groups of runs with what was found.
+    """Groups of runs and how they differ.
 
     Args:
         metric: the log's own key, of the first run.
         groups: the groups, each run with its judgement.
         curves: of each group that is compared one curve a run.
-        found: the comparison.
+        comparison: the tests.
         answer: what it comes to, in a sentence or two.
         differing: settings in which the groups differ, besides those that sort them.
         notes: what to know besides.
@@ -661,13 +661,13 @@ class RunComparison(Said):
     KEYS = (
         "answer=sentence",
         "metric",
-        "level=found.level",
-        "late_from=found.late_from",
-        "late_to=found.late_to",
-        "reach=found.reach",
-        "bounds=found.bounds",
+        "level=comparison.level",
+        "late_from=comparison.late_from",
+        "late_to=comparison.late_to",
+        "reach=comparison.reach",
+        "bounds=comparison.bounds",
         "groups",
-        "seed_noise=found.seed_noise",
+        "seed_noise=comparison.seed_noise",
         "comparisons",
         "notes",
         "separates",
@@ -676,7 +676,7 @@ class RunComparison(Said):
     metric: str
     groups: tuple[ComparedGroup, ...]
     curves: tuple[tuple[Curve, ...], ...]
-    found: Comparison
+    comparison: Comparison
     answer: Words
     differing: Words
     notes: Words
@@ -704,12 +704,12 @@ class RunComparison(Said):
                 "second": self.name(pairing.second),
                 "contrasts": pairing.contrasts,
             }
-            for pairing in self.found.pairings
+            for pairing in self.comparison.pairings
         ]
 
 
 def compare(
-    *runs: Run | Sequence[Run],
+    *runs: RunLike | Sequence[RunLike],
     metric: str = "reward",
     by: str | None = None,
     baseline: str | None = None,
@@ -739,10 +739,10 @@ def compare(
 
     Example:
         >>> rise = [0.5 - 0.4 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
-        >>> found = compare(rise, rise[:40] + [0.0] * 20)
-        >>> [group.runs[0].judgement.state.value for group in found.groups]
+        >>> comparison = compare(rise, rise[:40] + [0.0] * 20)
+        >>> [group.runs[0].judgement.state.value for group in comparison.groups]
         ['ok', 'failed']
-        >>> print(found)
+        >>> print(comparison)
         run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of their last
             rows).
     """
@@ -773,15 +773,15 @@ def groups_of(
     return typed_groups([list(islice(named, size)) for size in sizes])
 
 
-def _members(run: Run | Sequence[Run]) -> list[Run]:
+def _members(run: RunLike | Sequence[RunLike]) -> list[RunLike]:
     """The runs of a list, or the one run; a list of numbers is the values of one."""
     several = isinstance(run, list | tuple) and not all(
         isinstance(item, int | float | np.number) for item in run
     )
-    return list(cast("Sequence[Run]", run)) if several else [cast("Run", run)]
+    return list(cast("Sequence[RunLike]", run)) if several else [cast("RunLike", run)]
 
 
-def _records(run: Run, metric: str, name: str, by: str | None) -> list[RunRecord]:
+def _records(run: RunLike, metric: str, name: str, by: str | None) -> list[RunRecord]:
     """The records of what a user calls a run."""
     from groupwise.readers import open_runs
 

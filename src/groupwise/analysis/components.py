@@ -57,8 +57,8 @@ from groupwise.record.run import RunRecord
 from groupwise.wording import capital, count
 
 if TYPE_CHECKING:
-    from groupwise.engine.engine import Engine, Outcome
-    from groupwise.scores.language_models import LanguageModel, Precision, Reader
+    from groupwise.engine.engine import Engine, ShardOutcome
+    from groupwise.scores.language_models import LanguageModel, PolicyTokenizer, Precision
     from groupwise.scores.scores import Aggregation, ScoreGram, ScoreOptions, ScoreSource
     from groupwise.scores.sketch import CountSketch
 
@@ -402,12 +402,12 @@ def components_beside(run: Path | None, *, level: float | None = None) -> Compon
 
 HEAD = "head"  # in the place of a pattern of layers: the output head alone, with weights of its own
 _GUESSED = "the longest completion"
-Progress = Callable[[int, int], None]
+ShardsDone = Callable[[int, int], None]
 Found = tuple[
     "Components", "ScoreSource", dict[str, Any]
 ]  # the components, what was scored, and facts about the way
 Elsewhere = Callable[
-    ["Tokens", "Measurement", "ScoreOptions", Progress | None], Found
+    ["Tokens", "Measurement", "ScoreOptions", ShardsDone | None], Found
 ]  # who takes scores, if not this process
 
 
@@ -441,7 +441,7 @@ class Measurement:
 def measure_run(
     record: RunRecord,
     how: Measurement,
-    progress: Progress | None = None,
+    progress: ShardsDone | None = None,
     spread: Elsewhere | None = None,
 ) -> SavedComponents:
     """Estimate the variance components of a run near a checkpoint, whose model scores it."""
@@ -495,7 +495,7 @@ def _here(
     sample: GroupSample,
     how: Measurement,
     options: ScoreOptions,
-    progress: Progress | None,
+    progress: ShardsDone | None,
 ) -> tuple[Tokens, Components, ScoreSource, JsonObject]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
@@ -552,7 +552,9 @@ class Tokens:
     notes: Words  # the same in sentences
 
 
-def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample) -> Tokens:
+def _tokens(
+    reader: PolicyTokenizer | LanguageModel, record: RunRecord, sample: GroupSample
+) -> Tokens:
     """Return the rollouts that the model can read, their tokens, and decisions on them."""
     from groupwise.scores.language_models import tokens_of
 
@@ -584,7 +586,7 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: GroupSamp
     )
 
 
-def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
+def ends_of(reader: PolicyTokenizer | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
     """Return the token that ended each completion; None where none did.
 
     The end of a sequence where the log tells none of the model's.
@@ -603,7 +605,7 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
 
 
 def _with_ends(
-    reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample
+    reader: PolicyTokenizer | LanguageModel, record: RunRecord, sample: GroupSample
 ) -> tuple[pl.DataFrame, int, str]:
     """Return the rollouts with whether each was truncated (`full`), and the limit.
 
@@ -625,7 +627,7 @@ def step_of_checkpoint(checkpoint: Path) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
+def _lengths(reader: PolicyTokenizer | LanguageModel, texts: Sequence[str]) -> list[int]:
     """Return the tokens of each text, those that mark its end not counted."""
     return [
         len(ids) for ids in reader.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -662,7 +664,7 @@ class Spread:
         return "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
 
     def __call__(
-        self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None
+        self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: ShardsDone | None
     ) -> Found:
         """Return the components of groups that workers score, what was scored, and facts."""
         from groupwise.scores.scores import SKETCH_WIDTH
@@ -676,7 +678,7 @@ class Spread:
             )
         ended = itertools.count(1)
 
-        def each(_outcome: Outcome) -> None:
+        def each(_outcome: ShardOutcome) -> None:
             if progress is not None:
                 progress(next(ended), len(shards))
 
@@ -776,7 +778,7 @@ class ScoreShard:
         return replace(moments, gradient_PD=gradient[None]), gram
 
 
-def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
+def _lost_notes(lost: Sequence[ShardOutcome], shards: int) -> list[str]:
     """Return sentences on the shards that were left out."""
     notes = [
         (f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries.")

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Clock:
+class LoggedClock:
     """Converts between the times of a log."""
 
     step_T: Float  # logged steps, strictly increasing
@@ -171,7 +171,7 @@ class Fitted:
     metric: str  # the log's own key
     quantity: str  # its canonical name, or ""
     series: MetricSeries  # the arrays that were fitted
-    clock: Clock  # of the run
+    clock: LoggedClock  # of the run
     fit: FitResult | None = None  # the result, or None where there are too few rows
     outlook: Outlook | None = None  # the forecast, or None
     problem: str = ""  # why there is no fit; "" where there is one
@@ -256,7 +256,7 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
 
 
 @frozen
-class Ahead:
+class ForecastRequest:
     """What is asked of a forecast."""
 
     at: Sequence[float] | None = None  # steps; a few beyond the last where None
@@ -271,7 +271,7 @@ def fit_metric(
     until: float | None = None,
     level: float = 0.95,
     law: str | None = None,
-    ahead: Ahead | None = None,
+    ahead: ForecastRequest | None = None,
 ) -> Fitted:
     """Fit one metric, and forecast it where that is asked for."""
     bare = replace(unfitted(cut(record, until), metric), level=level)
@@ -295,7 +295,7 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(floats(series.step_T), series.time_T, series.seconds_T)
+    clock = LoggedClock(floats(series.step_T), series.time_T, series.seconds_T)
     return Fitted(column, quantity, series, clock)
 
 
@@ -317,7 +317,7 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
         "unavailable: the log has no such metric",
         "up",
     )
-    return Fitted(metric, metric, series, Clock(none, none), problem=problem)
+    return Fitted(metric, metric, series, LoggedClock(none, none), problem=problem)
 
 
 def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
@@ -345,7 +345,7 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
 
 
 def foretold(
-    bare: Fitted, ahead: Ahead
+    bare: Fitted, ahead: ForecastRequest
 ) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.forecasting.forecast import forecast

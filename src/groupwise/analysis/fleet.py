@@ -22,7 +22,7 @@ import polars as pl
 from groupwise.analysis.charts import reward_heights
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, Learning, State
-from groupwise.engine.engine import Engine, Limits, Outcome
+from groupwise.engine.engine import Engine, Limits, ShardOutcome
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -195,7 +195,7 @@ class FleetRow(Plain):
 
 
 _TYPES = {field.name: pl.String if field.type == "str" else pl.Int64 for field in fields(FleetRow)}
-Progress = Callable[
+RunsDone = Callable[
     [str, int, int], None
 ]  # what is being done, how much of it is done, and of how much
 
@@ -285,7 +285,7 @@ def judge_fleet(
     *,
     seconds: float,
     without: Sequence[Path] = (),
-    progress: Progress = lambda _doing, _done, _total: None,
+    progress: RunsDone = lambda _doing, _done, _total: None,
 ) -> Fleet:
     """Judge the runs at and below paths; a row each.
 
@@ -326,7 +326,7 @@ def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
     )
 
 
-def _unjudged(outcome: Outcome) -> FleetRow:
+def _unjudged(outcome: ShardOutcome) -> FleetRow:
     """Return the row of a path whose worker ended before it was judged."""
     why = (
         "expected a run that can be judged, but "

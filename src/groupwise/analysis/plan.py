@@ -187,7 +187,7 @@ _NEEDS_SIZE = (
 
 
 @frozen
-class Batch(Plain):
+class StepBatch(Plain):
     """What one logged step is made of; None is unknown."""
 
     MORE = ("completions", "said")
@@ -214,9 +214,9 @@ class Batch(Plain):
         ]
         parts[1] += " a prompt" if parts[1] and not parts[0] else ""
         whole = "" if self.completions is None else f" = {count(self.completions, 'completion')}"
-        known = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
+        factors = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
         if self.updates is not None:
-            known.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
+            factors.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
         batch = {
             "prompts_per_step=B": self.prompts,
             "group_size=G": self.group_size,
@@ -224,8 +224,8 @@ class Batch(Plain):
         }
         missing = [f"--set {name}" for name, value in batch.items() if value is None]
         said = (
-            f"One step is {' in '.join(known)}"
-            if known
+            f"One step is {' in '.join(factors)}"
+            if factors
             else ("The log does not say how many completions a step has")
         )
         return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
@@ -237,7 +237,7 @@ class RunPlan(Said):
 
     MORE = ("status", "effective_group_size", "smallest_size", "dynamic_sampling")
 
-    batch: Batch  # of one step
+    batch: StepBatch  # of one step
     zero_variance: (
         ZeroVarianceOutlook | None
     )  # share of zero-variance groups at G, 2G and 4G; None where it is not logged
@@ -384,9 +384,9 @@ def _pass_rate(record: RunRecord) -> float | None:
     return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 
 
-def batch_in_use(record: RunRecord) -> Batch:
+def batch_in_use(record: RunRecord) -> StepBatch:
     """Return prompts, rollouts and updates of one step, by the settings, or as the completions
     have them.
     """
     size, prompts = batch_of(record)
-    return Batch(prompts, size, record.config.value("updates_per_step"))
+    return StepBatch(prompts, size, record.config.value("updates_per_step"))

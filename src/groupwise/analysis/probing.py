@@ -43,7 +43,7 @@ from groupwise.wording import count, short
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
 
-Row = Mapping[str, Any]
+DataRow = Mapping[str, Any]
 _MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
@@ -183,7 +183,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
 
 
 @frozen
-class _Answer:
+class _ScoredCompletion:
     """A logged answer as its model reads it."""
 
     before: list[int]  # tokens of the prompt
@@ -211,12 +211,12 @@ def _encoded(
 
 
 def _tokens(
-    models: Sequence[LanguageModel], rows: pl.DataFrame, raw: Sequence[Row]
-) -> list[_Answer]:
+    models: Sequence[LanguageModel], rows: pl.DataFrame, raw: Sequence[DataRow]
+) -> list[_ScoredCompletion]:
     """The answers of which each token has a log-probability in the log."""
     from groupwise.scores.language_models import end_of
 
-    loaded, texts, answers = models[0], rows["completion"].to_list(), list[_Answer]()
+    loaded, texts, answers = models[0], rows["completion"].to_list(), list[_ScoredCompletion]()
     tokens = _encoded(loaded, rows["prompt"], texts)
     if _encoded(models[-1], [], texts)[1] != tokens[1]:
         raise InvalidArgumentError(
@@ -231,11 +231,11 @@ def _tokens(
         if sampled and len(sampled) == len(after):
             own_T, turn_T = _turns(row, len(after))
             sampled_T = floats(sampled)[own_T]
-            answers.append(_Answer(before, after, sampled_T, own_T, turn_T))
+            answers.append(_ScoredCompletion(before, after, sampled_T, own_T, turn_T))
     return answers
 
 
-def _turns(row: Row, length: int) -> tuple[Places, Places]:
+def _turns(row: DataRow, length: int) -> tuple[Places, Places]:
     """The places of the tokens that a mask of the log says to be the policy's, all without one,
     and the turn of each, from 0 on.
     """
@@ -245,7 +245,9 @@ def _turns(row: Row, length: int) -> tuple[Places, Places]:
     return np.flatnonzero(mask_T), (begins_T.cumsum() - 1)[mask_T]
 
 
-def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
+def _scored(
+    loaded: LanguageModel, answers: Sequence[_ScoredCompletion], temperature: float
+) -> list[Float]:
     """The log-probability of each token of answers under a checkpoint, and the entropy there."""
     from torch import no_grad
 
@@ -402,12 +404,12 @@ def _graded(
 
 def _raw_rows(
     record: RunRecord, rows: pl.DataFrame, data: Path | None = None, *, by_prompt: bool = False
-) -> list[Row]:
+) -> list[DataRow]:
     """The row of each answer as its file has it, or that of its prompt, as in a file given."""
     names = {"prompt": PROMPT_KEYS}
     if not (data or by_prompt):
         names["completion"] = COMPLETION_KEYS
-    wanted, row_of = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
+    wanted, row_of = rows.select(*names).rows(), dict[tuple[Any, ...], DataRow]()
     left = {*wanted}
     files = [data] if data else [Path(source.path) for source in record.sources]
     for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
@@ -432,7 +434,7 @@ def _numbers(value: Any, kind: type = float) -> list[Any]:
     return value if plain and all(abs(number) < _LARGEST for number in value) else []
 
 
-def _rows_of(path: Path) -> Iterator[Row]:
+def _rows_of(path: Path) -> Iterator[DataRow]:
     """Yield the rows of JSON lines or of Parquet; none of another file."""
     seen = peek(path)
     if seen.head.startswith(b"PAR1"):

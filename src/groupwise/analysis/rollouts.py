@@ -68,7 +68,7 @@ class Completion(Plain):
 
 
 @frozen
-class Batch(Plain):
+class CompletionBatch(Plain):
     """Completions that were asked for, with their groups."""
 
     groups: tuple[Group, ...]
@@ -84,7 +84,7 @@ class Held(Plain):
     views: dict[
         str, tuple[int, ...]
     ]  # view -> its first completions, by their place in `batch.rows`
-    batch: Batch
+    batch: CompletionBatch
     range: tuple[float, float]  # least and largest reward of the run
 
 
@@ -149,7 +149,7 @@ class Rollouts:
         finite = self.reward[np.isfinite(self.reward)]
         return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
-    def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
+    def part(self, view: str, first: int, most: int, *, whole: bool = False) -> CompletionBatch:
         """Return completions of a view from a place on; `whole` does not cut a single one's."""
         ids = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
             : min(most, MOST_ROWS)
@@ -159,7 +159,7 @@ class Rollouts:
             ids, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
         )
 
-    def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> Batch:
+    def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> CompletionBatch:
         """Return completions by their numbers, texts cut."""
         wanted = list(map(int, ids))
         label, starts = self.groups
@@ -177,7 +177,7 @@ class Rollouts:
             self._completion(number, places[int(label[number])], row, longest)
             for number, row in zip(wanted, rows, strict=True)
         )
-        return Batch(groups, made)
+        return CompletionBatch(groups, made)
 
     @cached_property
     def groups(self) -> tuple[Whole, Whole]:

@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.forecasting.results import FitResult, Forecast
 
-    Given = RunRecord | str | Path | ArrayLike
+    RunOrArrays = RunRecord | str | Path | ArrayLike
 
 
 def fit(
-    run: Given,
+    run: RunOrArrays,
     value_T: ArrayLike | None = None,
     *,
     metric: str = "reward",
@@ -76,7 +76,7 @@ def forecast(
 ) -> Forecast: ...
 @overload
 def forecast(
-    run: Given,
+    run: RunOrArrays,
     value_T: None = None,
     at_S: Sequence[float] | None = None,
     *,
@@ -94,7 +94,7 @@ def forecast(
     level: float = 0.9,
 ) -> Outlook: ...
 def forecast(
-    run: Given,
+    run: RunOrArrays,
     value_T: ArrayLike | None = None,
     at_S: Any = None,
     *,
@@ -142,7 +142,9 @@ def forecast(
     return forecast_arrays(_numbers(run), value_T, at_S, level=level, **details)
 
 
-def judge(run: Given, value_T: ArrayLike | None = None, *, ended: bool | None = None) -> Judgement:
+def judge(
+    run: RunOrArrays, value_T: ArrayLike | None = None, *, ended: bool | None = None
+) -> Judgement:
     """Judge a run: how it stands, and why.
 
     Args:
@@ -212,7 +214,7 @@ def _refuse(options: Any) -> None:
         )
 
 
-def _numbers(run: Given) -> ArrayLike:
+def _numbers(run: RunOrArrays) -> ArrayLike:
     """Refuse a run beside values."""
     if isinstance(run, RunRecord | str | Path):
         raise InvalidArgumentError(

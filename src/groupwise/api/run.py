@@ -126,7 +126,7 @@ class Run(RunRecord):
             InsufficientDataError: there are too few rows.
             InvalidArgumentError: a step that cannot be forecast.
         """
-        from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
+        from groupwise.analysis.fitted import ForecastRequest, fit_metric, no_forecast
 
         if until is not None:
             message = "forecast(until=) is now forecast(to=); version 0.3 drops until"
@@ -135,7 +135,7 @@ class Run(RunRecord):
         if to is not None and at is not None:
             raise InvalidArgumentError("expected to or at, got both: leave one of them out")
         steps = at if to is None else self._steps_to(to)
-        fitted = fit_metric(self, metric, ahead=Ahead(steps, level))
+        fitted = fit_metric(self, metric, ahead=ForecastRequest(steps, level))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return (

@@ -119,7 +119,7 @@ def one_of(*words: str) -> Check:
     return check
 
 
-Run = Annotated[Path, argument("RUN", "The log file, run folder or saved record.")]
+RunArgument = Annotated[Path, argument("RUN", "The log file, run folder or saved record.")]
 Runs = Annotated[
     list[Path], argument("RUN...", "One or more log files, run folders or saved records.")
 ]
@@ -240,7 +240,7 @@ class Opening:
     settings: Mapping[str, str]  # setting -> value, as the user typed it
     config: Path | None  # a file with settings
 
-    def told(self, **given: float | None) -> Opening:
+    def with_settings(self, **given: float | None) -> Opening:
         """Add settings that have options of their own, where these are given."""
         return replace(
             self,

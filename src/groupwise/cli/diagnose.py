@@ -8,7 +8,7 @@ from groupwise.cli import app as cli
 
 
 def diagnose(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     until: cli.Until = None,
     running: Annotated[
@@ -30,7 +30,7 @@ def diagnose(
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
 
-    opening = opening.told(gpus=gpus, gpu_price=price)
+    opening = opening.with_settings(gpus=gpus, gpu_price=price)
     record = opening.open(run)
     if until is not None:
         from groupwise.analysis.fitted import cut

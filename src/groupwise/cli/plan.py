@@ -104,7 +104,7 @@ def plan(
     judged: Judgement | None = None
     held = components_of_file(source, level=level)
     if held is None:
-        record = opening.told(group_size=group_size).open(source)
+        record = opening.with_settings(group_size=group_size).open(source)
         judged = cli.judgement_of(record)
         held = components_beside(source, level=level)
         if held is None:

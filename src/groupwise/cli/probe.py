@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 def probe(
-    run: cli.Run,
+    run: cli.RunArgument,
     name: Annotated[
         str | None,
         cli.argument(
@@ -120,7 +120,10 @@ def _list(
         lines.append(sentence(str(error)))
     for trial in trials:
         by = "at most, estimated from a first batch" if trial.timed else "by default estimate"
-        cost = f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, {trial.bits:.2f} bits"
+        cost = (
+            f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, "
+            f"{trial.bits:.2f} bits"
+        )
         ready = trial.command.replace("RUN", opened, 1)
         way = f"log {trial.missing}" if trial.missing else ready
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]

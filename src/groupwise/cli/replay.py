@@ -8,7 +8,7 @@ from groupwise.cli import app as cli
 
 
 def replay(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     seed: Annotated[
         int,

@@ -54,7 +54,7 @@ def report(
     from groupwise.pages.html import made_by, render
     from groupwise.pages.screen import print_judgement
 
-    opening = opening.told(gpus=gpus, gpu_price=price)
+    opening = opening.with_settings(gpus=gpus, gpu_price=price)
     steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     configs = [opening.config] if opening.config else []

@@ -55,7 +55,7 @@ def watch(
     """Follow runs that are being written, on a page that this machine serves to itself."""
     from groupwise.integrations.alerts import webhook_of
 
-    opening = opening.told(gpus=gpus, gpu_price=price)
+    opening = opening.with_settings(gpus=gpus, gpu_price=price)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(
             f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer"

@@ -40,10 +40,10 @@ from groupwise.intervals import Interval
 from groupwise.plain import Plain, frozen
 
 Quantity = Literal["level", "speed"]
-Status = Literal[
+ContrastStatus = Literal[
     "different", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"
 ]
-Method = Literal["welch", "pooled_t", "step_noise_alone", "none"]
+ContrastTest = Literal["welch", "pooled_t", "step_noise_alone", "none"]
 
 
 def nothing(level: float = 0.95) -> Interval:
@@ -104,11 +104,11 @@ class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
     quantity: Quantity  # level, or speed (a time: less is faster)
-    status: Status  # what can be said
+    status: ContrastStatus  # what can be said
     message: str  # why it is unavailable, or how many runs hold the level; else ""
     # second minus first, with its interval; over step noise alone where seeds are unknown
     difference: Interval
-    method: Method = "none"  # how the interval was made
+    method: ContrastTest = "none"  # how the interval was made
     runs: tuple[int, int] = (0, 0)  # how many of each group took part
     # runs a group that would find this difference 8 times in 10; None: unknown
     seeds_needed: int | None = None
@@ -500,7 +500,7 @@ class Setup:
 class Difference:
     """A difference of two groups before it is judged."""
 
-    method: Method
+    method: ContrastTest
     value: float
     error: float
     freedom: float

@@ -57,7 +57,7 @@ LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
 
 
 @frozen
-class Outcome(Plain):
+class ProbeOutcome(Plain):
     """What an experiment may show."""
 
     fact: Fact
@@ -82,7 +82,7 @@ class ProbeKind(Plain):
     rollouts: int
     seconds: float  # before any were measured
     family: Words  # causes that stand for all those that it tells apart
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ProbeOutcome, ...]
     bits: float = 0.0  # its expected gain of certainty
     missing: str = ""  # what to log before it can be made
     timed: bool = False  # whether the seconds are those of a first batch
@@ -123,12 +123,12 @@ def _entropy(chances: Iterable[float]) -> float:
     return -sum(chance * math.log2(chance) for chance in chances if chance > 0)
 
 
-def _outcome(entry: str) -> Outcome:
+def _outcome(entry: str) -> ProbeOutcome:
     """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE others=CHANCE."""
     fact, meaning, pairs = entry.split("|")
     chances = {key: float(text) for key, text in (pair.split("=") for pair in pairs.split())}
     others = chances.pop("others", math.nan)
-    return Outcome(Fact[fact], meaning, chances, others)
+    return ProbeOutcome(Fact[fact], meaning, chances, others)
 
 
 def _kind(cells: Mapping[str, str]) -> ProbeKind:
@@ -256,7 +256,7 @@ def told_by(record: RunRecord) -> str:
     return next((_way(result) for result in reversed(_results(record)) if result.outcome), "")
 
 
-def outcome_of(result: ProbeResult) -> Outcome | None:
+def outcome_of(result: ProbeResult) -> ProbeOutcome | None:
     """The outcome of an experiment, None where it cannot tell."""
     return next((outcome for outcome in _OUTCOMES if outcome.fact.name == result.outcome), None)
 
@@ -522,7 +522,7 @@ class Clause:
 
 
 @frozen
-class Row:
+class CauseRow:
     """One cause, as `causes.tsv` has it."""
 
     key: str
@@ -558,10 +558,10 @@ def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
         yield Clause(float(weight), certainty, atoms)
 
 
-def _row(cells: Mapping[str, str]) -> Row:
+def _row(cells: Mapping[str, str]) -> CauseRow:
     """Read a row of the table."""
     against = (entry.partition("=") for entry in filter(None, cells["against"].split("; ")))
-    return Row(
+    return CauseRow(
         cells["key"],
         cells["label"],
         (
@@ -577,7 +577,7 @@ def _row(cells: Mapping[str, str]) -> Row:
     )
 
 
-CAUSES: Mapping[str, Row] = {
+CAUSES: Mapping[str, CauseRow] = {
     row.key: row for row in map(_row, table_rows("diagnostics/causes.tsv"))
 }
 
@@ -613,7 +613,7 @@ class Case:
         stated |= {*self._moved()}
         return stated | {*self._of_the_fall(stated), *self._of_the_gain()}
 
-    def state(self, fact: Fact, row: Row) -> Seen:
+    def state(self, fact: Fact, row: CauseRow) -> Seen:
         """Say whether a fact is seen, shown absent, or not logged; FIRST is of the row's own."""
         if self._comes_first(row) if fact is Fact.FIRST else fact in self.seen:
             return Seen.SEEN
@@ -761,7 +761,7 @@ class Case:
         lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in finding.facts
         return not lost or gained_since(self.evidence, finding.step)
 
-    def _comes_first(self, row: Row) -> bool:
+    def _comes_first(self, row: CauseRow) -> bool:
         """Whether a cause's own quantity moved before anything else, or with the reward: a policy
         that breaks takes others along.
         """
@@ -814,7 +814,7 @@ def _by_rules(case: Case) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
-    scores = list[tuple[float, Row, Clause]]()
+    scores = list[tuple[float, CauseRow, Clause]]()
     for row in CAUSES.values():
         clause = max(
             (clause for clause in row.clauses if _holds(clause, case, row)),
@@ -841,7 +841,7 @@ def _by_rules(case: Case) -> Cause:
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
 
-def _holds(clause: Clause, case: Case, row: Row) -> bool:
+def _holds(clause: Clause, case: Case, row: CauseRow) -> bool:
     """Whether of each of a clause's entries one fact is as it says; what is not logged is not
     seen either.
     """
@@ -855,7 +855,7 @@ def _holds(clause: Clause, case: Case, row: Row) -> bool:
     )
 
 
-def _label(row: Row, case: Case) -> str:
+def _label(row: CauseRow, case: Case) -> str:
     """The cause as printed."""
     broken = case.finding(Fact.NOT_FINITE)
     return label_of(row.key, "" if broken is None else broken.column)

@@ -548,7 +548,7 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
         for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:])
     )
     message = (
-        f"Since step {step:,} the training reward rises while {pair.told} is flat: "
+        f"Since step {step:,} the training reward rises while {pair.held_out_name} is flat: "
         f"{arrow(before, best, last)}. This is what overfitting looks like."
     )
     return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
@@ -787,7 +787,7 @@ class Pair:
     fall: LevelChange | None = None  # that of the held-out one, if it fell for good
 
     @property
-    def told(self) -> str:
+    def held_out_name(self) -> str:
         """The held-out one as a clause begins."""
         return f"the {self.name}," if "," in self.name else f"the {self.name}"
 

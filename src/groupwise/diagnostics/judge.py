@@ -146,13 +146,13 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, each signal at the levels that a serious check tells of it."""
     story = _story(look, worst, can_tell=can_tell)
     serious = [finding for finding in look.answers.values() if is_serious(finding)]
-    told_signs = {
+    signs_of_checks = {
         sign.signal: sign
         for finding in serious
         for sign in finding.signs
         if sign.signal != "reward"
     }
-    signs = tuple(_at_levels(sign, told_signs.get(sign.signal)) for sign in story.signs)
+    signs = tuple(_at_levels(sign, signs_of_checks.get(sign.signal)) for sign in story.signs)
     return replace(story, signs=signs)
 
 

@@ -982,7 +982,7 @@ def divergence(evidence: Evidence) -> Finding:
 
 
 @frozen
-class _Told:
+class _MismatchSignal:
     """How one quantity shows a mismatch."""
 
     quantity: str
@@ -995,7 +995,7 @@ class _Told:
 
 def sampler(evidence: Evidence) -> Finding:
     """Look for a sampler that does not match the trainer."""
-    columns = list(_told(evidence))
+    columns = list(_mismatch_signals(evidence))
     if not columns:
         hidden = evidence.unmeasured("sampler_mismatch")
         said = hidden or "The log does not show how far sampler and trainer differ"
@@ -1018,7 +1018,7 @@ def sampler(evidence: Evidence) -> Finding:
     return no_sign(MISMATCH, f"{columns[0].words} is {short(late)}, which is within the limit.")
 
 
-def _told(evidence: Evidence) -> Iterator[_Told]:
+def _mismatch_signals(evidence: Evidence) -> Iterator[_MismatchSignal]:
     """Yield what the log says of the mismatch, quantity by quantity."""
     turns = gaps_by_turn(evidence)[-1:]
     signals: list[tuple[str, str, Signal | None]] = [
@@ -1042,11 +1042,11 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
                 grown = min(grown, max(GREW * first, FAR / 2))
             event = (value > FAR) | (value > grown) & (np.arange(value.size) >= _FIRST_ROWS)
             limit = min(FAR, grown)
-        yield _Told(quantity, words, signal, value, event, limit)
+        yield _MismatchSignal(quantity, words, signal, value, event, limit)
 
 
 def _mismatch(
-    evidence: Evidence, row: int, column: _Told, shown: tuple[Fact, str] | None
+    evidence: Evidence, row: int, column: _MismatchSignal, shown: tuple[Fact, str] | None
 ) -> Finding:
     """Report a mismatch, with its signature and what else it goes with."""
     begun, before, late = left_at(column.value_T, row)

@@ -74,7 +74,7 @@ def _row_by_row(factors: Float) -> Float:
     return out
 
 
-Answer = TypeVar("Answer")
+Remembered = TypeVar("Remembered")
 Ends = tuple[float, float]  # of a range, or of a course
 
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
@@ -668,14 +668,14 @@ def judged_column(record: RunRecord) -> str:
     return "reward" if reward is None else reward.column
 
 
-def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
+def once(search: Callable[[Evidence], Remembered]) -> Callable[[Evidence], Remembered]:
     """Ask a run once: several checks go by the answer."""
 
     @wraps(search)
-    def asked(evidence: Evidence) -> Answer:
+    def asked(evidence: Evidence) -> Remembered:
         if search.__name__ not in evidence.memo:
             evidence.memo[search.__name__] = search(evidence)
-        answer: Answer = evidence.memo[search.__name__]
+        answer: Remembered = evidence.memo[search.__name__]
         return answer
 
     return asked
@@ -1084,7 +1084,7 @@ def sign_of(
         signal.step_at(row),
         first,
         last,
-        _told(watched, first, there, last),
+        _move_in_words(watched, first, there, last),
         reached=reached,
     )
 
@@ -1133,7 +1133,7 @@ def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> En
     return median(signal.value_T[before]), median(signal.value_T[since : since + few])
 
 
-def _told(watched: Watched, first: float, there: float, last: float) -> str:
+def _move_in_words(watched: Watched, first: float, there: float, last: float) -> str:
     """The move in words: before, at its first row where that stands apart from the level since,
     and that level.
     """

@@ -475,7 +475,7 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
     return [{"exact": EXACT_RATIO, "clipped": CLIPPED_RATIO}.get(ratio, UNKNOWN_RATIO)]
 
 
-Kind = Literal["none", "fixed", "refresh", "async"]
+LagKind = Literal["none", "fixed", "refresh", "async"]
 TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 
 
@@ -483,7 +483,7 @@ TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 class LagSetting:
     """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
 
-    kind: Kind
+    kind: LagKind
     refresh_interval: int  # R in updates; of a fixed lag the lag itself
     importance_ratio: ImportanceRatio = "none"  # what the loss does about the lag
     # where the KL penalty is: in the reward it is as stale as the rollouts, in the loss current

@@ -231,7 +231,7 @@ def plan_group_size(
     norm2 = (
         None if gradient_norm2 is None else Interval(gradient_norm2, gradient_norm2, gradient_norm2)
     )
-    return _plan(_Question(values, vp, budget, present, norm2))
+    return _plan(_PlanQuestion(values, vp, budget, present, norm2))
 
 
 def plan_from_components(
@@ -279,7 +279,7 @@ def plan_from_components(
     norm2 = components.gradient_norm2
     low = 0.0 if components.vp_is_open else components.vp.interval.low
     return _plan(
-        _Question(
+        _PlanQuestion(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
             max(low, 0.0),
             budget,
@@ -349,7 +349,7 @@ def rate_factor(old: float, new: float) -> float:
 
 
 @frozen
-class _Question:
+class _PlanQuestion:
     """What is to be planned, and from what."""
 
     values: Float  # Vp, T, R and |g|^2
@@ -401,7 +401,7 @@ def _sizes(budget: Budget, present: int | None) -> Sizes:
     return np.unique(every[every <= most])
 
 
-def _plan(question: _Question) -> GroupSizePlan:
+def _plan(question: _PlanQuestion) -> GroupSizePlan:
     """The plan from the components, and draws of them where there are any."""
     budget = question.budget
     size = _sizes(budget, question.present)
@@ -462,7 +462,7 @@ def _inverse(norm2: Interval, noise: float) -> Interval:
     return Interval(value, low, high, norm2.level)
 
 
-def _priced(question: _Question, present: int, chosen: int) -> Present:
+def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
     """The size in use beside the chosen one."""
     budget, both = question.budget, np.array([present, chosen])
     _, t, r, norm2 = question.values.tolist()

@@ -109,7 +109,7 @@ def _unknown(name: str, sentence: str) -> Assumption:
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
 
 
-class Outcome(Enum):
+class FitOutcome(Enum):
     """What fits come to: the status that is reported, and the sentence that takes its numbers."""
 
     CONVERGED = (
@@ -235,7 +235,7 @@ class FitResult(Said):
         "notes",
     )
     law: str
-    outcome: Outcome
+    outcome: FitOutcome
     message: str
     parameters: Mapping[str, Interval]
     n: int

@@ -44,7 +44,7 @@ from groupwise.record.recorder import (
     Failures,
     Identity,
     Recorder,
-    Rollouts,
+    RolloutDicts,
     Say,
     guarded,
     home_of,
@@ -348,8 +348,8 @@ class GroupwiseCallback:
         """Begin the counts of a training."""
         self.record_seconds = self._started = self._first_seconds = 0.0
         self._generations: list[Generation] = []
-        self._held: tuple[JsonObject, Rollouts | None] | None = None
-        self._last: tuple[JsonObject, Rollouts | None] | None = None
+        self._held: tuple[JsonObject, RolloutDicts | None] | None = None
+        self._last: tuple[JsonObject, RolloutDicts | None] | None = None
         self._sampled_at = self._since_log = self._steps_seen = 0
 
     @property
@@ -550,7 +550,7 @@ class GroupwiseCallback:
             if generation is not None and self._main:
                 self._generations.append(generation)
 
-    def _made(self, state: Any) -> tuple[JsonObject, Rollouts | None]:
+    def _made(self, state: Any) -> tuple[JsonObject, RolloutDicts | None]:
         """Return the row of the step that has ended, and its rollouts."""
         step = int(state.global_step)
         generations, self._generations = self._generations, []

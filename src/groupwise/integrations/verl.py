@@ -32,7 +32,7 @@ from groupwise.record.recorder import (
     Failures,
     Identity,
     Recorder,
-    Rollouts,
+    RolloutDicts,
     Say,
     guarded,
     home_of,
@@ -64,7 +64,7 @@ class Tap:
         self._folder: Path | None = None
         self._identity = Identity()
         self._generations: list[Generation] = []
-        self._last: tuple[JsonObject, Rollouts | None] | None = None
+        self._last: tuple[JsonObject, RolloutDicts | None] | None = None
         self._inside = threading.local()
         self._broken = self._noted = False
         self._failures = Failures(
@@ -129,7 +129,7 @@ class Tap:
             return
         rows = self.recorder.rows
         row: JsonObject = {"step": step}
-        rollouts: Rollouts | None = None
+        rollouts: RolloutDicts | None = None
         if (
             self._last is not None and self._last[0]["step"] == step
         ):  # a second call for one step adds to the first
@@ -290,7 +290,7 @@ class Tap:
         atexit.register(lambda: tap._safely(tap.end))
 
 
-def _recorded(folder: Path, step: int) -> Rollouts | None:
+def _recorded(folder: Path, step: int) -> RolloutDicts | None:
     """Return the rollouts that a record has of a step."""
     rollouts = RunRecord.load(folder).rollouts
     if rollouts is None:

@@ -61,7 +61,7 @@ def _print_why(comparison: RunComparison, out: Printer) -> None:
     """Print every run's judgement, the tests of every pair of groups, and what to know."""
     for run in (run for group in comparison.groups for run in group.runs):
         _wrapped(out, f"{run.label}: {run.judgement.headline}")
-    for pairing in comparison.found.pairings:
+    for pairing in comparison.comparison.pairings:
         out.heading(f"{comparison.name(pairing.second)} against {comparison.name(pairing.first)}")
         out.grid(_tests(pairing.contrasts))
     for note in dict.fromkeys(comparison.notes):
@@ -96,7 +96,7 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
     Of too many those that failed are shown, then those compared.
     """
-    measured, every = comparison.found, comparison.groups
+    measured, every = comparison.comparison, comparison.groups
     first = sorted(
         range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g)
     )[:most]

@@ -38,7 +38,7 @@ from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import clean, shortest_paths
 
 # hears of a run, its judgement as plain data with the cause in words, and its path
-Told = Callable[[str, dict[str, Any], str], None]
+JudgementListener = Callable[[str, dict[str, Any], str], None]
 INTERVAL = 1.0  # seconds between two looks at a log
 # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one
 # processor at most
@@ -121,14 +121,14 @@ class Hub:
         metric: str = "reward",
         level: float = 0.9,
         pool: Callable[[], Executor] | None = new_pool,
-        tell: Told | None = None,
+        tell: JudgementListener | None = None,
     ) -> None:
         """Look at nothing yet."""
         names = _names(followers)
         self.runs = [
             LiveRun(follower, name) for follower, name in zip(followers, names, strict=True)
         ]
-        self.metric, self.level, self._told = metric, level, tell
+        self.metric, self.level, self._listener = metric, level, tell
         self.points = max(_FEWEST_POINTS, 2 * _POINTS // max(2, len(self.runs)))
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
         self._parts: dict[
@@ -284,9 +284,9 @@ class Hub:
         )
         run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
-        if self._told is not None and "judgement" in run.judged:
+        if self._listener is not None and "judgement" in run.judged:
             judgement_words = run.judged["judgement"] | {"cause": run.judged["cause"]}
-            self._told(self._name(index), judgement_words, str(run.follower.path.resolve()))
+            self._listener(self._name(index), judgement_words, str(run.follower.path.resolve()))
 
     async def report(self, index: int) -> bytes | None:
         """Return the report of a run as it is now."""

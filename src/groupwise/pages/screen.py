@@ -60,7 +60,7 @@ _ASCII = str.maketrans(
 
 
 @frozen
-class _Line:
+class _LabelledLine:
     """What a labelled line may say."""
 
     label: str
@@ -197,12 +197,12 @@ def _shortened(name: str, room: int, *, plain: bool) -> str:
     return f"{set_cell_size(name, start)}{dots}{set_cell_size(name[::-1], end)[::-1]}"
 
 
-def _labelled(judgement: Judgement) -> Iterable[_Line]:
+def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     """Yield the labelled lines that there are, in their order."""
     first, then = judgement.first_sign, judgement.then
     if first is not None:
         beside = tuple(sign for sign in then if sign.step == first.step)
-        yield _Line("first sign", _signs((first, *beside)), 5, lines=2)
+        yield _LabelledLine("first sign", _signs((first, *beside)), 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
@@ -210,17 +210,19 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
             steps = {sign.step for sign in then if sign.signal in moves}
             then = tuple(sorted(then, key=lambda sign: sign.step not in steps))
     if then:
-        yield _Line("then", _signs(then), 6, lines=2)
+        yield _LabelledLine("then", _signs(then), 6, lines=2)
     if judgement.cause.named:
-        yield _Line(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
+        yield _LabelledLine(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
     if judgement.do:
-        yield _Line("do", (judgement.do,), 3, lines=2)
+        yield _LabelledLine("do", (judgement.do,), 3, lines=2)
     if judgement.cost is not None:
-        yield _Line("cost", _joined(judgement.cost.parts, ", "), 5)
+        yield _LabelledLine("cost", _joined(judgement.cost.parts, ", "), 5)
     if judgement.gpu_hours:  # who gives the GPUs wants to know
-        yield _Line("GPU-hours", (judgement.gpu_hours,), 3)
+        yield _LabelledLine("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:
-        yield _Line("goes on", ("the run has not ended, so a possible dip is given more rows",), 7)
+        yield _LabelledLine(
+            "goes on", ("the run has not ended, so a possible dip is given more rows",), 7
+        )
     if (
         judgement.not_logged
         and judgement.state is not State.OK
@@ -228,7 +230,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     ):
         bare = [_KEYS.sub("", name) for name in judgement.not_logged]
         shorter = bare[0].partition(", ")[0]
-        yield _Line("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
+        yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
 
 
 def _signs(signs: Sequence[Sign]) -> Words:
@@ -252,7 +254,7 @@ def _joined(texts: Sequence[str], joint: str) -> Words:
     return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
 
 
-def _drawn(line: _Line, *, plain: bool) -> list[str]:
+def _drawn(line: _LabelledLine, *, plain: bool) -> list[str]:
     """Return a labelled line with as many of its parts as have room."""
     head = f"  {line.label:<{_LABEL}}"
     first, *others = (_brief(part, plain=plain) for part in line.parts)

@@ -60,7 +60,7 @@ from groupwise.readers.source import (
 from groupwise.record.run import RunRecord
 from groupwise.wording import count
 
-Row = dict[Any, Any]
+PrintedRow = dict[Any, Any]
 Numbers = dict[str, float]  # by name
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
@@ -179,7 +179,7 @@ class Console(Feed):
                     yield words.format(steps[place - 1])
 
 
-def parse_row(text: str) -> Row | None:
+def parse_row(text: str) -> PrintedRow | None:
     """Return the row that a Python literal holds, or None."""
     plain = bare(text)
     if '"' not in plain and "\\" not in plain:
@@ -397,7 +397,7 @@ class TrlConsole(Console):
         while len(self._seen) > _MOST_BARS:
             del self._seen[next(iter(self._seen))]
 
-    def _row(self, row: Row | None, *, alone: bool) -> None:
+    def _row(self, row: PrintedRow | None, *, alone: bool) -> None:
         """Keep a row of the training with the bar before it; what stands within a text counts
         only with a trainer's keys.
         """
@@ -640,7 +640,7 @@ class VerlConsole(Console):
             (row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen),
             0,
         )
-        settings = self._settings_of[self.store.marked("sender")[first]].found()
+        settings = self._settings_of[self.store.marked("sender")[first]].settings()
         stated = (
             (settings, "the settings that verl printed"),
             ({"framework": "verl"}, "the printed rows"),
@@ -750,7 +750,7 @@ class VerlSettings:
             else:
                 self._dumped[path] = _value(rest.strip("'\""))
 
-    def found(self) -> JsonObject:
+    def settings(self) -> JsonObject:
         """Return what verl printed, by its path; the dump wins, for it holds what the overrides
         made of the defaults.
         """
@@ -1017,7 +1017,7 @@ class PrintedConsole(Console):
         elif self._by_epoch >= 0:
             self.store, self._by_epoch = RowStore(), math.nan
 
-    def _keep(self, row: Row | JsonView) -> None:
+    def _keep(self, row: PrintedRow | JsonView) -> None:
         """Keep a row that names its step; epochs are none then."""
         if self._by_epoch >= 0:
             self.store = RowStore()
@@ -1178,12 +1178,12 @@ class PrintedConsole(Console):
         while at < len(plain) and (match := _CHAINED.match(plain, at)):
             cells.append((match[1].strip(), match[2], match[3]))
             at = match.end()
-        known = (
+        names_fit = (
             any(_KNOWN.search(name) for name, _, _ in cells)
             if len(cells) > 1
             else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
         )
-        return self._named(cells) if known and at == len(plain) else {}
+        return self._named(cells) if names_fit and at == len(plain) else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> Numbers:
         """Return numbers by name, the first of each; counters of steps are none."""
@@ -1253,10 +1253,10 @@ def _cells(line: str) -> Numbers:
     names, values = cells[::2], list(map(number_of, cells[1::2]))
     if {*map(number_of, names)} != {None}:
         return {}
-    known = {
+    numbers = {
         name[:200]: value for name, value in zip(names, values, strict=True) if value is not None
     }
-    return {} if None in values else known
+    return {} if None in values else numbers
 
 
 def sniff_printed(seen: Peek) -> float:

@@ -27,7 +27,7 @@ Version = tuple[int, int]
 
 
 @frozen
-class Rule:
+class KeyRule:
     """What one key of one framework holds."""
 
     # who logs it; "" for a log whose framework is unknown, where only the name speaks
@@ -92,13 +92,13 @@ def version_of(text: str | None) -> Version | None:
     return (int(version[1]), int(version[2])) if version else None
 
 
-def _rules() -> Iterator[Rule]:
+def _rules() -> Iterator[KeyRule]:
     """Yield the rules in the order in which they are tried."""
     for cells in table_rows("readers/keys.tsv"):
         flags = cells.pop("flags").split()
         setting = next((flag for flag in flags if "=" in flag), "")
         marks = dict.fromkeys((flag for flag in flags if flag != setting), True)
-        yield Rule(**cells, setting=setting, **marks)  # type: ignore[arg-type]
+        yield KeyRule(**cells, setting=setting, **marks)  # type: ignore[arg-type]
 
 
 RULES = tuple(_rules())
@@ -428,7 +428,7 @@ def _is_share(base: str) -> bool:
 
 
 @cache
-def _rules_of(framework: str) -> tuple[Rule, ...]:
+def _rules_of(framework: str) -> tuple[KeyRule, ...]:
     """Return the rules of one framework, and TRL's behind those of its family."""
     names = [framework, *(["trl"] if framework in TRL_FAMILY - {"trl"} else [])]
     return tuple(rule for name in names for rule in RULES if rule.framework == name)
@@ -470,7 +470,7 @@ def _is_part(key: str, present: Container[str]) -> bool:
     return bool(shorter) and (shorter in present or _is_part(shorter, present))
 
 
-def _by_rule(key: str, values: Float, rule: Rule, match: re.Match[str], prefix: str) -> Meaning:
+def _by_rule(key: str, values: Float, rule: KeyRule, match: re.Match[str], prefix: str) -> Meaning:
     """Return the meaning that a rule gives a key."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     quantity = re.sub(r"<(\w+)>", lambda word: groups.get(word[1], word[0]), rule.quantity)

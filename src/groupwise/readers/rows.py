@@ -110,7 +110,7 @@ def unwrapped(row: JsonObject) -> JsonView:
     return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
-class _Column:
+class _SparseColumn:
     """Values of one key with the rows that hold it."""
 
     __slots__ = ("rows", "values")
@@ -149,7 +149,7 @@ class RowStore:
         self.marks: Marks = {}  # row -> what a reader notes beside its cells
         self.too_wide = 0  # cells left out for too many keys
         self._number = array("q")  # of each row that is kept, among those that came
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, _SparseColumn] = {}
         self._kinds: dict[str, set[str]] = {}
         self._varied: set[str] = set()
 
@@ -258,11 +258,11 @@ class RowStore:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=float) + 1
 
-    def _new(self, name: str) -> _Column | None:
+    def _new(self, name: str) -> _SparseColumn | None:
         """The column of a new key; None where there is no room."""
         if len(self._columns) >= parsing.most_keys(self.count + 1):
             return None
-        return self._columns.setdefault(name, _Column())
+        return self._columns.setdefault(name, _SparseColumn())
 
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
@@ -351,7 +351,7 @@ class RowStore:
 
     def set_column(self, name: str, values: Float) -> None:
         """Put numbers, one a row, in the place of a column."""
-        self._columns[name] = _Column(range(self.count), values)
+        self._columns[name] = _SparseColumn(range(self.count), values)
 
     def _numbers(self, name: str, numbers: Float) -> None:
         """Append one number a row, from the current row on."""
@@ -393,7 +393,9 @@ class RowStore:
                 own_rows = np.flatnonzero((place[rows] >= 0) & (names == name))
                 own_rows = own_rows[np.argsort(place[rows[own_rows]])]
                 if len(own_rows):
-                    store._columns[name or key] = _Column(place[rows[own_rows]], values[own_rows])
+                    store._columns[name or key] = _SparseColumn(
+                        place[rows[own_rows]], values[own_rows]
+                    )
         store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 
@@ -435,7 +437,7 @@ class RowStore:
 
     def sparse(self, key: str) -> tuple[Whole, Float]:
         """Return the rows that hold the key, and their values."""
-        column = self._columns.get(key) or _Column()
+        column = self._columns.get(key) or _SparseColumn()
         return np.array(column.rows, dtype=np.int64), np.array(column.values)
 
     def dense(self, key: str) -> Float:

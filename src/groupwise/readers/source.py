@@ -261,11 +261,11 @@ def _beginning(file: TextIO) -> Iterator[str]:
             yield line
 
 
-def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]:
+def noted(number: int, singular: str, plural: str, what: str = "left out") -> list[str]:
     """Return the note on so many things, none where there is none of them: "3 lines are damaged
     and were" and what became of them.
     """
-    return [f"{count(number, one, many)} {what}"] if number else []
+    return [f"{count(number, singular, plural)} {what}"] if number else []
 
 
 class Blocks:

@@ -45,7 +45,7 @@ _MOST_FOLDERS = 10_000
 
 
 @frozen
-class State:
+class TrainerStateFile:
     """One trainer_state.json."""
 
     path: Path  # of the file
@@ -68,7 +68,7 @@ def read_state(path: Path, request: Request) -> RunRecord:
     return _record(load_state(path), home if path.name == STATE else None, request)
 
 
-def load_state(path: Path) -> State:
+def load_state(path: Path) -> TrainerStateFile:
     """Return the rows of a trainer_state.json and what else it says."""
     seen = peek(path)
     text = read_whole(seen)
@@ -88,7 +88,7 @@ def load_state(path: Path) -> State:
             else "no complete row, because it is cut off or damaged: copy it again"
         )
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
-    return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
+    return TrainerStateFile(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
 
 def _stated(about: JsonView) -> JsonObject:
@@ -103,7 +103,7 @@ def _stated(about: JsonView) -> JsonObject:
 
 
 def _record(
-    state: State, folder: Path | None, request: Request, notes: Sequence[str] = ()
+    state: TrainerStateFile, folder: Path | None, request: Request, notes: Sequence[str] = ()
 ) -> RunRecord:
     """Return the record of a state, with the completions in its folder."""
     remarks = list(notes)

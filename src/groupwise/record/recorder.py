@@ -78,7 +78,7 @@ _SHARE = 20
 
 Say = Callable[[str], None]
 Measure = Callable[[Columns, RunConfig], Meanings]
-Rollouts = Sequence[Mapping[str, Any]]
+RolloutDicts = Sequence[Mapping[str, Any]]
 
 
 def to_terminal(sentence: str) -> None:
@@ -127,7 +127,7 @@ class Failures:
     """
 
     def __init__(self, say: Say, most: float = math.inf) -> None:
-        self.in_a_row, self._say, self._most, self._told = 0, say, most, set[str]()
+        self.in_a_row, self._say, self._most, self._reasons_said = 0, say, most, set[str]()
 
     @property
     def too_many(self) -> bool:
@@ -142,8 +142,8 @@ class Failures:
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
             self.in_a_row += 1
             reason = reason_of(error)
-            if self.too_many or reason not in self._told:
-                self._told.add(reason)
+            if self.too_many or reason not in self._reasons_said:
+                self._reasons_said.add(reason)
                 self._say(
                     f"recording failed: {reason}; training goes "
                     f"on{', not recorded any further' if self.too_many else ''}"
@@ -177,8 +177,8 @@ class Recorder:
         self._meanings: Meanings = ()
         self._columns: set[str] = set()
         self._odd_columns: set[str] = set()  # of which it was said
-        self._recent: deque[tuple[int, Rollouts]] = deque(maxlen=recent)
-        self._waiting: deque[tuple[JsonView, Rollouts | None]] = deque()
+        self._recent: deque[tuple[int, RolloutDicts]] = deque(maxlen=recent)
+        self._waiting: deque[tuple[JsonView, RolloutDicts | None]] = deque()
         self._confirmed: list[int] = []
         self._failing = self._dropped = False
         self._writer: RecordWriter | None = None
@@ -278,7 +278,7 @@ class Recorder:
             ) from None
         self._say(f"{self.folder} held the record of an earlier run: it is now in {aside}")
 
-    def append(self, row: JsonView, rollouts: Rollouts | None = None) -> None:
+    def append(self, row: JsonView, rollouts: RolloutDicts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
             row = checked_row(self._readable([row])[0][0])
@@ -381,7 +381,7 @@ class Recorder:
                 )
                 self._syncer.problem = ""
 
-    def _readable(self, rows: Rollouts) -> tuple[list[JsonObject], bool]:
+    def _readable(self, rows: RolloutDicts) -> tuple[list[JsonObject], bool]:
         """Return rows with None for what cannot be recorded, and whether there was any.
 
         It is told once a column.

@@ -29,7 +29,7 @@ from groupwise.record.table import zero_rows
 
 _CHANCE = 1e-3  # of rounded values that all lie near multiples by luck
 
-Clock = Literal["updates", "steps"]
+ClockName = Literal["updates", "steps"]
 
 
 @frozen
@@ -79,7 +79,7 @@ class MetricSeries:
 
 
 def metric_series(
-    record: RunRecord, metric: str = "reward", *, clock: Clock = "updates"
+    record: RunRecord, metric: str = "reward", *, clock: ClockName = "updates"
 ) -> MetricSeries:
     """Take one metric out of a record.
 
@@ -138,7 +138,7 @@ def metric_series(
     )
 
 
-def _time(rows: pl.DataFrame, step_T: Whole, clock: Clock) -> Float:
+def _time(rows: pl.DataFrame, step_T: Whole, clock: ClockName) -> Float:
     """Return what the clock counts at each row: steps, or updates where they are known and rise."""
     if clock not in ("updates", "steps"):
         raise InvalidArgumentError(f"a clock has to count updates or steps; got {clock!r}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, cast
 
-from groupwise.edge.mode import ImportanceRatio, Kind, KLTerm, LagSetting, defaults_of
+from groupwise.edge.mode import ImportanceRatio, KLTerm, LagKind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
@@ -122,7 +122,7 @@ def lag_of(record: RunRecord) -> LagSetting:
     """Return the lag that a run's settings give."""
     if missing := _missing_of_lag(record):
         raise UnknownSettingError(*missing)
-    kind = cast("Kind", record.config.value("lag_kind"))
+    kind = cast("LagKind", record.config.value("lag_kind"))
     if kind == "none":
         return LagSetting("none", 1)
     framework = _framework_of(record)

@@ -268,12 +268,12 @@ def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
 
 def test_arrays_go_to_the_mathematics_as_before() -> None:
     t, y = np.arange(100.0), np.array(RISE)
-    known: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "healthy": "up"}
+    known: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "window": 2.0}
     assert (
         gw.fit(t, y, law="exponential", **known).as_dict()
         == of_fit.fit(t, y, law="exponential", **known).as_dict()
     )
-    asked: dict[str, Any] = {"rows": 5, "bounds": (0.0, 1.0), "smoothing": 1}
+    asked: dict[str, Any] = {"bounds": (0.0, 1.0)}
     assert (
         gw.forecast(t, y, [120.0], **asked).as_dict()
         == of_forecast.forecast(t, y, [120.0], **asked).as_dict()

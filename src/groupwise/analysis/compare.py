@@ -654,8 +654,8 @@ class RunComparison(Said):
 
     Example:
         >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
-        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps
-            30-40, difference 0.00 (−0.28 to 0.28).
+        run 2 does not clearly differ from run 1: 0.50 against 0.50 over steps 30-40. The
+            difference of 0.00 (−0.28 to 0.28) is within step noise.
     """
 
     KEYS = (
@@ -743,8 +743,8 @@ def compare(
         >>> [group.runs[0].judgement.state.value for group in comparison.groups]
         ['ok', 'failed']
         >>> print(comparison)
-        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of their last
-            rows).
+        run 2 failed and run 1 did not: run 2 ends at 0.00 and run 1 ends at 0.50 (means of the
+            last rows).
     """
     arguments = [_members(run) for run in runs]
     counted = iter(range(1, 1 + sum(map(len, arguments))))

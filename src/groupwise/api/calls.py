@@ -30,7 +30,9 @@ def fit(
     metric: str = "reward",
     law: str | None = None,
     level: float = 0.95,
-    **details: Any,
+    variance_T: ArrayLike | None = None,
+    window: float | None = None,
+    smoothing: int | None = None,
 ) -> FitResult:
     """Fit the laws to one metric of a run, or to arrays.
 
@@ -40,8 +42,9 @@ def fit(
         metric: of a run, the log's own key or a canonical quantity.
         law: the one law to fit; None lets all compete.
         level: nominal coverage of the intervals.
-        details: of arrays: variance_T, window, smoothing and healthy, as in
-            `forecasting.fit`; a run has its own.
+        variance_T: of arrays, the variance of each value; None: it is estimated.
+        window: of arrays, the updates that each value averages; None: 1.
+        smoothing: of arrays, the rows over which they were smoothed; None: it is estimated.
 
     Returns:
         The fit; `print` shows it in a sentence.
@@ -59,20 +62,33 @@ def fit(
         ...         law="exponential",
         ...     )
         ... )
-        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8
-            (0.7981 to 0.8019); 100 % of the way is done.
+        The single exponential fits: the metric rises from 0.2004 (0.1946 to 0.2062) to a
+            plateau of 0.8 (0.7981 to 0.8019); 100 % of this change is done.
     """
     if value_T is None:
-        _refuse(details)
+        _refuse(variance_T=variance_T, window=window, smoothing=smoothing)
         return run_of(run, metric=metric).fit(metric=metric, law=law, level=level)
     from groupwise.forecasting.fit import fit as fit_arrays
 
-    return fit_arrays(_numbers(run), value_T, law=law, level=level, **details)
+    return fit_arrays(
+        _numbers(run),
+        value_T,
+        variance_T=variance_T,
+        window=1.0 if window is None else window,
+        smoothing=smoothing,
+        law=law,
+        level=level,
+    )
 
 
 @overload
 def forecast(
-    run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **details: Any
+    run: ArrayLike,
+    value_T: ArrayLike,
+    at_S: ArrayLike,
+    *,
+    level: float = 0.9,
+    bounds: tuple[float, float] | None = None,
 ) -> Forecast: ...
 @overload
 def forecast(
@@ -101,7 +117,8 @@ def forecast(
     to: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
-    **details: Any,
+    bounds: tuple[float, float] | None = None,
+    until: float | None = None,
 ) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.
 
@@ -112,8 +129,8 @@ def forecast(
         to: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        details: of arrays with `at_S`: window, smoothing, bounds, rows and calibration, as in
-            `forecasting.forecast`; a run has them.
+        bounds: of arrays with `at_S`, the range that the metric cannot leave.
+        until: the former name of `to`, until version 0.3.
 
     Returns:
         Of a run, and of arrays with `to`, an `Outlook`, whose `rows` have whole steps; of arrays
@@ -129,17 +146,16 @@ def forecast(
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
         (400, 0.81)
     """
-    former = details.pop("until", None)
     if value_T is None or at_S is None:
-        _refuse(details)
+        _refuse(bounds=bounds)
         return run_of(run, value_T, metric=metric).forecast(
-            to=to, at=at_S, metric=metric, level=level, until=former
+            to=to, at=at_S, metric=metric, level=level, until=until
         )
-    if to is not None or former is not None:
+    if to is not None or until is not None:
         raise InvalidArgumentError("expected to or times, got both: leave one of them out")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
-    return forecast_arrays(_numbers(run), value_T, at_S, level=level, **details)
+    return forecast_arrays(_numbers(run), value_T, at_S, level=level, bounds=bounds)
 
 
 def judge(
@@ -205,11 +221,12 @@ def report(
     return write_page([(run, run.opened) for run in opened], path, metric=metric, force=force)
 
 
-def _refuse(options: Any) -> None:
-    """Refuse beside a run what only arrays need to be told."""
-    if options:
+def _refuse(**options: Any) -> None:
+    """Refuse beside a run what only arrays need."""
+    names = [name for name, value in options.items() if value is not None]
+    if names:
         raise InvalidArgumentError(
-            f"expected {', '.join(options)} only with arrays, got a run, which has its own: "
+            f"expected {', '.join(names)} only with arrays, got a run, which has its own: "
             "leave it out"
         )
 

@@ -435,8 +435,8 @@ class Components(Said):
             ...     print(assumption.name, assumption.status.value)
             scores with a mean of 0 within prompts holds
             independent prompts holds
-            scores of like length holds
-            rewards of light tails holds
+            scores of similar norm holds
+            rewards without heavy tails holds
             enough informative groups holds
         """
         mean, sample = self.others["score_mean_norm2"], self.unseen

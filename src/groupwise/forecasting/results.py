@@ -278,8 +278,8 @@ class FitResult(Said):
             >>> result = fit(np.arange(80), 1 - np.exp(-np.arange(80) / 20) + 0.02 * noise)
             >>> for assumption in result.check_assumptions(np.full(80, 1e-6)):
             ...     print(assumption.name, assumption.status.value)
-            noise of one size holds
-            noise that forgets steadily holds
+            noise of constant size holds
+            noise without oscillation holds
             constant learning rate holds
         """
         # Rows that were averaged before they were logged repeat each other.

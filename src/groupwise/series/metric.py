@@ -102,7 +102,7 @@ def metric_series(
         ...     RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]}))
         ... )
         >>> series.step_T.tolist(), series.noise_source
-        ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set
+        ([1, 3], 'unavailable: the group size and the prompts per step are unknown; give --set
         group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)

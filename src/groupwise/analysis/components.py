@@ -643,7 +643,7 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> Words:
         f"{limit:,} tokens; they count as truncated there"
     )
     return (
-        (f"{share}: if the sampler has another limit, give it with --set max_completion_length=L."),
+        f"{share}: if the sampler has another limit, give it with --set max_completion_length=L.",
     )
 
 
@@ -781,7 +781,7 @@ class ScoreShard:
 def _lost_notes(lost: Sequence[ShardOutcome], shards: int) -> list[str]:
     """Return sentences on the shards that were left out."""
     notes = [
-        (f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries.")
+        f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries."
         for outcome in lost
     ]
     return (

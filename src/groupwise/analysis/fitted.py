@@ -604,7 +604,7 @@ def beyond_spikes(y: Float) -> tuple[tuple[float, float] | None, str]:
 def definition_of(meaning: Meaning) -> str:
     """Return what a logged key means as a sentence, with the doubt where there is one."""
     doubt = (
-        (" The definition is ambiguous: the log does not say which one applies.")
+        " The definition is ambiguous: the log does not say which one applies."
         if meaning.ambiguous
         else ""
     )

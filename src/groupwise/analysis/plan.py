@@ -226,7 +226,7 @@ class StepBatch(Plain):
         said = (
             f"One step is {' in '.join(factors)}"
             if factors
-            else ("The log does not say how many completions a step has")
+            else "The log does not say how many completions a step has"
         )
         return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
 

@@ -679,14 +679,12 @@ PROGRAM = Program(
     "is it stable?",
     home="groupwise.cli",
     commands={
-        "example": ("Copy an example run into this folder to try the commands on it."),
+        "example": "Copy an example run into this folder to try the commands on it.",
         "report": (
             "Write an HTML page about one or several runs and print how each is doing. The exit "
             "code is that of diagnose, for the worst run."
         ),
-        "watch": (
-            "Follow runs that are being written, on a live page that only this machine can open."
-        ),
+        "watch": "Follow runs that are being written, on a live page that only this machine can open.",
         "fleet": (
             "Judge every run below some folders, worst first. The exit code is that of diagnose, "
             "for the worst run; it is 2 if no run can be read."
@@ -706,7 +704,7 @@ PROGRAM = Program(
             "Say which runs failed and whether the others really differ, in level and in speed, "
             "given step noise and seed noise."
         ),
-        "components": ("Estimate variance components of the gradient from a run and its model."),
+        "components": "Estimate variance components of the gradient from a run and its model.",
         "plan": (
             "Recommend group size and number of prompts for a budget and say what the current "
             "group size costs; without variance components, show what rewards alone say."

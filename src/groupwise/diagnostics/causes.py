@@ -399,7 +399,7 @@ def rescored(
     mean, size = float(gap_T.mean()), float(size_T.mean())
     half_T = np.concatenate([2 * np.arange(len(answer_T)) // len(answer_T) for answer_T in gap])
     message, value = (
-        (f"the mean log-probability gap is {mean:.2g} nats and its mean size {size:.2g} nats"),
+        f"the mean log-probability gap is {mean:.2g} nats and its mean size {size:.2g} nats",
         exactly(mean),
     )
     message += f" ({_by(half_T, size_T)} by halves of the completions)"

@@ -121,7 +121,7 @@ def check(evidence: Evidence) -> Finding:
         unknown = (
             ""
             if log is LOG_UNITS
-            else (", so a rise of the reward cannot be separated from reward hacking")
+            else ", so a rise of the reward cannot be separated from reward hacking"
         )
         return not_logged(NAME, f"{why}{unknown}", log)
     coupling = _overall(pair)

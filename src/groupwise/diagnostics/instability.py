@@ -109,7 +109,7 @@ def check(evidence: Evidence) -> Finding:
         round_ = (
             ""
             if order is None
-            else (f" except with the order of the data, with a period of {order.period} rows")
+            else f" except with the order of the data, with a period of {order.period} rows"
         )
         return no_sign(NAME, f"No sign of it: the reward does not oscillate{round_}.")
     # A growing swing, or a fall that is there to stay, makes it critical.

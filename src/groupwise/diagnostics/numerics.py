@@ -670,8 +670,9 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         far = max(-math.log(FAR_BELOW), SUMMED * early)
         least = evidence.quantity("sampler_ratio_min")
         if max(first, last) < KEPT and least is not None and least.is_zero.mean() > CAPPED:
-            return Fact.RATIO_CAPPED, (
-                f"the mean ratio is {last:.3g} and the smallest is 0, so some ratios are masked"
+            return (
+                Fact.RATIO_CAPPED,
+                f"the mean ratio is {last:.3g} and the smallest is 0, so some ratios are masked",
             )
         if min(logs) > far or max(logs) < -far:
             return Fact.RATIO_SUMMED if logs[0] < 0 else Fact.RATIO_IMPOSSIBLE, words
@@ -947,8 +948,8 @@ def divergence(evidence: Evidence) -> Finding:
     """Look for a KL to the reference that has come to be huge."""
     kl = evidence.quantity("kl")
     if kl is None:
-        said = evidence.unmeasured("kl") or (
-            "The log does not contain the KL to the reference policy"
+        said = (
+            evidence.unmeasured("kl") or "The log does not contain the KL to the reference policy"
         )
         return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:

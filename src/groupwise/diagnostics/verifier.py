@@ -722,7 +722,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
     message, fact = (
-        (f"the reward is 0{bound} {where}, so no completion earns reward"),
+        f"the reward is 0{bound} {where}, so no completion earns reward",
         Fact.NOTHING_EARNED,
     )
     if row == 0:

@@ -239,7 +239,7 @@ def rewards_of_light_tails(sample: Unseen) -> Assumption:
         return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         sentence = (
-            (f"The rewards have no heavy tail: {measured}.")
+            f"The rewards have no heavy tail: {measured}."
             if kurtosis
             else "The rewards are 0 or 1."
         )
@@ -289,9 +289,7 @@ MEANING = {
     "kappa": "E[|s|^2 e], the association between the norm of a score and its reward",
     "reward_variance": "variance of the reward within a prompt, E sigma2",
     "value": "mean reward",
-    "score_mean_norm2": (
-        "squared norm of the mean score within a prompt, which is 0 for the policy's own scores"
-    ),
+    "score_mean_norm2": "squared norm of the mean score within a prompt, which is 0 for the policy's own scores",
     "score_reward_variance": "E[S2 sigma2]",
 }
 SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}

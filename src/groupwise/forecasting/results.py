@@ -156,7 +156,7 @@ class FitOutcome(Enum):
     )
     EMPTY = (
         "not_identifiable",
-        ("not identifiable yet: the {law} law fits best, but it explains nothing of the changes"),
+        "not identifiable yet: the {law} law fits best, but it explains nothing of the changes",
     )
     SLOW_NOISE = (
         "not_identifiable",

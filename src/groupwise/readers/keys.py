@@ -594,8 +594,9 @@ def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str,
     mean = functions[0].get("mean")
     weight = None if mean is None or total is None else _ratio(total, mean)
     if np.isclose(ratio, abs(weight or 1.0), rtol=1e-3):
-        return "batch", (
-            "it equals the value of the only reward function times its weight in every row"
+        return (
+            "batch",
+            "it equals the value of the only reward function times its weight in every row",
         )
     return None
 
@@ -614,9 +615,7 @@ def _ratio(values: Float, others: Float) -> float | None:
 
 _DEVIATIONS = {
     "within_group": "mean over groups of the standard deviation of the total reward in the group",
-    "batch": (
-        "standard deviation of the total reward over the whole batch, within and between prompts"
-    ),
+    "batch": "standard deviation of the total reward over the whole batch, within and between prompts",
     "ambiguous": (
         "standard deviation within groups up to TRL 0.26 and over the batch from 0.27. The log "
         "does not say which, so it is used as an upper bound of the one within groups"

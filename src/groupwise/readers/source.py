@@ -25,7 +25,7 @@ from groupwise.wording import count
 HEAD_BYTES = 1 << 16
 DAMAGED_LINES = (
     "line is not a complete JSON object and was",
-    ("lines are not complete JSON objects and were"),
+    "lines are not complete JSON objects and were",
 )
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 # A number as NumPy or PyTorch print theirs.

@@ -227,8 +227,9 @@ def _sampling_variance(
         return None, "unavailable: it is known for training rewards only"
     from_rollouts = _from_rollouts(record, rows, name)
     if from_rollouts is not None:
-        return from_rollouts / window, (
-            "variance of the group means of the logged rollouts, divided by the number of prompts B"
+        return (
+            from_rollouts / window,
+            "variance of the group means of the logged rollouts, divided by the number of prompts B",
         )
     rollouts = _rollouts_of_a_step(record)
     if rollouts is None:
@@ -582,7 +583,7 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
     expected = _step_expectation(groups, outcomes)
     return (
         expected,
-        ("computed as if all prompts of a step were equally hard, which gives a lower bound"),
+        "computed as if all prompts of a step were equally hard, which gives a lower bound",
     )
 
 

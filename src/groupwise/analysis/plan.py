@@ -299,10 +299,9 @@ class RunPlan(Said):
             "groups"
         )
         return (
-            f"Late in the log {first} of groups at G = {outlook.group_size} have mixed "
-            f"rewards; {larger} would. At pass rates below "
-            f"{percent(even_pass_rate(outlook.group_size))} most groups have no "
-            f"success{smallest}. Dynamic sampling would need {times}."
+            f"Late in the log {first} of groups at G = {outlook.group_size} have mixed rewards; "
+            f"{larger} would. At pass rates below {percent(even_pass_rate(outlook.group_size))} "
+            f"most groups have no success{smallest}. Dynamic sampling would need {times}."
         )
 
     def __str__(self) -> str:

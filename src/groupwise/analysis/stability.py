@@ -106,9 +106,8 @@ def fits_with_a_force(
     others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]
     if not others:
         raise InsufficientDataError(
-            "expected a reward that a single exponential or a damped oscillator describes, got "
-            f"the {law}, which has no restoring force: name one of the two with --law, or give "
-            "no --law"
+            "expected a reward that a single exponential or a damped oscillator describes, got the "
+            f"{law}, which has no restoring force: name one of the two with --law, or give no --law"
         )
     return [refit(other) for other in others]
 

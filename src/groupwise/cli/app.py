@@ -516,7 +516,7 @@ class Program:
         """The commands as typer takes them."""
         program = self
 
-        class Group(TyperGroup):
+        class CommandList(TyperGroup):
             """Lists the commands by their first sentences and loads the one that is asked for."""
 
             def __init__(self, **given: Any) -> None:
@@ -538,7 +538,7 @@ class Program:
             "pretty_exceptions_enable": False,
             "context_settings": context,
         }
-        app = typer.Typer(name=self.name, cls=Group, help=self.about, **plain)
+        app = typer.Typer(name=self.name, cls=CommandList, help=self.about, **plain)
 
         @app.callback(help=self.about)
         def options(
@@ -684,7 +684,7 @@ PROGRAM = Program(
             "Write an HTML page about one or several runs and print how each is doing. The exit "
             "code is that of diagnose, for the worst run."
         ),
-        "watch": "Follow runs that are being written, on a live page that only this machine can open.",
+        "watch": "Follow runs that are being written, on a live page that only this machine opens.",
         "fleet": (
             "Judge every run below some folders, worst first. The exit code is that of diagnose, "
             "for the worst run; it is 2 if no run can be read."

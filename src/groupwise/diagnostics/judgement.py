@@ -773,7 +773,7 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
     That of the first row is the clock's own value, the start of the run included; it is a usual
     row's where the clock is far ahead, as one that began before the log.
     """
-    at_step, clock = _known(record, name)
+    at_step, clock = _finite_rows(record, name)
     row = int(np.searchsorted(at_step, step))
     if len(clock) < 2 or row == len(clock):
         return None
@@ -787,11 +787,11 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
 
 def _pace(record: RunRecord, name: str) -> float | None:
     """Return what a clock gained a step over the newer half of the rows."""
-    at_step, clock = (column[-max(2, len(column) // 2) :] for column in _known(record, name))
+    at_step, clock = (column[-max(2, len(column) // 2) :] for column in _finite_rows(record, name))
     return None if len(clock) < 2 else float(clock[-1] - clock[0]) / float(at_step[-1] - at_step[0])
 
 
-def _known(record: RunRecord, name: str) -> tuple[Whole, Float]:
+def _finite_rows(record: RunRecord, name: str) -> tuple[Whole, Float]:
     """Return the steps at which a clock was read, and what it showed."""
     clock = record.steps[name].to_numpy()
     usable = ~np.isnan(clock)

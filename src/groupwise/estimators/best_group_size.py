@@ -530,12 +530,11 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
             "expect no gain from it"
         )
     return (
-        f"Compared with this, {today}. As prompts become more different in difficulty it can "
-        f"lose up to {percent(max(present.at_most, 0.0))}, and twice that near the largest "
-        "stable learning rate. Simulated runs with similar numbers lost "
-        f"{_signed(simulated.value)} ({_signed(simulated.low)} to {_signed(simulated.high)}). "
-        f"From {size} to {plan.group_size}, multiply the learning rate by "
-        f"{number(present.rate_factor)}."
+        f"Compared with this, {today}. As prompts become more different in difficulty it can lose "
+        f"up to {percent(max(present.at_most, 0.0))}, and twice that near the largest stable "
+        f"learning rate. Simulated runs with similar numbers lost {_signed(simulated.value)} "
+        f"({_signed(simulated.low)} to {_signed(simulated.high)}). From {size} to "
+        f"{plan.group_size}, multiply the learning rate by {number(present.rate_factor)}."
     )
 
 

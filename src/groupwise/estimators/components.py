@@ -79,9 +79,8 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
         VIOLATED,
         "The scores do not average to zero within prompts, as a policy's own scores do: the "
         f"squared norm of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. "
-        "Check whether the rollouts came from another checkpoint, another temperature or top-p, "
-        "or were divided by their length. To drop the assumption, use zero_mean=False or "
-        "--any-mean.",
+        "Check whether the rollouts came from another checkpoint, another temperature or top-p, or "
+        "were divided by their length. To drop the assumption, use zero_mean=False or --any-mean.",
     )
 
 
@@ -267,10 +266,9 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     return Assumption(
         name,
         VIOLATED,
-        f"Only {measured}, such as two successes and two failures, and Vp depends on these "
-        f"alone. With fewer than {FEWEST_INFORMATIVE} its interval is from 0 to R/2, the maximum "
-        "for any policy. Measure more prompts (--groups N), or prompts that are sometimes "
-        "solved.",
+        f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
+        f"With fewer than {FEWEST_INFORMATIVE} its interval is from 0 to R/2, the maximum for any "
+        "policy. Measure more prompts (--groups N), or prompts that are sometimes solved.",
     )
 
 
@@ -289,7 +287,7 @@ MEANING = {
     "kappa": "E[|s|^2 e], the association between the norm of a score and its reward",
     "reward_variance": "variance of the reward within a prompt, E sigma2",
     "value": "mean reward",
-    "score_mean_norm2": "squared norm of the mean score within a prompt, which is 0 for the policy's own scores",
+    "score_mean_norm2": "squared norm of the mean score within a prompt, 0 for own scores",
     "score_reward_variance": "E[S2 sigma2]",
 }
 SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}

@@ -5,7 +5,7 @@ run is judged as it goes. A failure here is said once, and the training goes on.
 
 TRL keeps what is read in private attributes; every one that is used is named here, and a trainer
 without them is refused with a sentence. The trainer is left as it is but for the two methods that
-`Watch` replaces for the time of the training.
+`GenerationWatch` replaces for the time of the training.
 """
 
 from __future__ import annotations
@@ -177,7 +177,7 @@ def keep_record(state: Any, number: str) -> None:
         kept[_KEPT] = {"record": number}
 
 
-class Watch:
+class GenerationWatch:
     """Hand on what a trainer's generation returns, without changing it."""
 
     def __init__(self, trainer: Any, taken: Callable[[], None]) -> None:
@@ -338,7 +338,7 @@ class GroupwiseCallback:
         # What all processes do together stands outside of it, or where no failure of one keeps it
         # from the others.
         self._safely = Failures(self._say).caught
-        self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
+        self._watch, self._metrics = GenerationWatch(trainer, self._take), StepMetrics(trainer)
         self._active, self._main, self._clock = False, True, time.perf_counter
         self._learning_rate: float | None = None
         self._in_step = dict.fromkeys(("record", "check"), 0.0)

@@ -615,7 +615,7 @@ def _ratio(values: Float, others: Float) -> float | None:
 
 _DEVIATIONS = {
     "within_group": "mean over groups of the standard deviation of the total reward in the group",
-    "batch": "standard deviation of the total reward over the whole batch, within and between prompts",
+    "batch": "standard deviation of the total reward over the batch, within and between prompts",
     "ambiguous": (
         "standard deviation within groups up to TRL 0.26 and over the batch from 0.27. The log "
         "does not say which, so it is used as an upper bound of the one within groups"

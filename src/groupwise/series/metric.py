@@ -229,7 +229,7 @@ def _sampling_variance(
     if from_rollouts is not None:
         return (
             from_rollouts / window,
-            "variance of the group means of the logged rollouts, divided by the number of prompts B",
+            "variance of the group means of the logged rollouts, over the number of prompts B",
         )
     rollouts = _rollouts_of_a_step(record)
     if rollouts is None:

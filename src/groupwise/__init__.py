@@ -71,8 +71,7 @@ def __getattr__(name: str) -> Any:
         )
     if name not in __all__:
         message = (
-            f"groupwise.{name} moved: it is {place} since version 0.2, and groupwise 0.3 drops "
-            "this name"
+            f"groupwise.{name} moved: it is {place} since version 0.2, and 0.3 drops this name"
         )
         warnings.warn(message, DeprecationWarning, stacklevel=2)
     module, _, attribute = place.rpartition(".")

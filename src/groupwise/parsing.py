@@ -48,8 +48,8 @@ def most_keys(rows: int) -> int:
 def left_out(cells: int) -> str:
     """Return the note on cells of keys that were too many."""
     return (
-        f"the log has more than {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} cells of "
-        "the later keys were left out"
+        f"the log exceeds {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} cells of later "
+        "keys were left out"
     )
 
 

@@ -527,10 +527,7 @@ def _level(
             return f"{higher}. The {ends} exceeds seed noise."
         case "seed_noise_unknown":
             if not math.isfinite(level.largest_seed_deviation):
-                return (
-                    f"{higher}. The {ends} exceeds step noise; with one seed per group, seed "
-                    "noise alone may cause it."
-                )
+                return f"{higher}. The {ends} exceeds step noise; seed noise alone may cause it."
             scatter = (
                 "it is real only if seeds scatter by less than "
                 f"{number(level.largest_seed_deviation, digits=2)}"
@@ -862,8 +859,7 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
         if not any(run.rows for run in row):
             what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
             raise InsufficientDataError(
-                f"expected rows of {what}, got none in {name}: give a run that logs it, or "
-                "choose another metric with -m"
+                f"expected rows of {what}, got none in {name}: give a run that logs it, or use -m"
             )
 
 

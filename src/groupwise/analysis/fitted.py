@@ -196,8 +196,7 @@ class Fitted:
         if self.outlook is None or self.outlook.plateau is not None:
             return ""
         return (
-            "The forecast uses no law and goes beyond this plateau, so where the metric ends is "
-            "not settled."
+            "The forecast uses no law and goes beyond this plateau: the end level is not settled."
         )
 
     def in_steps(self) -> FitResult:
@@ -536,10 +535,7 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         lines += _forecast_lines(fitted, fitted.outlook)
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)
-        caption = (
-            "The forecast uses no law: its band is as wide as the errors on public runs and a "
-            "drifting mean require."
-        )
+        caption = "The forecast uses no law: its band is as wide as past errors on public runs."
     if held_out:
         later = fitted.held_out_step, fitted.held_out_value
         lines.append(observed_line("held out", *later, role="held_out", points=points))
@@ -595,10 +591,9 @@ def beyond_spikes(y: Float) -> tuple[tuple[float, float] | None, str]:
     furthest = float(beyond[np.abs(beyond - (low + high) / 2).argmax()])
     inside = finite[(finite <= high + reach) & (finite >= low - reach)]
     lie = "lies" if beyond.size == 1 else "lie"
-    return useful_range(shown=inside), (
-        f" {count(beyond.size, 'row')} {lie} outside the axis; the furthest is at "
-        f"{number(furthest)}."
-    )
+    return useful_range(
+        shown=inside
+    ), f" {count(beyond.size, 'row')} {lie} outside the axis; the furthest is {number(furthest)}."
 
 
 def definition_of(meaning: Meaning) -> str:

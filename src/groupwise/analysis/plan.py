@@ -74,12 +74,7 @@ def group_size_evidence(
             if until is None:
                 saved = load_components(place)
                 return _planned(record, saved.components, saved.provenance)
-            notes = (
-                (
-                    "The variance components beside the run are ignored, because they may use "
-                    "later steps."
-                ),
-            )
+            notes = ("The variance components beside the run may use later steps and are ignored.",)
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
     rewards = plan_of_rewards(record, None if opened is None else Path(opened.name or str(opened)))
@@ -100,7 +95,7 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
         notes.append(
-            "There is no plan without the batch size: give it with --set group_size=G and --set "
+            "There is no plan without a batch size: give --set group_size=G --set "
             "prompts_per_step=B."
         )
         return GroupSizeEvidence(
@@ -181,8 +176,7 @@ NOT_LOGGED = (
     "their rewards (TRL: log_completions=True)."
 )
 _NEEDS_SIZE = (
-    "{} of groups have zero variance; give --set group_size=G to see what twice the group size "
-    "would change."
+    "{} of groups have zero variance; for the effect of larger groups give --set group_size=G."
 )
 
 

@@ -162,8 +162,8 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     left = ""
     if beyond := len(logged) - len(fitting):
         left = (
-            f" ({count(beyond, 'completion')} were left out because they exceed the context of "
-            f"{context:,} tokens)"
+            f" ({context:,} exceed the context of {count(beyond, 'completion')} tokens and were "
+            "left out)"
         )
     if len(fitting) < _BATCH:
         raise InsufficientDataError(
@@ -204,7 +204,7 @@ def _encoded(
     lost = {own.unk_token_id, own.pad_token_id} - {own.eos_token_id, own.bos_token_id}
     if not all(ids and lost.isdisjoint(ids) for ids in before):
         raise InvalidArgumentError(
-            "expected prompts in tokens of the checkpoint, got unknown tokens, padding or none: "
+            "expected prompts in tokens of the checkpoint, got unknown ones, padding or none: "
             f"{_GIVE}"
         )
     return before, after
@@ -220,8 +220,7 @@ def _tokens(
     tokens = _encoded(loaded, rows["prompt"], texts)
     if _encoded(models[-1], [], texts)[1] != tokens[1]:
         raise InvalidArgumentError(
-            "expected two checkpoints of one tokenizer, got completions with different tokens: "
-            f"{_GIVE}"
+            f"expected two checkpoints of one tokenizer, got different tokens: {_GIVE}"
         )
     for row, before, made in zip(raw, *tokens, strict=True):
         ids = _numbers(row.get("completion_ids"), int) or made
@@ -257,8 +256,7 @@ def _scored(
     scores, size = list[Float](), len(loaded.tokenizer)
     if any(max(*answer.before, *answer.after, 0) >= size for answer in answers):
         raise InvalidArgumentError(
-            f"expected tokens below {size:,}, the size of the checkpoint's vocabulary, got "
-            f"others: {_GIVE}"
+            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: {_GIVE}"
         )
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]

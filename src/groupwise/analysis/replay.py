@@ -18,10 +18,7 @@ from groupwise.record.run import RunRecord
 from groupwise.series.metric import log_completions
 from groupwise.wording import number, share_ranged
 
-UNKNOWN = (
-    "A log does not show how the policy would have changed: every choice is replayed with the "
-    "logged policy."
-)
+UNKNOWN = "A log does not show how the policy would have changed: the logged policy is replayed."
 PROXY = (
     "The gradient variance is a proxy from rewards alone, within prompts; the variance between "
     "prompts favours smaller groups."

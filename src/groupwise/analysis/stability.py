@@ -143,10 +143,7 @@ def doubts_of(
         )
     share = fit.r_squared_explainable if math.isfinite(fit.r_squared_explainable) else fit.r_squared
     if not share >= FEWEST_EXPLAINED:
-        doubts.append(
-            f"the curve explains only {max(share, 0.0):.0%} of the explainable variation of the "
-            "reward"
-        )
+        doubts.append(f"the curve explains only {max(share, 0.0):.0%} of the explainable variation")
     return tuple(doubts)
 
 
@@ -262,7 +259,7 @@ class StabilityEvidence(Plain):
             return f"Unavailable: {self.unavailable}"
         force, limit = number(self.force.force.value), number(self.mode.threshold)
         numbers = (
-            f"the force is {force} per update and the limit is {limit}, which is a margin of "
+            f"the force is {force} per update and the limit is {limit}, a margin of "
             f"{ranged_margin(self.margin)}"
         )
         if self.verdict == "stable":
@@ -337,8 +334,8 @@ NO_GUARANTEE = (
 )
 WHOLE_CURVE = (
     "The force comes from the whole curve, but far from its plateau a curve is not one linear "
-    "mode. Therefore its interval is 3 times as wide on each side as the fit says, as errors on "
-    "simulated runs required."
+    "mode. Therefore its interval is 3 times as wide on each side as the fit says, as simulated "
+    "runs required."
 )
 ADAM = (
     "Adam is approximated: momentum = beta1, and force = (1 − beta1) × learning rate × stiffness "
@@ -352,13 +349,9 @@ HALF_FORCE = (
     "If the reward is at its own maximum and no KL term holds it back, it relaxes twice as fast "
     "as the parameters. Then the force is half of this and the margin is twice as large."
 )
-NO_LAG_LEFT = (
-    "The exact importance ratio removes the lag, so force and threshold are those of on-policy "
-    "training."
-)
+NO_LAG_LEFT = "The exact importance ratio removes the lag: force and threshold are on-policy ones."
 PERHAPS_NO_LAG = (
-    "It is unknown how much of the lag counts, so the intervals cover both extremes: all of the "
-    "lag and none of it."
+    "How much of the lag counts is unknown: the intervals cover all of it and none of it."
 )
 
 
@@ -445,8 +438,7 @@ def measured_stability(
     if swing.lasts:
         reach, period = number(swing.amplitude), number(swing.period)
         swings = (
-            f"the reward keeps oscillating at the end of the log, by ±{reach} with a period of "
-            f"{period} rows"
+            f"the reward keeps oscillating at the end of the log, by ±{reach} every {period} rows"
         )
     if fit.status in NO_APPROACH:
         if problem := no_approach(fit):

@@ -226,8 +226,7 @@ def _refuse(**options: Any) -> None:
     names = [name for name, value in options.items() if value is not None]
     if names:
         raise InvalidArgumentError(
-            f"expected {', '.join(names)} only with arrays, got a run, which has its own: "
-            "leave it out"
+            f"expected {', '.join(names)} only with arrays, got a run: leave it out"
         )
 
 

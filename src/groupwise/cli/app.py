@@ -175,8 +175,7 @@ Why = Annotated[
     typer.Option(
         "--why",
         "-v",
-        help="Also print every check with its numbers, what to log for checks without data, and "
-        "how the log was read.",
+        help="Also print every check with its numbers, what to log, and how the log was read.",
     ),
 ]
 Json = Annotated[bool, flag("--json", "Print only JSON to standard output.")]
@@ -225,8 +224,7 @@ Level = Annotated[
     float | None,
     option(
         "SHARE",
-        "Confidence level of the intervals; the default is that of the saved components, else "
-        "0.95.",
+        "Confidence level of the intervals; the default is that of saved components, or 0.95.",
         check=share,
     ),
 ]
@@ -675,8 +673,7 @@ def _own_warnings(name: str) -> Iterator[None]:
 LABORATORY = "groupwise-lab"
 PROGRAM = Program(
     name="groupwise",
-    about="Judge GRPO training runs from their logs: is a run still learning, where will it end, "
-    "is it stable?",
+    about="Judge GRPO runs from their logs: does a run learn, where will it end, is it stable?",
     home="groupwise.cli",
     commands={
         "example": "Copy an example run into this folder to try the commands on it.",
@@ -693,12 +690,8 @@ PROGRAM = Program(
             "Say how a run is doing and why. The exit code is 0 if it is ok, 1 for a warning or "
             "worse, 2 if the input is unusable, 3 if the log cannot tell."
         ),
-        "probe": (
-            "List short experiments that separate the remaining causes; with a NAME, run that "
-            "experiment."
-        ),
-        "fit": "Fit learning-curve laws to one metric and print the parameters with intervals and "
-        "meaning.",
+        "probe": "List short experiments that separate the remaining causes; with a NAME, run it.",
+        "fit": "Fit learning-curve laws to one metric and print their parameters with intervals.",
         "forecast": "Forecast one metric, with one band for its mean and one for single rows.",
         "compare": (
             "Say which runs failed and whether the others really differ, in level and in speed, "
@@ -709,14 +702,9 @@ PROGRAM = Program(
             "Recommend group size and number of prompts for a budget and say what the current "
             "group size costs; without variance components, show what rewards alone say."
         ),
-        "mcp": "Serve these commands to an agent over standard input and output; this writes no "
-        "files.",
-        "replay": "Compute from logged rewards what the run would have cost with other sampling "
-        "choices.",
-        "stability": (
-            "Estimate how far a run is from instability, as far as its reward shows; this is no "
-            "guarantee."
-        ),
+        "mcp": "Serve these commands to an agent over standard input and output; write no files.",
+        "replay": "Compute from logged rewards what other sampling choices would have cost.",
+        "stability": "Estimate the distance to instability that the reward shows; this is no guarantee.",
     },
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(

@@ -51,8 +51,7 @@ def compare(
         float | None,
         cli.option(
             "LEVEL",
-            "Level whose first lasting step is compared as the speed; the default is half of "
-            "the rise.",
+            "Level whose first lasting step is compared as speed; the default is half of the rise.",
         ),
     ] = None,
     level: cli.FitLevel = 0.95,

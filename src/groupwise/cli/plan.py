@@ -77,8 +77,7 @@ def plan(
         float | None,
         cli.option(
             "C",
-            "Cost of one rollout: 1 if the budget counts rollouts; otherwise the default comes "
-            "from the log.",
+            "Cost of one rollout: 1 if the budget counts rollouts; else the log gives the default.",
         ),
     ] = None,
     prompt_pool: Annotated[
@@ -170,8 +169,7 @@ def _of_run(
     ):
         spending = replace(spending, amount=float(rollouts))
         notes.append(
-            f"The budget is that of the run: {count(prompts or 0, 'prompt')} with {size} "
-            "rollouts each."
+            f"The budget is that of the run: {count(prompts or 0, 'prompt')} with {size} rollouts."
         )
     largest = spending.budget().largest_group
     notes += scaling_notes(record)

@@ -23,8 +23,7 @@ def probe(
         str | None,
         cli.argument(
             "[NAME]",
-            "Experiment to run: regrade, rescore or resample; without a name the experiments are "
-            "listed.",
+            "Experiment to run: regrade, rescore or resample; without a name they are listed.",
         ),
     ] = None,
     *,
@@ -88,10 +87,7 @@ def probe(
     if as_json:
         cli.print_json({"result": result, "judgement": judgement})
     else:
-        took = (
-            f"The probe took {result.seconds:.1f} s; the expected time was "
-            f"{KINDS[name].seconds:.0f} s."
-        )
+        took = f"The probe took {result.seconds:.1f} s; {KINDS[name].seconds:.0f} s were expected."
         took += "" if result.outcome else f" More completions may decide it: -n {4 * how.rollouts}."
         cli.print_lines(sentence(said(result)), took, str(judgement))
 

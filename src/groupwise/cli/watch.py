@@ -34,7 +34,7 @@ def watch(
         bool,
         cli.flag(
             "--once",
-            "Print how each run is doing and stop, without a page; the exit code is that of "
+            "Print how each run is doing and stop, without a page; exit codes are those of "
             "diagnose.",
         ),
     ] = False,

@@ -774,8 +774,7 @@ def _speed(
     if math.isnan(reach):
         moves = "rise" if question.rises else "move"
         none = missing(
-            f"the metric does not {moves} by more than its noise, so no time to a level can be "
-            "measured",
+            f"the metric does not {moves} by more than its noise, so speed cannot be measured",
             level=question.level,
         )
         return math.nan, [[none for _ in group] for group in groups]

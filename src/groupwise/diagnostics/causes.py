@@ -324,10 +324,7 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     )
     fact, part = None, _HALF * lost
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
-        message += (
-            "; grades that are all equal show nothing: check that this reward function graded "
-            "the log"
-        )
+        message += "; equal grades show nothing: check that this reward function graded the log"
     elif _agrees(before_2N) or _agrees(after_2N):
         if regained.low > max(part, 0.0):
             fact = Fact.GRADES_CHANGED
@@ -351,7 +348,7 @@ def _never_earned(after_2N: Float) -> Shown:
     fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
     return Shown(
         fact if earned.value else Fact.GRADES_STAND,
-        f"fresh grades are higher than those of the log for {100 * earned.value:.0f} % of these "
+        f"fresh grades are higher than logged ones for {100 * earned.value:.0f} % of these "
         "completions",
         earned,
     )

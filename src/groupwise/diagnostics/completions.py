@@ -80,8 +80,8 @@ def check(evidence: Evidence) -> Finding:
         rows = max(len(signal) for signal in (entropy or (), same or ()))
         if not said and (rows or completions_of(evidence) is not None):
             few = (
-                f"there are {count(rows, 'row')} of entropy or of groups of completions, and the "
-                f"check needs {FEWEST_ROWS}"
+                f"there are {count(rows, 'row')} of entropy or of groups of completions; "
+                f"{FEWEST_ROWS} are needed"
             )
             return not_logged(NAME, few, "more training steps")
         return not_logged(
@@ -365,8 +365,7 @@ def _by_share(cut: Signal) -> Finding:
     now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
         message = (
-            f"{now:.0f} % of the completions are truncated, as they were from the start "
-            f"({100 * first:.0f} %)"
+            f"{now:.0f} % of the completions are truncated, as from the start ({100 * first:.0f} %)"
         )
         return _throughout(message, late)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
@@ -415,8 +414,7 @@ def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
         tokens = median(whole.value_T)
         if tokens > _FAR_LONGER * row.high:
             more = (
-                f"; a rollout has {short(tokens)} tokens, and a training row has at most "
-                f"{short(row.high)}"
+                f"; a rollout has {short(tokens)} tokens, a training row at most {short(row.high)}"
             )
             facts = (*finding.facts, Fact.PARTS_CUT)
             return replace(finding, message=f"{finding.message}{more}", facts=facts)
@@ -480,7 +478,7 @@ def repetition(evidence: Evidence) -> Finding:
         whole = share.level_from(0)
         some = len(share) < FEWEST_ROWS and whole > LOOPS
         said = (
-            f"{percent(whole)} of the completions read repeat themselves, over "
+            f"{percent(whole)} of the completions read repeat themselves, in "
             f"{count(len(share), 'step')}."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
@@ -538,8 +536,8 @@ def truncated(evidence: Evidence) -> Finding:
         np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0)))
     )
     said = (
-        f"{got:,} of {many:,} truncated completions earned reward, against {whole:,} of "
-        f"{ended:,} complete ones"
+        f"{got:,} of {many:,} truncated completions earned reward, and {whole:,} of {ended:,} "
+        "complete ones"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
         return no_sign(TRUNCATED, f"No sign of it: {said}.")

@@ -127,10 +127,7 @@ def check(evidence: Evidence) -> Finding:
     coupling = _overall(pair)
     moved = "The training reward has not changed by more than four standard errors"
     if coupling is not None:
-        moved = (
-            f"The held-out reward gained {coupling.value:.2g} for each unit that the training "
-            "reward gained"
-        )
+        moved = f"The held-out reward gained {coupling.value:.2g} per unit of training gain"
     return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
@@ -760,10 +757,7 @@ _MOST = 400
 # Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward
 # functions stay below.
 _TENS = 10.0
-OTHER_UNITS = (
-    "training and held-out rewards have different units (one is a share, the other goes far "
-    "beyond 1)"
-)
+OTHER_UNITS = "training and held-out rewards have different units (only one is a share)"
 IN_SHARES = ", with percentages read as shares"
 LOG_UNITS = "both rewards in the same units"
 

@@ -76,10 +76,7 @@ from groupwise.intervals import Interval
 from groupwise.wording import clean, count, short
 
 NAME = "instability"
-ADVICE = (
-    "lr ÷ 3, or fewer updates per generation; `groupwise stability RUN` estimates the distance "
-    "to instability"
-)
+ADVICE = "lr ÷ 3, or fewer updates per generation; `groupwise stability RUN` shows the margin"
 _DOUBLED = 2.0
 # A swing is harm where its amplitude grew so many times, within the late rows or since the early
 # ones.
@@ -147,8 +144,7 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Finding | None:
         and (swing.growth > GROWS or swing.radius.low >= 1.0)
     )
     said = (
-        f"the reward keeps oscillating by ±{short(swing.amplitude)} with a period of "
-        f"{swing.period:.3g} rows"
+        f"the reward keeps oscillating by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
     )
     return Finding(
         NAME,
@@ -467,8 +463,7 @@ def _too_noisy(reward: Signal) -> str:
         return f"the log has {count(len(reward), 'row')}; a fall from a level needs {FEWEST_ROWS}"
     if reward.span == 0:
         return (
-            f"the reward is {short(reward.value_T[0])} in all rows, so there is no level to fall "
-            "from"
+            f"the reward is {short(reward.value_T[0])} in all rows, so it has no level to fall from"
         )
     return f"one row scatters by {short(reward.scatter)}, so half of the level could be noise"
 

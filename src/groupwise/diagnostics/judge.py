@@ -212,8 +212,8 @@ def _stands(evidence: Evidence) -> Advice:
     ):
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
         return Advice(
-            f"find out why the reward varies by ±{short((high - low) / 2)}, more than batch "
-            "noise, before you raise the lr"
+            f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
+            "before you raise the lr"
         )
     equal = evidence.groups.zero_variance
     if equal.known:
@@ -409,7 +409,7 @@ def _open(evidence: Evidence, progress: Progress) -> str:
         return f"the log has {count(len(reward), 'row')} of reward, too few to judge the run"
     if reward.span == 0:
         return (
-            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows, so it "
+            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows and "
             "cannot show learning"
         )
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
@@ -647,8 +647,8 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
         first = LOG_RELATIVE
     elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
         first = (
-            "completions with their rewards, so that grading some by hand shows whether right "
-            "ones get this reward"
+            "completions with their rewards, to grade some by hand and see whether right ones "
+            "earn this"
         )
     else:
         few = reward is not None and len(reward) < learning.ENOUGH_ENDED

@@ -510,8 +510,8 @@ def rate(evidence: Evidence) -> Finding:
         )
     step = signal.step_at(row)
     message = (
-        f"the learning rate went {short(before)} → 0 at step {step:,}: the policy learnt nothing "
-        f"in the last {n - row} rows"
+        f"the learning rate went {short(before)} → 0 at step {step:,}, and nothing was learnt in "
+        f"the last {n - row} rows"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 

@@ -369,8 +369,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
     message = (
-        f"The gradient norm jumped to {short(top)} at step {step:,}{more}; it was {short(usual)} "
-        "before."
+        f"The gradient norm jumped from {short(usual)} to {short(top)} at step {step:,}{more}."
     )
     ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
@@ -836,8 +835,7 @@ def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
     if 0 < farthest < NO_FARTHER and not kl.resolution:
         more = f" at a gradient norm of {short(usual)}" if small else ""
         message = (
-            f"{said}, and the policy stays within {short(farthest)} nats of its reference "
-            f"policy{more}"
+            f"{said}, and the policy stays within {short(farthest)} nats of its reference{more}"
         )
         fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
     elif reward.resolution > kl.resolution == kl.high == 0 and rate is not None:
@@ -958,8 +956,7 @@ def divergence(evidence: Evidence) -> Finding:
     if row is None:
         early, late = end_levels(kl)
         said = (
-            f"the KL is {short(early)} nats a token in the first rows and {short(late)} in the "
-            "last rows"
+            f"the KL is {short(early)} nats a token in the first rows and {short(late)} in the last"
         )
         return no_sign(
             DIVERGENCE, f"{said}, with a maximum of {short(kl.high)}; above {FAR_KL:g} is far."
@@ -1092,10 +1089,7 @@ def staleness(evidence: Evidence) -> Finding:
     try:
         longest = float(lag_of(evidence.record).longest)
     except GroupwiseError:
-        said = (
-            f"The rollouts are {short(late)} updates old, and the settings do not say how old "
-            "they may be."
-        )
+        said = f"The rollouts are {short(late)} updates old, and the settings state no limit."
         if late <= 0.5:
             return no_sign(STALENESS, said)
         return Finding(STALENESS, Status.INFO, said, log="the kind of policy lag (--set lag_kind)")
@@ -1104,14 +1098,13 @@ def staleness(evidence: Evidence) -> Finding:
     if row is None:
         return no_sign(
             STALENESS,
-            f"No sign of it: rollouts are {short(late)} updates old, and the settings allow "
-            f"{longest:g}.",
+            f"No sign of it: rollouts are {short(late)} updates old; the limit is {longest:g}.",
         )
     step, since = age.step_at(row), median(age.value_T[row:])
     before = median(age.value_T[:row]) if row else None
     message = (
-        f"The rollouts have been {short(since)} updates old since step {step:,}, and the "
-        f"settings allow {longest:g}."
+        f"The rollouts have been {short(since)} updates old since step {step:,}; the limit is "
+        f"{longest:g}."
     )
     sign = Sign(
         "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
@@ -1138,16 +1131,15 @@ def discards(evidence: Evidence) -> Finding:
         share = each / (each + size * float(prompts))
     if share is None:
         said = (
-            f"{float(np.mean(each)):.3g} rollouts per row are discarded as too old, but the log "
-            "does not say of how many"
+            f"{float(np.mean(each)):.3g} rollouts per row are discarded as too old, of an "
+            "unknown number"
         )
         return not_logged(DISCARDS, said, "the group size and the prompts per step (--set)")
     row = beyond(dropped, share > DROPPED)
     if row is None and share.mean() <= DROPPED:
         return no_sign(
             DISCARDS,
-            f"No sign of it: {percent(float(share.mean()))} of the rollouts are discarded as too "
-            "old.",
+            f"No sign of it: {percent(float(share.mean()))} of the rollouts are discarded as old.",
         )
     row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())

@@ -240,7 +240,7 @@ def _costs(evidence: Evidence, share: Signal) -> Finding | None:
     if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
         return None
     message = (
-        f"{share.name} is {percent(usual)}, and the reward falls when it rises (rank correlation "
+        f"{share.name} is {percent(usual)}; the reward falls when it rises (rank correlation "
         f"{together:.2g})"
     )
     facts = (Fact.INFRASTRUCTURE_COSTS,)

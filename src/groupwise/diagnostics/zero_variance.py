@@ -80,8 +80,8 @@ def check(evidence: Evidence) -> Finding:
         said, log = "the log does not show how many groups have equal rewards", LOG
         if equal is not None:
             said = (
-                f"there are {count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, and "
-                f"the check needs {FEWEST_ROWS}"
+                f"there are {count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups; "
+                f"{FEWEST_ROWS} are needed"
             )
             log = f"more groups, at least {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
@@ -123,7 +123,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
         else f" from step {step:,} on, against {100 * equal.level_until(onset):.0f} % before"
     )
     message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance{before}, so almost no group "
+        f"{100 * value.value:.0f} % of the groups have zero variance{before}: almost no group "
         "gives a gradient"
     )
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
@@ -325,8 +325,8 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
     message = (
-        f"every rollout is wrong in {100 * value.value:.0f} % of the groups, from the first row "
-        f"on (mean reward {mean})"
+        f"every rollout is wrong in {100 * value.value:.0f} % of the groups from the start (mean "
+        f"reward {mean})"
     )
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
@@ -540,10 +540,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
         return no_sign(GROUPS_OF_ONE, "No sign of it: this method needs no groups.")
     undefined = _undefined(evidence)
     if undefined:
-        why = (
-            f"{undefined} is NaN in every row, because the standard deviation of one rollout is "
-            "undefined"
-        )
+        why = f"{undefined} is NaN in every row, as one rollout has no standard deviation"
         return Finding(
             GROUPS_OF_ONE,
             Status.WARNING,

@@ -219,8 +219,7 @@ AT_EDGE = 1 - 1e-12
 LONGEST_INTERVAL = 1_000_000
 """Longest interval that is looked at, in updates."""
 EXACT_RATIO = (
-    "With the exact importance ratio, lag remains only in the old standard deviation and in a KL "
-    "term inside the reward."
+    "With the exact importance ratio, only the old deviation and a KL term in the reward lag."
 )
 CLIPPED_RATIO = (
     "A clipped importance ratio is exact as long as no ratio is clipped, so small oscillations "
@@ -228,10 +227,7 @@ CLIPPED_RATIO = (
     "and no linear threshold applies to them."
 )
 UNKNOWN_RATIO = "It is unknown how the loss corrects for the lag."
-AT_LEAST = (
-    "No refresh interval up to {:,.0f} updates is unstable at this force; longer intervals were "
-    "not checked."
-)
+AT_LEAST = "No refresh interval up to {:,.0f} updates is unstable at this force."
 DECIDING: dict[OpenSetting, str] = {
     "lag": "the lag, because the settings give only its maximum",
     "importance_ratio": "the importance ratio (clip fraction near 0: the larger threshold applies)",
@@ -300,8 +296,8 @@ class Stability(Plain):
         if self.stable:
             margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
             return (
-                f"Stable: the force of {self.force:.3g} is below the threshold of {low:.3g}, "
-                f"which is a margin of {margin}."
+                f"Stable: the force of {self.force:.3g} is below the threshold of {low:.3g}, a "
+                f"margin of {margin}."
             )
         largest = (
             ""

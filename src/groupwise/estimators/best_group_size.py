@@ -521,13 +521,13 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     now, simulated, size = present.now, present.simulated, present.group_size
     ends = f" ({_signed(now.low)} to {_signed(now.high)})" if now.high > now.low else ""
     today = (
-        f"the current group size of {size} loses {_signed(now.value)} of an update's speed "
-        f"now{ends}"
+        f"the current group size of {size} now loses {_signed(now.value)} of an update's "
+        f"speed{ends}"
     )
     if now.value < 0:
         today = (
-            f"the current group size of {size} is {percent(-now.value)} faster now{ends}, but "
-            "expect no gain from it"
+            f"the current group size of {size} is now {percent(-now.value)} faster{ends}, but "
+            "expect no gain"
         )
     return (
         f"Compared with this, {today}. As prompts become more different in difficulty it can lose "

@@ -88,8 +88,8 @@ def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     name = "independent prompts"
     if prompts < _FEWEST_NEIGHBOURS:
         sentence = (
-            f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test whether neighbouring "
-            "prompts are independent."
+            f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test whether prompts are "
+            "independent."
         )
         return Assumption(name, UNKNOWN, sentence)
     correlation, quantity = max(
@@ -232,8 +232,8 @@ def rewards_of_light_tails(sample: Unseen) -> Assumption:
     measured = f"the fourth moment of rewards within groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
         sentence = (
-            f"At least {_FEWEST_VARYING} groups with different rewards are needed to test for "
-            "heavy tails."
+            f"At least {_FEWEST_VARYING} groups with different rewards are needed to test the "
+            "tails."
         )
         return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
@@ -258,7 +258,7 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     name = "enough informative groups"
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = (
-        f"{informative:,} of {prompts:,} prompts have groups with at least two rewards on either "
+        f"{informative:,} of {prompts:,} prompts have groups with two rewards or more on either "
         "side"
     )
     if informative >= FEWEST_INFORMATIVE:

@@ -340,10 +340,7 @@ def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
 
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-LABEL = (
-    "This uses rewards alone: it is not the variance of the gradient, and no group size follows "
-    "from it."
-)
+LABEL = "This uses rewards alone: it is not the variance of the gradient."
 
 
 def even_pass_rate(group_size: int) -> float:
@@ -397,10 +394,7 @@ class RewardStatistics(Said):
         )
         total = within.value + max(between.value, 0.0)
         part = (
-            (
-                f"; {percent(max(between.value, 0.0) / total)} of the reward variance lies "
-                "between prompts"
-            )
+            f"; {percent(max(between.value, 0.0) / total)} of their variance lies between prompts"
             if total > 0
             else ""
         )

@@ -34,8 +34,7 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
     if rows < _FEWEST_ROWS or not residual_T.any():
         return _unknown(
             name,
-            f"At least {_FEWEST_ROWS} rows are needed to test whether the noise stays the same "
-            "size.",
+            f"At least {_FEWEST_ROWS} rows are needed to test whether the noise stays constant.",
         )
     middle = rows // 2
     halves = residual_T[:middle], residual_T[middle:]
@@ -126,10 +125,7 @@ class FitOutcome(Enum):
     FLAT = "flat", "flat: no law beats a constant over {rows} rows, and the level is {level}"
     STILL = (
         "flat",
-        (
-            "flat: every one of {rows} rows is exactly {value:.6g}; a live metric always has "
-            "some noise"
-        ),
+        "flat: every one of {rows} rows is exactly {value:.6g}; live metrics are noisy",
     )
     COLLAPSED = (
         "non_stationary",
@@ -141,10 +137,7 @@ class FitOutcome(Enum):
     )
     TOO_FEW = (
         "not_identifiable",
-        (
-            "not identifiable yet: {rows} independent observations are too few for a law, and "
-            "the level is {level}"
-        ),
+        "not identifiable yet: {rows} independent observations are too few; the level is {level}",
     )
     MAYBE_SMOOTHED = (
         "not_identifiable",

@@ -200,8 +200,8 @@ class Tap:
             if not self._noted:
                 self._noted = True
                 self._say(
-                    "this advantage estimator gets no group ids: only the metrics are recorded, "
-                    "not its rollouts"
+                    "this advantage estimator gets no group ids: its rollouts are not recorded, "
+                    "metrics are"
                 )
             return
         mask_NL, group_N = array_of(given["response_mask"]), np.asarray(given["index"]).astype(str)
@@ -252,8 +252,7 @@ class Tap:
             core_algos.get_adv_estimator_fn = later  # for those that are registered after us
         if tracking is None:
             self._say(
-                "this verl has no Tracking, so nothing can be recorded: use groupwise report on "
-                "its log instead"
+                "this verl has no Tracking, so nothing is recorded: use groupwise report on its log"
             )
             return
         self._attach_tracking(tracking)

@@ -230,8 +230,8 @@ class Hub:
         except Exception as error:  # noqa: BLE001 - one run must not stop the page of the others
             what = f"{type(error).__name__}: {clean(error, longest=200)}"
             run.fault = (
-                f"the last update of this page failed ({what}), which is a defect of groupwise; "
-                "the next update tries again"
+                f"the last update of this page failed ({what}), a defect of groupwise; it will "
+                "be tried again"
             )
             run.looked = False
             self._say(index, "state", self.state(index))
@@ -299,8 +299,7 @@ class Hub:
             page: str = await self._ask(made, run.follower.record, self.metric, self.level)
         except BrokenProcessPool:
             raise GroupwiseError(
-                "expected a report, got none: the process that makes it died, perhaps because "
-                "memory ran out"
+                "expected a report, got none: its process died, perhaps because memory ran out"
             ) from None
         return page.encode()
 

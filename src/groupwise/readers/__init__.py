@@ -282,7 +282,7 @@ def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
     rollouts = side.rollouts.join(record.steps, on="step", how="semi", maintain_order="left")
     note = (
         f"{len(rollouts):,} of {len(side.rollouts):,} rollouts in {dumps[0].name}/ belong to "
-        "steps of the log"
+        "logged steps"
     )
     if rollouts.is_empty():
         return replace(record, notes=(*record.notes, f"{note}, so all were left out"))

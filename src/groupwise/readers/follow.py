@@ -185,7 +185,7 @@ class Follower:
         if by_line and not (seen := peek(self.place)).binary and "\n" not in seen.text:
             raise NothingYetError(
                 f"expected a log, got {shown(self.place)}, whose first line is not complete yet: "
-                "wait for more"
+                "wait"
             )
         located = locate(self.place, self._request)
         feed = located.reader.feed() if located.reader.feed is not None else None

@@ -27,10 +27,7 @@ Bars = dict[int, int]  # length of a progress bar -> how far it has come, the la
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
-_COUNTED = (
-    "the log has no steps, so the rows are counted: a row may be several steps (give "
-    "logging_steps with --set)"
-)
+_COUNTED = "the log has no steps, so rows are counted: several steps a row need --set logging_steps"
 
 
 @frozen
@@ -83,8 +80,8 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     notes = (
         [
             (
-                f"the epoch goes back {count(falls, 'time')}, so the rows are counted on from "
-                "the row before that epoch"
+                f"the epoch goes back {count(falls, 'time')}, so rows are counted on from the "
+                "row before that epoch"
             )
         ]
         if falls
@@ -101,8 +98,8 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
         return order * spacing, [
             *notes,
             (
-                f"the steps are counted: {rows} over the {total} steps {words}, one row every "
-                f"{spacing} steps"
+                f"the steps are counted: {rows} over the {total} steps {words}, every {spacing} "
+                "steps"
             ),
         ]
     return order, [*notes, _COUNTED]

@@ -405,10 +405,7 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
     finite = step[np.isfinite(step)]
     blocks = finite[np.append(True, np.diff(finite) != 0)] if len(finite) else finite
     if len(blocks) > len(np.unique(blocks)):
-        notes.append(
-            "the rows of a step are not contiguous: all rows with one step were combined, even "
-            "after a resume"
-        )
+        notes.append("the rows of a step are not contiguous: all rows with one step were combined")
     return step
 
 
@@ -455,8 +452,7 @@ def grouped(
     else:
         table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
         notes.append(
-            "completions are grouped by equal prompts within a step, so two groups of one prompt "
-            "at one step count as one"
+            "completions are grouped by equal prompts within a step: one prompt makes one group"
         )
     named = (
         table["key"].cast(pl.Int64, strict=False)
@@ -1081,7 +1077,6 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunCo
         )
     if stated is not None and (low, high) != (stated, stated):
         notes.append(
-            f"the group size {stated} ({config.group_size.source}) differs from that of the "
-            "logged groups"
+            f"the group size {stated} ({config.group_size.source}) differs from the logged groups"
         )
     return config

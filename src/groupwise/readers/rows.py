@@ -812,7 +812,7 @@ def _reduced(
     if averaged:
         most = max(averaged.values())
         notes.append(
-            f"several rows of one step were averaged, at most {most} rows per step "
+            f"several rows of one step were averaged, at most {most} per step "
             f"({some_of(list(averaged))})"
         )
     first = f"logged more than once (at {step[min(repeated, default=0)]}): the last values are kept"

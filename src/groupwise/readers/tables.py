@@ -285,8 +285,8 @@ class CsvFeed(Feed):
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
             notes.append(
-                "this is a table exported from W&B: the bounds that its chart averaged (__MIN, "
-                "__MAX) were left out"
+                "this is a table exported from W&B: the bounds of averages (__MIN, __MAX) were "
+                "left out"
                 if any(name.endswith("__MIN") for name in self._names or [])
                 else "this is a chart table exported from a tracker, with one run per column"
             )
@@ -547,8 +547,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
                 "copy it again"
             )
         notes.append(
-            f"the JSON is cut off or damaged after row {store.count}: the complete rows before "
-            "it are used"
+            f"the JSON is cut off or damaged after row {store.count}: only complete rows are used"
         )
     notes += noted(
         strange,
@@ -933,10 +932,7 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
     notes = [
         *blocks.notes(),
-        (
-            "the events were sorted by step, which is the number in their partition_id or in the "
-            "policy version"
-        ),
+        "the events were sorted by step, the number in their partition_id or policy version",
     ]
     notes += noted(unplaced, "event", "events", "without a step were left out")
     notes += noted(damaged, "line is not an event and was", "lines are no events and were")

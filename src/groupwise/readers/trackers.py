@@ -809,8 +809,7 @@ def read_events(path: Path, request: Request) -> RunRecord:
         notes += noted(records.damaged, *wrong, f"left out of {shown(file)}")
         if not records.complete:
             notes.append(
-                f"the file {shown(file)} is cut off or damaged: the complete records before it "
-                "are used"
+                f"the file {shown(file)} is cut off or damaged: only complete records are used"
             )
         if len(files) > 1 and first == store.count:
             notes.append(f"the file {shown(file)} has no scalar")

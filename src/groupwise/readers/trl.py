@@ -332,14 +332,13 @@ def _grouped(
     rows = rows.with_columns(prompt_id=pl.struct("step", "prompt").rle_id().cast(pl.Int64))
     rows = rows.with_columns(run - run.min().over("step"))
     notes.append(
-        "completions are grouped by runs of equal prompts, so two neighbouring groups of one "
-        "prompt count as one"
+        "completions are grouped by runs of equal prompts: neighbours with one prompt are one group"
     )
     sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
         notes.append(
-            f"the rows of a step do not form groups of {group} per prompt ({source}), so that "
-            "group size is not used"
+            f"the rows of a step do not form groups of {group} per prompt ({source}); that size "
+            "is not used"
         )
     elif len(sizes) == 1 and sizes[0] > 1:
         config = config.with_settings(

@@ -202,8 +202,8 @@ class Recorder:
         last = standing[-1]["step"] if standing else min(after, 0)
         if last > after:
             self.note(
-                f"resumed after step {after}: steps {after + 1} to {last} are replaced as they "
-                "are repeated"
+                f"resumed after step {after}: steps {after + 1} to {last} are replaced when "
+                "repeated"
             )
         elif last < after:
             self.note(
@@ -233,8 +233,7 @@ class Recorder:
                 return [], {}
             for damage in notes_on(journal.damage):
                 self._say(
-                    f"the record in {self.folder} is damaged: {damage}; the record continues "
-                    "after that"
+                    f"the record in {self.folder} is damaged: {damage}; it continues after that"
                 )
         return rows, description_in(journal.entries)
 

@@ -893,10 +893,7 @@ def load_saved(home: Path) -> RunRecord:
         try:
             rollouts = _sound_table(home / ROLLOUTS, sums)
         except UnreadableRunError:
-            lost = (
-                f"{ROLLOUTS} is missing or was changed after it was saved, so its completions "
-                "were left out"
-            )
+            lost = f"{ROLLOUTS} is missing or was changed later, so its completions were left out"
             notes = (*notes, lost)
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}

@@ -142,8 +142,8 @@ def _hook(recorder: ScoreRecorder, own: Mapping[str, str], rule: ScoreRule) -> C
             if source._version != version:
                 raise InvalidArgumentError(
                     "expected layers that do not change their input, but the input of "
-                    f"{type(module).__name__} ({', '.join(own.values())}) was changed in place: "
-                    "use method='loop'"
+                    f"{type(module).__name__} ({', '.join(own.values())}) was changed: use "
+                    "method='loop'"
                 )
             gradient = single_or_better(gradient.detach())
             parts = rule(module, source, gradient[None] if lifted else gradient)

@@ -566,8 +566,8 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
     values = outcomes["outcome"].n_unique()
     if values > MOST_VALUES:
         how = (
-            f"unavailable: the reward takes {values:,} values, and the estimate needs at most "
-            f"{MOST_VALUES}"
+            f"unavailable: the reward takes {values:,} values, and at most {MOST_VALUES} are "
+            "allowed"
         )
         return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
     if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
@@ -575,10 +575,7 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
         if 2 * by_prompt["expected"].count() >= len(by_prompt):
             return (
                 by_prompt,
-                (
-                    "success rate of each prompt from its visits just before and after, averaged "
-                    "over prompts"
-                ),
+                "success rate of each prompt from its visits just before and after, as a mean",
             )
     expected = _step_expectation(groups, outcomes)
     return (
@@ -700,10 +697,7 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
         return GroupSeries(
             f"unavailable: the mean reward is not a count of right completions; {LOG_COMPLETIONS}"
         )
-    how = (
-        "from the mean reward of the step, as if all prompts were equally hard, which gives a "
-        "lower bound"
-    )
+    how = "from the mean reward as if all prompts were equally hard, which gives a lower bound"
     return GroupSeries(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
 
 

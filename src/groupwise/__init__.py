@@ -70,9 +70,7 @@ def __getattr__(name: str) -> Any:
             f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
         )
     if name not in __all__:
-        message = (
-            f"groupwise.{name} moved: it is {place} since version 0.2, and 0.3 drops this name"
-        )
+        message = f"groupwise.{name} moved: it is {place} since version 0.2; 0.3 drops this name"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
     module, _, attribute = place.rpartition(".")
     return getattr(import_module(module), attribute)

@@ -420,7 +420,7 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
             "expected to or at, got both: leave one of them out",
         ),
         (
-            lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),  # type: ignore[call-overload]
+            lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),
             "expected to or times, got both: leave one of them out",
         ),
         (

@@ -554,7 +554,7 @@ def _level(
         case "within_step_noise":
             return (
                 f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is "
-                "within step noise."
+                "step noise."
             )
         case "unavailable":
             return f"{_end(second, first)}. The late means cannot be compared: {level.message}."
@@ -580,10 +580,7 @@ def _faster(
             f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}"
             for group in (sooner, later)
         ]
-        return (
-            f"By step {comparison.late_to:,.0f}, {shares_of[0]} keep {reach}, against "
-            f"{shares_of[1]}."
-        )
+        return f"By step {comparison.late_to:,.0f}, {shares_of[0]} keep {reach}, {shares_of[1]}."
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)

@@ -133,8 +133,8 @@ def sample_groups(
         return GroupSample(rows, 0, (), longest)
     note = (
         f"The {len(sizes):,} groups come from {count(different, 'different prompt')}. Each "
-        f"prompt counts once, with the visit nearest to step {middle:,}, because only prompts "
-        "are independent."
+        f"prompt counts once, with the visit nearest to step {middle:,}, as only prompts are "
+        "independent."
     )
     return GroupSample(rows, repeated, (note,), longest)
 
@@ -157,8 +157,7 @@ def without_groups(
         )
     note = (
         f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are "
-        f"longer than the model's context of {limit} tokens. Prompts with long completions are "
-        "too few."
+        f"longer than the model's context of {limit} tokens. Prompts with long answers are rare."
     )
     return kept, len(bad), (note,)
 

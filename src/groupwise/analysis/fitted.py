@@ -195,9 +195,7 @@ class Fitted:
         """
         if self.outlook is None or self.outlook.plateau is not None:
             return ""
-        return (
-            "The forecast uses no law and goes beyond this plateau: the end level is not settled."
-        )
+        return "The forecast uses no law and goes beyond this plateau: its end is not settled."
 
     def in_steps(self) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""

@@ -95,8 +95,7 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
         notes.append(
-            "There is no plan without a batch size: give --set group_size=G --set "
-            "prompts_per_step=B."
+            "No plan is possible without a batch: give --set group_size=G --set prompts_per_step=B."
         )
         return GroupSizeEvidence(
             components, notes=(*notes, *components.notes), provenance=provenance
@@ -282,7 +281,7 @@ class RunPlan(Said):
         smallest = ""
         if self.pass_rate is not None:
             smallest = (
-                f"; at the mean, {percent(self.pass_rate)}, the smallest useful size is "
+                f"; at the mean, {percent(self.pass_rate)}, the smallest size is "
                 f"{self.smallest_size}"
             )
         drawn = self.dynamic_sampling
@@ -336,8 +335,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     if budget is None:
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
-                "expected the batch in use, got none: give a budget, or the settings group_size "
-                "and prompts_per_step"
+                "expected the batch in use, got none: give a budget, or group_size and "
+                "prompts_per_step"
             )
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None

@@ -161,10 +161,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     fitting = [answer for answer in logged if len(answer.before) + len(answer.after) <= context]
     left = ""
     if beyond := len(logged) - len(fitting):
-        left = (
-            f" ({context:,} exceed the context of {count(beyond, 'completion')} tokens and were "
-            "left out)"
-        )
+        left = f" ({count(beyond, 'completion')} exceed the context of {context:,} tokens)"
     if len(fitting) < _BATCH:
         raise InsufficientDataError(
             f"expected {_BATCH} completions with the sampler's log-probability of each token "

@@ -59,9 +59,7 @@ class RunReplay(Said):
         made, best = self.replay, self.cheapest
         cheaper = "no rule at this group size makes a mixed group cheaper"
         if best is not None:
-            cheaper = (
-                f"{best.choice} would have produced as many with {share_ranged(best.saved())} "
-            )
+            cheaper = f"{best.choice} would have given as many with {share_ranged(best.saved())} "
             cheaper += "fewer rollouts"
             if self.gpu_hours is not None:
                 cheaper += f", {number(best.saved(self.gpu_hours).value)} GPU-hours"

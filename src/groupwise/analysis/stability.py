@@ -403,8 +403,8 @@ def run_stability(
     fitted = fit_metric(record, metric, until=until, level=level)
     if not fitted.rewarding:
         raise MissingMetricError(
-            f"expected a reward, got {fitted.metric}: the force is estimated from how a reward "
-            "approaches its plateau"
+            f"expected a reward, got {fitted.metric}: the force is how a reward approaches its "
+            "plateau"
         )
     if fitted.fit is not None and (problem := no_approach(fitted.fit)):
         raise InsufficientDataError(problem)
@@ -420,8 +420,7 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({readable(fit.message).rstrip('.')}): it shows no force; give another --until or "
-        "--metric"
+        f"({readable(fit.message).rstrip('.')}): give another --until or --metric"
     )
 
 
@@ -438,7 +437,7 @@ def measured_stability(
     if swing.lasts:
         reach, period = number(swing.amplitude), number(swing.period)
         swings = (
-            f"the reward keeps oscillating at the end of the log, by ±{reach} every {period} rows"
+            f"the reward still oscillates at the end of the log, by ±{reach} every {period} rows"
         )
     if fit.status in NO_APPROACH:
         if problem := no_approach(fit):

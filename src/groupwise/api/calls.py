@@ -81,8 +81,8 @@ def fit(
     )
 
 
-@overload
-def forecast(
+@overload  # the first that fits counts
+def forecast(  # type: ignore[overload-overlap]
     run: ArrayLike,
     value_T: ArrayLike,
     at_S: ArrayLike,
@@ -93,20 +93,11 @@ def forecast(
 @overload
 def forecast(
     run: RunOrArrays,
-    value_T: None = None,
+    value_T: ArrayLike | None = None,
     at_S: Sequence[float] | None = None,
     *,
     to: float | None = None,
     metric: str = "reward",
-    level: float = 0.9,
-) -> Outlook: ...
-@overload
-def forecast(
-    run: ArrayLike,
-    value_T: ArrayLike,
-    at_S: None = None,
-    *,
-    to: float | None = None,
     level: float = 0.9,
 ) -> Outlook: ...
 def forecast(
@@ -223,11 +214,9 @@ def report(
 
 def _refuse(**options: Any) -> None:
     """Refuse beside a run what only arrays need."""
-    names = [name for name, value in options.items() if value is not None]
-    if names:
-        raise InvalidArgumentError(
-            f"expected {', '.join(names)} only with arrays, got a run: leave it out"
-        )
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidArgumentError(f"expected {name} only with arrays, got a run: leave it out")
 
 
 def _numbers(run: RunOrArrays) -> ArrayLike:

@@ -704,7 +704,7 @@ PROGRAM = Program(
         ),
         "mcp": "Serve these commands to an agent over standard input and output; write no files.",
         "replay": "Compute from logged rewards what other sampling choices would have cost.",
-        "stability": "Estimate the distance to instability that the reward shows; this is no guarantee.",
+        "stability": "Estimate from the reward how far instability is; this is no guarantee.",
     },
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(

@@ -72,8 +72,8 @@ def components(
         bool | None,
         typer.Option(
             "--zero-mean/--any-mean",
-            help="Whether scores average to zero within a prompt, as whole sums at sampling "
-            "temperature do.",
+            help="Whether scores average to zero within a prompt, as whole sums at temperature 1 "
+            "do.",
             show_default=False,
         ),
     ] = None,

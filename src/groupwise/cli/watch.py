@@ -34,8 +34,7 @@ def watch(
         bool,
         cli.flag(
             "--once",
-            "Print how each run is doing and stop, without a page; exit codes are those of "
-            "diagnose.",
+            "Print how each run is doing and stop, without a page; exit codes as for diagnose.",
         ),
     ] = False,
     running: Annotated[

@@ -348,8 +348,7 @@ def _never_earned(after_2N: Float) -> Shown:
     fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
     return Shown(
         fact if earned.value else Fact.GRADES_STAND,
-        f"fresh grades are higher than logged ones for {100 * earned.value:.0f} % of these "
-        "completions",
+        f"fresh grades exceed logged ones for {100 * earned.value:.0f} % of these completions",
         earned,
     )
 

@@ -265,7 +265,7 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     if _at_the_top(evidence, step):
         status, fact = Status.INFO, Fact.ENTROPY_SPENT_AT_TOP
     message = (
-        f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text "
+        f"{100 * value.value:.0f} % of the pairs of completions of a prompt are the same text "
         f"from step {step:,} on"
     )
     return Finding(NAME, status, message, step, value, 0.5, facts=(fact,))
@@ -309,9 +309,7 @@ def truncation(evidence: Evidence) -> Finding:
         said = "the log contains neither length nor the share of truncated completions"
         return not_logged(TRUNCATION, said, LOG_CUT)
     first, last = end_levels(length)
-    said = (
-        f"the completions are {short(last)} tokens long; they were {short(first)} at the beginning."
-    )
+    said = f"the completions are {short(last)} tokens long; they were {short(first)} at first."
     finding = _by_rows(length) or _by_limit(evidence, length)
     return finding or no_sign(TRUNCATION, f"No sign of it: {said}")
 
@@ -365,13 +363,13 @@ def _by_share(cut: Signal) -> Finding:
     now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
         message = (
-            f"{now:.0f} % of the completions are truncated, as from the start ({100 * first:.0f} %)"
+            f"{now:.0f} % of completions are truncated, as from the start ({100 * first:.0f} %)"
         )
         return _throughout(message, late)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
     words = f"{share(late.value)} truncated (was {share(before)})"
     message = (
-        f"{share(late.value)} of the completions are truncated from step {step:,} on, against "
+        f"{share(late.value)} of the completions are truncated from step {step:,} on, "
         f"{share(before)} before"
     )
     sign = Sign("truncated_share", step, before, late.value, words)
@@ -414,7 +412,7 @@ def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
         tokens = median(whole.value_T)
         if tokens > _FAR_LONGER * row.high:
             more = (
-                f"; a rollout has {short(tokens)} tokens, a training row at most {short(row.high)}"
+                f"; rollouts have {short(tokens)} tokens, a training row at most {short(row.high)}"
             )
             facts = (*finding.facts, Fact.PARTS_CUT)
             return replace(finding, message=f"{finding.message}{more}", facts=facts)
@@ -448,8 +446,7 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
     since = "" if step is None else f" from step {step:,} on"
     message = (
-        f"the completions average {short(late.value)} tokens{since}, and the limit is "
-        f"{short(limit)}"
+        f"the completions average {short(late.value)} tokens{since}, the limit is {short(limit)}"
     )
     return Finding(
         TRUNCATION,
@@ -536,8 +533,7 @@ def truncated(evidence: Evidence) -> Finding:
         np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0)))
     )
     said = (
-        f"{got:,} of {many:,} truncated completions earned reward, and {whole:,} of {ended:,} "
-        "complete ones"
+        f"{got:,} of {many:,} truncated completions earn reward, and {whole:,} of {ended:,} others"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
         return no_sign(TRUNCATED, f"No sign of it: {said}.")

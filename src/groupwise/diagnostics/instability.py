@@ -462,9 +462,7 @@ def _too_noisy(reward: Signal) -> str:
     if len(reward) < FEWEST_ROWS:
         return f"the log has {count(len(reward), 'row')}; a fall from a level needs {FEWEST_ROWS}"
     if reward.span == 0:
-        return (
-            f"the reward is {short(reward.value_T[0])} in all rows, so it has no level to fall from"
-        )
+        return f"the reward is {short(reward.value_T[0])} in all rows: it has no level to fall from"
     return f"one row scatters by {short(reward.scatter)}, so half of the level could be noise"
 
 

@@ -72,9 +72,7 @@ class Fact(StrEnum):
     TIES_BROKEN = "groups with equal rewards get non-zero advantages"
     # reward_hacking: the held-out reward beside the training reward
     LOOPHOLE = "the training reward gained and the held-out reward did not, by more than noise"
-    HELD_OUT_STANDS_AFTER_GAIN = (
-        "the held-out reward gained and is flat while the training reward rises"
-    )
+    HELD_OUT_STANDS_AFTER_GAIN = "the held-out reward gained and is flat while training rises"
     HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
     HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward is flat"
     OVERFITTING = "the training reward rises while the held-out reward is flat, as in overfitting"
@@ -83,9 +81,7 @@ class Fact(StrEnum):
     )
     SELECTED_BY_LENGTH = "trained completions got shorter than held-out ones of the same policy"
     MORE_LEFT_OUT = "more and more rollouts are left out of the log or of training"
-    LEFT_OUT_FIRST = (
-        "more rollouts were left out before the reward rose, and completions got shorter"
-    )
+    LEFT_OUT_FIRST = "more rollouts were left out before the rise, and completions got shorter"
     COLUMNS_PART = "one reward column rises while another falls or stays at 0"
     GROUPS_OF_ONE = "each group has one completion"
     ADVANTAGES_ZERO = "advantages are 0 in all rows"
@@ -145,9 +141,7 @@ class Fact(StrEnum):
     FEW_WEIGHTS_COUNT = "few samples have large importance weights"
     # completions
     TRUNCATED_LIKELY = "more than half of the completions are truncated"
-    TRUNCATED_POSSIBLE = (
-        "truncation rises as the reward falls, or the mean length is at the length limit"
-    )
+    TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the mean length is at its limit"
     CUT_OFF_IN_MID_RUN = "completions began to hit the length limit during the run"
     TRUNCATED_PAID = "truncated completions earn reward"
     PARTS_CUT = "rows of training are cut far below the length of a rollout"
@@ -193,13 +187,11 @@ class Fact(StrEnum):
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
     LENGTH_RAN_LATE = "length grew by half, but only after the reward had fallen"
-    CUT_THOUGH_SHORTER = (
-        "the length limit implied by length and truncation is below the earlier length"
-    )
+    CUT_THOUGH_SHORTER = "15 % more completions were truncated although they got shorter"
     LENGTH_SHRANK = "length fell to 0.6 of its level"
     LENGTH_ENDS_SHORT = "the last completions have 0.6 of the earlier length"
     TRUNCATED_MORE = "more completions were truncated at the change"
-    LIMIT_FELL = "the length fell while truncation rose, as after a lower length limit"
+    LIMIT_FELL = "the length over the truncated share fell, as under a lower limit"
     ENTROPY_ROSE = "entropy rose by 40 % at the change"
     ENTROPY_FELL = "entropy fell at the change"
     ENTROPY_HALVED = "entropy halved at the change"

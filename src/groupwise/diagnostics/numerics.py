@@ -368,9 +368,7 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
-    message = (
-        f"The gradient norm jumped from {short(usual)} to {short(top)} at step {step:,}{more}."
-    )
+    message = f"Gradient norm jumped from {short(usual)} to {short(top)} at step {step:,}{more}."
     ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
     signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
@@ -569,8 +567,8 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
     usual, step = median(advantage.value_T), advantage.step_at(rows[0])
     words = f"advantage {arrow(usual, worst)}"
     message = (
-        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; no group can produce one "
-        f"above {short(limit)}."
+        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; no group exceeds "
+        f"{short(limit)}."
     )
     sign = Sign("advantage", step, usual, worst, words)
     return by_sign(UPDATE, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
@@ -834,9 +832,7 @@ def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
     small = usual < LITTLE_NORM
     if 0 < farthest < NO_FARTHER and not kl.resolution:
         more = f" at a gradient norm of {short(usual)}" if small else ""
-        message = (
-            f"{said}, and the policy stays within {short(farthest)} nats of its reference{more}"
-        )
+        message = f"{said}, and the policy is within {short(farthest)} nats of its reference{more}"
         fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
     elif reward.resolution > kl.resolution == kl.high == 0 and rate is not None:
         # Of a log that rounds it is written to more digits than others.
@@ -955,9 +951,7 @@ def divergence(evidence: Evidence) -> Finding:
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         early, late = end_levels(kl)
-        said = (
-            f"the KL is {short(early)} nats a token in the first rows and {short(late)} in the last"
-        )
+        said = f"the KL is {short(early)} nats a token at first and {short(late)} in the last rows"
         return no_sign(
             DIVERGENCE, f"{said}, with a maximum of {short(kl.high)}; above {FAR_KL:g} is far."
         )
@@ -1103,8 +1097,8 @@ def staleness(evidence: Evidence) -> Finding:
     step, since = age.step_at(row), median(age.value_T[row:])
     before = median(age.value_T[:row]) if row else None
     message = (
-        f"The rollouts have been {short(since)} updates old since step {step:,}; the limit is "
-        f"{longest:g}."
+        f"The rollouts are {short(since)} updates old from step {step:,} on; {longest:g} are "
+        "allowed."
     )
     sign = Sign(
         "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
@@ -1131,8 +1125,8 @@ def discards(evidence: Evidence) -> Finding:
         share = each / (each + size * float(prompts))
     if share is None:
         said = (
-            f"{float(np.mean(each)):.3g} rollouts per row are discarded as too old, of an "
-            "unknown number"
+            f"{float(np.mean(each)):.3g} rollouts per row are discarded as too old, of how many "
+            "is unknown"
         )
         return not_logged(DISCARDS, said, "the group size and the prompts per step (--set)")
     row = beyond(dropped, share > DROPPED)

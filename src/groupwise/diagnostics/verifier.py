@@ -240,7 +240,7 @@ def _costs(evidence: Evidence, share: Signal) -> Finding | None:
     if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
         return None
     message = (
-        f"{share.name} is {percent(usual)}; the reward falls when it rises (rank correlation "
+        f"{share.name} is {percent(usual)}, and the reward falls with it (rank correlation "
         f"{together:.2g})"
     )
     facts = (Fact.INFRASTRUCTURE_COSTS,)
@@ -770,10 +770,7 @@ def _at_once(
     now, rows = signal.written(tail.value), count(number, "row")
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
-    message = (
-        f"{clean(name, longest=60)} {short(before)} → {now} at step {step:,}, and it stayed there "
-        f"in all {rows}"
-    )
+    message = f"{clean(name, longest=60)} {short(before)} → {now} from step {step:,} on ({rows})"
     gone = tail.value - before
     off = gone - change.value
     lost = Interval(gone, change.low + off, change.high + off)

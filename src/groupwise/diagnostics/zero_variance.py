@@ -123,8 +123,8 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
         else f" from step {step:,} on, against {100 * equal.level_until(onset):.0f} % before"
     )
     message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance{before}: almost no group "
-        "gives a gradient"
+        f"{100 * value.value:.0f} % of the groups have zero variance{before}: almost none gives "
+        "a gradient"
     )
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     begin = _halfway(equal.value_T, onset)
@@ -325,7 +325,7 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
     message = (
-        f"every rollout is wrong in {100 * value.value:.0f} % of the groups from the start (mean "
+        f"all rollouts fail in {100 * value.value:.0f} % of the groups from the start (mean "
         f"reward {mean})"
     )
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
@@ -340,7 +340,7 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:
         return None
     message = (
-        f"every rollout is wrong in {zero} of {count(len(reward), 'row')}, so there is no gradient"
+        f"every rollout is wrong in {zero} of {count(len(reward), 'row')}: there is no gradient"
     )
     facts = (Fact.GROUPS_ALL_WRONG,)
     return Finding(NAME, Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
@@ -469,7 +469,7 @@ def _calm(evidence: Evidence, mean: float) -> Finding:
     if expected.known and expected.step_T.size:
         keep = np.isfinite(expected.value_T)
         excess = (
-            f"; {100 * float(expected.value_T[keep].mean()):.0f} % are expected ({expected.source})"
+            f"; {100 * float(expected.value_T[keep].mean()):.0f} % expected ({expected.source})"
         )
     said = f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}."
     return no_sign(NAME, said)

@@ -296,8 +296,8 @@ class Stability(Plain):
         if self.stable:
             margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
             return (
-                f"Stable: the force of {self.force:.3g} is below the threshold of {low:.3g}, a "
-                f"margin of {margin}."
+                f"Stable: the force {self.force:.3g} is below the threshold {low:.3g}, a margin "
+                f"of {margin}."
             )
         largest = (
             ""
@@ -309,9 +309,7 @@ class Stability(Plain):
                 f"Cannot tell: the force of {self.force:.3g} lies between {low:.3g} and "
                 f"{high:.3g}, the thresholds that these settings allow.{self.decision}"
             )
-        return (
-            f"Unstable: the force of {self.force:.3g} exceeds the threshold of {high:.3g}{largest}."
-        )
+        return f"Unstable: the force {self.force:.3g} exceeds the threshold {high:.3g}{largest}."
 
 
 def stability(

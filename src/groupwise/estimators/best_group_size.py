@@ -520,14 +520,11 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     """What the group size in use costs beside the safe one."""
     now, simulated, size = present.now, present.simulated, present.group_size
     ends = f" ({_signed(now.low)} to {_signed(now.high)})" if now.high > now.low else ""
-    today = (
-        f"the current group size of {size} now loses {_signed(now.value)} of an update's "
-        f"speed{ends}"
-    )
+    today = f"the current group size {size} loses {_signed(now.value)} of an update's speed{ends}"
     if now.value < 0:
         today = (
-            f"the current group size of {size} is now {percent(-now.value)} faster{ends}, but "
-            "expect no gain"
+            f"the current group size {size} is {percent(-now.value)} faster{ends}, but expect "
+            "no gain"
         )
     return (
         f"Compared with this, {today}. As prompts become more different in difficulty it can lose "

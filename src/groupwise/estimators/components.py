@@ -87,10 +87,7 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
 def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     name = "independent prompts"
     if prompts < _FEWEST_NEIGHBOURS:
-        sentence = (
-            f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test whether prompts are "
-            "independent."
-        )
+        sentence = f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test their independence."
         return Assumption(name, UNKNOWN, sentence)
     correlation, quantity = max(
         (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
@@ -98,9 +95,7 @@ def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     most = ALARM / math.sqrt(prompts)
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
     if correlation <= most:
-        sentence = (
-            f"Prompts do not resemble their neighbours: {measured}, and the limit is {most:.2g}."
-        )
+        sentence = f"Prompts do not resemble their neighbours: {measured}; the limit is {most:.2g}."
         return Assumption(name, HOLDS, sentence)
     length = block_length(moment_P, prompts)
     return Assumption(
@@ -208,16 +203,13 @@ def scores_of_like_length(sample: Unseen) -> Assumption:
     if sample.of_lengths < _LIKE:
         sentence = f"The scores of the prompts have similar norms ({factor})."
         return Assumption(name, HOLDS, sentence)
-    differ = (
-        f"The scores of the prompts differ strongly in norm ({factor}), so prompts outside the "
-        "sample may "
-    )
+    differ = f"The scores of the prompts differ strongly in norm ({factor}), so unseen prompts may "
     if math.isinf(sample.of_lengths):
         return Assumption(
             name,
             VIOLATED,
             f"{differ}contribute most of Vp, T and R: their intervals have no upper end. Measure "
-            "more prompts.",
+            "more.",
         )
     sentence = (
         f"{differ}contribute much of Vp, T and R: the upper halves of their intervals are "
@@ -231,10 +223,7 @@ def rewards_of_light_tails(sample: Unseen) -> Assumption:
     name, kurtosis = "rewards without heavy tails", sample.kurtosis
     measured = f"the fourth moment of rewards within groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
-        sentence = (
-            f"At least {_FEWEST_VARYING} groups with different rewards are needed to test the "
-            "tails."
-        )
+        sentence = f"At least {_FEWEST_VARYING} groups with mixed rewards are needed for a test."
         return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         sentence = (
@@ -257,10 +246,7 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     """
     name = "enough informative groups"
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
-    measured = (
-        f"{informative:,} of {prompts:,} prompts have groups with two rewards or more on either "
-        "side"
-    )
+    measured = f"{informative:,} of {prompts:,} prompts have groups with two rewards per side"
     if informative >= FEWEST_INFORMATIVE:
         return Assumption(name, HOLDS, f"{measured}.")
     return Assumption(
@@ -791,9 +777,7 @@ def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Es
     elif name in SIGNED:
         pass
     elif interval.covers(0.0):
-        text += (
-            f": it does not differ from zero within its error{_enough(interval, error, prompts)}"
-        )
+        text += f": not different from zero within its error{_enough(interval, error, prompts)}"
     elif interval.high < 0:
         text += (
             ": it is below zero, which is impossible for this quantity; this is chance, or "

@@ -91,8 +91,7 @@ class GroupMoments:
         """Return the groups of one or more."""
         if len({part.zero_mean for part in parts}) != 1:
             raise InvalidArgumentError(
-                "expected moments under one assumption on the scores' mean, got both: use the "
-                "same for both"
+                "expected moments under one assumption on the scores' mean, got both: use one"
             )
         gradients = [part.gradient_PD for part in parts if part.gradient_PD is not None]
         if len(gradients) < len(parts):

@@ -250,9 +250,7 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     done = (now - start) / (plateau - start) if plateau != start else 1.0
     where = f"{100 * min(done, 1.0):.0f} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
-        where += (
-            f"; the curve overshoots by {100 * parameters['overshoot'].value:.0f} % of the change"
-        )
+        where += f"; the curve overshoots {100 * parameters['overshoot'].value:.0f} % of the change"
     way = "rises" if plateau > start else "falls"
     return {
         "way": way,
@@ -280,8 +278,8 @@ def _noise_note(best: LawFit) -> str:
         return ""
     hidden = "; an exponential smoother would have the same effect" if neighbour > 0.85 else ""
     return (
-        f"neighbouring residuals have a correlation of {neighbour:.2f}; the intervals are "
-        f"widened for it{hidden}"
+        f"neighbouring residuals correlate by {neighbour:.2f}, and the intervals are wider for "
+        f"it{hidden}"
     )
 
 

@@ -84,9 +84,7 @@ def noise_of_one_memory(residual_T: Float) -> Assumption:
 def constant_rate(rate_T: Float | None) -> Assumption:
     name = "constant learning rate"
     if rate_T is None or not np.isfinite(rate_T).all() or not rate_T.size:
-        sentence = (
-            "The learning rate of each row is needed to test this: check_assumptions(rate_T)."
-        )
+        sentence = "The learning rate of each row is needed for this: check_assumptions(rate_T)."
         return _unknown(name, sentence)
     least, most = float(rate_T.min()), float(rate_T.max())
     measured = f"it lies between {least:.3g} and {most:.3g}"
@@ -118,7 +116,7 @@ class FitOutcome(Enum):
     SHARED = (
         "converged",
         (
-            "the metric {way} from {start} to a plateau of {plateau} under each law that fits "
+            "the metric {way} from {start} to a plateau of {plateau} for each law that fits "
             "({laws}); {where}"
         ),
     )

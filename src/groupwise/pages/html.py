@@ -355,9 +355,7 @@ def _law(summary: Summary) -> Markup:
     if fit is None:
         return _NOTHING
     beside = "" if summary.no_forecast else summary.fitted.beside_the_law
-    weights = (
-        f"{explained(fit)}. A high R² alone does not show inertia; the weights compare the laws."
-    )
+    weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
     lead = tag("p", text(f"{sentence(readable(fit.message))} {beside}".strip()))
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
@@ -475,10 +473,7 @@ def _settings(summary: Summary) -> Markup:
     rest = (
         tag(
             "p",
-            text(
-                f"These settings are unknown: {unknown}. Give them with --set NAME=VALUE or "
-                "--config FILE."
-            ),
+            text(f"These settings are unknown: {unknown}. Give --set NAME=VALUE or --config FILE."),
             class_="small",
         )
         if unknown

@@ -280,8 +280,7 @@ def bound_socket(port: int | None) -> socket.socket:
         else f"a free port, got {port}"
     )
     raise GroupwiseError(
-        f"expected {tried} ({reason}): stop another watcher, or choose a port with --port (0 "
-        "takes any free port)"
+        f"expected {tried} ({reason}): stop another watcher, or choose another --port (0 for any)"
     )
 
 

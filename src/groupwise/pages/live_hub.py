@@ -230,8 +230,8 @@ class Hub:
         except Exception as error:  # noqa: BLE001 - one run must not stop the page of the others
             what = f"{type(error).__name__}: {clean(error, longest=200)}"
             run.fault = (
-                f"the last update of this page failed ({what}), a defect of groupwise; it will "
-                "be tried again"
+                f"the last update of this page failed ({what}), a defect of groupwise; it is "
+                "tried again"
             )
             run.looked = False
             self._say(index, "state", self.state(index))

@@ -249,8 +249,8 @@ def locate(place: Path, request: Request) -> Located:
     located = locate(runs[0], request if runs[0].is_dir() else replace(request, home=place))
     others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
     note = (
-        f"{some_of(sorted({*others} - {runs[0].name}))} beside it belongs to the same run and "
-        "was left out"
+        f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run and was "
+        "left out"
     )
     return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
 
@@ -281,8 +281,8 @@ def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
     assert side.rollouts is not None
     rollouts = side.rollouts.join(record.steps, on="step", how="semi", maintain_order="left")
     note = (
-        f"{len(rollouts):,} of {len(side.rollouts):,} rollouts in {dumps[0].name}/ belong to "
-        "logged steps"
+        f"{len(rollouts):,} of {len(side.rollouts):,} rollouts in {dumps[0].name}/ have logged "
+        "steps"
     )
     if rollouts.is_empty():
         return replace(record, notes=(*record.notes, f"{note}, so all were left out"))

@@ -184,8 +184,7 @@ class Follower:
         by_line = self.place.suffix.lower() in _BY_LINE and not self.place.is_dir()
         if by_line and not (seen := peek(self.place)).binary and "\n" not in seen.text:
             raise NothingYetError(
-                f"expected a log, got {shown(self.place)}, whose first line is not complete yet: "
-                "wait"
+                f"expected a log, got {shown(self.place)}, whose first line is incomplete: wait"
             )
         located = locate(self.place, self._request)
         feed = located.reader.feed() if located.reader.feed is not None else None

@@ -484,9 +484,7 @@ def _by_rule(key: str, values: Float, rule: KeyRule, match: re.Match[str], prefi
         and rule.quantity.startswith("clip_ratio")
         and not np.isfinite(values[np.nonzero(values)]).any()
     ):
-        nothing = (
-            "0 in every row, as always when each batch is used for one update, so it shows nothing"
-        )
+        nothing = "0 in every row, as always with one update per batch, so it shows nothing"
         return Meaning(key, prefix + quantity, f"{text.split(';')[0]}: {nothing}", unavailable=True)
     return Meaning(key, prefix + quantity, text, rule.ambiguous, rule.unavailable)
 

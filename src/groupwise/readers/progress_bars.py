@@ -78,12 +78,7 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     order, falls = _counted_rows(store, main)
     number = int(order.max())
     notes = (
-        [
-            (
-                f"the epoch goes back {count(falls, 'time')}, so rows are counted on from the "
-                "row before that epoch"
-            )
-        ]
+        [f"the epoch goes back {count(falls, 'time')}, so rows are counted on from there"]
         if falls
         else []
     )
@@ -97,10 +92,7 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
         rows = count(number, "row")
         return order * spacing, [
             *notes,
-            (
-                f"the steps are counted: {rows} over the {total} steps {words}, every {spacing} "
-                "steps"
-            ),
+            f"the steps are counted: {rows} over the {total} steps {words}, one every {spacing}",
         ]
     return order, [*notes, _COUNTED]
 

@@ -766,8 +766,8 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         ", ".join(str(int(step[place])) for place in position[falls[:20]]),
     )
     notes.append(
-        f"the run was restarted {times} (the step drops back to {back}): later rows replaced "
-        f"{count(lost, 'row')}"
+        f"the run was restarted {times} (the step drops back to {back}): {count(lost, 'row')} "
+        "were replaced"
     )
     return kept, 1
 
@@ -947,10 +947,7 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     return (
         each,
         step,
-        (
-            "slime numbers the training rows by updates, so they were assigned to their rollout, "
-            f"{what}"
-        ),
+        f"slime numbers the training rows by updates, so they follow their rollout, {what}",
     )
 
 

@@ -285,8 +285,8 @@ class CsvFeed(Feed):
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
             notes.append(
-                "this is a table exported from W&B: the bounds of averages (__MIN, __MAX) were "
-                "left out"
+                "this is a table exported from W&B: the bounds of averages (__MIN, __MAX) are "
+                "ignored"
                 if any(name.endswith("__MIN") for name in self._names or [])
                 else "this is a chart table exported from a tracker, with one run per column"
             )

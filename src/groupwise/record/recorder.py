@@ -201,10 +201,7 @@ class Recorder:
         self._syncer.start()
         last = standing[-1]["step"] if standing else min(after, 0)
         if last > after:
-            self.note(
-                f"resumed after step {after}: steps {after + 1} to {last} are replaced when "
-                "repeated"
-            )
+            self.note(f"resumed after step {after}: steps {after + 1} to {last} will be replaced")
         elif last < after:
             self.note(
                 f"resumed after step {after}: steps {last + 1} to {after} are missing in the record"

@@ -565,10 +565,7 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
     """
     values = outcomes["outcome"].n_unique()
     if values > MOST_VALUES:
-        how = (
-            f"unavailable: the reward takes {values:,} values, and at most {MOST_VALUES} are "
-            "allowed"
-        )
+        how = f"unavailable: the reward takes {values:,} values, more than {MOST_VALUES}"
         return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
     if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
         by_prompt = _prompt_expectation(groups, outcomes)

@@ -403,7 +403,7 @@ def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list
     return sorted({float(round(step)) for step in rounded})
 
 
-THIS_LAW = "only this law was fitted"
+THIS_LAW = "if this law is right"
 
 
 def subject(metric: str, quantity: str) -> str:
@@ -472,11 +472,11 @@ def gained(fitted: Fitted) -> str:
     gain, clock = outlook.result.expected_gain, fitted.clock
     low, value, high = alike(gain.low, gain.value, gain.high)
     hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
-    cost = f" for {duration(hours, digits=2)}" if math.isfinite(hours) and hours > 0 else ""
+    cost = f" ({duration(hours, digits=2)})" if math.isfinite(hours) and hours > 0 else ""
     doubt = " A gain is uncertain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} change the mean by "
+        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean by "
         f"{sign}{value} ({low} to {high}).{doubt}"
     )
 

@@ -698,7 +698,7 @@ def _sources(record: RunRecord, opened: Path | None) -> tuple[JsonObject, ...]:
 
 def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
-    notes = [*record.notes, f"The sampling noise is the {fitted.series.noise_source}."]
+    notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
     if fitted.fit is not None:
         notes += map(readable, fitted.fit.notes)
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
+from groupwise.files import table_rows
 from groupwise.intervals import Interval
 from groupwise.plain import Words, frozen
 from groupwise.wording import capital, clean, number, sentence
@@ -20,20 +21,9 @@ _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22,
 _LONGEST_REMARK = 1000
 _MOST_PARTS = 4  # of a line of a page
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
-_MARKS = {
-    State.OK: "✓",
-    State.WARNING: "!",
-    State.FAILING: "✗",
-    State.FAILED: "✗",
-    State.CANNOT_TELL: "?",
-}
-STYLES = {
-    State.OK: "green",
-    State.WARNING: "yellow",
-    State.FAILING: "red",
-    State.FAILED: "red",
-    State.CANNOT_TELL: "magenta",
-}
+# In the order of the states: ok, warning, failing, failed, cannot tell.
+_MARKS = dict(zip(State, "✓!✗✗?", strict=True))
+STYLES = dict(zip(State, ("green", "yellow", "red", "red", "magenta"), strict=True))
 _CHECK_STYLES = {
     Status.CRITICAL: "red",
     Status.WARNING: "yellow",
@@ -41,6 +31,7 @@ _CHECK_STYLES = {
     Status.NOT_LOGGED: "dim",
 }
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
+_TITLES = {row["check"]: row["title"] for row in table_rows("diagnostics/checks.tsv")}
 _KEYS = re.compile(r" \([^()]*\)")  # what each trainer calls it
 _ASCII = str.maketrans(
     {
@@ -322,7 +313,7 @@ def _start(text: str, room: int) -> str:
 
 def title_of(check: str) -> str:
     """Return the name of a check or of a cause as words."""
-    return capital(check.replace("_", " "))
+    return _TITLES.get(check) or capital(check.replace("_", " "))
 
 
 def _answer(check: Finding) -> str:

@@ -102,9 +102,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
         f"{explained(fit)}; neighbouring residuals have a correlation of "
         f"{number(fit.noise.lag1, digits=2)}."
     )
-    out.notes(
-        (f"The sampling noise is the {fitted.series.noise_source}.", *map(readable, fit.notes))
-    )
+    out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:

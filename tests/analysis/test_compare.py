@@ -157,8 +157,8 @@ SENTENCES = [
     (
         level("seed_noise_unknown"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 to "
-            "0.30) exceeds step noise; with one seed per group, seed noise alone may cause it."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 "
+            "to 0.30) exceeds step noise; seed noise alone may cause it."
         ),
     ),
     (
@@ -173,7 +173,7 @@ SENTENCES = [
         level("within_step_noise", low=-0.1),
         (
             "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
-            "difference of 0.20 (−0.10 to 0.30) is within step noise."
+            "difference of 0.20 (−0.10 to 0.30) is step noise."
         ),
     ),
     (
@@ -207,7 +207,7 @@ def test_below_is_said_of_less() -> None:
         ),
         (
             ((30.0, math.inf), (40.0, 50.0)),
-            "By step 200, 2 of 2 runs of B keep 0.4, against 1 of 2 runs of A.",
+            "By step 200, 2 of 2 runs of B keep 0.4, 1 of 2 runs of A.",
         ),
         (((math.inf,), (math.inf,)), ""),
         (((math.nan,), (40.0,)), ""),

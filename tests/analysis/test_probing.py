@@ -171,7 +171,7 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert told["judgement"]["cause"]["names"] == list(found.names)
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
-    assert "remain: " + found.names[0] in said_now
+    assert "Remaining causes: " + found.names[0] in said_now
     assert "There is no cause left to separate. Do: " in said_now
 
 
@@ -558,7 +558,7 @@ def test_answers_that_were_alike_early_are_no_concentration() -> None:
     alike = [["a"] * 15 + ["b"]] * 4
     early = resampled(alike, 2, logged=[["a", "a", "a", "b"]])
     assert early.fact is Fact.ANSWERS_ALIKE  # half of the pairs were
-    assert "88 % (50 % early in the log)" in early.message
+    assert "88 % of cases (50 % early in the log)" in early.message
     assert resampled(alike, 2, logged=alike).fact is None
     assert resampled(alike, None, logged=[["a"] * 4] * 2).fact is None
 

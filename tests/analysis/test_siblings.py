@@ -71,7 +71,7 @@ def test_the_sentence_has_the_counts_and_names_no_cause() -> None:
     assert given is not None
     assert given.sentence == (
         "The 3 runs with b x learnt, and the 2 with y did not (so do lr). Chance alone would "
-        "give this with a probability of at most 20 %; 2 settings were tried."
+        "give this with a probability of at most 20 %; the search tried 2 settings."
     )
     assert given.as_dict()["sentence"] == given.sentence
 

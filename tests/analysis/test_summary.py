@@ -171,7 +171,7 @@ def test_spikes_do_not_crush_an_axis_and_are_told(summary: Summary) -> None:
     )
     assert norm.y_range is not None
     assert norm.y_range[1] < 5
-    assert "1 row lies outside the axis; the furthest is at 50." in norm.caption
+    assert "1 row lies outside the axis; the furthest is 50." in norm.caption
 
 
 def test_cut_keeps_rollouts_in_step(made_record: Make) -> None:

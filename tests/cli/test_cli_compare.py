@@ -144,7 +144,7 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     """
     found = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
-        r"2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: sglang ends at 0\.00, vllm "
+        r"2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: sglang ends at 0\.00 and vllm "
         r"ends at 0\.98 \(means of the last rows\)\.",
         found["answer"],
     )
@@ -281,7 +281,7 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
     ]
     said = lines(capsys, f"{groups[0]} vs {groups[1]}")
     assert (
-        "By step 199, 2 of 2 runs of tasa_g4s keep 0.41, against 0 of 2 runs of drgrpo_g4s."
+        "By step 199, 2 of 2 runs of tasa_g4s keep 0.41, and 0 of 2 runs of drgrpo_g4s."
     ) in said
     found = answer(capsys, f"{groups[0]} vs {groups[1]}")
     assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [

@@ -172,7 +172,7 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()
-    assert "  Collapse: no sign of it" in said
+    assert "  Reward collapse: no sign of it" in said
     assert said[-1].startswith("  These settings were not found: group_size, prompts_per_step, ")
 
 

@@ -292,7 +292,7 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(
     save_components(idle, here / "idle.json", provenance={})
     found = printed(capsys, "components", "idle.json")
     assert found["vp"]["value"] < 0
-    assert "does not differ from zero within its error" in found["vp"]["status"]
+    assert "not different from zero within its error" in found["vp"]["status"]
     assert "prompts would show it" in found["vp"]["status"]
     assert "does not differ from zero within its error" in shown(capsys, "components", "idle.json")
     planned = printed(capsys, "plan", "idle.json", "--budget", "64")

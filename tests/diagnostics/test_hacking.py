@@ -166,10 +166,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
     assert (follows.status, follows.message) == (
         Status.NONE,
-        (
-            "The held-out reward gained 0.99 for each unit that the training reward gained "
-            "(held-out reward)."
-        ),
+        ("The held-out reward gained 0.99 per unit of training gain (held-out reward)."),
     )
     assert follows.facts == ()
 

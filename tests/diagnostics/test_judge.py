@@ -78,7 +78,7 @@ RELAPSED = np.select([LONG < 60, LONG < 75, LONG < 140], [0.8, 0.1, 0.8], 0.55) 
 DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
 
 
-NO_NUMBER = "the reward is NaN or infinite in all 100 rows"
+NO_NUMBER = "the reward has no finite value in any of 100 rows"
 
 
 @each_case(
@@ -156,8 +156,8 @@ NO_NUMBER = "the reward is NaN or infinite in all 100 rows"
             State.WARNING,
             Learning.LEARNING,
             (
-                "75 % of the completions are truncated from step 61 on, against 0 % before; the "
-                "reward still rises"
+                "75 % of the completions are truncated from step 61 on, 0 % before; the reward "
+                "still rises"
             ),
         ),
         (
@@ -182,7 +182,7 @@ NO_NUMBER = "the reward is NaN or infinite in all 100 rows"
             {"reward": np.full(N, 0.5)},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            "the reward is 0.50 in all 100 rows, so it cannot show learning",
+            "the reward is 0.50 in all 100 rows: no sign of learning",
         ),
         ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
         (
@@ -602,12 +602,12 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
         ),
         (
             {"reward": np.full(N, 0.7)},
-            "the reward is 0.70 in all 100 rows, so it cannot show learning",
+            "the reward is 0.70 in all 100 rows: no sign of learning",
             "completions with their rewards",
         ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
-            "reward is NaN or infinite since step 6 (95 rows), 0.50 before.",
+            "reward is NaN or infinite from step 6 on (95 rows) and was 0.50 before.",
             "at least 20 rows of the reward",
         ),
         (

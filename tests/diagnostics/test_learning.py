@@ -298,7 +298,7 @@ def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
 def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(
     lowest: float, stages: int, climbs: bool
 ) -> None:
-    """A saw-tooth up to 0.8; not where it loses more than half, never falls, or where
+    """A saw-tooth up to 0.8; not where it loses more than half, never decreases, or where
     nothing is climbed.
     """
     rows = 200 // stages

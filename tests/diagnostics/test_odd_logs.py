@@ -100,7 +100,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
         found = judge(log(reward=np.full(N, level), **more))
         assert (found.state, found.headline) == (
             State.CANNOT_TELL,
-            f"the reward is {said} in all 200 rows, so it cannot show learning",
+            f"the reward is {said} in all 200 rows: no sign of learning",
         )
         assert found.not_logged[0].startswith("completions with their rewards")
 
@@ -109,7 +109,7 @@ def test_a_constant_reward_of_equal_groups_is_a_failure_below_the_top_and_none_a
     below, top = (judge(log(reward=np.full(N, level), spread=np.zeros(N))) for level in (0.5, 1.0))
     assert (below.state, below.headline) == (
         State.FAILED,
-        "100 % of the groups have zero variance, so almost no group gives a gradient",
+        "100 % of the groups have zero variance: almost none gives a gradient",
     )
     assert (top.state, told(top)) == (State.CANNOT_TELL, {})
 

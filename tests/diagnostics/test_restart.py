@@ -23,7 +23,7 @@ from groupwise.readers import open_run
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
 N = 150
-BACK = "the run was restarted 1 time (the step drops back to 80): later rows replaced 5 rows"
+BACK = "the run was restarted 1 time (the step drops back to 80): 5 rows were replaced"
 
 
 def log(
@@ -130,7 +130,7 @@ def test_a_jump_is_told_by_fifteen_rows_before_and_five_since(row: int, status: 
 def test_a_resumed_run_without_a_jump_is_worth_knowing() -> None:
     found = restart(
         log(
-            ("resumed after step 79: steps 80 to 84 are replaced as they are repeated",),
+            ("resumed after step 79: steps 80 to 84 will be replaced",),
             sampler_mismatch=noisy(0),
         )
     )

@@ -179,7 +179,7 @@ def test_hardly_any_group_teaches() -> None:
     start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
     assert (start.step, start.message) == (
         None,
-        "97 % of the groups have zero variance, so almost no group gives a gradient",
+        "97 % of the groups have zero variance: almost none gives a gradient",
     )
     climbs = told(4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE)
     assert (climbs.status, climbs.facts) == (
@@ -288,7 +288,7 @@ def test_rows_of_few_groups_are_pooled_until_twenty_stand_for_one() -> None:
     few = told(4, 1, reward=0.5 + NOISE[:40], dead=alike)
     assert (few.status, few.message) == (
         Status.NOT_LOGGED,
-        "there are 2 stretches of 20 groups, and the check needs 8",
+        "there are 2 stretches of 20 groups; 8 are needed",
     )
     assert told(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
     guessed = told(

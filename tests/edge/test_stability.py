@@ -72,14 +72,12 @@ def test_importance_ratio_takes_the_lag_away_or_bounds_it() -> None:
     exact = stability(0.1, 0.9, **setting, kl_term="loss")  # type: ignore[arg-type]
     assert exact.bounds == pytest.approx((3.8, 3.8), rel=1e-14)
     assert (exact.stable, exact.lag) == (True, "none")
-    assert exact.status == (
-        "Stable: the force of 0.1 is below the threshold of 3.8, which is a margin of 38."
-    )
+    assert exact.status == ("Stable: the force 0.1 is below the threshold 3.8, a margin of 38.")
     clipped = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
     assert clipped.bounds[0] == pytest.approx(0.033859, abs=1e-6)
     assert clipped.bounds[1] == 3.8
     assert clipped.status == (
-        "Stable: the force of 0.02 is below the threshold of 0.0339, which is a margin of 1.69."
+        "Stable: the force 0.02 is below the threshold 0.0339, a margin of 1.69."
     )
 
 

@@ -315,7 +315,7 @@ def test_a_variance_that_is_not_there_is_said_to_be_indistinguishable() -> None:
         rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6))
     )
     assert found.vp.interval.covers(0.0)
-    assert "it does not differ from zero within its error; if the true value is" in found.vp.status
+    assert "not different from zero within its error; if the true value is" in found.vp.status
     assert "prompts would show it" in found.vp.status
     assert found.group_size.high == np.inf
 
@@ -605,7 +605,7 @@ def test_how_many_prompts_would_show_it() -> None:
     = 532.4.
     """
     assert estimate_of("vp", Interval(0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "32 prompts): it does not differ from zero within its error; if the true value "
+        "32 prompts): not different from zero within its error; if the true value "
         "equals the estimate, about 533 prompts would show it"
     )
     assert "about 134 prompts" in estimate_of("vp", Interval(1.0, -1.0, 2.0), 1.0, 32).status

@@ -201,7 +201,7 @@ def test_a_resumed_record_keeps_its_notes_and_the_group_size_in_force(tmp_path: 
 def test_a_change_that_is_not_done_again_is_forgotten(tmp_path: Path) -> None:
     recorded(tmp_path / "run", {1: 8.0, 2: 8.0, 3: 4.0})
     again = recorded(tmp_path / "run", {3: 8.0}, after=2)
-    assert again.notes == ("resumed after step 2: steps 3 to 3 are replaced as they are repeated",)
+    assert again.notes == ("resumed after step 2: steps 3 to 3 will be replaced",)
     assert again.config.value("group_size") == 8
 
 

@@ -305,7 +305,7 @@ def test_why_adds_the_answer_of_every_check() -> None:
     text = printed(replace(OK, checks=CHECKS), why=True)
     assert [line for line in text.splitlines()[2:] if not line.startswith("      ")] == [
         "",
-        "  Collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
+        "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
         "  Length runaway: no sign of it",
         "  Reward hacking: not logged: log a reward on held-out prompts",

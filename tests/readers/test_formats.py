@@ -108,7 +108,7 @@ def _agent_opd(path: Path) -> None:
         missing = record.steps.filter(record.steps[column].is_null())["step"].to_list()
         assert missing == list(range(10, 231, 10))
     assert 0.0 not in values(record)
-    assert any("23 rows are cut off" in note for note in record.notes)
+    assert any("23 rows were cut off" in note for note in record.notes)
     assert not any("no number" in note or "not numbers" in note for note in record.notes)
 
 
@@ -168,7 +168,7 @@ def _yuxuan(path: Path) -> None:
 
 def _autoresearch(path: Path) -> None:
     record = the_run(path)
-    assert any("9 rows before it set aside" in note for note in record.notes)
+    assert any("9 rows before it were left out" in note for note in record.notes)
     assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [
         run["skipped"] == 1 for run in record.steps.to_dicts()
     ]
@@ -265,7 +265,7 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
         int(found[1])
         for run in runs
         for note in run.notes
-        if (found := re.search(r"(\d+) rows before it set aside", note))
+        if (found := re.search(r"(\d+) rows before it were left out", note))
     )
     assert rows + aside in [int(number) for number in re.findall(r"\d+", fact["rows"])]
     first = FIRST.get(file, fact["first_reward"])
@@ -340,7 +340,7 @@ def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) 
     rows[4] = rows[4][:1024]
     record = opened(tmp_path, "a.log", "\n".join(rows) + "\n")
     assert values(record) == REWARD
-    assert any("1 row is cut off with the line" in note for note in record.notes)
+    assert any("1 row was cut off with its line" in note for note in record.notes)
     assert {value for key in means for value in record.steps[key].to_list()} == {0.125, None}
     assert set(record.metrics()) - set(means) <= {"loss", "reward", "critic/score/mean"}
 

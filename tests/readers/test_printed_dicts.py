@@ -139,7 +139,7 @@ def test_verls_rows_without_their_step_are_no_steps_of_another_kind(tmp_path: Pa
     (tmp_path / "cut.log").write_text(
         "".join(verl(step).replace(f"step:{step} ", "", 1) for step in range(1, 31))
     )
-    with pytest.raises(UnreadableRunError, match="got 30 lines without their step"):
+    with pytest.raises(UnreadableRunError, match="got only 30 lines without a step"):
         open_run(tmp_path / "cut.log")
 
 

@@ -224,7 +224,9 @@ def test_a_notebook_whose_cell_printed_its_steps(line: str, tmp_path: Path) -> N
     record = open_run(notebook(tmp_path / "run.ipynb", "Loading ...\n" + printed))
     assert record.steps["reward"].to_list() == [step / 10 for step in range(1, 10)]
     assert record.config.value("group_size") == 8
-    with pytest.raises(UnreadableRunError, match=r"printed steps, got none.* print step 1"):
+    with pytest.raises(
+        UnreadableRunError, match=r"printed steps, got none.* print lines like step 1"
+    ):
         open_run(notebook(tmp_path / "none.ipynb", "Loading ...\n"))
 
 
@@ -451,10 +453,11 @@ def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None
         assert record.steps["eval/reward"].to_list() == [None, 0.1, None, 0.2, None, None]
         assert (record.column("eval/reward"), record.column("reward")) == ("eval/reward", "reward")
         assert any(
-            f"{lost} of 3 values are of steps that the log lacks" in note for note in record.notes
+            f"{lost} of 3 values belong to steps that the log lacks" in note
+            for note in record.notes
         )
     elsewhere = written(tmp_path / "elsewhere.jsonl", [{"step": 50, "accuracy": 0.1}])
-    with pytest.raises(UnreadableRunError, match=r"number its rows as the log does"):
+    with pytest.raises(UnreadableRunError, match=r"number its rows like the log"):
         open_run(log, columns={"eval/reward": str(elsewhere)})
 
 

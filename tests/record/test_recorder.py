@@ -175,7 +175,7 @@ def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
     with_steps(tmp_path / "run", 9, after=4, said=said)
     record = RunRecord.load(tmp_path / "run")
     check(record, 9)
-    assert record.notes == ("resumed after step 4: steps 5 to 7 are replaced as they are repeated",)
+    assert record.notes == ("resumed after step 4: steps 5 to 7 will be replaced",)
     with_steps(tmp_path / "run", 12, after=11, said=said)
     assert said[-1] == "resumed after step 11: steps 10 to 11 are missing in the record"
 

@@ -288,7 +288,7 @@ def test_what_is_no_table_is_refused_in_a_sentence(text: str) -> None:
         InvalidArgumentError,
         match=(
             "expected a table as groupwise-lab calibrate writes it; got something else: make "
-            "one with that command"
+            "one with it"
         ),
     ):
         read_calibration(text)

@@ -439,7 +439,7 @@ class Evidence:
                 f"for example --column reward={names[0]}"
             )
         if not value.is_finite().any():
-            return f"the reward is NaN or infinite in all {count(len(value), 'row')}"
+            return f"the reward has no finite value in any of {count(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
         return (
             f"all rewards are beyond {LARGEST_VALUE:.0e}".replace("+", "")

@@ -31,7 +31,6 @@ _CHECK_STYLES = {
     Status.NOT_LOGGED: "dim",
 }
 _BARS, _ASCII_BARS = "▁▂▃▄▅▆▇█", " .:-=+*#"
-_TITLES = {row["check"]: row["title"] for row in table_rows("diagnostics/checks.tsv")}
 _KEYS = re.compile(r" \([^()]*\)")  # what each trainer calls it
 _ASCII = str.maketrans(
     {
@@ -313,7 +312,9 @@ def _start(text: str, room: int) -> str:
 
 def title_of(check: str) -> str:
     """Return the name of a check or of a cause as words."""
-    return _TITLES.get(check) or capital(check.replace("_", " "))
+    rows = table_rows("diagnostics/checks.tsv")
+    usual = capital(check.replace("_", " "))
+    return next((row["title"] for row in rows if row["check"] == check), usual)
 
 
 def _answer(check: Finding) -> str:

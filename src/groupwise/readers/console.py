@@ -1293,7 +1293,7 @@ def foreign_rows(seen: Peek, form: str) -> list[str]:
     """Return notes on the rows of other programs in a file that is read by one form."""
     start = b"\n" + start_of(seen, _SCAN)
     return [
-        f"the file also has rows in the form of {program}, which are not read: {TWO_PROGRAMS}"
+        f"the file also has rows in {program} form, which are not read: {TWO_PROGRAMS}"
         for other, (row, program) in _PROGRAMS.items()
         if other != form and (row != _DICT_BYTES or _ANY_DICT.search(start))
         if len(row.findall(start)) > 1

@@ -396,7 +396,7 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
     grown[90:] = 1.0
     found = judge(log(reward=leap, **steady(rng)))
     assert (found.state, told(found)) == (State.WARNING, {"verifier": Status.WARNING})
-    assert found.headline.endswith(" → exactly 1 since step 121, in all 80 rows")
+    assert found.headline.endswith(" → exactly 1 from step 121 on (80 rows)")
     says("diagnostics/collapse/2", answer(found, "verifier").advice)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 

@@ -141,7 +141,7 @@ def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(
     found = told(reward=reward, entropy=SPENT, dead=since(0.2, 0.9))
     assert (found.status, found.message) == (
         status,
-        f"the entropy was 1.00 at the start and is 0.02 nats a token from step 61, {stands} on",
+        f"the entropy was 1.00 at the start and is 0.02 nats a token from step 61 on, {stands}",
     )
 
 

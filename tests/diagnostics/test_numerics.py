@@ -107,7 +107,7 @@ def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
     assert (found.status, found.signs, found.message) == (
         Status.INFO,
         (),
-        "kl is NaN or infinite in any of 120 rows.",
+        "kl is NaN or infinite in all 120 rows.",
     )
 
 
@@ -271,7 +271,7 @@ def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
     assert (found.status, found.step, found.signs) == (Status.INFO, 61, ())
     assert (
         found.message
-        == f"The gradient norm jumped from {np.median(spiked[:60]):.2f} to 1,000 at step 61."
+        == f"Gradient norm jumped from {np.median(spiked[:60]):.2f} to 1,000 at step 61."
     )
     assert gradient(log(grad_norm=np.where(np.arange(N) < 60, 1e-4, 0.5))).status is Status.NONE
 

@@ -308,7 +308,7 @@ def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
     )
     assert (tools.state, tools.cause.names) == (State.WARNING, ("tool calls fail",))
     assert (verifier.state, verifier.cause.names) == (State.FAILED, ("a broken verifier",))
-    words = "Grading fails since step 101: verifier_error_rate 2 % → 60 %."
+    words = "Grading fails from step 101 on: verifier_error_rate 2 % → 60 %."
     assert verifier.headline == words
 
 
@@ -349,7 +349,7 @@ def test_numbers_that_end_after_five_rows_are_told_and_no_level_stands_for_them(
     found = judge(
         log(reward=few, loss=few / 3, **({"length": 100.0 + np.arange(rows)} if logged else {}))
     )
-    said = f"loss is NaN or infinite since step 6 ({rows - 5} rows), 0.10 before, nor has reward."
+    said = f"loss is NaN or infinite from step 6 on ({rows - 5} rows) and was 0.10 before, and so is reward."
     assert (found.state, found.headline, found.now) == (State.FAILED, said, None)
     assert found.cause.names == ("numerical failure (loss became NaN or infinite first)",)
 
@@ -358,7 +358,7 @@ def test_a_reward_alone_that_ends_after_five_rows_cannot_be_told_and_says_why() 
     found = judge(log(reward=np.where(STEP < 5, 0.3 + 0.01 * STEP, np.nan), loss=np.full(N, 0.1)))
     assert (found.state, found.headline) == (
         State.CANNOT_TELL,
-        "reward is NaN or infinite since step 6 (195 rows), 0.34 before.",
+        "reward is NaN or infinite from step 6 on (195 rows) and was 0.34 before.",
     )
 
 
@@ -379,7 +379,7 @@ def test_tools_that_fail_as_the_reward_falls_are_the_cause(
     }
     failures = np.where(row > STEP, 0.04, 0.61)
     found = judge(log(reward=reward, tool_error_rate=failures, **(others if watched else {})))
-    assert "Tool calls fail since step " in answer(found, "tool_failures").message
+    assert "Tool calls fail from step " in answer(found, "tool_failures").message
     if certainty is None:
         assert found.cause.certainty is Certainty.CANNOT_TELL
     else:

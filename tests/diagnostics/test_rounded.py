@@ -110,9 +110,11 @@ def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(
     found = numerics.updates(log(THREE, **columns))
     assert found.status is status
     if status is Status.CRITICAL:
-        assert found.message.startswith("The gradient norm is 0 (± 0.0005) since step 21 (40 rows)")
+        assert found.message.startswith(
+            "The gradient norm is 0 (± 0.0005) from step 21 on (40 rows)"
+        )
         assert numerics.updates(log(**columns)).message.startswith(
-            "The gradient norm is exactly 0 since step 21 (40 rows)"
+            "The gradient norm is exactly 0 from step 21 on (40 rows)"
         )
         both = columns | {"loss": since(0.002, 0.0, 20)}
         assert [
@@ -288,8 +290,7 @@ def test_a_reward_that_became_one_number_is_told_to_within_its_digits() -> None:
     reward = since(0.5 + 0.01 * (-1.0) ** ROW, 0.0)
     said = [verifier.check(log(resolution, reward=reward)).message for resolution in (0.0, THREE)]
     assert said == [
-        f"reward 0.50 → {now} since step 31, in all 30 rows"
-        for now in ("exactly 0", "0 (± 0.0005)")
+        f"reward 0.50 → {now} from step 31 on (30 rows)" for now in ("exactly 0", "0 (± 0.0005)")
     ]
 
 

@@ -129,7 +129,7 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
     assert (up.status, up.message) == (
         Status.WARNING,
-        "reward 0.60 → exactly 1 since step 61, in all 40 rows",
+        "reward 0.60 → exactly 1 from step 61 on (40 rows)",
     )
     says("diagnostics/verifier/5", up.advice)
     zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
@@ -187,7 +187,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     assert (some.status, some.step, some.message) == (
         Status.WARNING,
         51,
-        f"Grading fails since step 51: {column} 2 % → 30 %.",
+        f"Grading fails from step 51 on: {column} 2 % → 30 %.",
     )
     assert some.facts == (Fact.FAILURES_LOGGED,)
     most = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})

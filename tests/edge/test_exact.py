@@ -122,7 +122,7 @@ def test_the_margin_of_one_number() -> None:
     assert flip.as_dict()["max_learning_rate"] is None
     edge = stability(0.5, 0.0, refresh_interval=4)
     assert (edge.stable, edge.margin) == (False, 1.0)
-    assert edge.status == "Unstable: the force of 0.5 exceeds the threshold of 0.5."
+    assert edge.status == "Unstable: the force 0.5 exceeds the threshold 0.5."
     assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith(
         "; the largest stable learning rate is 0.1."
     )

@@ -135,7 +135,7 @@ def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
         (0.0, {"momentum": 0.5}, "positive stiffness"),
         (-1.0, {"momentum": 0.5}, "without a restoring force"),
         (0.1, {"momentum": 0.5, "refresh_interval": 0}, "1 to 1,000,000,000 updates, got 0"),
-        (0.1, {"momentum": 0.5, "lag": "sometimes"}, "a kind of lag, got 'sometimes'"),
+        (0.1, {"momentum": 0.5, "lag": "sometimes"}, "a policy lag, got 'sometimes'"),
         (
             0.1,
             {"momentum": 0.5, "refresh_interval": 2.5},

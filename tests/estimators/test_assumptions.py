@@ -63,9 +63,7 @@ def test_data_that_bear_all_out_have_no_note() -> None:
         (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[4]) == (
-        "64 of 64 prompts have groups with two rewards or more per side."
-    )
+    assert str(assumptions[4]) == ("64 of 64 prompts have groups with 2 rewards or more per side.")
     assert estimate.notes == ()
 
 
@@ -119,7 +117,7 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
     assert (
-        f"{varying} of 64 prompts have groups with two rewards or more per side"
+        f"{varying} of 64 prompts have groups with 2 rewards or more per side"
     ) in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
     assert ("--groups N" in assumption.sentence) == (status is VIOLATED)
@@ -177,7 +175,7 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
     assert some.unseen.widening > 2, "eight prompts tell a tail"
     few = components(rng.normal(size=56) ** 5, label[:56], score_ND=score[:56])
     assert by_name(few)[TAILS].sentence == (
-        "At least 8 groups with different rewards are needed for a test."
+        "At least 8 groups with mixed rewards are needed for a test."
     )
 
 

@@ -616,7 +616,7 @@ def test_how_many_prompts_would_show_it() -> None:
         "about 33 prompts" in estimate_of("vp", Interval(9.0, 0.0, 2.0), 1.0, 32).status
     )  # at least one more than there are
     assert estimate_of("vp", Interval(0.0, 0.0, 0.0), 0.0, 32).status.endswith(
-        "does not differ from zero within its error"
+        "not different from zero within its error"
     )
 
 

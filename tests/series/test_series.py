@@ -124,7 +124,7 @@ def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> 
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS)))
     expected = 2.25 / 3
     assert series.noise_source == (
-        "variance of the group means of the logged rollouts, divided by the number of prompts B"
+        "variance of the group means of the logged rollouts, over the number of prompts B"
     )
     assert series.bounds is None
     assert series.variance_T == pytest.approx(np.full(ROWS, expected))
@@ -135,7 +135,7 @@ def test_rollouts_are_preferred_to_the_binomial() -> None:
         record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS))
     )
     assert series.noise_source == (
-        "variance of the group means of the logged rollouts, divided by the number of prompts B"
+        "variance of the group means of the logged rollouts, over the number of prompts B"
     )
 
 

@@ -129,7 +129,7 @@ def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     start = told(config, length=490.0 + noise(3.0))
     assert (start.step, start.message) == (
         None,
-        "the completions average 490 tokens, the limit is 512",
+        "the completions average 490 tokens; the limit is 512",
     )
     assert told(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
     # A limit that the lengths go beyond is none of this run.

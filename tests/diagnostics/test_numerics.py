@@ -78,8 +78,8 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
         "loss",
     )
     assert found.message == (
-        f"loss is NaN or infinite since step 100 (21 rows), {norm[98] / 100:.2g} before, nor "
-        "has grad_norm."
+        f"loss is NaN or infinite from step 100 on (21 rows) and was {norm[98] / 100:.2g} before, "
+        "and so is grad_norm."
     )
     assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → NaN or infinite"
 

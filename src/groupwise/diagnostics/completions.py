@@ -446,7 +446,7 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
     since = "" if step is None else f" from step {step:,} on"
     message = (
-        f"the completions average {short(late.value)} tokens{since}, the limit is {short(limit)}"
+        f"the completions average {short(late.value)} tokens{since}; the limit is {short(limit)}"
     )
     return Finding(
         TRUNCATION,

@@ -337,7 +337,7 @@ def _grouped(
     sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
         notes.append(
-            f"the rows of a step do not form groups of {group} per prompt ({source}), which is ignored"
+            f"the rows of a step do not form groups of {group} per prompt ({source}): ignored"
         )
     elif len(sizes) == 1 and sizes[0] > 1:
         config = config.with_settings(

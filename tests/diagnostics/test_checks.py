@@ -101,7 +101,7 @@ def test_healthy_runs_raise_no_alarm(kind: str) -> None:
             State.FAILED,
             "entropy collapse: the policy is nearly deterministic",
         ),
-        ("length_runaway", State.WARNING, "truncation: most completions hit the length limit"),
+        ("length_runaway", State.WARNING, "truncation: most completions hit the limit"),
     ],
 )
 def test_each_failure_is_named_and_placed(kind: str, state: State, cause: str) -> None:

@@ -122,7 +122,7 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
         (
             "zero_variance-seed0",
             "warning",
-            ("truncation: most completions hit the length limit",),
+            ("truncation: most completions hit the limit",),
             None,
         ),
         # Fewer are cut off in the second run, and four groups of two in five are alike.

@@ -20,7 +20,7 @@ from functools import partial
 
 import numpy as np
 
-from groupwise.engine.engine import Engine, Outcome
+from groupwise.engine.engine import Engine, ShardOutcome
 from groupwise.estimators.components import components_of_moments
 from groupwise.estimators.moments import MOMENTS, GroupMoments
 from groupwise.scores.sketch import bucket_and_sign
@@ -82,7 +82,7 @@ def measured(
     """Seconds in all, before the first shard began, and of the driver's processor."""
     start, own, began = time.perf_counter(), time.process_time(), []
 
-    def each(outcome: Outcome) -> None:
+    def each(outcome: ShardOutcome) -> None:
         began.append(time.perf_counter() - outcome.seconds)
 
     Engine(name, workers).map(work, shards, each=each)

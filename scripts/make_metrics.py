@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from groupwise.readers.keys import QUANTITIES, RULES, Rule
+from groupwise.readers.keys import QUANTITIES, RULES, KeyRule
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "metrics.md"
 TITLES = {
@@ -39,13 +39,13 @@ def code(text: str) -> str:
     return "`" + text.replace("|", "\\|") + "`"
 
 
-def base(rule: Rule) -> str:
+def base(rule: KeyRule) -> str:
     """The quantity of a rule as the table of quantities has it."""
     bare = rule.quantity.removeprefix("eval/")
     return bare if bare in QUANTITIES else bare.split("/")[0]
 
 
-def versions(rule: Rule) -> str:
+def versions(rule: KeyRule) -> str:
     """The versions of a rule in words."""
     if rule.since and rule.until:
         return f"{rule.since} to {rule.until}"

@@ -17,12 +17,19 @@ import pytest
 from tests.processes import end_server, workers_forked
 
 from groupwise.analysis import fitted
-from groupwise.analysis.fitted import Clock, Fitted, ForecastRow, Outlook
+from groupwise.analysis.fitted import Fitted, ForecastRow, LoggedClock, Outlook
 from groupwise.comparison import compare
 from groupwise.diagnostics import judge
 from groupwise.forecasting import forecast
 from groupwise.forecasting.fit import fit
-from groupwise.forecasting.results import Candidate, FitResult, FitStatus, Forecast, Noise, Outcome
+from groupwise.forecasting.results import (
+    Candidate,
+    FitOutcome,
+    FitResult,
+    FitStatus,
+    Forecast,
+    Noise,
+)
 from groupwise.intervals import Interval
 from groupwise.readers import Located
 from groupwise.readers.follow import signature_of
@@ -287,11 +294,11 @@ def make_fitted(
     }
     noise = Noise(0.1)
     time = series.time_T
-    broken = Outcome.COLLAPSED if message.startswith("collapsed") else Outcome.WANDERS
+    broken = FitOutcome.COLLAPSED if message.startswith("collapsed") else FitOutcome.WANDERS
     outcomes = {
-        "converged": Outcome.CONVERGED,
-        "flat": Outcome.FLAT,
-        "not_identifiable": Outcome.OPEN,
+        "converged": FitOutcome.CONVERGED,
+        "flat": FitOutcome.FLAT,
+        "not_identifiable": FitOutcome.OPEN,
         "non_stationary": broken,
     }
     fit = FitResult(
@@ -325,7 +332,7 @@ def make_fitted(
         at * 0 + 0.8,
         Interval(0.1, 0.05, 0.2, 0.9),
     )
-    clock = Clock(series.step_T.astype(float), time)
+    clock = LoggedClock(series.step_T.astype(float), time)
     row = ForecastRow(150.0, 0.6, 0.55, 0.65, 0.4, 0.8)
     here = ForecastRow(100.0, 0.5, 0.495, 0.505, 0.4, 0.6)
     outlook = Outlook(result, (row,), (here, row), parameters["plateau"])

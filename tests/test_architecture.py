@@ -380,6 +380,53 @@ def test_every_module_says_its_job() -> None:
         )
 
 
+def types_in(path: Path) -> Iterator[str]:
+    """Names of the classes and type aliases that a module defines, without their underscore."""
+    for node in statements(tree(path)):
+        if isinstance(node, ast.ClassDef):
+            yield node.name.lstrip("_")
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id.lstrip("_")
+            if re.fullmatch(r"[A-Z]+[a-z]\w*", name):
+                yield name
+
+
+def test_no_two_types_share_a_name() -> None:
+    """A reader who meets a name in two files may take it for one thing."""
+    places: dict[str, set[str]] = {}
+    for path in modules():
+        for name in types_in(path):
+            places.setdefault(name, set()).add(dotted(path))
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
+# What says no more than that something is there; `known` stays a question to a setting.
+BLANK = {"found", "one", "told", "mine"}
+
+
+def identifiers(node: ast.AST) -> Iterator[str]:
+    """The names that a statement gives: of variables, arguments, functions and fields."""
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Attribute):
+        yield node.attr
+    elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+        yield node.name
+
+
+def test_a_name_says_what_a_thing_is() -> None:
+    blank = {
+        f"{dotted(path)}: {name}"
+        for path in modules()
+        for node in nodes(path)
+        for name in identifiers(node)
+        if name.strip("_") in BLANK or (name.strip("_") == "known" and isinstance(node, ast.Name))
+    }
+    assert blank == set()
+
+
 def test_functions_are_short() -> None:
     sizes = {f"{dotted(path)}.{node.name}": code_lines(node) for path, node in functions()}
     assert {name: size for name, size in sizes.items() if size > 60} == {}

@@ -249,7 +249,7 @@ def check_forecast(
         assert ahead in page
         assert ahead in command
         far = report["forecast"]["forecast"][-1]
-        mean, low, high = re.findall(NUMBER, ahead.rpartition(", and its mean ")[2])[:3]
+        mean, low, high = re.findall(NUMBER, ahead.rpartition(". Its mean ")[2])[:3]
         assert is_of(mean, far["mean"])
         assert is_of(low, far["mean_low"])
         assert is_of(high, far["mean_high"])

@@ -550,7 +550,7 @@ CAUSES: dict[str, tuple[Kind, tuple[str, str], str]] = {
     "discards": (discards, ("verl", "verl"), "discards starve"),
     "columns part": (columns_part, ("trl", "trl"), "reward hacking"),
     "learnt by heart": (learnt_by_heart, ("trl", "verl"), "overfitting"),
-    "rate jumps": (rate_jumps, ("trl", "verl"), "the learning rate rose in mid-run"),
+    "rate jumps": (rate_jumps, ("trl", "verl"), "the learning rate rose during the run"),
     "masked ratio": (masked_ratio, ("trl", "verl"), "truncated or masked"),
     "loss of the KL": (loss_of_the_kl, ("trl", "verl"), "hardly any of the policy's gradient"),
     "seldom right": (seldom_right, ("trl", "verl"), "too hard"),

@@ -238,7 +238,7 @@ def _updates() -> dict[str, Complaint]:
         "06 Liger#1082": Complaint(kernel, True, "gradient norm|gradient's norm"),
         "07 ms-swift#10117": Complaint(twice, True, "divided|too small|next to 0|accumulation"),
         "08 mlx-lm-lora#55": Complaint(pulled, True, "only the KL|KL alone|gradient"),
-        "10 DeepAnalyze#116": Complaint(alone, True, "of one|group|not finite|NaN"),
+        "10 DeepAnalyze#116": Complaint(alone, True, "of one|group|NaN or infinite|NaN"),
         "11 NeMo-RL#4158": Complaint(tied, False, "advantage"),
         "12 trl#6367": Complaint(dead, True, "same reward|zero variance|zero-variance|no signal"),
         "13 CoursIA#10603": Complaint(pairs, True, "same reward|zero-variance|group"),

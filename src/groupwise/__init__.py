@@ -66,11 +66,11 @@ def __getattr__(name: str) -> Any:
     if not place:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     if place.startswith("groupwise_lab"):
-        raise AttributeError(
+        raise ImportError(  # no AttributeError: "from groupwise import" drops what that says
             f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
         )
     if name not in __all__:
-        message = f"groupwise.{name} is {place} since version 0.2, and goes from groupwise in 0.3"
+        message = f"groupwise.{name} moved: it is {place} since version 0.2; 0.3 drops this name"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
     module, _, attribute = place.rpartition(".")
     return getattr(import_module(module), attribute)

@@ -66,7 +66,7 @@ def groups_of(prompt_N: ArrayLike) -> Groups:
         )
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         raise InvalidArgumentError(
-            f"expected prompt labels, got {_first_bad(labels)}: name the prompt of every rollout"
+            f"expected prompt labels, got {_first_bad(labels)}: give a label for every rollout"
         )
     # Most callers hand over whole groups in a row: one comparison then saves the sort of a million
     # labels.
@@ -87,8 +87,7 @@ def finite_array(name: str, values: ArrayLike, *, dimensions: int) -> Float:
     array = checked_shape(name, values, dimensions=dimensions).astype(np.float64, copy=False)
     if not np.isfinite(array).all():
         raise InvalidArgumentError(
-            f"expected finite numbers in {name}, got {_first_bad(array)}: drop these rollouts or "
-            "mend their source"
+            f"expected finite numbers in {name}, got {_first_bad(array)}: fix these rollouts"
         )
     return array
 
@@ -129,8 +128,8 @@ def checked_shape(name: str, values: ArrayLike, *, dimensions: int) -> NDArray[A
         array = np.asarray(values)
     except ValueError:
         raise InvalidArgumentError(
-            f"expected {name} as one array of numbers, got rows of unequal length: use the long "
-            "form with prompt_N"
+            f"expected {name} as one array of numbers, got rows of unequal length: use one flat "
+            "array and give prompt_N"
         ) from None
     if array.dtype.kind not in "fiub":
         raise InvalidArgumentError(

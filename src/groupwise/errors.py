@@ -71,7 +71,7 @@ def one_sentence(
         raise kind(f"expected {expected}, got {first_line(error)}: {advice}") from error
 
 
-class _Entry(Protocol):
+class _Named(Protocol):
     """An entry of a registry."""
 
     @property
@@ -79,7 +79,7 @@ class _Entry(Protocol):
         """As people write it."""
 
 
-E = TypeVar("E", bound=_Entry)
+E = TypeVar("E", bound=_Named)
 
 
 def named(name: str, entries: Iterable[E], kind: str) -> E:

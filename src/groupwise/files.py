@@ -72,7 +72,7 @@ def free_target(
         )
     _check_kind(output)
     if any(path.exists() and output.exists() and output.samefile(path) for path in inputs):
-        raise OverwriteError(f"{output} is one of the logs and is never written to: {_OTHER}")
+        raise OverwriteError(f"{output} is one of the logs, which are never overwritten: {_OTHER}")
     if output.exists() and not force:
         raise OverwriteError(f"{output} exists already: {_OTHER}, or {_REPLACE}")
     folder = output.absolute().parent

@@ -47,15 +47,12 @@ def most_keys(rows: int) -> int:
 
 def left_out(cells: int) -> str:
     """Return the note on cells of keys that were too many."""
-    return (
-        f"the log has more than {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} cells of the "
-        "later keys left out"
-    )
+    return f"the log exceeds {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} were left out"
 
 
 def read_in_part(rows: int, of: int) -> str:
     """Return what is said of a log with more rows than are read; "" where all are."""
-    return f"{rows:,} of about {of:,} rows were read, in stretches" if of else ""
+    return f"{rows:,} of about {of:,} rows were read, in blocks" if of else ""
 
 
 def seconds_for(size: int) -> float:

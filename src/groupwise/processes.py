@@ -27,15 +27,15 @@ def _end_after_parent() -> None:
         os._exit(1)
 
 
-Given = ParamSpec("Given")
-Answer = TypeVar("Answer")
+TaskArguments = ParamSpec("TaskArguments")
+Returned = TypeVar("Returned")
 
 
-def on_one_thread(function: Callable[Given, Answer]) -> Callable[Given, Answer]:
+def on_one_thread(function: Callable[TaskArguments, Returned]) -> Callable[TaskArguments, Returned]:
     """Let a function compute on one thread of BLAS, whatever the process is set to."""
 
     @wraps(function)
-    def limited(*args: Given.args, **options: Given.kwargs) -> Answer:
+    def limited(*args: TaskArguments.args, **options: TaskArguments.kwargs) -> Returned:
         with _libraries().limit(limits=1, user_api="blas"):
             return function(*args, **options)
 

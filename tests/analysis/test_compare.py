@@ -59,7 +59,7 @@ def test_records_paths_values_and_steps_with_values_are_runs(tmp_path: Path) -> 
         assert found.groups[0].ends_at == pytest.approx(found.groups[0].runs[0].judgement.now)
     pair = gw.compare([value, rising(3)], [rising(4, 0.7), rising(5, 0.7)])
     assert [len(group.runs) for group in pair.groups] == [2, 2]
-    assert pair.found.pairings[0].contrasts[0].method == "welch"
+    assert pair.comparison.pairings[0].contrasts[0].method == "welch"
     assert [len(group.runs) for group in gw.compare([value, rising(3)]).groups] == [1, 1]
 
 
@@ -134,7 +134,7 @@ def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
 def level(
     status: Any, low: float = 0.1, value: float = 0.2, high: float = 0.3, **fields: Any
 ) -> Contrast:
-    return Contrast("level", status, "no run has it", Interval(value, low, high), **fields)
+    return Contrast("level", status, "no run reaches it", Interval(value, low, high), **fields)
 
 
 A, B = group("A", 0, run(0.5)), group("B", 1, run(0.7))
@@ -142,44 +142,45 @@ SENTENCES = [
     (
         level("different"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond seed noise."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 to "
+            "0.30) exceeds seed noise."
         ),
     ),
     (
         level("seed_noise_unknown", largest_seed_deviation=0.05),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond the noise of steps. One seed each: real only if seeds scatter by less than "
-            "0.05."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 to "
+            "0.30) exceeds step noise. With one seed per group, it is real only if seeds "
+            "scatter by less than 0.05."
         ),
     ),
     (
         level("seed_noise_unknown"),
         (
-            "B is above A: 0.70 against 0.50 over steps 151-200, difference 0.20 (0.10 to 0.30), "
-            "beyond the noise of steps; one seed each may do as much."
+            "B is above A: 0.70 against 0.50 over steps 151-200. The difference of 0.20 (0.10 "
+            "to 0.30) exceeds step noise; seed noise alone may cause it."
         ),
     ),
     (
         level("not_separable", low=-0.1, seeds_needed=4),
         (
-            "B cannot be told from A beyond seed noise: 0.70 against 0.50 over steps 151-200, "
-            "difference 0.20 (−0.10 to 0.30). About 4 runs a group would tell."
+            "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
+            "difference of 0.20 (−0.10 to 0.30) is within seed noise. About 4 runs per group would "
+            "show it."
         ),
     ),
     (
         level("within_step_noise", low=-0.1),
         (
-            "B cannot be told from A beyond the noise of steps: 0.70 against 0.50 over steps "
-            "151-200, difference 0.20 (−0.10 to 0.30)."
+            "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
+            "difference of 0.20 (−0.10 to 0.30) is step noise."
         ),
     ),
     (
         level("unavailable"),
         (
-            "B ends at 0.70, A ends at 0.50 (means of their last rows). The late mean cannot be "
-            "compared: no run has it."
+            "B ends at 0.70 and A ends at 0.50 (means of the last rows). The late means cannot be "
+            "compared: no run reaches it."
         ),
     ),
 ]
@@ -199,11 +200,14 @@ def test_below_is_said_of_less() -> None:
 @each_case(
     ("times", "said"),
     [
-        (((100.0,), (40.0,)), "B holds 0.4 from step 40, A from step 100."),
-        (((math.inf,), (40.0,)), "B holds 0.4 from step 40, A does not by step 200."),
+        (((100.0,), (40.0,)), "B reaches and keeps 0.4 from step 40 on, A from step 100 on."),
+        (
+            ((math.inf,), (40.0,)),
+            "B reaches and keeps 0.4 from step 40 on; A does not by step 200.",
+        ),
         (
             ((30.0, math.inf), (40.0, 50.0)),
-            "By step 200, 2 of 2 runs of B hold 0.4, 1 of 2 runs of A.",
+            "By step 200, 2 of 2 runs of B keep 0.4, 1 of 2 runs of A.",
         ),
         (((math.inf,), (math.inf,)), ""),
         (((math.nan,), (40.0,)), ""),
@@ -231,21 +235,21 @@ FAILED = run(0.0, State.FAILED)
     [
         (
             (A, group("B", 1, FAILED)),
-            "B failed, A did not: B ends at 0.00, A ends at 0.50 (means of their last rows).",
+            "B failed and A did not: B ends at 0.00 and A ends at 0.50 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED), B),
-            "A failed, B did not: A ends at 0.00, B ends at 0.70 (means of their last rows).",
+            "A failed and B did not: A ends at 0.00 and B ends at 0.70 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED), group("B", 1, run(0.1, State.FAILING))),
-            "Both failed: B ends at 0.10, A ends at 0.00 (means of their last rows).",
+            "Both failed: B ends at 0.10 and A ends at 0.00 (means of the last rows).",
         ),
         (
             (group("A", 0, FAILED, run(0.5)), group("B", 1, run(0.7), run(0.7), run(0.7))),
             (
-                "1 of 2 runs of A failed, 0 of 3 runs of B: A ends at 0.25, B ends at 0.70 (means "
-                "of their last rows)."
+                "1 of 2 runs of A failed, against 0 of 3 runs of B: A ends at 0.25 and B ends at "
+                "0.70 (means of the last rows)."
             ),
         ),
     ],
@@ -264,33 +268,33 @@ C = group("C", 2, run(0.6))
         (
             (A, B, C),
             ("different", "not_separable"),
-            "B is highest: 0.7 over steps 151-200. Beyond seed noise, B differs from A.",
+            "B is highest: 0.7 over steps 151-200. B differs from A by more than seed noise.",
         ),
         (
             (A, B, C),
             ("seed_noise_unknown", "seed_noise_unknown"),
             (
-                "B is highest: 0.7 over steps 151-200. Beyond the noise of steps, B, C differ from "
-                "A (one seed each)."
+                "B is highest: 0.7 over steps 151-200. B, C differ from A by more "
+                "than step noise, with one seed per group."
             ),
         ),
         (
             (A, B, C),
             ("within_step_noise",) * 2,
-            "B is highest: 0.7 over steps 151-200. None differs from A beyond noise.",
+            "B is highest: 0.7 over steps 151-200. None differs from A by more than noise.",
         ),
         (
             (A, B, dataclasses.replace(C, place=None)),
             ("within_step_noise",),
             (
-                "B is highest: 0.7 over steps 151-200. None of those compared differs from A "
-                "beyond noise."
+                "B is highest: 0.7 over steps 151-200. No compared run differs from A by more "
+                "than noise."
             ),
         ),
         (
             (A, B, C),
             ("unavailable",) * 2,
-            "B is highest: 0.7 over steps 151-200. None can be compared with A.",
+            "B is highest: 0.7 over steps 151-200. No run can be compared with A.",
         ),
         (
             (A, group("B", 1, run(0.5)), group("C", 2, run(0.5))),
@@ -305,7 +309,7 @@ C = group("C", 2, run(0.6))
         (
             (A, group("B", 1, FAILED), C),
             ("different", "not_separable"),
-            "1 of 3 runs failed: B. One seed each does not say which is best.",
+            "1 of 3 runs failed: B. With one seed per setting, no run can be called the best.",
         ),
     ],
 )
@@ -324,7 +328,7 @@ def test_many_names_are_counted_and_a_key_is_said_once() -> None:
 
 def test_a_question_asks_for_another_level_and_window() -> None:
     found = gw.compare(rising(1), rising(2), question=Question(late=0.5, reach=0.7))
-    assert (found.found.late_from, found.found.reach) == (30.5, 0.7)
+    assert (found.comparison.late_from, found.comparison.reach) == (30.5, 0.7)
     assert re.search(r"over steps 30-60", str(found))
 
 

@@ -79,7 +79,10 @@ def test_components_beside_the_run_become_a_plan_at_its_own_budget(planned: Summ
     assert plain["rewards_alone"] is None
     assert planned.group_size.plan is not None
     assert planned.group_size.said == (planned.group_size.plan.status,)
-    assert "Measured with model checkpoint-300, steps 1 to 9." in planned.group_size.notes
+    assert (
+        "These components were measured with model checkpoint-300, steps 1 to 9."
+        in planned.group_size.notes
+    )
     assert planned.group_size.missing == ""
 
 
@@ -89,12 +92,12 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: st
     section = page[page.index("<h2>Group size") :].split("</section>")[0]
     for words in (
         "is safe for a whole run",
-        "More error now",
+        "Extra error now",
         "Variance components of the gradient",
-        "Measured with",
+        "These components were measured with",
     ):
         assert words in section
-    assert "<details" in section[: section.index("More error now")], "numbers stand behind a fold"
+    assert "<details" in section[: section.index("Extra error now")], "numbers stand behind a fold"
     assert "/home/me" not in page
 
 
@@ -105,10 +108,10 @@ def test_without_components_rewards_speak_and_are_labelled(made_record: Make) ->
     assert found.rewards is not None
     assert found.said == (found.rewards.status, found.rewards.batch.said)
     command = "groupwise components 'my run.csv' --model CHECKPOINT"
-    assert f"For a safe size and its price: {command}" in found.notes
+    assert f"For a safe group size, run {command}" in found.notes
     section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
     assert found.rewards.status in html.unescape(section).replace("\u00a0", " ")
-    assert "More informative" in section
+    assert "More mixed groups" in section
     assert "elsewhere" not in json.dumps(summary.as_dict()["group_size"]["rewards_alone"])
 
 
@@ -119,7 +122,7 @@ def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
     )
     assert bare.group_size.missing == NOT_LOGGED
     page = render([bare])
-    assert NOT_LOGGED in page.split("<summary>No answer on: ")[1].split("<section>")[0]
+    assert NOT_LOGGED in page.split("<summary>No check was possible for ")[1].split("<section>")[0]
     assert "<section><h2>Group size" not in page
 
 
@@ -127,7 +130,7 @@ def test_an_earlier_look_uses_no_later_components(made_record: Make, opened: Pat
     found = group_size_evidence(cut(made_record(60), 40), opened=opened, until=40)
     assert found.components is None
     assert found.rewards is not None
-    assert any("left aside" in note for note in found.notes)
+    assert any("are ignored" in note for note in found.notes)
 
 
 def test_a_damaged_file_is_told_and_stops_nothing(
@@ -169,7 +172,7 @@ def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> No
     assert found.components is not None
     assert found.plan is None
     assert any("--set group_size=G" in note for note in found.notes)
-    assert "least error" in found.said[0]
+    assert "smallest error" in found.said[0]
 
 
 def test_a_run_that_divides_by_the_deviation_is_told_so(made_record: Make, opened: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.analysis.fitted import Ahead, Fitted, _outlook, ahead, fit_metric, gained
+from groupwise.analysis.fitted import Fitted, ForecastRequest, _outlook, ahead, fit_metric, gained
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
@@ -40,8 +40,8 @@ def test_open_intervals_are_named(interval: Interval, text: str) -> None:
 @each_case("status", ["converged", "flat", "not_identifiable", "non_stationary"])
 def test_where_a_metric_goes_is_said_whatever_law_holds(made_fitted: Make, status: str) -> None:
     said = (
-        "The reward is 0.500 at step 100, and its mean is forecast at 0.60 (0.55 to 0.65) by step "
-        "150."
+        "The reward is 0.500 at step 100. Its mean is forecast to be 0.60 (0.55 to 0.65) by "
+        "step 150."
     )
     assert ahead(made_fitted(status, change_time=200.0), UNJUDGED) == said
 
@@ -55,7 +55,7 @@ def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> 
     fitted = fit_metric(
         RunRecord("dip", steps_table(step.tolist(), {"reward": reward.clip(0, 1)})),
         "reward",
-        ahead=Ahead(),
+        ahead=ForecastRequest(),
     )
     assert fitted.outlook is not None
     said = float(ahead(fitted, UNJUDGED).split()[3])
@@ -66,13 +66,13 @@ def test_where_a_metric_stands_is_what_the_forecast_starts_from_and_no_law() -> 
 def test_where_a_judged_reward_stands_is_what_the_judgement_says(made_fitted: Make) -> None:
     judged = dataclasses.replace(UNJUDGED, metric="reward", now=0.46, now_from=91)
     assert ahead(made_fitted(), judged).startswith(
-        "The reward is 0.46 in the last 10 rows, and its mean is forecast at "
+        "The reward is 0.46 in the last 10 rows. Its mean is forecast to be "
     )
     assert ahead(made_fitted(), dataclasses.replace(judged, now_from=100)).startswith(
-        "The reward is 0.46 at step 100, and "
+        "The reward is 0.46 at step 100. Its mean "
     )
     assert ahead(made_fitted(metric="entropy", quantity="entropy"), judged).startswith(
-        '"entropy" is 0.500 at step 100, and '
+        '"entropy" is 0.500 at step 100. Its mean '
     )
 
 
@@ -88,7 +88,7 @@ def test_a_step_of_the_log_is_not_forecast(made_fitted: Make) -> None:
 
 def test_a_metric_goes_by_its_own_name(made_fitted: Make) -> None:
     assert ahead(made_fitted(metric="entropy", quantity="entropy"), UNJUDGED).startswith(
-        '"entropy" is 0.500 at step 100, and'
+        '"entropy" is 0.500 at step 100. Its mean'
     )
 
 
@@ -131,7 +131,7 @@ def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
 
 def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     fitted = made_fitted()
-    assert gained(fitted) == "50 more steps: +0.10 (0.05 to 0.20)."
+    assert gained(fitted) == "Another 50 steps should change the mean by +0.10 (0.05 to 0.20)."
     says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05)))
     assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
 
@@ -155,7 +155,7 @@ def test_a_run_whose_learning_rate_has_ended_is_forecast_flat() -> None:
         for keys in (("reward", "learning_rate"), ("reward",))
     )
     ends, plain = (
-        fit_metric(record, "reward", ahead=Ahead([200.0])).outlook
+        fit_metric(record, "reward", ahead=ForecastRequest([200.0])).outlook
         for record in (with_rate, without)
     )
     assert ends is not None

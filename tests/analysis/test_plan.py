@@ -13,7 +13,7 @@ from tests.golden.sentences import says
 
 import groupwise
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.plan import NOT_LOGGED, Batch, batch_of, plan
+from groupwise.analysis.plan import NOT_LOGGED, StepBatch, batch_of, plan
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
@@ -53,26 +53,29 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
 @each_case(
     ("batch", "said"),
     [
-        (Batch(64, 8, 2.0), "A step is 64 prompts x 8 rollouts = 512 completions in 2 updates."),
-        (Batch(1, 2, 1.0), "A step is 1 prompt x 2 rollouts = 2 completions in 1 update."),
         (
-            Batch(64, 8, 0.25),
-            "A step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates.",
+            StepBatch(64, 8, 2.0),
+            "One step is 64 prompts x 8 rollouts = 512 completions in 2 updates.",
+        ),
+        (StepBatch(1, 2, 1.0), "One step is 1 prompt x 2 rollouts = 2 completions in 1 update."),
+        (
+            StepBatch(64, 8, 0.25),
+            "One step is 64 prompts x 8 rollouts = 512 completions in 0.25 updates.",
         ),
         (
-            Batch(None, 8, 2.0),
-            "A step is 8 rollouts a prompt in 2 updates; give --set prompts_per_step=B.",
+            StepBatch(None, 8, 2.0),
+            "One step is 8 rollouts a prompt in 2 updates; give --set prompts_per_step=B.",
         ),
         (
-            Batch(None, None, None),
+            StepBatch(None, None, None),
             (
-                "The log does not say what a step is; give --set prompts_per_step=B "
-                "--set group_size=G --set updates_per_step=U."
+                "The log does not say how many completions a step has; give --set "
+                "prompts_per_step=B --set group_size=G --set updates_per_step=U."
             ),
         ),
     ],
 )
-def test_the_batch_in_one_line(batch: Batch, said: str) -> None:
+def test_the_batch_in_one_line(batch: StepBatch, said: str) -> None:
     assert batch.said == said
 
 
@@ -89,7 +92,7 @@ def test_without_components_rewards_are_told() -> None:
     assert (found.pass_rate, found.smallest_size) == (0.25, 3)
     assert found.dynamic_sampling is not None
     assert found.dynamic_sampling.value == pytest.approx(2)
-    assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
+    assert str(found).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
     assert set(found.as_dict()) == {
         "status",
         "batch",

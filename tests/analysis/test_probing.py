@@ -127,16 +127,16 @@ def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
 
 
 LISTED = [
-    "Causes that remain: a broken verifier, harder data.",
+    "Remaining causes: a broken verifier, harder data.",
     "",
     (
-        "regrade grades logged answers again with your reward function: 128 answers, 3.0 s by the "
-        "table, 0.82 bits."
+        "regrade grades logged completions again with your reward function: 128 "
+        "completions, 3.0 s by default estimate, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
-    "  the grades changed, not the answers: a broken verifier",
-    "  the answers earn less by one and the same function: harder data",
-    "  the prompts of before the change are answered as well as then: harder data",
+    "  the grades changed, and the completions did not: a broken verifier",
+    "  the completions earn less by the same reward function: harder data",
+    "  the checkpoint solves the earlier prompts as well as before the change: harder data",
 ]
 
 
@@ -167,12 +167,12 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert told["result"]["outcome"] == outcome
     found = gw.open_run(run).judgement.cause
     assert (found.certainty, found.keys) == (Certainty.LIKELY, (cause,))
-    assert "by probe regrade, seed 1, 128 answers" in found.words
+    assert "by probe regrade, seed 1, 128 completions" in found.words
     assert told["judgement"]["cause"]["names"] == list(found.names)
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
-    assert "remain: " + found.names[0] in said_now
-    assert "Nothing is to be told apart. Do: " in said_now
+    assert "Remaining causes: " + found.names[0] in said_now
+    assert "There is no cause left to separate. Do: " in said_now
 
 
 def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
@@ -184,11 +184,11 @@ def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:
     ("name", "words"),
     [
         ("hangs", "within 0.5 s, got none"),
-        ("raises", "got RuntimeError: first second: try"),
-        ("short", "got 1 for 3 answers: try"),
-        ("missing", "got 3 of 3 that are no number below 1e+15: try"),
+        ("raises", "got RuntimeError: first second: test"),
+        ("short", "got 1 for 3 completions: test"),
+        ("missing", "got 3 of 3 that are not numbers below 1e+15: test"),
         ("leaves", "got SystemExit: 0"),
-        ("writes", "got none: its process ended with 0"),
+        ("writes", "got none because its process ended with 0"),
         ("nothing", "got AttributeError"),
     ],
 )
@@ -239,7 +239,7 @@ def test_an_experiment_that_was_made_is_said_and_not_named_again(
     assert main([*own, *rest]) == 0
     answer = capsys.readouterr().out
     assert "It cannot tell: " in answer
-    assert "With more answers it may tell: -n 512." in answer
+    assert "More completions may decide it: -n 512." in answer
     assert "groupwise probe RUN resample" in answer
     listed = said_by(own, capsys)
     assert "\nIt cannot tell: " in listed
@@ -249,7 +249,7 @@ def test_an_experiment_that_was_made_is_said_and_not_named_again(
     assert record.probes is not None
     record.probes.add(replace(_result(), probe="resample"))
     left = said_by(own, capsys)
-    assert "No probe is left that tells them apart. Log " in left
+    assert "No remaining probe separates these causes. Log " in left
     assert gw.open_run(run).judgement.cause.probe == ""
     assert main([*own, *rest]) == 0  # by its name it may be made again
 
@@ -320,7 +320,7 @@ def test_a_log_of_which_nothing_can_be_told_is_told_what_to_log(
 ) -> None:
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(json.dumps({"step": t, "reward": t / 9}) for t in range(4)))
-    assert "Nothing can be told yet: log 20 rows of the reward" in said_by(
+    assert "Nothing can be decided yet: log at least 20 rows of the reward" in said_by(
         ["probe", str(log)], capsys
     )
 
@@ -341,7 +341,7 @@ def test_what_had_changed_already_is_not_of_before(graders: str) -> None:
     record = replace(reward_of("gone"), rollouts=rollouts_table(rows))
     judged = replace(judge(record), since_step=20, first_sign=None)
     result = run_probe(record, judged, "regrade", ProbeOptions(64, function=f"{graders}:awaits"))
-    assert "of the same answers in the log 0.25 → 0.00" in result.message
+    assert "in the log the same completions have 0.25 and 0.00" in result.message
 
 
 def test_rollouts_without_completions_are_told_what_they_lack(
@@ -397,7 +397,7 @@ def test_answers_that_are_graded_no_more_earned_nothing(tmp_path: Path, graders:
     judged = replace(judge(record), since_step=50)
     result = run_probe(record, judged, "regrade", ProbeOptions(64, function=f"{graders}:right"))
     assert result.outcome == "GRADES_CHANGED"
-    assert "in the log 0.25 → 0.00" in result.message
+    assert "in the log the same completions have 0.25 and 0.00" in result.message
 
 
 def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, graders: str) -> None:
@@ -408,7 +408,7 @@ def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, gra
     record = open_run(log)
     how = ProbeOptions(16, function=f"{graders}:wholes")
     result = run_probe(record, judge(record), "regrade", how)
-    assert "fresh grades 1.00 → 1.00," in result.message
+    assert "fresh grades are 1.00 before and 1.00 after the change" in result.message
 
 
 def test_the_table_of_experiments_is_sound() -> None:
@@ -558,7 +558,7 @@ def test_answers_that_were_alike_early_are_no_concentration() -> None:
     alike = [["a"] * 15 + ["b"]] * 4
     early = resampled(alike, 2, logged=[["a", "a", "a", "b"]])
     assert early.fact is Fact.ANSWERS_ALIKE  # half of the pairs were
-    assert "88 % (50 % early in the log)" in early.message
+    assert "88 % of cases (50 % early in the log)" in early.message
     assert resampled(alike, 2, logged=alike).fact is None
     assert resampled(alike, None, logged=[["a"] * 4] * 2).fact is None
 
@@ -670,7 +670,7 @@ def test_weights_far_from_both_checkpoints_are_of_another_time() -> None:
     assert rescored(way, gap).fact is Fact.SAMPLED_BETWEEN
     again = rescored(way, gap, first=False)
     assert again.fact is None
-    assert again.message.endswith("give the first policy as --reference")
+    assert again.message.endswith("give the initial policy as --reference")
 
 
 def test_two_checkpoints_that_are_one_are_refused() -> None:
@@ -776,7 +776,7 @@ def test_a_function_that_grades_all_alike_tells_nothing() -> None:
     fell, dead = np.repeat([1.0, 0.0], [50, 14]), np.zeros(64)
     shown = regraded(np.array([fell, dead]), np.array([dead, dead]))
     assert shown.fact is None
-    assert shown.message.endswith("is it the function that graded?")
+    assert shown.message.endswith("check that this reward function graded the log")
 
 
 def test_a_journal_of_results_that_is_not_read_is_not_written(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def test_logged_answers_tell_which_weights_sampled(
     assert result["value"] == pytest.approx(1, abs=1e-3)
     capsys.readouterr()
     assert main(["probe", str(log), "rescore", *models]) == 0
-    assert "s, by the table 20 s." in capsys.readouterr().out
+    assert "s; 20 s were expected." in capsys.readouterr().out
     result = result_of(capsys, str(log), "rescore", "--model", str(first))
     assert result["outcome"] == ""
     assert "--reference" in result["message"]
@@ -116,7 +116,7 @@ def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(
     write_log(log, checkpoint, missing=2)  # as another tokenizer would cut them
     before = sorted(tmp_path.iterdir())
     assert main(["probe", str(log), "rescore", "--model", str(checkpoint)]) == 2
-    assert "the tokenizer that sampled" in capsys.readouterr().err
+    assert "with that tokenizer" in capsys.readouterr().err
     (first / "model.safetensors").unlink()
     assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
     assert "expected *.safetensors" in capsys.readouterr().err
@@ -226,11 +226,13 @@ def test_answers_beyond_the_context_are_left_out_and_counted(
     models = ["--model", str(checkpoint), "--reference", str(first)]
     result = result_of(capsys, str(log), "rescore", *models)
     assert result["rollouts"] == ANSWERS - 2
-    assert "(the context of 16 tokens left 2 answers out)" in result["message"]
+    assert "(2 completions exceed the context of 16 tokens)" in result["message"]
     with_context(first, 10)
     before = sorted(tmp_path.iterdir())
     assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
-    assert f"got 0 (the context of 10 tokens left {ANSWERS} answers out)" in capsys.readouterr().err
+    assert (
+        f"got 0 ({ANSWERS} completions exceed the context of 10 tokens)"
+    ) in capsys.readouterr().err
     assert sorted(tmp_path.iterdir()) == before
 
 

@@ -93,10 +93,10 @@ def test_the_table_of_denominators_has_each_number_under_its_name() -> None:
 def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
     found = replay_run(make_record(rollouts=False))
     assert found.replay is None
-    assert "Dynamic sampling would draw" in str(found)
+    assert "Dynamic sampling would need" in str(found)
     assert "log the completions" in found.notes[-1]
     bare = replace(make_record(rollouts=False), meanings=())
-    with pytest.raises(InsufficientDataError, match="expected rollouts with their prompts"):
+    with pytest.raises(InsufficientDataError, match="expected rollouts with prompts"):
         replay_run(bare)
 
 
@@ -116,7 +116,7 @@ def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:
 @each_case(
     ("made", "said"),
     [
-        (solved_run(group_size=8), "got 4 rollouts of a prompt there"),
+        (solved_run(group_size=8), "got 4 rollouts per prompt"),
         # each group of four in two rows, one behind the other
         (
             lambda rows: rows.filter(pl.col("step") <= 2).with_columns(

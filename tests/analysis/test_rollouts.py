@@ -153,7 +153,7 @@ def test_a_report_holds_a_hundred_and_says_which() -> None:
 
 def test_few_are_held_whole() -> None:
     found = held(3, 4, "")
-    assert found.said == "All 12 completions of the log."
+    assert found.said == "These are all 12 completions of the log."
     assert len(found.batch.rows) == 12
 
 

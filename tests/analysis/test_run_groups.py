@@ -98,14 +98,13 @@ def test_other_differences_are_named() -> None:
     ]
     differing, notes = differing_settings(groups)
     assert differing == ("group_size",)
-    assert notes == [
-        "The groups differ in group_size (8; 16): what is found may be due to any of them."
-    ]
+    assert notes == ["The groups differ in group_size (8; 16): any of these may cause the result."]
     assert differing_settings(groups, besides=["group_size"]) == ((), [])
 
 
 def test_no_run_that_can_be_read_is_a_sentence() -> None:
     with pytest.raises(
-        InvalidArgumentError, match="--by lr expects runs that differ in it; none can be read"
+        InvalidArgumentError,
+        match="--by lr expects runs that differ in this setting; no run can be read",
     ):
         grouped_by([], "lr")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from groupwise.analysis.fitted import fit_metric
-from groupwise.analysis.summary import TILES, Screen, Signal, screen_of, summarise
+from groupwise.analysis.summary import TILES, Screen, ShownSignal, screen_of, summarise
 from groupwise.diagnostics.judgement import Judgement, Sign, State
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -102,7 +102,7 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
     assert tiles(screen(record(reward=np.full(200, 0.45)), flat))[2] == (
         "Start",
         "0.42",
-        "by the judgement",
+        "from the judgement",
     )
 
 
@@ -209,7 +209,7 @@ def test_numbers_stand_in_a_table_of_every_signal() -> None:
 
 
 def test_a_level_now_is_that_of_the_last_rows() -> None:
-    rise = Signal("entropy", "Entropy", "", STEPS.astype(float), STEPS / 200)
+    rise = ShownSignal("entropy", "Entropy", "", STEPS.astype(float), STEPS / 200)
     assert rise.rows == 10
     assert rise.now == pytest.approx((STEPS[-10:] / 200).mean())
     level, where = rise.before(None)
@@ -269,7 +269,7 @@ def test_an_alarm_has_no_forecast_and_a_run_that_learns_has_one() -> None:
     failed = summarise(record(**collapse()))
     assert failed.judgement.state is State.FAILED
     assert failed.charts["forecast"] == ()
-    assert "rows of a failure say nothing" in failed.no_forecast
+    assert "rows after a failure say nothing" in failed.no_forecast
     rng = np.random.default_rng(0)
     learning = summarise(record(reward=0.8 - 0.6 * 0.985**STEPS + 0.02 * rng.standard_normal(200)))
     assert not learning.judgement.alarm

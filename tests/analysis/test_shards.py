@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from tests.golden.sentences import says
 
 from groupwise.cli.app import main
-from groupwise.engine.engine import Engine, Outcome, Status
-from groupwise.engine.worker import Kind, Work
+from groupwise.engine.engine import Engine, ShardOutcome, ShardStatus
+from groupwise.engine.worker import MessageKind, Work
 from groupwise.errors import GroupwiseError
 from groupwise.estimators.components import components, components_of_moments
 from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
@@ -68,16 +68,16 @@ class Here(Engine):
 
     def map(
         self, function: Any, shards: Mapping[str, Any], *, each: Any = None, **_: Any
-    ) -> list[Outcome]:
+    ) -> list[ShardOutcome]:
         work, found = Work(pickle.dumps(function), None), []
-        assert work.ready().kind is Kind.READY
+        assert work.ready().kind is MessageKind.READY
         for name, value in shards.items():
             answer = work.answer(pickle.dumps(value))
-            if answer.kind is Kind.VALUE:
+            if answer.kind is MessageKind.VALUE:
                 found.append(
-                    Outcome(
+                    ShardOutcome(
                         name,
-                        Status.DONE,
+                        ShardStatus.DONE,
                         pickle.loads(answer.value),
                         tries=1,
                         size=len(answer.value),
@@ -85,8 +85,11 @@ class Here(Engine):
                 )
             else:
                 found.append(
-                    Outcome(
-                        name, Status.FAILED, sentence=f"shard {name}: {answer.sentence}", tries=1
+                    ShardOutcome(
+                        name,
+                        ShardStatus.FAILED,
+                        sentence=f"shard {name}: {answer.sentence}",
+                        tries=1,
                     )
                 )
             each(found[-1])
@@ -241,7 +244,7 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
         if note.startswith(f"Shard {lost}: its worker was ended by signal 9")
     ]
     assert "after 2 tries" in note
-    assert "1 of 3 shards were left out." in found.components.notes
+    assert "1 of 3 shards were left out because they failed." in found.components.notes
 
 
 def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) -> None:
@@ -277,7 +280,7 @@ def test_the_command_with_an_engine(
     )
     assert found["vp"] == plain(here.components)["vp"]  # a worker's bits are those of this process
     assert main(["components", str(run), "--workers", "2"]) == 2
-    assert "--workers goes with --engine" in capsys.readouterr().err
+    assert "--workers needs --engine" in capsys.readouterr().err
     assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (
         2 if not torch.cuda.is_available() else 0
     )

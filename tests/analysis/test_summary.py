@@ -10,7 +10,7 @@ import numpy as np
 import polars as pl
 import pytest
 
-from groupwise.analysis.fitted import Ahead, cut, fit_metric
+from groupwise.analysis.fitted import ForecastRequest, cut, fit_metric
 from groupwise.analysis.summary import Summary, summarise
 from groupwise.diagnostics.judgement import State
 from groupwise.errors import InvalidArgumentError, MissingMetricError
@@ -96,7 +96,7 @@ def test_until_uses_nothing_later_and_shows_it_apart(made_record: Make) -> None:
 
 
 def test_at_asks_for_steps_in_their_order(made_record: Make) -> None:
-    fitted = fit_metric(made_record(), "reward", ahead=Ahead([900, 310]))
+    fitted = fit_metric(made_record(), "reward", ahead=ForecastRequest([900, 310]))
     assert fitted.outlook is not None
     assert [row.step for row in fitted.outlook.rows] == [900, 310]
     assert fitted.outlook.gain_to == 900
@@ -171,7 +171,7 @@ def test_spikes_do_not_crush_an_axis_and_are_told(summary: Summary) -> None:
     )
     assert norm.y_range is not None
     assert norm.y_range[1] < 5
-    assert "1 row lies beyond the axis, the furthest at 50." in norm.caption
+    assert "1 row lies outside the axis; the furthest is 50." in norm.caption
 
 
 def test_cut_keeps_rollouts_in_step(made_record: Make) -> None:

@@ -45,7 +45,7 @@ def test_a_run_has_its_metric_first_and_what_is_known_beside_it(
     }
     norm = next(track for track in tracks if track.key == "gradient_norm")
     assert norm.y_range[1] < 50  # the spike does not crush the axis, and is told
-    assert "beyond the axis" in norm.about
+    assert "outside the axis" in norm.about
 
 
 def test_a_reward_function_that_is_all_of_the_reward_is_not_shown_again() -> None:
@@ -102,7 +102,7 @@ def test_there_is_a_forecast_unless_the_run_fails_or_cannot_be_told(
         watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning)
     )
     said = judged(made_record(60), "reward", 0.9, ended=False).forecast
-    assert (" and its mean is forecast at " in said) is forecast
+    assert (" Its mean is forecast to be " in said) is forecast
     assert bool(said) is forecast
 
 

@@ -165,10 +165,10 @@ def test_a_report_holds_the_judgement_of_the_command(
     assert gw.report([failed, str(failed.opened)], page, force=True) == page
     assert "2 runs" in page.read_text(encoding="utf-8")
     with pytest.raises(
-        InvalidArgumentError, match=r"^expected a run, got none: give one or a list of them$"
+        InvalidArgumentError, match=r"^expected a run, got none: give one run or a list of runs$"
     ):
         gw.report([], tmp_path / "other.html")
-    with pytest.raises(OverwriteError, match="is one of the logs and is never written to"):
+    with pytest.raises(OverwriteError, match="is one of the logs, which are never overwritten"):
         failed.report(str(failed.opened), force=True)
 
 
@@ -212,7 +212,9 @@ def test_steps_are_steps(tmp_path: Path) -> None:
     assert [row.step for row in run.forecast(at=[1200, 1400.0]).rows] == [1200, 1400]
     formers: tuple[Any, ...] = run.forecast, partial(gw.forecast, run)
     for former in formers:
-        with pytest.warns(DeprecationWarning, match=re.escape("forecast(until=) is forecast(to=)")):
+        with pytest.warns(
+            DeprecationWarning, match=re.escape("forecast(until=) is now forecast(to=)")
+        ):
             assert former(until=1100).rows == ahead.rows
     half = run.forecast(to=1100, level=0.5)
     assert half.result.level == 0.5
@@ -266,12 +268,12 @@ def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
 
 def test_arrays_go_to_the_mathematics_as_before() -> None:
     t, y = np.arange(100.0), np.array(RISE)
-    known: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "healthy": "up"}
+    known: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "window": 2.0}
     assert (
         gw.fit(t, y, law="exponential", **known).as_dict()
         == of_fit.fit(t, y, law="exponential", **known).as_dict()
     )
-    asked: dict[str, Any] = {"rows": 5, "bounds": (0.0, 1.0), "smoothing": 1}
+    asked: dict[str, Any] = {"bounds": (0.0, 1.0)}
     assert (
         gw.forecast(t, y, [120.0], **asked).as_dict()
         == of_forecast.forecast(t, y, [120.0], **asked).as_dict()
@@ -333,18 +335,15 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
     )
     said = {
         (
-            "The mean is forecast at 0.50 (0.40 to 0.60) by update 400, a row there at 0.30 to "
-            "0.70 (90 % bands)."
+            "The mean is forecast to be 0.50 (0.40 to 0.60) by update 400, and single rows "
+            "there 0.30 to 0.70 (90 % bands)."
         ): ahead,
         (
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
             "data and a broken verifier: log the completions. Do: Restart from step 70."
         ): judged,
-        (
-            "Flat: every one of 30 rows is exactly 0.5; a metric without any noise is rarely a "
-            "live one."
-        ): gw.fit([0.5] * 30),
-        "Every row is exactly 0.5: the rows say nothing of how far the metric can move.": gw.forecast(
+        ("Flat: every one of 30 rows is exactly 0.5; live metrics are noisy."): gw.fit([0.5] * 30),
+        "Every row is exactly 0.5: the rows do not show how far the metric can move.": gw.forecast(
             [0.5] * 30, to=40
         ),
     }
@@ -355,7 +354,7 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
 
 def test_of_a_run_that_failed_there_is_no_forecast(failed: gw.Run) -> None:
     fact = "FAILED: Reward 0.79 → 0.11, collapsed at step 101."
-    none = "No forecast: rows of a failure say nothing of what comes next."
+    none = "There is no forecast: rows after a failure say nothing about what comes next."
     assert str(failed.forecast(to=200)) == f"{fact} {none}"
     assert str(failed.judgement).startswith(fact)
 
@@ -416,27 +415,27 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         ),
         (
             lambda run: run.forecast(to=200, at=[150]),
-            "expected to or at, got both: leave out one of them",
+            "expected to or at, got both: leave one of them out",
         ),
         (
             lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),
-            "expected to or times, got both: leave out one of them",
+            "expected to or times, got both: leave one of them out",
         ),
         (
             lambda run: gw.fit(run, window=2.0),
-            "expected window with arrays alone, got a run, which has its own: leave it out",
+            "expected window only with arrays, got a run: leave it out",
         ),
         (
             lambda run: gw.fit(run, [1.0]),
-            "expected a run, or times and values, got a run and values: leave out one of them",
+            "expected a run, or times and values, got a run and values: leave one of them out",
         ),
         (
             lambda run: gw.judge(run, [1.0]),
-            "expected a run, or steps and values, got a run and values: leave out one of them",
+            "expected a run, or steps and values, got a run and values: leave one of them out",
         ),
         (
             lambda run: gw.judge([1, 2], [1.0]),
-            "expected as many steps as values, got 2 and 1: give one a value",
+            "expected as many steps as values, got 2 and 1: give one step per value",
         ),
         (lambda run: gw.judge({}), "expected a run, a path or numbers, got dict: give one of them"),  # type: ignore[arg-type]
         (lambda _: gw.judge(5), "expected a run, a path or numbers, got int: give one of them"),
@@ -461,8 +460,8 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         (
             lambda run: gw.judge([1.5, 2.0], [0.1, 0.2]),
             (
-                "expected whole steps, got others: give the steps of the log, and fit(times, "
-                "values) for another clock"
+                "expected whole-number steps, got other numbers: give the steps of the log, or "
+                "use fit(times, values) for another clock"
             ),
         ),
     ],

@@ -69,7 +69,9 @@ def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[st
     assert level["status"] == "seed_noise_unknown"
     assert level["p_value"] is None
     assert 0 < level["largest_seed_deviation"] < 0.2
-    assert "One seed each: real only if seeds scatter by less than " in found["answer"]
+    assert (
+        "With one seed per group, it is real only if seeds scatter by less than " in found["answer"]
+    )
 
 
 @pytest.mark.slow
@@ -101,8 +103,8 @@ def lines(capsys: pytest.CaptureFixture[str], arguments: str) -> list[str]:
 @pytest.mark.usefixtures("home")
 def test_text(capsys: pytest.CaptureFixture[str]) -> None:
     said = lines(capsys, f"{A} vs {C}")
-    assert said[0].startswith("lr3 cannot be told from lr1 beyond seed noise: 0.507 against 0.497")
-    assert [" ".join(line.split()[:3]) for line in said[2:6:3]] == ["reward state last", "lr3 3 ok"]
+    assert said[0].startswith("lr3 does not clearly differ from lr1: 0.507 against 0.497")
+    assert [" ".join(line.split()[:3]) for line in said[3:7:3]] == ["reward state last", "lr3 3 ok"]
 
 
 @pytest.mark.usefixtures("home")
@@ -115,7 +117,7 @@ def test_asked_why_it_prints_judgements_tests_and_notes(capsys: pytest.CaptureFi
     )
     assert "lr2 against lr1" in long
     assert any(line.startswith("late mean") and " different " in line for line in long)
-    assert any(line.startswith("· Standard deviation of the late means") for line in long)
+    assert any(line.startswith("· The standard deviation of the late means") for line in long)
 
 
 @pytest.fixture
@@ -142,8 +144,8 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     """
     found = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
-        r"2 of 2 runs of sglang failed, 0 of 2 runs of vllm: sglang ends at 0\.00, vllm ends at "
-        r"0\.98 \(means of their last rows\)\.",
+        r"2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: sglang ends at 0\.00 and vllm "
+        r"ends at 0\.98 \(means of the last rows\)\.",
         found["answer"],
     )
     assert [
@@ -155,7 +157,7 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     states = [[run["state"] for run in group["runs"]] for group in found["groups"]]
     assert states == [["ok", "ok"], ["failed", "failed"]]
     assert lines(capsys, "runs.csv --by engine")[0].startswith(
-        "2 of 2 runs of sglang failed, 0 of 2 runs of vllm: "
+        "2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: "
     )
     assert [group["name"] for group in answer(capsys, "runs.csv --by seed")["groups"]] == [
         "seed 1",
@@ -178,8 +180,7 @@ def test_a_failure_is_the_answer(
         (tmp_path / f"{name}.csv").write_text(f"step,reward\n{rows}\n", encoding="utf-8")
     said = " ".join(lines(capsys, "held.csv fell.csv"))
     assert said.startswith(
-        "fell failed, held did not: fell ends at 0.00, held ends at 0.94 (means of their last "
-        "rows)."
+        "fell failed and held did not: fell ends at 0.00 and held ends at 0.94 (means of the last rows)."
     )
     assert "not by 200" in said
     found = answer(capsys, "fell.csv held.csv")
@@ -203,7 +204,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     found = answer(capsys, "short.csv lr1_seed1.csv lr2_seed1.csv")
     assert found["late_to"] == 60
     assert [group["runs"][0]["left_out"] for group in found["groups"]] == [
-        "ends at step 20",
+        "it ends at step 20",
         "",
         "",
     ]
@@ -212,7 +213,7 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
     assert raw["answer"].endswith(
-        "(means of their last rows), too few rows to tell noise from a difference."
+        "(means of the last rows); there are too few rows to separate a difference from noise."
     )
     assert raw["comparisons"] == []
     assert len(lines(capsys, "tiny.csv lr1_seed1.csv --why")) > 4
@@ -225,8 +226,8 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
         ("lr1_seed1.csv", "two runs or more"),
         ("lr1_seed1.csv vs", "both sides"),
         ("lr1_seed1.csv lr2_seed1.csv --by rho", "does not"),
-        ("lr1_seed1.csv lr1_seed2.csv --by lr", "differ in it"),
-        ("lr1_seed1.csv vs lr2_seed1.csv --by lr", "leave out one"),
+        ("lr1_seed1.csv lr1_seed2.csv --by lr", "differ in this setting"),
+        ("lr1_seed1.csv vs lr2_seed1.csv --by lr", "leave one of them out"),
         ("lr1_seed1.csv lr2_seed1.csv --by lr --baseline 9", "--baseline expects"),
         ("lr1_seed1.csv lr2_seed1.csv --baseline 1", "no --by"),
         ("lr1_seed1.csv lr2_seed1.csv --late 1.5", "--late expects"),
@@ -279,7 +280,7 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
         for name in ("drgrpo", "tasa")
     ]
     said = lines(capsys, f"{groups[0]} vs {groups[1]}")
-    assert "By step 199, 2 of 2 runs of tasa_g4s hold 0.41, 0 of 2 runs of drgrpo_g4s." in said
+    assert ("By step 199, 2 of 2 runs of tasa_g4s keep 0.41, 0 of 2 runs of drgrpo_g4s.") in said
     found = answer(capsys, f"{groups[0]} vs {groups[1]}")
     assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [
         [False, False],

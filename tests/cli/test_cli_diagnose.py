@@ -124,7 +124,7 @@ def test_json_is_the_judgement_and_the_measures_where_asked(
     assert main(["diagnose", str(log), "--json", "-v"]) == 0
     more = json.loads(capsys.readouterr().out)
     remarks = more.pop("remarks")
-    assert remarks[-1].startswith("settings not found: group_size, ")
+    assert remarks[-1].startswith("These settings were not found: group_size, ")
     assert more == BY_HAND.as_dict()
 
 
@@ -141,7 +141,7 @@ def test_json_has_the_exception_behind_the_last_row(
     says("cli/cli_diagnose/1", json.loads(capsys.readouterr().out)["notes"][-1])
     main(["diagnose", str(path)])
     lines = capsys.readouterr().out.splitlines()
-    assert "the log ends in an error at step 39: OutOfMemoryError" in " ".join(
+    assert "the log ends with an error at step 39: OutOfMemoryError" in " ".join(
         line.strip() for line in lines[:2]
     )
     assert "  likely      an error ended the run" in lines
@@ -172,8 +172,8 @@ def test_the_screen_has_the_reward_and_what_was_asked_for(
     monkeypatch.undo()
     main(["diagnose", str(log), "--why"])
     said = capsys.readouterr().out.splitlines()
-    assert "  Collapse: no sign of it" in said
-    assert said[-1].startswith("  Settings not found: group_size, prompts_per_step, ")
+    assert "  Reward collapse: no sign of it" in said
+    assert said[-1].startswith("  These settings were not found: group_size, prompts_per_step, ")
 
 
 def test_asked_why_it_says_how_the_log_was_read(
@@ -187,8 +187,8 @@ def test_asked_why_it_says_how_the_log_was_read(
     assert "lost" not in capsys.readouterr().out
     main(["diagnose", str(tmp_path / "run.csv"), "--set", "group_size=8", "--why"])
     *_, note, missing = capsys.readouterr().out.splitlines()
-    assert note == "  1 cell that holds a text counts as missing: reward (1)."
-    assert missing.startswith("  Settings not found: prompts_per_step, ")
+    assert note == "  1 cell with text counts as missing: reward (1)."
+    assert missing.startswith("  These settings were not found: prompts_per_step, ")
 
 
 def test_a_record_that_is_being_written_is_judged_as_one_that_goes_on(

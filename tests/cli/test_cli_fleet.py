@@ -22,7 +22,7 @@ from groupwise.analysis.fleet import FleetRow, judge_fleet, write_table
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import WORST_FIRST
-from groupwise.engine.engine import Engine, Limits, Outcome, Status
+from groupwise.engine.engine import Engine, Limits, ShardOutcome, ShardStatus
 from groupwise.errors import GroupwiseError
 from groupwise.pages.fleet import fleet_page
 from groupwise.pages.html import made_by
@@ -54,11 +54,11 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def applied(
         _: Engine, function: Any, shards: dict[str, str], *, limits: Limits, each: Any
-    ) -> list[Outcome]:
+    ) -> list[ShardOutcome]:
         outcomes = []
         for name, value in shards.items():
             rows = pickle.loads(pickle.dumps(function))(value)
-            outcomes.append(Outcome(name, Status.DONE, value=rows))
+            outcomes.append(ShardOutcome(name, ShardStatus.DONE, value=rows))
             each(outcomes[-1])
         return outcomes
 
@@ -124,7 +124,7 @@ def test_the_setting_that_separates_the_runs_is_a_sentence_of_list_page_and_json
     assert main(["fleet", str(tmp_path), "--page", str(page)]) == 1
     said = capsys.readouterr().out.splitlines()[1]
     assert said.startswith(
-        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, the 2 with 0.0001 did not"
+        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, and the 2 with 0.0001 did not"
     )
     assert said.replace(" %", "\u00a0%") in page.read_text(encoding="utf-8")
     assert told(capsys, str(tmp_path))[1]["separates"]["sentence"] == said
@@ -232,19 +232,19 @@ def test_a_list_that_cannot_be_written_is_one_sentence_and_the_one_before_stays(
     [
         ("nowhere", "does not exist: check the path"),
         ("https://wandb.ai/me/p/runs/a", "does not exist: export the run: only files are read"),
-        ("runs/e runs/e/empty.jsonl nowhere", "none of 2 runs can be read; "),
+        ("runs/e runs/e/empty.jsonl nowhere", "none of the 2 runs can be read; "),
         (
             "runs -o list.txt",
             "-o expects a name that ends in .csv; got 'list.txt'",
         ),
         (
             "runs -o runs/b/bad.csv",
-            "expected a table of groupwise fleet in runs/b/bad.csv, got another file",
+            "expected a table written by groupwise fleet in runs/b/bad.csv, got another file",
         ),
-        ("runs -o runs/b/bad.csv --force", "got another file, which is never written over"),
+        ("runs -o runs/b/bad.csv --force", "got another file, which is never overwritten"),
         (
             "runs -o settings.csv",
-            "expected a table of groupwise fleet in settings.csv, got another file",
+            "expected a table written by groupwise fleet in settings.csv, got another file",
         ),
         ("runs -o missing/list.csv", "does not exist: make it"),
         ("runs --page runs/b/bad.jsonl", "-o expects a name that ends in .html"),

@@ -81,7 +81,7 @@ def test_a_plan_from_data_says_what_it_is_from(
     assert low <= found["group_size"] <= high
     assert found["present"]["group_size"] == 4
     text = shown(capsys, "plan", "saved.json", "--budget", "512", "--group-size", "4")
-    assert text.index("is safe for a whole run") < text.index("More error now")
+    assert text.index("is safe for a whole run") < text.index("Extra error now")
     assert "in use" in text
 
 
@@ -105,7 +105,7 @@ def test_a_run_is_planned_from_what_lies_beside_it(
     )
     assert found["budget"]["amount"] == 256
     assert found["present"]["group_size"] == 4
-    assert any("the run's own" in note for note in found["notes"])
+    assert any("that of the run" in note for note in found["notes"])
     small = printed(
         capsys,
         "plan",
@@ -118,7 +118,7 @@ def test_a_run_is_planned_from_what_lies_beside_it(
         "8",
     )
     assert "present" not in small
-    assert any("beyond this budget" in note for note in small["notes"])
+    assert any("exceeds this budget" in note for note in small["notes"])
 
 
 def test_costs_come_from_the_run_and_are_told(
@@ -172,7 +172,7 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     assert found["batch"]["said"] in text
     assert text.startswith(found["status"])
     assert text.endswith(
-        f"its price: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
+        f"For a safe group size, run groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
     )
     told = [line for line in text.splitlines() if not line.startswith(" ")]
     assert (
@@ -190,8 +190,8 @@ def test_components_that_leave_no_safe_size_are_said_and_rewards_are_shown(
     save_components(few, path_beside(trl_run), provenance={}, force=True)
     assert cli.main(["plan", str(trl_run)]) == 0
     out, err = capsys.readouterr()
-    assert err.startswith("groupwise: expected T and R above zero, got one that 6 prompts")
-    assert "For a safe size and its price" in out
+    assert err.startswith("groupwise: expected T and R above zero, got a value that 6 prompts")
+    assert "For a safe group size" in out
 
 
 def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
@@ -217,7 +217,7 @@ def test_a_run_that_stands_needs_attention_before_its_group_size_is_planned(
     rows = [f"{step},{0.4 + 0.01 * (-1) ** step}\n" for step in range(60)]
     Path("stands.csv").write_text("step,reward\n" + "".join(rows))
     first, second = shown(capsys, "plan", "stands.csv", "--set", "group_size=8").splitlines()[:2]
-    assert first.startswith("The run needs attention first. WARNING: Nothing learnt in 59 steps")
+    assert first.startswith("Fix the run first. WARNING: Nothing learnt in 59 steps")
     assert second == NOT_LOGGED
 
 
@@ -227,7 +227,9 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
     text = shown(capsys, "plan", "run.csv", "--set", "group_size=8")
     assert text.splitlines()[:2] == [
         NOT_LOGGED,
-        ("A step is 8 rollouts a prompt; give --set prompts_per_step=B --set updates_per_step=U."),
+        (
+            "One step is 8 rollouts a prompt; give --set prompts_per_step=B --set updates_per_step=U."
+        ),
     ]
     assert printed(capsys, "plan", "run.csv")["zero_variance"] is None
 
@@ -245,7 +247,7 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (["plan", "saved.json", "--budget", "nan"], "positive number"),
         (["plan", "saved.json", "--budget", "inf"], "positive number"),
         (["plan", "saved.json", "--budget", "1"], "raise it"),
-        (["plan", "saved.json", "--budget", "1e300"], "use a smaller one"),
+        (["plan", "saved.json", "--budget", "1e300"], "use a smaller budget"),
         (["plan", "saved.json", "--budget", "64", "--group-size", "1"], "between 2 and 64"),
         (["plan", "saved.json", "--budget", "64", "--prompt-cost", "-1"], "prompt cost"),
         (["plan", "saved.json", "--budget", "64", "--prompt-pool", "1"], "pool"),
@@ -254,11 +256,11 @@ def test_a_run_that_logged_no_groups_says_what_to_log(
         (["plan", "nowhere.csv", "--budget", "64"], "nowhere.csv"),
         (["components", "nowhere.csv"], "nowhere.csv"),
         (["components", "run.csv"], "expected --model CHECKPOINT"),
-        (["components", "run.csv", "--groups", "8"], "--groups goes with --model"),
+        (["components", "run.csv", "--groups", "8"], "--groups needs --model"),
         (["components", "run.csv", "-o", "x.json"], "expected --model CHECKPOINT"),
         (["components", "saved.json", "--model", "m"], "which holds components already"),
         (["components", "saved.json", "--steps", "1:2"], "which holds components already"),
-        (["components", "saved.json", "--any-mean"], "--any-mean goes with --model"),
+        (["components", "saved.json", "--any-mean"], "--any-mean needs --model"),
         (["components", "saved.json", "--seed", "-1"], "--seed"),
         (["components", "run.csv", "--model", "m", "--aggregation", "max"], "sequence_mean"),
         (
@@ -290,11 +292,11 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(
     save_components(idle, here / "idle.json", provenance={})
     found = printed(capsys, "components", "idle.json")
     assert found["vp"]["value"] < 0
-    assert "not distinguishable from zero" in found["vp"]["status"]
+    assert "not different from zero within its error" in found["vp"]["status"]
     assert "prompts would show it" in found["vp"]["status"]
-    assert "not distinguishable from zero" in shown(capsys, "components", "idle.json")
+    assert "does not differ from zero within its error" in shown(capsys, "components", "idle.json")
     planned = printed(capsys, "plan", "idle.json", "--budget", "64")
-    assert planned["status"].startswith("4 is safe for a whole run")
+    assert planned["status"].startswith("A group size of 4 is safe for a whole run")
     assert any("prompts would show it" in note for note in planned["notes"])
 
 
@@ -317,7 +319,9 @@ def test_saved_components_are_shown_and_nothing_is_written(
         "notes",
     } <= set(found)
     assert found["method"] == "jackknife"
-    assert "Measured with model checkpoint-300." in shown(capsys, "components", "saved.json")
+    assert "These components were measured with model checkpoint-300." in shown(
+        capsys, "components", "saved.json"
+    )
     assert {path.name: path.read_bytes() for path in here.iterdir()} == before
 
 

@@ -71,7 +71,7 @@ def test_a_trainers_defaults_are_assumed(capsys: pytest.CaptureFixture[str]) -> 
     plain = answer(capsys, "run.csv --set framework=trl")
     assert (plain["momentum"], plain["lag"], plain["optimizer"]) == (0.9, "none", "adam")
     assert any(
-        "defaults of trl, since the run does not say them: beta1 0.9, lag_kind none." in note
+        "the defaults of trl are assumed: beta1 0.9, lag_kind none." in note
         for note in plain["notes"]
     )
 
@@ -85,10 +85,10 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     assert force["level"] == 0.95
     assert plain["margin_interval"]["low"] < plain["margin"] < plain["margin_interval"]["high"]
     assert plain["threshold"] == pytest.approx(stability(0.002, 0.9, refresh_interval=8).threshold)
-    assert any("no guarantee of safety" in note for note in plain["notes"])
+    assert any("no guarantee" in note for note in plain["notes"])
     assert plain["verdict"] == "stable"
     assert plain["doubts"] == []
-    assert "as far as the log shows" in plain["said"]
+    assert "As far as the log shows" in plain["said"]
     bare = answer(capsys, RUN)
     assert bare["max_learning_rate"] is None
     wide, narrow = (
@@ -99,7 +99,7 @@ def test_a_run_tells_the_force(capsys: pytest.CaptureFixture[str]) -> None:
     text = printed(capsys, RUN + " --set learning_rate=.05")
     assert (plain["state"], plain["headline"]) == (bare["state"], bare["headline"])
     assert " ".join(plain["headline"].split()) in " ".join(text.partition("Stability")[0].split())
-    assert "no guarantee of safety" in text
+    assert "no guarantee" in text
     assert "Published rule" in text
 
 
@@ -108,7 +108,7 @@ def test_the_embedded_run_needs_no_option(capsys: pytest.CaptureFixture[str]) ->
     assert plain["optimizer"] == "adam"
     assert plain["learning_rate"] > 0
     assert plain["max_learning_rate"] is None
-    assert any("no largest learning rate" in note for note in plain["notes"])
+    assert any("does not show the largest stable learning rate" in note for note in plain["notes"])
     assert plain["lag"] == "none"
     assert plain["verdict"] == "stable"
 

@@ -68,7 +68,7 @@ def test_report_and_watch_once_end_as_diagnose_does(
     assert main(["watch", name, "--once", "--fail-on", fail_on]) == code
     assert capsys.readouterr().out == screen
     assert main(["report", name, "--fail-on", fail_on]) == code
-    assert capsys.readouterr().out == f"{screen}The page: groupwise-report.html\n"
+    assert capsys.readouterr().out == f"{screen}The page is groupwise-report.html\n"
     assert (here / "groupwise-report.html").exists()
 
 
@@ -152,7 +152,7 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     alone = told("diagnose", "run.csv")
     assert (alone["state"], alone["headline"]) == (
         "ok",
-        "reward 0.034 → 0.36, where it stands since step 60",
+        "reward 0.034 → 0.36, and flat since step 60",
     )
     assert (
         told("watch", "run.csv", "--once")
@@ -169,7 +169,7 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     running = capsys.readouterr().out
     assert running.startswith(
         "✓ OK  run.csv  reward 0.034 → 0.36 in 239 steps, still learning\n  goes on     the run "
-        "has not ended: what may be a dip is given more rows"
+        "has not ended, so a possible dip is given more rows"
     )
 
 
@@ -182,4 +182,4 @@ def test_rewards_beyond_any_unit_are_told_alike(
     )
     for command in (["diagnose"], ["report", "--force"], ["watch", "--once"]):
         assert main([*command, "run.csv"]) == 3
-        assert "? CANNOT TELL  run.csv  the rewards are all beyond 1e100" in capsys.readouterr().out
+        assert "? CANNOT TELL  run.csv  all rewards are beyond 1e100" in capsys.readouterr().out

@@ -100,7 +100,7 @@ def test_a_metric_that_is_to_rise_has_no_time_to_a_level_it_falls_to() -> None:
     down = [[ramp(end, start=1.0) for end in ends] for ends in ((0.5, 0.52), (0.3, 0.32))]
     found = compared(*down, question=Question(rises=True))
     assert math.isnan(found.reach)
-    said = "the metric does not rise by more than its noise, so there is no time to a level"
+    said = "the metric does not rise by more than its noise, so speed cannot be measured"
     assert {run.problem for group in found.measured["speed"] for run in group} == {said}
     flat = [[ramp(0.2, start=0.2)], [ramp(0.2, start=0.2)]]
     assert "does not move by more" in compared(*flat).measured["speed"][0][0].problem
@@ -197,7 +197,7 @@ def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
         ({"late": 0.0}, "late is a share between 0 and 1; got 0"),
         ({"late": 1.0}, "late is a share between 0 and 1; got 1"),
         ({"level": 1.0}, "level is a share between 0 and 1; got 1"),
-        ({"reach": math.inf}, "reach is a level of the metric; got inf"),
+        ({"reach": math.inf}, "reach has to be a level of the metric; got inf"),
     ],
 )
 def test_questions_outside_their_domain_are_refused(asked: dict, said: str) -> None:

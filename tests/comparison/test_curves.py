@@ -76,7 +76,7 @@ def test_what_cannot_be_fitted_is_refused() -> None:
         (STEP, np.where(STEP == 5, np.nan, value)),
         (np.where(STEP == 5, 4.0, STEP), value),
     ):
-        with pytest.raises(InvalidArgumentError, match="finite values at steps that increase"):
+        with pytest.raises(InvalidArgumentError, match="finite values at increasing steps"):
             curve(step, values)
 
 

@@ -159,7 +159,7 @@ def test_a_judgement_carries_its_actions() -> None:
     assert _settings_to_copy(replace(found, actions=())).source == ""
     untold = judge(replace(record, config=RunConfig()), ended=False)
     assert list(actions_said(untold))[2] == (
-        "Do: learning rate ÷ 3 (for its setting give --set framework)"
+        "Do: learning rate ÷ 3 (give --set framework to get the value)"
     )
 
 

@@ -91,8 +91,16 @@ def test_healthy_runs_raise_no_alarm(kind: str) -> None:
 @pytest.mark.parametrize(
     ("kind", "state", "cause"),
     [
-        ("advantage_degeneracy", State.FAILED, "zero-variance groups: hardly any group teaches"),
-        ("policy_concentration", State.FAILED, "policy concentration: the entropy is spent"),
+        (
+            "advantage_degeneracy",
+            State.FAILED,
+            "zero-variance groups: almost no group gives a gradient",
+        ),
+        (
+            "policy_concentration",
+            State.FAILED,
+            "entropy collapse: the policy is nearly deterministic",
+        ),
         ("length_runaway", State.WARNING, "truncation: most completions hit the limit"),
     ],
 )
@@ -175,7 +183,7 @@ def test_a_gradual_fall_without_more_cannot_be_explained_and_says_what_to_log() 
     found = judge(log(reward=reward))
     assert found.state is State.FAILED
     assert found.cause.certainty is Certainty.CANNOT_TELL
-    assert found.cause.names == ("a broken verifier", "the policy came apart (instability)")
+    assert found.cause.names == ("a broken verifier", "training became unstable (instability)")
     assert found.cause.log == ("entropy and completion length",)
     assert found.do.startswith("log entropy and completion length; ")
 
@@ -189,7 +197,7 @@ def test_hacking_needs_the_held_out_reward_to_lag() -> None:
     assert (parted.state, parted.cause.names) == (State.FAILED, ("reward hacking",))
     missing = answer(log(reward=train), "reward_hacking")
     assert missing.status is Status.NOT_LOGGED
-    assert missing.log.startswith("a reward on held-out prompts as you train")
+    assert missing.log.startswith("a reward on held-out prompts during training")
 
 
 def test_a_swing_is_told_from_slow_noise() -> None:
@@ -265,5 +273,5 @@ def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
     )
     assert (found.status, found.message) == (
         Status.NONE,
-        "Of the pairs of completions of one prompt 25 % are the same text.",
+        "25 % of the pairs of completions of one prompt are the same text.",
     )

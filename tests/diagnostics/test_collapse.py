@@ -119,7 +119,7 @@ def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
     found = judge(log(**columns))
     assert (found.state, told(found)) == (State.OK, {"reward_hacking": Status.INFO})
     assert re.fullmatch(
-        r"reward \S+ → \S+ while brevity \S+ → \S+: one is earned at the other's expense\.",
+        r"reward \S+ → \S+ while brevity \S+ → \S+: one function gains while the other loses\.",
         answer(found, "reward_hacking").message,
     )
 
@@ -396,7 +396,7 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
     grown[90:] = 1.0
     found = judge(log(reward=leap, **steady(rng)))
     assert (found.state, told(found)) == (State.WARNING, {"verifier": Status.WARNING})
-    assert found.headline.endswith(" → exactly 1 since step 121, in all 80 rows")
+    assert found.headline.endswith(" → exactly 1 from step 121 on (80 rows)")
     says("diagnostics/collapse/2", answer(found, "verifier").advice)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 
@@ -593,7 +593,7 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
     says("diagnostics/collapse/3", answer(found, "collapse").message)
     assert (found.state, found.cause.names) == (
         State.FAILED,
-        ("policy concentration: the entropy is spent",),
+        ("entropy collapse: the policy is nearly deterministic",),
     )
 
 

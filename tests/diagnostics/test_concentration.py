@@ -113,26 +113,26 @@ def test_a_reward_that_fell_for_good_does_not_stand() -> None:
 @each_case(
     ("reward", "status", "stands"),
     [
-        (about(np.full(N, 0.95)), Status.INFO, "with the reward at its top"),
-        (about(np.full(N, 0.89)), Status.CRITICAL, "and the reward stands"),
+        (about(np.full(N, 0.95)), Status.INFO, "with the reward at its maximum"),
+        (about(np.full(N, 0.89)), Status.CRITICAL, "and the reward is flat"),
         (
             about(np.interp(ROW, [0, 60, 119], [0.3, 0.3, 0.5])),
             Status.WARNING,
-            "while the reward still moves",
+            "while the reward still changes",
         ),
         # Of a reward of unknown range that rose all prompts may earn the most where its rows
         # scatter no more than before.
         (
             np.interp(ROW, [0, 60, 119], [3.0, 5.0, 5.0]) + since(0.1, 0.09) * (-1.0) ** ROW,
             Status.WARNING,
-            "and the reward stands",
+            "and the reward is flat",
         ),
         (
             np.interp(ROW, [0, 60, 119], [3.0, 5.0, 5.0]) + since(0.1, 0.12) * (-1.0) ** ROW,
             Status.CRITICAL,
-            "and the reward stands",
+            "and the reward is flat",
         ),
-        (about(np.full(N, 5.0), 0.1), Status.CRITICAL, "and the reward stands"),
+        (about(np.full(N, 5.0), 0.1), Status.CRITICAL, "and the reward is flat"),
     ],
 )
 def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(
@@ -141,7 +141,7 @@ def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(
     found = told(reward=reward, entropy=SPENT, dead=since(0.2, 0.9))
     assert (found.status, found.message) == (
         status,
-        f"entropy 1.00 at the start and 0.02 nats a token since step 61, {stands}",
+        f"the entropy was 1.00 at the start and is 0.02 nats a token from step 61 on, {stands}",
     )
 
 
@@ -172,7 +172,7 @@ def test_the_levels_of_an_entropy_are_those_of_its_first_fortieth_and_its_last_t
     found = told(reward=STANDS, entropy=entropy)
     assert (found.status, found.message) == (
         Status.NONE,
-        "No sign of it: entropy is 0.50 nats a token.",
+        "No sign of it: the entropy is 0.50 nats a token.",
     )
 
 

@@ -79,7 +79,10 @@ def test_the_ends_tell_where_long_answers_count_more_in_the_mean() -> None:
     means = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD + 0.01 * np.cos(ROW)}
     assert told(means | ends) == (
         Status.WARNING,
-        "groups of one: no baseline, critic/advantages/max is critic/score/max in all 60 rows",
+        (
+            "the group size is 1, so there is no baseline: critic/advantages/max equals "
+            "critic/score/max in all 60 rows"
+        ),
     )
     assert told(means)[0] is Status.NONE
     assert told(means | ends | {"critic/advantages/min": REWARD - 0.3})[0] is Status.NONE
@@ -112,7 +115,7 @@ def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
 
 def test_a_group_size_of_1_tells_it_alone() -> None:
     reward = {"critic/score/mean": REWARD}
-    said = (Status.WARNING, "groups of one: no baseline, the group size is 1 (test)")
+    said = (Status.WARNING, "the group size is 1, so there is no baseline: it is set to 1 (test)")
     assert told(reward, group_size=1) == told(reward, group_size=1, loss="grpo") == said
     assert told(reward, group_size=8, loss="grpo")[0] is Status.NONE
     assert told(reward)[0] is Status.NOT_LOGGED
@@ -155,7 +158,9 @@ def test_a_group_size_of_1_is_read_from_a_column_or_a_file_beside(
     )
     if beside:
         (tmp_path / "config.json").write_text(json.dumps(size))
-    assert judge(open_run(tmp_path)).headline.startswith("groups of one: no baseline")
+    assert judge(open_run(tmp_path)).headline.startswith(
+        "the group size is 1, so there is no baseline"
+    )
 
 
 @pytest.mark.parametrize("other", ["critic/advantages/mean", "reward_std"])

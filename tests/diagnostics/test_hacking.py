@@ -161,12 +161,13 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
     assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.message.endswith(
-        "held-out gain over training gain is −0.002 (−0.024 to 0.020) over the whole log."
+        "the ratio of held-out gain to training gain is −0.002 (−0.024 to 0.020) over the whole "
+        "log."
     )
     follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
     assert (follows.status, follows.message) == (
         Status.NONE,
-        "Held-out gain over training gain is 0.99 (held-out reward).",
+        ("The held-out reward gained 0.99 per unit of training gain (held-out reward)."),
     )
     assert follows.facts == ()
 
@@ -183,11 +184,11 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
     found = told(reward=UP + noise(), held_out=held)
     assert (found.status, found.facts) == (Status.INFO, (Fact.OVERFITTING,))
     assert found.message.endswith(
-        f"the training reward rises and the held-out reward stands: {message}, as in overfitting."
+        f"the training reward rises while the held-out reward is flat: {message}. This is what overfitting looks like."
     )
     answer = judged(evidence(reward=UP + noise(), held_out=held))
     assert answer.state is State.OK
-    assert answer.headline.endswith("still learning; worth a look: overfitting")
+    assert answer.headline.endswith("still learning; possible problem: overfitting")
 
 
 @pytest.mark.parametrize(
@@ -257,7 +258,7 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
         Certainty.CANNOT_TELL,
         ("reward hacking", "overfitting"),
     )
-    assert answer.headline.endswith("they part")
+    assert answer.headline.endswith("the two diverge")
 
 
 def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> None:
@@ -639,19 +640,25 @@ def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_ou
             "judge",
             "correct",
             Status.WARNING,
-            "judge 0.24 → 0.75 while correct 0.007 → 0.0065: nothing is earned of what is wanted.",
+            (
+                "judge 0.24 → 0.75 while correct 0.007 → 0.0065: the function for the task earns "
+                "nothing."
+            ),
         ),
         (
             "judge",
             "brevity",
             Status.INFO,
-            "judge 0.24 → 0.75 while brevity 0.007 → 0.0065: that one earns nothing.",
+            "judge 0.24 → 0.75 while brevity 0.007 → 0.0065: that function earns nothing.",
         ),
         (
             "format",
             "correct",
             Status.WARNING,
-            "reward 0.22 → 0.79 while correct 0.007 → 0.0065: nothing is earned of what is wanted.",
+            (
+                "reward 0.22 → 0.79 while correct 0.007 → 0.0065: the function for the task earns "
+                "nothing."
+            ),
         ),
     ],
 )

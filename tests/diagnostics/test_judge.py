@@ -78,7 +78,7 @@ RELAPSED = np.select([LONG < 60, LONG < 75, LONG < 140], [0.8, 0.1, 0.8], 0.55) 
 DIPPED = np.where((ROW >= 40) & (ROW < 50), 0.1, 0.8 + noise())
 
 
-NO_NUMBER = "the reward is no finite number in any of 100 rows"
+NO_NUMBER = "the reward has no finite value in any of 100 rows"
 
 
 @each_case(
@@ -90,18 +90,18 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             Learning.LEARNING,
             "reward 0.21 → 0.78 in 99 steps, still learning",
         ),
-        ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its top"),
+        ({"reward": 0.95 + noise()}, State.OK, Learning.AT_TOP, "reward 0.95, at its maximum"),
         (
             {"reward": 0.81 + noise()},
             State.OK,
             Learning.AT_TOP,
-            "reward 0.81, near its likely top",
+            "reward 0.81, near its likely maximum",
         ),
         (
             {"reward": np.minimum(np.linspace(0.2, 2.0, N), 0.95) + noise()},
             State.OK,
             Learning.AT_TOP,
-            "reward 0.24 → 0.95, at its top",
+            "reward 0.24 → 0.95, at its maximum",
         ),
         (
             {"reward": DIPPED},
@@ -119,7 +119,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": PLATEAU},
             State.OK,
             Learning.ARRIVED,
-            "reward 0.14 → 0.40, where it stands since step 51",
+            "reward 0.14 → 0.40, and flat since step 51",
         ),
         (
             {"reward": np.where(ROW < 60, 0.8, 0.5) + noise()},
@@ -143,7 +143,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": np.zeros(N)},
             State.FAILED,
             Learning.UNKNOWN,
-            "the reward is 0 in all 100 rows: nothing is earned",
+            "the reward is 0 in all 100 rows, so no completion earns reward",
         ),
         (
             {"reward": TRAIN, "held_out": 0.3 + noise(seed=1)},
@@ -155,31 +155,34 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
             State.WARNING,
             Learning.LEARNING,
-            ("75 % of the completions are truncated since step 61, 0 % before; the reward rises"),
+            (
+                "75 % of the completions are truncated from step 61 on, 0 % before; the reward "
+                "still rises"
+            ),
         ),
         (
             {"reward": 0.3 + noise(), "rate": np.zeros(N)},
             State.FAILED,
             Learning.FLAT,
-            "the learning rate is 0 in all 100 rows: nothing can be learnt",
+            "the learning rate is 0 in all 100 rows: the policy cannot learn",
         ),
         (
             {"reward": 0.3 + noise(5)},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            "5 rows of reward: too few to tell anything",
+            "the log has 5 rows of reward, too few to judge the run",
         ),
         (
             {"reward": [0.3]},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            "1 row of reward: too few to tell anything",
+            "the log has 1 row of reward, too few to judge the run",
         ),
         (
             {"reward": np.full(N, 0.5)},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            "the reward is 0.50 in all 100 rows: it tells nothing apart",
+            "the reward is 0.50 in all 100 rows: no sign of learning",
         ),
         ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
         (
@@ -187,8 +190,8 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             State.CANNOT_TELL,
             Learning.UNKNOWN,
             (
-                "the log has reward_a and reward_b and no total: name the one to judge, as "
-                "--column reward=reward_a"
+                "the log has reward_a and reward_b and no total: name the reward to judge, for "
+                "example --column reward=reward_a"
             ),
         ),
         (
@@ -202,8 +205,8 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             State.CANNOT_TELL,
             Learning.UNKNOWN,
             (
-                "the mean reward is 0.00 in all rows while rewards differ (spread 0.40): centred, "
-                "ranked, or not what was earned"
+                "the mean reward is 0.00 in all rows although rewards differ (standard "
+                "deviation 0.40): it was centred or ranked, or it is not the training reward"
             ),
         ),
     ],
@@ -254,9 +257,9 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
     """
     reward = np.concatenate([np.linspace(0.2, 0.8, 60), np.full(24, 0.5)]) + noise(84)
     for rows, told in (
-        (63, "a dip so far"),
-        (72, "a dip so far"),
-        (83, "a dip so far"),
+        (63, "which may be a dip"),
+        (72, "which may be a dip"),
+        (83, "which may be a dip"),
         (84, "falling since step 61"),
     ):
         found = judge(log(reward=reward[:rows]), ended=False)
@@ -272,7 +275,8 @@ def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
         found = judge(log(reward=0.3 + noise(rows)), ended=False)
         assert (found.state, found.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
         assert found.headline == (
-            f"reward 0.30 → 0.30 in {rows - 1} steps: {rows} rows cannot tell learning from noise"
+            f"reward 0.30 → 0.30 in {rows - 1} steps, but {rows} rows cannot separate learning "
+            "from noise"
         )
         assert found.not_logged[0] == "more rows of the reward"
     assert judge(log(reward=0.3 + noise(180)), ended=False).learning is Learning.FLAT
@@ -322,12 +326,16 @@ def test_a_slower_fall_names_both_its_ends() -> None:
 @each_case(
     ("columns", "certainty", "names"),
     [
-        ({}, Certainty.CANNOT_TELL, ("a broken verifier", "the policy came apart (instability)")),
+        (
+            {},
+            Certainty.CANNOT_TELL,
+            ("a broken verifier", "training became unstable (instability)"),
+        ),
         ({"entropy": 0.4 + noise(seed=3)}, Certainty.LIKELY, ("a broken verifier",)),
         (
             {"entropy": np.where(ROW < 60, 0.4, 0.9) + noise(seed=3)},
             Certainty.CANNOT_TELL,
-            ("the policy came apart (instability)", "the policy ran away in length"),
+            ("training became unstable (instability)", "the policy ran away in length"),
         ),
         (
             {
@@ -335,12 +343,12 @@ def test_a_slower_fall_names_both_its_ends() -> None:
                 "length": 300 + noise(seed=4, by=3.0),
             },
             Certainty.LIKELY,
-            ("the policy came apart (instability)",),
+            ("training became unstable (instability)",),
         ),
         (
             {"length": np.where(ROW < 60, 300.0, 100.0) + noise(seed=4, by=3.0)},
             Certainty.LIKELY,
-            ("the policy came apart (instability): its answers shrank",),
+            ("training became unstable (instability) and completions shrank",),
         ),
         (
             {
@@ -348,12 +356,12 @@ def test_a_slower_fall_names_both_its_ends() -> None:
                 "length": 300 + noise(seed=4, by=3.0),
             },
             Certainty.LIKELY,
-            ("numerics (the gradient exploded)",),
+            ("numerical failure (the gradient exploded)",),
         ),
         (
             {"loss": np.where(ROW < 60, 0.01, np.nan), "gradient": np.where(ROW < 60, 0.5, np.nan)},
             Certainty.LIKELY,
-            ("numerics (loss first)",),
+            ("numerical failure (loss became NaN or infinite first)",),
         ),
     ],
 )
@@ -428,13 +436,19 @@ PAUSES = np.minimum(np.linspace(0.35, 0.85, N), 0.6)
 @pytest.mark.parametrize(
     ("check", "rises", "share", "entropy", "cause"),
     [
-        ("zero_variance", RISES, 0.97, 0.4, "zero-variance groups: hardly any group teaches"),
+        (
+            "zero_variance",
+            RISES,
+            0.97,
+            0.4,
+            "zero-variance groups: almost no group gives a gradient",
+        ),
         (
             "concentration",
             PAUSES + noise(by=0.1),
             0.6,
             0.004,
-            "policy concentration: the entropy is spent",
+            "entropy collapse: the policy is nearly deterministic",
         ),
     ],
 )
@@ -468,7 +482,7 @@ def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
     found = judge(log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy))
     assert (found.learning, found.cause.names) == (
         Learning.LEARNING,
-        ("policy concentration: the entropy is spent",),
+        ("entropy collapse: the policy is nearly deterministic",),
     )
     assert (found.state, found.cause.certainty) == (
         (State.FAILED, Certainty.LIKELY) if sure else (State.WARNING, Certainty.POSSIBLE)
@@ -527,9 +541,12 @@ def test_what_is_no_failure_costs_nothing() -> None:
         ),
         (
             0.4,
-            "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies",
+            (
+                "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
+                "the run"
+            ),
         ),
-        (None, "see whether rewards differ within groups, and read what the best answers do"),
+        (None, "check whether rewards differ within groups, and read the best completions"),
     ],
 )
 def test_where_nothing_is_learnt_and_groups_are_alike_the_best_rows_are_gone_back_to(
@@ -575,30 +592,30 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
     [
         (
             {"reward": [0.1, 0.2, 0.3]},
-            "3 rows of reward: too few to tell anything",
-            "20 rows of the reward or more",
+            "the log has 3 rows of reward, too few to judge the run",
+            "at least 20 rows of the reward",
         ),
         (
             {"loss": np.linspace(0.1, 0.2, N)},
             "the log has no reward",
-            "the mean reward of every step",
+            "the mean reward of each step",
         ),
         (
             {"reward": np.full(N, 0.7)},
-            "the reward is 0.70 in all 100 rows: it tells nothing apart",
+            "the reward is 0.70 in all 100 rows: no sign of learning",
             "completions with their rewards",
         ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
-            "reward has no finite value since step 6 (95 rows), 0.50 before.",
-            "20 rows of the reward or more",
+            "reward is NaN or infinite from step 6 on (95 rows) and was 0.50 before.",
+            "at least 20 rows of the reward",
         ),
         (
             {"reward": np.full(N, np.nan), "loss": np.full(N, np.nan)},
             NO_NUMBER,
-            "the mean reward of every step",
+            "the mean reward of each step",
         ),
-        ({"reward": np.full(N, np.inf)}, NO_NUMBER, "the mean reward of every step"),
+        ({"reward": np.full(N, np.inf)}, NO_NUMBER, "the mean reward of each step"),
     ],
 )
 def test_a_log_that_tells_nothing_says_so_and_what_to_log(

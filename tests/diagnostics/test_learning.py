@@ -317,7 +317,7 @@ def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
 def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(
     lowest: float, stages: int, climbs: bool
 ) -> None:
-    """A saw-tooth up to 0.8; not where it loses more than half, never falls, or where
+    """A saw-tooth up to 0.8; not where it loses more than half, never decreases, or where
     nothing is climbed.
     """
     rows = 200 // stages
@@ -565,7 +565,7 @@ def test_a_learning_rate_of_zero() -> None:
     found = told(reward=np.ones(30), config={"learning_rate": 0.0})
     assert (found.status, found.message) == (
         Status.CRITICAL,
-        "the learning rate is 0 in the settings: nothing can be learnt",
+        "the learning rate is 0 in the settings: the policy cannot learn",
     )
 
 

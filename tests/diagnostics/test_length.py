@@ -62,7 +62,7 @@ def test_truncated_answers_are_paid_where_complete_ones_cannot_earn_the_mean(
     )
     assert (Fact.TRUNCATED_PAID in found.facts) is paid
     assert (
-        found.message.startswith("truncated answers are paid: the reward rose 0.21 → 0.90 as ")
+        found.message.startswith("truncated completions earn reward: the reward rose 0.21 → 0.90 ")
         is paid
     )
     assert Fact.TRUNCATED_LIKELY in found.facts
@@ -129,7 +129,7 @@ def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     start = told(config, length=490.0 + noise(3.0))
     assert (start.step, start.message) == (
         None,
-        "the completions average 490 tokens, of 512 at most",
+        "the completions average 490 tokens; the limit is 512",
     )
     assert told(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
     # A limit that the lengths go beyond is none of this run.

@@ -139,7 +139,7 @@ def told(columns: dict[str, np.ndarray], *, ended: bool) -> Judgement:
 @pytest.mark.parametrize(
     ("name", "before", "after", "cause"),
     [
-        ("length", 200.0, 80.0, "the policy came apart (instability): its answers shrank"),
+        ("length", 200.0, 80.0, "training became unstable (instability) and completions shrank"),
         ("cut", 0.1, 0.55, "the policy ran away in length"),
     ],
 )

@@ -113,7 +113,7 @@ def test_a_ratio_at_its_cap_hides_what_the_gap_tells(last: float, state: State) 
         sampler_ratio_max=np.where(ROW % 20, 2.0, 1.9),
     )
     assert judgement.state is state
-    assert ("ratios cut at 2" in judgement.headline) is (state is State.WARNING)
+    assert ("ratios capped at 2" in judgement.headline) is (state is State.WARNING)
 
 
 @pytest.mark.parametrize(
@@ -508,7 +508,9 @@ def test_numbers_that_end_before_an_error_are_what_broke(
     run = record(reward=RISES, gradient_norm=norm, loss=noise(2, 0.01), kl=0.01 + noise(3, 1e-4))
     judgement = judge(replace(run, error=error), ended=True)
     assert (judgement.state is State.FAILED) == fails
-    assert ("numerics (gradient_norm first)" in judgement.cause.names) == fails
+    assert (
+        "numerical failure (gradient_norm became NaN or infinite first)" in judgement.cause.names
+    ) == fails
 
 
 @pytest.mark.parametrize("rows", [3, 9])
@@ -518,7 +520,7 @@ def test_a_few_right_answers_amid_rows_of_nothing_are_no_height(rows: int) -> No
     judgement = judged(reward=reward, gradient_norm=np.where(reward > 0, 0.1, 0.0))
     assert loss_of(Evidence(record(reward=reward))) is None
     assert names(judgement) == ["too_hard"]
-    assert f"all wrong in {N - rows} of {N} rows" in judgement.headline
+    assert f"every rollout is wrong in {N - rows} of {N} rows" in judgement.headline
 
 
 @pytest.mark.parametrize(("first", "cause"), [(0.985, "precision"), (0.62, "routing")])

@@ -78,10 +78,10 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
         "loss",
     )
     assert found.message == (
-        f"loss has no finite value since step 100 (21 rows), {norm[98] / 100:.2g} before, nor "
-        "has grad_norm."
+        f"loss is NaN or infinite from step 100 on (21 rows) and was {norm[98] / 100:.2g} before, "
+        "and so is grad_norm."
     )
-    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → not finite"
+    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → NaN or infinite"
 
 
 def test_the_first_of_several_columns_is_named() -> None:
@@ -107,7 +107,7 @@ def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
     assert (found.status, found.signs, found.message) == (
         Status.INFO,
         (),
-        "kl has no finite value in any of 120 rows.",
+        "kl is NaN or infinite in all 120 rows.",
     )
 
 
@@ -228,8 +228,8 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
         90,
         111,
     )
-    assert [one.words for one in found.then] == ["loss 0.36 → not finite"]
-    assert found.cause.names == ("numerics (loss first)",)
+    assert [one.words for one in found.then] == ["loss 0.36 → NaN or infinite"]
+    assert found.cause.names == ("numerical failure (loss became NaN or infinite first)",)
     assert found.do.startswith("restart from step 89; ")
     # A run that went on to learn with such a gradient failed of something later.
     learnt = judge(
@@ -271,7 +271,7 @@ def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
     assert (found.status, found.step, found.signs) == (Status.INFO, 61, ())
     assert (
         found.message
-        == f"The gradient norm leapt to 1,000 at step 61, {np.median(spiked[:60]):.2f} before."
+        == f"Gradient norm jumped from {np.median(spiked[:60]):.2f} to 1,000 at step 61."
     )
     assert gradient(log(grad_norm=np.where(np.arange(N) < 60, 1e-4, 0.5))).status is Status.NONE
 
@@ -353,7 +353,7 @@ def test_a_loss_of_0_is_normal_on_policy() -> None:
     found = updates(log(loss=np.zeros(N), grad_norm=np.full(N, 0.3)))
     assert (found.status, found.message) == (
         Status.INFO,
-        "The loss is 0 in 100 % of the rows, as it is on policy.",
+        "The loss is 0 in 100 % of the rows, as usual for on-policy updates.",
     )
     found = updates(log(loss=np.zeros(N)))
     assert found.log
@@ -438,4 +438,4 @@ def test_a_run_that_an_error_ended_before_its_planned_end_asks_for_a_look(
     assert found.state is state
     assert found.headline.startswith("reward 0.21 → 0.69 in 119 steps, still learning")
     quoted = state is State.WARNING
-    assert (f"the log ends in an error at step {N}: {error}" in found.headline) is quoted
+    assert (f"the log ends with an error at step {N}: {error}" in found.headline) is quoted

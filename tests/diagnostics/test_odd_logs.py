@@ -90,7 +90,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
     nothing = judge(log(reward=np.zeros(N), **more))
     assert (nothing.state, nothing.headline) == (
         State.FAILED,
-        "the reward is 0 in all 200 rows: nothing is earned",
+        "the reward is 0 in all 200 rows, so no completion earns reward",
     )
     assert nothing.cause.certainty is Certainty.CANNOT_TELL
     assert nothing.cause.names == ("the task is too hard", "a broken verifier")
@@ -100,7 +100,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
         found = judge(log(reward=np.full(N, level), **more))
         assert (found.state, found.headline) == (
             State.CANNOT_TELL,
-            f"the reward is {said} in all 200 rows: it tells nothing apart",
+            f"the reward is {said} in all 200 rows: no sign of learning",
         )
         assert found.not_logged[0].startswith("completions with their rewards")
 
@@ -109,7 +109,7 @@ def test_a_constant_reward_of_equal_groups_is_a_failure_below_the_top_and_none_a
     below, top = (judge(log(reward=np.full(N, level), spread=np.zeros(N))) for level in (0.5, 1.0))
     assert (below.state, below.headline) == (
         State.FAILED,
-        "100 % of the groups have zero variance: hardly any group teaches",
+        "100 % of the groups have zero variance: almost none gives a gradient",
     )
     assert (top.state, told(top)) == (State.CANNOT_TELL, {})
 
@@ -146,7 +146,7 @@ def test_numbers_that_are_not_finite_to_the_end_are_told_with_their_first_column
     assert (found.state, found.since_step, found.cause.names) == (
         State.FAILED,
         121,
-        ("numerics (loss first)",),
+        ("numerical failure (loss became NaN or infinite first)",),
     )
     says("diagnostics/odd_logs/2", found.headline)
 
@@ -167,10 +167,10 @@ def test_a_missing_last_row_is_no_divergence() -> None:
 def test_too_little_to_look_at_cannot_be_told() -> None:
     bare, few = judge(log(entropy=np.linspace(0.5, 0.3, N))), judge(log(reward=learning(n=5)))
     assert (bare.state, bare.headline) == (State.CANNOT_TELL, "the log has no reward")
-    assert bare.not_logged[0].startswith("the mean reward of every step")
+    assert bare.not_logged[0].startswith("the mean reward of each step")
     assert (few.state, few.headline) == (
         State.CANNOT_TELL,
-        "5 rows of reward: too few to tell anything",
+        "the log has 5 rows of reward, too few to judge the run",
     )
     says("diagnostics/odd_logs/3", few.not_logged[0])
 
@@ -198,7 +198,10 @@ def test_two_data_sources_in_turn_are_no_instability() -> None:
         )
         found = judge(log(reward=reward))
         assert (found.state, told(found)) == (State.OK, {})
-        said = "No sign of it: the reward does not swing but by the order of the data, 2 rows long."
+        said = (
+            "No sign of it: the reward does not oscillate except with the order of the data, "
+            "with a period of 2 rows."
+        )
         assert answer(found, "instability").message == said
 
 
@@ -227,7 +230,7 @@ def test_a_swing_that_grows_is_critical() -> None:
         )
     )
     assert (found.state, told(found)) == (State.FAILED, {"instability": Status.CRITICAL})
-    assert found.cause.names == ("the policy came apart (instability)",)
+    assert found.cause.names == ("training became unstable (instability)",)
 
 
 def test_single_small_groups_of_unlike_prompts_are_not_degenerate() -> None:
@@ -305,7 +308,7 @@ def test_errors_of_tools_are_no_failure_of_the_verifier() -> None:
     )
     assert (tools.state, tools.cause.names) == (State.WARNING, ("tool calls fail",))
     assert (verifier.state, verifier.cause.names) == (State.FAILED, ("a broken verifier",))
-    words = "Grading fails since step 101: verifier_error_rate 2 % → 60 %."
+    words = "Grading fails from step 101 on: verifier_error_rate 2 % → 60 %."
     assert verifier.headline == words
 
 
@@ -346,16 +349,16 @@ def test_numbers_that_end_after_five_rows_are_told_and_no_level_stands_for_them(
     found = judge(
         log(reward=few, loss=few / 3, **({"length": 100.0 + np.arange(rows)} if logged else {}))
     )
-    said = f"loss has no finite value since step 6 ({rows - 5} rows), 0.10 before, nor has reward."
+    said = f"loss is NaN or infinite from step 6 on ({rows - 5} rows) and was 0.10 before, and so is reward."
     assert (found.state, found.headline, found.now) == (State.FAILED, said, None)
-    assert found.cause.names == ("numerics (loss first)",)
+    assert found.cause.names == ("numerical failure (loss became NaN or infinite first)",)
 
 
 def test_a_reward_alone_that_ends_after_five_rows_cannot_be_told_and_says_why() -> None:
     found = judge(log(reward=np.where(STEP < 5, 0.3 + 0.01 * STEP, np.nan), loss=np.full(N, 0.1)))
     assert (found.state, found.headline) == (
         State.CANNOT_TELL,
-        "reward has no finite value since step 6 (195 rows), 0.34 before.",
+        "reward is NaN or infinite from step 6 on (195 rows) and was 0.34 before.",
     )
 
 
@@ -376,7 +379,7 @@ def test_tools_that_fail_as_the_reward_falls_are_the_cause(
     }
     failures = np.where(row > STEP, 0.04, 0.61)
     found = judge(log(reward=reward, tool_error_rate=failures, **(others if watched else {})))
-    assert "Tool calls fail since step " in answer(found, "tool_failures").message
+    assert "Tool calls fail from step " in answer(found, "tool_failures").message
     if certainty is None:
         assert found.cause.certainty is Certainty.CANNOT_TELL
     else:

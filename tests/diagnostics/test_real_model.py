@@ -88,8 +88,8 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
     # The right answer comes first and the text goes on behind it: the strict function stands, and
     # all are cut off from step 22 on.
     assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
-    assert judgement.cause.names == ("reward for truncated answers",)
-    assert judgement.do == "start anew; pay no truncated answer"
+    assert judgement.cause.names == ("truncated completions earn reward",)
+    assert judgement.do == "start the run again; give truncated completions no reward"
     assert [action.kind for action in judgement.actions] == ["anew", "mask", "reward"]
 
 
@@ -119,7 +119,12 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
         # beyond doubt.
         ("staleness-seed1", "failed", ("the policy ran away in length",), 18),
         # Most answers are cut off from the first step on, before groups of two could matter.
-        ("zero_variance-seed0", "warning", ("truncation: most completions hit the limit",), None),
+        (
+            "zero_variance-seed0",
+            "warning",
+            ("truncation: most completions hit the limit",),
+            None,
+        ),
         # Fewer are cut off in the second run, and four groups of two in five are alike.
         ("zero_variance-seed1", "warning", ("the group is too small for these prompts",), None),
     ],
@@ -147,9 +152,9 @@ def test_a_policy_that_its_first_update_caught_names_the_second_number_and_is_ca
     judgement, rollouts = gw.open_run(tmp_path).judgement, RunRecord.load(tmp_path).rollouts
     assert (judgement.state.value, judgement.cause.names) == (
         "failed",
-        ("zero-variance groups: hardly any group teaches",),
+        ("zero-variance groups: almost no group gives a gradient",),
     )
-    assert judgement.do.startswith("look at two completions of a prompt")
+    assert judgement.do.startswith("compare two completions of one prompt")
     assert rollouts is not None
     late = rollouts.filter(pl.col("step") > 1)
     second = [re.findall(r"\d+", json.loads(prompt)[-1]["content"])[1] for prompt in late["prompt"]]

@@ -23,9 +23,7 @@ from groupwise.readers import open_run
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
 N = 150
-BACK = (
-    "the run was restarted 1 time (the step drops back to 80): 5 rows superseded by what came after"
-)
+BACK = "the run was restarted 1 time (the step drops back to 80): 5 rows were replaced"
 
 
 def log(
@@ -68,7 +66,7 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     )
     before, after = np.median(gap[74:79]), np.median(gap[79:84])
     assert found.message == (
-        f"The run was restarted at step 80, and there sampler mismatch {before:.2g} → {after:.2g}."
+        f"The run was restarted at step 80, and these signals jumped: sampler mismatch {before:.2g} → {after:.2g}."
     )
     assert [sign.signal for sign in found.signs] == ["sampler_mismatch"]
 
@@ -77,8 +75,8 @@ def test_a_jump_at_a_restart_has_its_step_and_numbers() -> None:
     ("again", "told"),
     [
         (78, "The run was restarted at step 78"),
-        (80, "A row is repeated, as by a restart, at step 80"),
-        (84, "Rows are missing, as by a restart, at step 84"),
+        (80, "A row is repeated, as after a restart, at step 80"),
+        (84, "Rows are missing, as after a restart, at step 84"),
     ],
 )
 def test_a_small_gap_of_steps_is_a_restart_where_something_jumps(
@@ -104,7 +102,7 @@ def test_a_small_gap_of_steps_is_a_restart_where_something_jumps(
         record = open_run(path)
         assert restart(Evidence(record)).message.startswith(told) is (jumps or again == 78)
         if jumps:
-            assert judge(record).cause.names == ("a restart that lost state",)
+            assert judge(record).cause.names == ("a restart lost training state",)
 
 
 def test_a_reward_that_fell_at_a_restart_and_went_on_to_has_its_first_sign_there() -> None:
@@ -132,14 +130,14 @@ def test_a_jump_is_told_by_fifteen_rows_before_and_five_since(row: int, status: 
 def test_a_resumed_run_without_a_jump_is_worth_knowing() -> None:
     found = restart(
         log(
-            ("resumed after step 79: steps 80 to 84 are replaced as they are done again",),
+            ("resumed after step 79: steps 80 to 84 will be replaced",),
             sampler_mismatch=noisy(0),
         )
     )
     assert (found.status, found.step, found.message) == (
         Status.INFO,
         80,
-        "The run was resumed at step 80, and nothing jumped there.",
+        "The run was resumed at step 80, and no signal jumped there.",
     )
 
 
@@ -152,7 +150,7 @@ def test_a_schedule_that_starts_anew_is_a_restart(first: float) -> None:
     found = restart(log(learning_rate=rate, reward=since(60, 0.6, 0.2) + noisy(2, 0.02)))
     assert (found.status, found.step) == (Status.WARNING, 61)
     assert found.message.startswith(
-        "The learning rate starts anew at step 61, and there reward 0.6"
+        "The learning-rate schedule starts again at step 61, and these signals jumped: reward 0.6"
     )
 
 
@@ -168,7 +166,7 @@ def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(
     if status == "info":
         assert (found.step, found.message) == (
             8,
-            "The learning rate starts anew at step 8, and nothing jumped there.",
+            "The learning-rate schedule starts again at step 8, and no signal jumped there.",
         )
         assert (
             restart(log(learning_rate=np.r_[rate[:-1], rate[-2]])).status is Status.NONE
@@ -176,12 +174,14 @@ def test_eleven_rows_show_that_a_schedule_fell_to_a_fifth_and_rises_three_times(
 
 
 def test_an_error_in_mid_run_is_told_only_with_a_jump() -> None:
-    note = "an error stands behind step 100, and the run goes on"
+    note = "an error follows step 100, and the run goes on"
     calm, jumps = log(kl=noisy(3)), log(kl=noisy(3) * since(100, 1, 30))
     answers = [restart(Evidence(replace(one.record, notes=(note,)))) for one in (calm, jumps)]
     assert answers[0].status is Status.NONE
     assert (answers[1].status, answers[1].step) == (Status.WARNING, 101)
-    assert answers[1].message.startswith("The run was resumed at step 101, and there KL")
+    assert answers[1].message.startswith(
+        "The run was resumed at step 101, and these signals jumped: KL"
+    )
 
 
 def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
@@ -195,7 +195,9 @@ def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = restart(Evidence(open_run(path)))
     assert (found.status, found.step) == (Status.WARNING, 36)
-    assert found.message.startswith("The run was restarted at step 36, and there reward 0.6")
+    assert found.message.startswith(
+        "The run was restarted at step 36, and these signals jumped: reward 0.6"
+    )
 
 
 @pytest.mark.slow
@@ -230,7 +232,7 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
         71,
         (Fact.STALE_DISCARDED,),
     )
-    words = "33 % of rollouts dropped as too old (was 3 %)"
+    words = "33 % of rollouts discarded as too old (was 3 %)"
     assert found.message == f"Since step 71 {words}."
     assert found.signs[0].words == words
     assert (

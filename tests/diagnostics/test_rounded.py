@@ -56,7 +56,7 @@ def since(before: Any, after: Any, row: int = 30) -> np.ndarray:
 
 
 RISES = 0.2 + 0.6 * ROW / N + 0.01 * (-1.0) ** ROW
-HIDDEN = "learning_rate is printed with 3 decimals: below 0.0005 in all 60 rows"
+HIDDEN = "learning_rate is printed with 3 decimals and is below 0.0005 in all 60 rows"
 
 
 # The learning rate.
@@ -110,13 +110,15 @@ def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(
     found = numerics.updates(log(THREE, **columns))
     assert found.status is status
     if status is Status.CRITICAL:
-        assert found.message.startswith("The gradient is 0 (± 0.0005) since step 21 (40 rows)")
+        assert found.message.startswith(
+            "The gradient norm is 0 (± 0.0005) from step 21 on (40 rows)"
+        )
         assert numerics.updates(log(**columns)).message.startswith(
-            "The gradient is exactly 0 since step 21 (40 rows)"
+            "The gradient norm is exactly 0 from step 21 on (40 rows)"
         )
         both = columns | {"loss": since(0.002, 0.0, 20)}
         assert [
-            numerics.updates(log(each, **both)).message.endswith("so is the loss.")
+            numerics.updates(log(each, **both)).message.endswith("and the loss is 0 too.")
             for each in (0.0, THREE)
         ] == [True, False]
 
@@ -143,7 +145,7 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
     if status in (Status.NOT_LOGGED, Status.NONE):
         assert (hidden.status, hidden.message) == (
             Status.NOT_LOGGED,
-            "gradient_norm is 0 in all 60 rows: not measured.",
+            "gradient_norm is 0 in all 60 rows, so it counts as not measured.",
         )
 
 
@@ -171,8 +173,8 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
     assert (finding.status, finding.message) == (
         Status.NONE,
         (
-            "No sign of it: the learning rate is 1e-6 in the settings; "
-            "learning_rate is 0 in all 60 rows: not measured."
+            "No sign of it: the learning rate is 1e-6 in the settings; learning_rate is 0 in "
+            "all 60 rows, so it counts as not measured."
         ),
     )
 
@@ -206,10 +208,10 @@ def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> No
     found = check(log(reward=RISES, **zero))
     assert (found.status, found.message.rstrip(".")) == (
         Status.NOT_LOGGED,
-        f"{quantity} is 0 in all 60 rows: not measured",
+        f"{quantity} is 0 in all 60 rows, so it counts as not measured",
     )
     found = check(log(THREE, reward=RISES, **zero))
-    said = f"{quantity} is printed with 3 decimals: below 0.0005 in all 60 rows"
+    said = f"{quantity} is printed with 3 decimals and is below 0.0005 in all 60 rows"
     assert (found.status, found.message.rstrip(".")) == (Status.NOT_LOGGED, said)
 
 
@@ -280,7 +282,7 @@ def test_a_reward_of_0_throughout_is_one_to_within_its_digits() -> None:
     found = verifier.check(log(THREE, reward=0.0))
     assert (found.status, found.message) == (
         Status.CRITICAL,
-        "the reward is 0 (± 0.0005) in all 60 rows: nothing is earned",
+        "the reward is 0 (± 0.0005) in all 60 rows, so no completion earns reward",
     )
 
 
@@ -288,8 +290,7 @@ def test_a_reward_that_became_one_number_is_told_to_within_its_digits() -> None:
     reward = since(0.5 + 0.01 * (-1.0) ** ROW, 0.0)
     said = [verifier.check(log(resolution, reward=reward)).message for resolution in (0.0, THREE)]
     assert said == [
-        f"reward 0.50 → {now} since step 31, in all 30 rows"
-        for now in ("exactly 0", "0 (± 0.0005)")
+        f"reward 0.50 → {now} from step 31 on (30 rows)" for now in ("exactly 0", "0 (± 0.0005)")
     ]
 
 
@@ -304,7 +305,7 @@ def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_dig
     columns: dict[str, Any] = {"reward": 0.0, "reward_std_within_group": 0.01}
     assert log(THREE, **columns).relative == ""
     assert log(4.9e-4, **columns).relative.startswith(
-        "the mean reward is 0.00 in all rows while rewards differ"
+        "the mean reward is 0.00 in all rows although rewards differ"
     )
 
 

@@ -68,7 +68,7 @@ def test_a_gap_that_grows_with_the_turns_is_the_historys(growth: float, told: bo
     found = check(log(**columns))
     assert (Fact.GAP_FOLLOWS_TURNS in found.facts) is told
     assert (found.status is Status.WARNING) is told
-    assert ("at turn 3" in found.message) is told
+    assert ("in turn 3" in found.message) is told
 
 
 def test_two_columns_that_only_grow_together_do_not_drive_each_other() -> None:
@@ -97,7 +97,7 @@ def test_a_nat_of_mismatch_is_another_model() -> None:
 def test_effective_samples_that_run_out_are_told() -> None:
     found = check(log(effective_sample_size=after(100, 0.9, 0.04)))
     assert (found.status, found.step, found.limit) == (Status.WARNING, 101, 0.1)
-    assert found.signs[0].words == "effective samples 0.90 → 0.04"
+    assert found.signs[0].words == "effective sample size 0.90 → 0.04"
 
 
 def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
@@ -165,7 +165,7 @@ def test_rollouts_older_than_configured_are_told() -> None:
 
 def test_an_age_without_settings_is_worth_knowing() -> None:
     found = staleness(log(staleness=np.full(N, 2.0)))
-    assert (found.status, found.log) == (Status.INFO, "the kind of lag (--set lag_kind)")
+    assert (found.status, found.log) == (Status.INFO, "the kind of policy lag (--set lag_kind)")
 
 
 def test_what_is_not_logged_is_asked_for() -> None:

@@ -187,7 +187,9 @@ def test_a_function_named_after_an_environment_is_one(
     for total in (mean, mean + 0.3 * ROW / N):
         found = told(tmp_path, trainer, columns, total=total)
         assert found.state is State.WARNING
-        assert found.cause.words == "likely: one environment loses what the others hide"
+        assert found.cause.words == (
+            "likely: one environment loses reward while the average hides it"
+        )
         assert "environment math" in found.headline
     alone = told(tmp_path, trainer, {key.format("reward"): RISES}, total=RISES)
     assert alone.state is State.OK
@@ -216,7 +218,9 @@ def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
     path.write_text("\n".join(map(json.dumps, rows)))
     found = judge(open_run(path), ended=True)
     assert found.state is state
-    assert ("no reward in it: it looks like" in found.headline) == (state is State.CANNOT_TELL)
+    assert ("the log has no reward: it looks like" in found.headline) == (
+        state is State.CANNOT_TELL
+    )
     chosen = open_run(path, columns={"reward": columns[0]})
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL
 
@@ -248,7 +252,7 @@ def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
         path.write_text("\n".join(lines[form]))
         return judge(open_run(path), ended=True).headline
 
-    counted = "the reward is missing or no finite number in 3 rows of 120, first at step 31"
+    counted = "the reward is missing, NaN or infinite in 3 rows of 120, first at step 31"
     assert counted in headline(float("nan"), range(30, 91, 30))
     assert "in 3 rows of 120, first at step 31" in headline(float("inf"), range(30, 91, 30))
     assert "finite" not in headline(0.5, range(30, 91, 30))
@@ -273,5 +277,5 @@ def test_a_mean_advantage_far_from_zero_has_no_baseline(
         path.write_text("\n".join(map(json.dumps, rows)))
         return judge(open_run(path), ended=True).cause.words
 
-    assert cause(0.9) == "possible: advantages are not centred in their groups"
+    assert cause(0.9) == "possible: advantages are not centred within their groups"
     assert cause(-0.33) == cause(0.0, wave=1.5) == ""  # lengths that differ, and noise

@@ -89,14 +89,14 @@ def test_one_step_of_loops_is_worth_knowing() -> None:
     found = repetition(log(completions(3, 0, steps=1)))
     assert (found.status, found.message) == (
         Status.INFO,
-        "75 % of the completions read, of 1 step, repeat themselves.",
+        "75 % of the completions read repeat themselves, in 1 step.",
     )
 
 
 @pytest.mark.parametrize(
     ("length", "said"),
     [
-        (200, "100 % of the completions read, of 1 step, repeat themselves."),
+        (200, "100 % of the completions read repeat themselves, in 1 step."),
         (199, "No completion is long"),
     ],
 )
@@ -153,7 +153,7 @@ def test_truncated_answers_that_are_paid_are_counted() -> None:
         (Fact.TRUNCATED_PAID,),
     )
     says("diagnostics/texts/3", found.message)
-    assert found.signs[0].words == "88 % of truncated answers earn reward"
+    assert found.signs[0].words == "88 % of truncated completions earn reward"
 
 
 @each_case(

@@ -111,8 +111,8 @@ def test_the_second_moment_of_an_alarm_is_that_of_the_weights() -> None:
 @each_case(
     ("since", "certainty", "names"),
     [
-        (55, Certainty.LIKELY, ("the policy came apart (instability)",)),
-        (40, Certainty.LIKELY, ("the policy came apart (instability)",)),
+        (55, Certainty.LIKELY, ("training became unstable (instability)",)),
+        (40, Certainty.LIKELY, ("training became unstable (instability)",)),
         (39, Certainty.LIKELY, ("a broken verifier",)),
         (20, Certainty.LIKELY, ("a broken verifier",)),
     ],
@@ -159,8 +159,8 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     assert serious(found) == []
     assert found.state is State.CANNOT_TELL
     said = (
-        f"the mean reward is {level:.2f} in all rows while rewards differ (spread 0.40): centred, "
-        "ranked, or not what was earned"
+        f"the mean reward is {level:.2f} in all rows although rewards differ (standard "
+        "deviation 0.40): it was centred or ranked, or it is not the training reward"
     )
     assert found.headline == said
     verifier = found_by(found, "verifier")
@@ -173,7 +173,7 @@ def test_numbers_beyond_measure_are_no_numbers() -> None:
     found = judge(log(reward=1e300 * RISE, entropy=ENTROPY))
     assert (found.state, found.headline, serious(found)) == (
         State.CANNOT_TELL,
-        "the rewards are all beyond 1e100",
+        "all rewards are beyond 1e100",
         [],
     )
     json.dumps(found.as_dict(), allow_nan=False)
@@ -196,7 +196,7 @@ def test_what_is_logged_is_not_asked_for() -> None:
     bare, watched = judge(log(reward=fall)), judge(log(reward=fall, entropy=entropy, length=length))
     assert bare.cause.log == ("entropy and completion length",)
     assert watched.cause.log == ("completions with their rewards",)
-    assert watched.cause.names == ("harder data", "the policy came apart (instability)")
+    assert watched.cause.names == ("harder data", "training became unstable (instability)")
     longer = judge(
         log(reward=fall, entropy=entropy, length=length + np.where(np.arange(150) > 90, 100, 0))
     )
@@ -227,7 +227,9 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     )
     told = found_by(found, "reward_hacking")
     assert told.value is not None
-    assert f"held-out gain over training gain is {ranged(told.value)} over" in told.message
+    assert (
+        f"the ratio of held-out gain to training gain is {ranged(told.value)} over" in told.message
+    )
     parts = {"rewards/g/mean": train, "rewards/f/mean": np.where(np.arange(N) % 2, 0.01, 0.02)}
     bare = judge(log(reward=train, **parts))
     assert bare.headline == "reward 0.33 → 0.79, f 0.015 → 0.015: reward hacking likely"
@@ -255,21 +257,27 @@ def test_every_finding_names_its_number() -> None:
         ),
         (
             {"dead": np.repeat([0.2, 0.49], [30, 10])},
-            "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies",
+            (
+                "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
+                "the run"
+            ),
         ),
         (
             {"dead": np.repeat([0.6, 0.4], [30, 10])},
-            "see whether rewards differ within groups, and read what the best answers do",
+            "check whether rewards differ within groups, and read the best completions",
         ),
         (
             {"spread": np.full(40, 0.1)},
-            "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies",
+            (
+                "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of "
+                "the run"
+            ),
         ),
         (
             {"spread": np.repeat([0.0, 0.1], [21, 19])},
-            "see whether rewards differ within groups, and read what the best answers do",
+            "check whether rewards differ within groups, and read the best completions",
         ),
-        ({}, "see whether rewards differ within groups, and read what the best answers do"),
+        ({}, "check whether rewards differ within groups, and read the best completions"),
     ],
 )
 def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
@@ -301,9 +309,9 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
 @pytest.mark.parametrize(
     ("scatter", "gain", "words"),
     [
-        (0.6, 0.0, "no gain is certain in"),
+        (0.6, 0.0, "a gain is uncertain in"),
         (0.02, 0.0, "nothing learnt in"),
-        (0.02, 0.05, "no gain is certain in"),
+        (0.02, 0.05, "a gain is uncertain in"),
     ],
 )
 def test_what_the_noise_may_hide_is_not_called_nothing(
@@ -410,7 +418,7 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
     assert found.cause.keys == ("rate_rose",)
     assert found.first_sign is not None
     assert found.first_sign.words == "learning rate 1e-6 → 1.2e-5"
-    assert found.do.startswith("restart from step 60 with the learning rate of then")
+    assert found.do.startswith("restart from step 60 with the learning rate of that step")
     assert [one.kind for one in found.actions] == ["restart", "rate"]
 
 

@@ -89,7 +89,7 @@ def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(
 ) -> None:
     found = told(reward=np.zeros(rows), ended=False)
     assert (found.status, found.step, found.signs) == (status, None, ())
-    assert found.message == f"the reward is 0 in all {rows} rows: nothing is earned"
+    assert found.message == f"the reward is 0 in all {rows} rows, so no completion earns reward"
     assert found.facts == (Fact.NOTHING_EARNED,)
 
 
@@ -109,9 +109,12 @@ def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() ->
 
 
 def test_what_is_missing() -> None:
-    assert told(entropy=ROW).log.startswith("the mean reward of every step")
+    assert told(entropy=ROW).log.startswith("the mean reward of each step")
     few = told(reward=np.ones(7))
-    assert (few.status, few.message) == (Status.NOT_LOGGED, "7 rows, where 8 are the fewest")
+    assert (few.status, few.message) == (
+        Status.NOT_LOGGED,
+        "there are 7 rows, and the check needs 8",
+    )
     says("diagnostics/verifier/3", told(reward=np.linspace(0.2, 0.8, N) + noise()).message)
 
 
@@ -126,7 +129,7 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
     up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
     assert (up.status, up.message) == (
         Status.WARNING,
-        "reward 0.60 → exactly 1 since step 61, in all 40 rows",
+        "reward 0.60 → exactly 1 from step 61 on (40 rows)",
     )
     says("diagnostics/verifier/5", up.advice)
     zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
@@ -184,7 +187,7 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     assert (some.status, some.step, some.message) == (
         Status.WARNING,
         51,
-        f"Grading fails since step 51: {column} 2 % → 30 %.",
+        f"Grading fails from step 51 on: {column} 2 % → 30 %.",
     )
     assert some.facts == (Fact.FAILURES_LOGGED,)
     most = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})

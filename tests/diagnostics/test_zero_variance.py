@@ -70,19 +70,19 @@ def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> F
             2,
             0.55,
             Status.INFO,
-            "55 % of the groups have zero variance at G = 2, about 5 % would at 8",
+            "55 % of the groups have zero variance at G = 2; at G = 8 about 5 % would",
         ),
         (
             2,
             0.75,
             Status.WARNING,
-            "75 % of the groups have zero variance at G = 2, about 39 % would at 8",
+            "75 % of the groups have zero variance at G = 2; at G = 8 about 39 % would",
         ),
         (
             4,
             0.55,
             Status.INFO,
-            "55 % of the groups have zero variance at G = 4, about 28 % would at 16",
+            "55 % of the groups have zero variance at G = 4; at G = 16 about 28 % would",
         ),
         (8, 0.55, Status.NONE, "No sign of it: 55 % of the groups have zero variance."),
     ],
@@ -138,8 +138,8 @@ def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> Non
     found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
     assert (found.status, found.step) == (status, 61)
     assert found.message == (
-        f"{100 * dead:.0f} % of the groups have zero variance since step 61, 30 % before, at "
-        "the same mean"
+        f"{100 * dead:.0f} % of the groups have zero variance from step 61 on, against 30 % "
+        "before, at the same mean reward"
     )
     assert found.limit == pytest.approx(0.3)
     assert found.facts == (*([Fact.GROUPS_ALIKE] if status is Status.WARNING else []),)
@@ -179,7 +179,7 @@ def test_hardly_any_group_teaches() -> None:
     start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
     assert (start.step, start.message) == (
         None,
-        "97 % of the groups have zero variance: hardly any group teaches",
+        "97 % of the groups have zero variance: almost none gives a gradient",
     )
     climbs = told(4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE)
     assert (climbs.status, climbs.facts) == (
@@ -223,7 +223,7 @@ def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None
         Status.INFO,
         (),
     )
-    assert found.message.endswith("; the reward stands at its height, and its range is not known")
+    assert found.message.endswith("; the reward stays at its best level, and its range is unknown")
     # A jump at a standing reward is another thing.
     assert told(4, reward=5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)).status is Status.CRITICAL
 
@@ -288,7 +288,7 @@ def test_rows_of_few_groups_are_pooled_until_twenty_stand_for_one() -> None:
     few = told(4, 1, reward=0.5 + NOISE[:40], dead=alike)
     assert (few.status, few.message) == (
         Status.NOT_LOGGED,
-        "2 stretches of 20 groups, where 8 are the fewest",
+        "there are 2 stretches of 20 groups; 8 are needed",
     )
     assert told(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
     guessed = told(
@@ -516,4 +516,4 @@ def test_three_times_as_many_groups_without_variance_are_noted(
     found = check(Evidence(record))
     assert (found.facts, found.status is Status.INFO) == (facts, bool(facts))
     if facts:
-        assert found.message == "66 % of the groups have zero variance, 16 % at first"
+        assert found.message == "66 % of the groups have zero variance, against 16 % at first"

@@ -122,9 +122,9 @@ def test_the_margin_of_one_number() -> None:
     assert flip.as_dict()["max_learning_rate"] is None
     edge = stability(0.5, 0.0, refresh_interval=4)
     assert (edge.stable, edge.margin) == (False, 1.0)
-    assert edge.status == "Unstable: 0.5 exceeds 0.5."
+    assert edge.status == "Unstable: the force 0.5 exceeds the threshold 0.5."
     assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith(
-        "; the largest learning rate is 0.1."
+        "; the largest stable learning rate is 0.1."
     )
     with pytest.raises(InvalidArgumentError, match="positive learning rate, got 0"):
         stability(0.5, 0.0, learning_rate=0.0)
@@ -180,9 +180,11 @@ def test_a_margin_from_a_thousand_on_is_said_to_be_over_it() -> None:
 def test_how_many_times_the_published_rule_is_too_strict() -> None:
     """A refresh every 8 updates at momentum .9: .0339 where the rule has .1/8."""
     notes = stability(0.01, 0.9, refresh_interval=8).notes
-    assert notes == ("The published rule, 0.0125, is 2.7 times stricter than need be.",)
+    assert notes == ("The published rule, 0.0125, is 2.7 times stricter than necessary.",)
     notes = stability(0.002, 0.9, refresh_interval=8, lag="async").notes
-    beyond = "The published rule, 0.0125, lies above the exact threshold: it is unsafe here."
+    beyond = (
+        "The published rule, 0.0125, allows more than the exact threshold: so it is unsafe here."
+    )
     assert notes == (beyond,)
 
 

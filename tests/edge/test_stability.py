@@ -72,11 +72,13 @@ def test_importance_ratio_takes_the_lag_away_or_bounds_it() -> None:
     exact = stability(0.1, 0.9, **setting, kl_term="loss")  # type: ignore[arg-type]
     assert exact.bounds == pytest.approx((3.8, 3.8), rel=1e-14)
     assert (exact.stable, exact.lag) == (True, "none")
-    assert exact.status == "Stable: 0.1 of 3.8, a margin of 38."
+    assert exact.status == ("Stable: the force 0.1 is below the threshold 3.8, a margin of 38.")
     clipped = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
     assert clipped.bounds[0] == pytest.approx(0.033859, abs=1e-6)
     assert clipped.bounds[1] == 3.8
-    assert clipped.status == "Stable: 0.02 of 0.0339, a margin of 1.69."
+    assert clipped.status == (
+        "Stable: the force 0.02 is below the threshold 0.0339, a margin of 1.69."
+    )
 
 
 def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> None:
@@ -93,7 +95,7 @@ def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> 
     for arguments, names in cases:
         found = stability(0.1, 0.9, refresh_interval=8, learning_rate=0.1, **arguments)
         assert (found.stable, found.open_settings) == (None, names)
-        assert found.status.startswith("Cannot tell: a force of 0.1 lies between 0.0339 and 3.8")
+        assert found.status.startswith("Cannot tell: the force of 0.1 lies between 0.0339 and 3.8")
         assert all(DECIDING[name] in found.status for name in found.open_settings)
         assert found.as_dict()["deciding"] == list(names)
     known: tuple[dict[str, Any], ...] = ({}, {"importance_ratio": "clipped", "kl_term": "reward"})
@@ -107,10 +109,10 @@ def test_the_place_of_the_kl_term_decides_what_a_ratio_can_do() -> None:
     for ratio in ("exact", "clipped"):
         found = stability(0.02, 0.9, refresh_interval=8, importance_ratio=ratio, kl_term="reward")
         assert found.bounds == pytest.approx((0.033859, 0.033859), abs=1e-6)
-        assert any("whatever the ratio" in note for note in found.notes)
+        assert any("with any importance ratio" in note for note in found.notes)
     loose = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped", kl_term="loss")
     assert loose.bounds == pytest.approx((0.033859, 3.8), abs=1e-6)
-    assert any("small swings have the upper bound" in note for note in loose.notes)
+    assert any("small oscillations have the upper threshold" in note for note in loose.notes)
 
 
 @pytest.mark.slow
@@ -133,7 +135,7 @@ def test_a_map_of_forty_thousand_settings_is_fast_enough_to_draw() -> None:
         (0.0, {"momentum": 0.5}, "positive stiffness"),
         (-1.0, {"momentum": 0.5}, "without a restoring force"),
         (0.1, {"momentum": 0.5, "refresh_interval": 0}, "1 to 1,000,000,000 updates, got 0"),
-        (0.1, {"momentum": 0.5, "lag": "sometimes"}, "a kind of lag, got 'sometimes'"),
+        (0.1, {"momentum": 0.5, "lag": "sometimes"}, "a policy lag, got 'sometimes'"),
         (
             0.1,
             {"momentum": 0.5, "refresh_interval": 2.5},

@@ -105,7 +105,7 @@ def printed(arguments: list[str]) -> str:
 
 
 def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> None:
-    assert answers.shown.rstrip().endswith("The page: page.html")
+    assert answers.shown.rstrip().endswith("The page is page.html")
     page = answers.text
     assert len(answers.page) <= 400_000
     for section in (
@@ -116,7 +116,7 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> N
         "How this was computed",
     ):
         assert f"<h2>{section}</h2>" in page
-    assert "No answer on: law" in page  # which is not identifiable yet
+    assert "No check was possible for law" in page  # which is not identifiable yet
     assert 'class="banner ok"' in page
     assert "trainer_state.json" in page
     start = page.index('id="groupwise-results">') + len('id="groupwise-results">')

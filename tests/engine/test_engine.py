@@ -19,14 +19,14 @@ import numpy as np
 import pytest
 from tests.engine import work
 
-from groupwise.engine.engine import Engine, EngineError, Limits, Outcome, Status
+from groupwise.engine.engine import Engine, EngineError, Limits, ShardOutcome, ShardStatus
 from groupwise.engine.on_ray import _await_head
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 NUMBERS = {f"number {number}": number for number in range(8)}
 
 
-def values(found: list[Outcome]) -> list[object]:
+def values(found: list[ShardOutcome]) -> list[object]:
     return [one.value for one in found]
 
 
@@ -48,7 +48,7 @@ def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is
     shards = {"one": 1, "none": 0, "two": 2}
     found = Engine().map(work.divide, shards)
     assert values(found) == [1.0, None, 0.5]
-    assert found[1].status is Status.FAILED
+    assert found[1].status is ShardStatus.FAILED
     assert found[1].tries == 2
     assert found[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
     refused = Engine().map(work.refuse, {"three": 3})[0]
@@ -64,7 +64,7 @@ def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(
     found = Engine(workers=workers).map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
     assert values(found) == [None if number == 5 else number**2 for number in range(8)]
     assert [one.tries for one in found] == [1, 2, 1, 1, 2, 2, 1, 2]
-    assert found[5].status is Status.DIED
+    assert found[5].status is ShardStatus.DIED
     assert (
         found[5].sentence
         == "shard number 5: its worker was ended by signal 9 (often for want of memory)"
@@ -85,8 +85,8 @@ def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
         work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=0.5, tries=1)
     )
     assert time.monotonic() - start < 20
-    assert [one.status for one in found] == [Status.DONE, Status.LATE, Status.DONE]
-    assert found[1].sentence == "shard long: it took longer than 0.5 s"
+    assert [one.status for one in found] == [ShardStatus.DONE, ShardStatus.LATE, ShardStatus.DONE]
+    assert found[1].sentence == "shard long: the task took longer than 0.5 s"
 
 
 @pytest.mark.slow
@@ -96,13 +96,13 @@ def test_a_limit_of_memory_costs_the_worker_and_not_the_job() -> None:
         {"small": 1 << 20, "large": 1 << 29, "last": 1},
         limits=Limits(memory=1 << 28, tries=1),
     )
-    assert [one.status for one in found] == [Status.DONE, Status.DIED, Status.DONE]
+    assert [one.status for one in found] == [ShardStatus.DONE, ShardStatus.DIED, ShardStatus.DONE]
     assert found[1].sentence == "shard large: its worker went over its limit of memory"
 
 
 @pytest.mark.usefixtures("forked")
 def test_what_the_callback_raises_ends_the_job_and_its_workers() -> None:
-    def full(_: Outcome) -> None:
+    def full(_: ShardOutcome) -> None:
         raise OSError("no space left on device")
 
     with pytest.raises(OSError, match="no space"):
@@ -123,7 +123,7 @@ def test_workers_that_never_start_are_one_sentence() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"name": "dask"}, "expected an engine of local, ray, slurm, got 'dask'"),
+        ({"name": "dask"}, "expected one of the engines local, ray, slurm, got 'dask'"),
         ({"workers": 0}, "expected at least one worker, got 0"),
     ],
 )
@@ -156,7 +156,7 @@ def test_a_worker_killed_at_a_random_moment_changes_nothing() -> None:
     assert sum(tries) > 3
 
 
-def _names_into(told: list[str]) -> Callable[[Outcome], None]:
+def _names_into(told: list[str]) -> Callable[[ShardOutcome], None]:
     return lambda one: told.append(one.name)
 
 
@@ -179,11 +179,11 @@ def test_the_contract_holds_on_other_engines(name: str, tmp_path: Path) -> None:
     engine = Engine(name, 2)
     found = engine.map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
     assert values(found) == [None if number == 5 else number**2 for number in range(8)]
-    assert found[5].status is Status.DIED
+    assert found[5].status is ShardStatus.DIED
     late = engine.map(
         work.slowly, {"short": 0.0, "long": 60.0, "last": 0.01}, limits=Limits(seconds=2, tries=1)
     )
-    assert [one.status for one in late] == [Status.DONE, Status.LATE, Status.DONE]
+    assert [one.status for one in late] == [ShardStatus.DONE, ShardStatus.LATE, ShardStatus.DONE]
     raised = engine.map(work.divide, {"one": 1, "none": 0})
     assert raised[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
     assert values(engine.map(work.third, NUMBERS)) == values(Engine().map(work.third, NUMBERS))

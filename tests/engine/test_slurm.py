@@ -20,7 +20,7 @@ import pytest
 from tests.engine import work
 
 from groupwise.engine import on_slurm
-from groupwise.engine.engine import Engine, EngineError, Outcome, Status
+from groupwise.engine.engine import Engine, EngineError, ShardOutcome, ShardStatus
 from groupwise.errors import GroupwiseError
 
 FORK = multiprocessing.get_context("fork")
@@ -93,7 +93,7 @@ def test_a_job_that_ends_without_a_word_costs_its_shard_a_try(
         monkeypatch.setattr(on_slurm.SlurmWorker, "_is_silent", lambda _: False)
     outcomes = Engine("slurm", 2).map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
     assert [one.value for one in outcomes] == [None if n == 5 else n**2 for n in range(8)]
-    assert outcomes[5].status is Status.DIED
+    assert outcomes[5].status is ShardStatus.DIED
     how = "ended (job {}: failed)" if has_queue else "gave no sign of life (job {})"
     assert outcomes[5].sentence in [
         f"shard number 5: its worker {how.format(number)}" for number in range(1, 9)
@@ -116,7 +116,7 @@ def test_a_busy_worker_is_not_silent_and_one_that_is_stopped_is(cluster: Cluster
     cluster.has_queue = False
     assert Engine("slurm", 1).map(work.spin, {"one": 1.0})[0].tries == 1
 
-    def stop_first(_: Outcome) -> None:
+    def stop_first(_: ShardOutcome) -> None:
         os.kill(cluster.jobs[-1].pid, signal.SIGSTOP)
 
     outcomes = Engine("slurm", 1).map(work.square, {"one": 1, "two": 2}, each=stop_first)

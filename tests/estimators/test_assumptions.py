@@ -21,8 +21,8 @@ HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
 SCORES, PROMPTS, LENGTHS, TAILS, GROUPS = (
     "scores with a mean of 0 within prompts",
     "independent prompts",
-    "scores of like length",
-    "rewards of light tails",
+    "scores of similar norm",
+    "rewards without heavy tails",
     "enough informative groups",
 )
 SIZE, WIDTH = 8, 5
@@ -63,7 +63,7 @@ def test_data_that_bear_all_out_have_no_note() -> None:
         (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[4]) == "64 of 64 groups have two rewards or more on either side."
+    assert str(assumptions[4]) == ("64 of 64 prompts have groups with 2 rewards or more per side.")
     assert estimate.notes == ()
 
 
@@ -73,7 +73,7 @@ def test_scores_of_another_policy_violate_the_first_alone() -> None:
     assert violated.status is VIOLATED
     mean = estimate.others["score_mean_norm2"]
     assert f"{mean.value:.3g}, {mean.value / mean.standard_error:.2g} standard" in str(violated)
-    assert "zero_mean=False, --any-mean in a command." in violated.sentence
+    assert "zero_mean=False or --any-mean." in violated.sentence
     assert estimate.notes == (violated.sentence,)
     free = measured(independent(64), shift=1.0, zero_mean=False)
     assert SCORES not in by_name(free)
@@ -91,7 +91,7 @@ def test_families_of_prompts_violate_the_second_alone() -> None:
         f"mean reward of neighbouring prompts has a rank correlation of {pairs + 1 / 63:.2g},"
         in (violated.sentence)
     )
-    assert "independent ones at most 0.5" in violated.sentence
+    assert "the limit for independent prompts is 0.5" in violated.sentence
     assert "components(reward_N, kind_N, ...)" in violated.sentence
     assert estimate.notes == (violated.sentence,)
     shuffled = np.random.default_rng(0).permutation(families)
@@ -116,7 +116,9 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
     estimate = measured(independent(64), varying=varying)
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
-    assert f"{varying} of 64 groups have two rewards or more on either side" in assumption.sentence
+    assert (
+        f"{varying} of 64 prompts have groups with 2 rewards or more per side"
+    ) in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
     assert ("--groups N" in assumption.sentence) == (status is VIOLATED)
 
@@ -140,7 +142,7 @@ def test_few_informative_groups_open_vp_up_to_its_ceiling_and_name_no_size() -> 
     assert estimate.group_size.high == np.inf
     assert estimate.group_size.low == pytest.approx(1 + np.sqrt(2))
     plan = plan_from_components(estimate, Budget(512))
-    assert str(plan).startswith("4 is safe for a whole run")
+    assert str(plan).startswith("A group size of 4 is safe for a whole run")
     assert plan.safe_sizes == (4, 5)
 
 
@@ -168,11 +170,13 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
         assert estimate.unseen.widening == pytest.approx(part * estimate.unseen.of_lengths)
     assert heavy.notes == ()
     right = with_rewards(rng.random(512) < 0.5)
-    assert by_name(right)[TAILS].sentence == "Rewards are 0 or 1."
+    assert by_name(right)[TAILS].sentence == "The rewards are 0 or 1."
     some = components(rng.normal(size=64) ** 5, label[:64], score_ND=score[:64])
     assert some.unseen.widening > 2, "eight prompts tell a tail"
     few = components(rng.normal(size=56) ** 5, label[:56], score_ND=score[:56])
-    assert by_name(few)[TAILS].sentence == "8 groups whose rewards differ could tell their tails."
+    assert by_name(few)[TAILS].sentence == (
+        "At least 8 groups with mixed rewards are needed for a test."
+    )
 
 
 def of_lengths(spread: float, prompts: int = 64) -> Components:
@@ -198,7 +202,7 @@ def test_unlike_lengths_lengthen_upper_halves_and_leave_no_end_where_they_hide_m
     ends = [part.interval.high for part in (hidden.vp, hidden.t, hidden.r)]
     assert ends == [np.inf] * 3
     assert hidden.group_size.high == np.inf
-    assert hidden.t.status.endswith(": the data leave it open")
+    assert hidden.t.status.endswith(": the data do not limit it")
 
 
 def test_a_part_without_spread_has_no_open_end() -> None:
@@ -266,7 +270,7 @@ def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> No
     estimate = components(
         reward, label, score_ND=rng.normal(size=(512, WIDTH)) * length_P[label, None]
     )
-    assert "the intervals rest on 8 blocks of 8 neighbours" in str(by_name(estimate)[PROMPTS])
+    assert "the intervals use 8 blocks of 8 neighbours" in str(by_name(estimate)[PROMPTS])
     t_F = moment_of_prompts(estimate, "t").reshape(8, 8).mean(axis=1)
     assert estimate.t.value == pytest.approx(t_F.mean())
     assert estimate.t.standard_error == pytest.approx(stats.sem(t_F))
@@ -290,7 +294,10 @@ def test_shuffled_copies_of_prompts_are_taken_as_one_prompt_each() -> None:
             estimate = components(reward, label, zero_mean=False, **given)
             copies = (np.bincount(prompt_P) == 8).all()
             assert estimate.prompts == (8 if copies else 64)
-            assert any("64 labels name 8 prompts" in note for note in estimate.notes) == copies
+            assert (
+                any("64 labels belong to only 8 prompts" in note for note in estimate.notes)
+                == copies
+            )
     plain = components(reward, label, zero_mean=False, score_ND=score)
     assert plain.vp.value == pytest.approx(moment_of_prompts(plain, "vp").mean())
 

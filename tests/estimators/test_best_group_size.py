@@ -123,7 +123,7 @@ def test_critical_rollouts_by_hand() -> None:
     unknown = plan_group_size(*ZERO_SHOT, Budget(64), gradient_norm2=0.0)
     assert unknown.critical is not None
     assert unknown.critical.value == np.inf
-    assert "cannot be told from zero" in unknown.status
+    assert "does not differ from zero" in unknown.status
     assert unknown.as_dict()["critical"]["value"] is None
 
 
@@ -184,7 +184,7 @@ def test_no_plan_is_of_one_prompt_and_what_is_left_over_is_told() -> None:
         assert plan.prompts >= 2
         assert max(point.group_size for point in plan.curve) == budget // 2
         rest = budget - plan.group_size * plan.prompts
-        assert (f"and {rest} are left over" in plan.status) == (rest > 0)
+        assert (f"with {rest} left over" in plan.status) == (rest > 0)
     assert plan_group_size(1, 1, 1, Budget(2)).prompts == 1  # all that the budget pays for
     whole = plan_group_size(*ZERO_SHOT, Budget(64))
     assert whole.group_size == 4  # 5 would leave 4 rollouts over

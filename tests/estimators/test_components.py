@@ -214,7 +214,7 @@ def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told
     score = rng.normal(size=(512, 8)) * np.exp(spread * rng.standard_normal(64))[prompt, None]
     reward = rng.normal(size=512)
     of_scores = components(reward, prompt, score_ND=score)
-    assert any("differ much in length" in note for note in of_scores.notes) == told
+    assert any("differ strongly in norm" in note for note in of_scores.notes) == told
 
 
 @pytest.mark.slow
@@ -315,7 +315,7 @@ def test_a_variance_that_is_not_there_is_said_to_be_indistinguishable() -> None:
         rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6))
     )
     assert found.vp.interval.covers(0.0)
-    assert "not distinguishable from zero; if it is as large as" in found.vp.status
+    assert "not different from zero within its error; if the true value is" in found.vp.status
     assert "prompts would show it" in found.vp.status
     assert found.group_size.high == np.inf
 
@@ -325,7 +325,7 @@ def test_all_rewards_equal_is_zero_and_no_number_out_of_nothing() -> None:
     found = components(np.ones(len(prompt)), prompt, score_ND=score)
     assert found.vp.value == found.t.value == found.r.value == 0.0
     assert found.group_size.value == np.inf
-    assert "cannot be told from zero" in found.status
+    assert "does not differ from zero" in found.status
 
 
 def test_two_prompts_give_numbers_without_intervals() -> None:
@@ -456,7 +456,7 @@ def test_a_squared_length_below_zero_is_refused() -> None:
     gram[3, 3] = -gram[3, 3]
     with pytest.raises(
         InvalidArgumentError,
-        match=r"squared lengths on the diagonal of gram_NN, got -.* at \[3, 3\]",
+        match=r"squared norms on the diagonal of gram_NN, got -.* at \[3, 3\]",
     ):
         components(reward, prompt, gram_NN=gram)
 
@@ -484,7 +484,7 @@ def test_a_component_below_zero_is_not_left_without_a_word() -> None:
     and no variance within.
     """
     low = estimate_of("vp", Interval(-0.2, -0.4, -0.01), 0.1, 12)
-    assert "below zero, where no such quantity lies" in low.status
+    assert "below zero, which is impossible for this quantity" in low.status
     assert not low.distinguishable
     assert "below zero" not in estimate_of("kappa", Interval(-0.2, -0.4, -0.01), 0.1, 12).status
 
@@ -605,18 +605,18 @@ def test_how_many_prompts_would_show_it() -> None:
     = 532.4.
     """
     assert estimate_of("vp", Interval(0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "32 prompts): not distinguishable from zero; if it is as large as estimated, about 533 "
-        "prompts would show it"
+        "32 prompts): not different from zero within its error; if the true value "
+        "equals the estimate, about 533 prompts would show it"
     )
     assert "about 134 prompts" in estimate_of("vp", Interval(1.0, -1.0, 2.0), 1.0, 32).status
     assert estimate_of("vp", Interval(-0.5, -1.0, 2.0), 1.0, 32).status.endswith(
-        "if it is as large as 2, about 34 prompts would show it"  # 33.3, rounded up
+        "if the true value is 2, about 34 prompts would show it"  # 33.3, rounded up
     )
     assert (
         "about 33 prompts" in estimate_of("vp", Interval(9.0, 0.0, 2.0), 1.0, 32).status
     )  # at least one more than there are
     assert estimate_of("vp", Interval(0.0, 0.0, 0.0), 0.0, 32).status.endswith(
-        "not distinguishable from zero"
+        "not different from zero within its error"
     )
 
 
@@ -632,10 +632,11 @@ def test_the_sentences_of_estimates() -> None:
     assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
     found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
     assert found.status.startswith(
-        f"The next update has its least error at a group size of {found.group_size.value:.3g} ("
+        f"The next update has its smallest error at a group size of {found.group_size.value:.3g} ("
     )
     assert found.notes[0].startswith(
-        "5 rollouts were left out because their groups have fewer than four; nothing is biased if"
+        "5 rollouts were left out because their groups have fewer than four. This "
+        "causes no bias unless"
     )
     assert len(found.notes) == 1
 

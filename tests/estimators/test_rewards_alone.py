@@ -58,7 +58,7 @@ def test_moments_of_rewards_by_hand() -> None:
     assert (found.prompts, found.rollouts, found.group_size, found.notes) == (5, 30, 6, ())
     part = round(100 * between / (between + found.within_variance.value))
     assert found.status.startswith("40 % of the groups have zero variance (")
-    assert found.status.endswith(f"; {part} % of the rewards' variance lies between prompts.")
+    assert found.status.endswith(f"; {part} % of their variance lies between prompts.")
     plain = found.as_dict()
     assert (
         plain["label"],

@@ -16,7 +16,7 @@ from groupwise.forecasting.fit import akaike_weights, fit, inertia_foretells, r_
 from groupwise.forecasting.laws import law_by_name
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.profile import fit_law
-from groupwise.forecasting.results import FitResult, Outcome
+from groupwise.forecasting.results import FitOutcome, FitResult
 from groupwise_lab.theory.oscillator import oscillator
 
 N = 300
@@ -233,7 +233,7 @@ def test_correlated_noise_widens_the_interval_and_is_reported() -> None:
     white = fit(TIME, noisy(seed=11), law="exponential")
     assert result.parameters["plateau"].width > 1.8 * white.parameters["plateau"].width
     assert 0.6 < result.noise.lag1 < 0.95
-    assert any("neighbouring rows correlate" in note for note in result.notes)
+    assert any("neighbouring residuals correlate by" in note for note in result.notes)
 
 
 def test_variances_of_the_noise_are_those_of_a_row() -> None:
@@ -356,7 +356,7 @@ def test_a_metric_that_never_moves_by_a_digit_is_flat_and_suspicious() -> None:
     result = fit(TIME, np.full(N, 0.25))
     assert (result.status, result.law, result.n) == ("flat", "constant", N)
     assert result.parameters["plateau"].low == result.parameters["plateau"].high == 0.25
-    assert "rarely a live one" in result.message
+    assert "live metrics are noisy" in result.message
     np.testing.assert_array_equal(result.residual_T, np.zeros(N))
     json.dumps(result.as_dict(), allow_nan=False)
 
@@ -387,7 +387,7 @@ def test_a_sudden_fall_is_a_collapse_at_its_step(seed: int) -> None:
     value[210:] = 0.1 + np.random.default_rng(seed).normal(0, 0.03, 90)
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.outcome is Outcome.COLLAPSED
+    assert result.outcome is FitOutcome.COLLAPSED
     assert result.change_time == pytest.approx(210, abs=0.05 * N)
 
 
@@ -402,7 +402,7 @@ def test_a_rise_that_melts_away_is_a_collapse_where_the_fall_begins(seed: int) -
     )
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.outcome is Outcome.COLLAPSED
+    assert result.outcome is FitOutcome.COLLAPSED
     assert 165 <= result.change_time <= 235
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError
-from groupwise.forecasting.laws import LAWS, Axis, Law, law_by_name, oscillator_quantities
+from groupwise.forecasting.laws import LAWS, Law, ShapeAxis, law_by_name, oscillator_quantities
 
 SPAN = 300.0
 SHAPED = [law for law in LAWS if law.shapes]
@@ -158,7 +158,7 @@ def test_each_axis_is_monotone_in_the_scale_of_the_search(law: Law) -> None:
 
 
 def test_the_damping_axis_is_continuous_and_smooth_at_one() -> None:
-    axis = Axis(0.03, 30.0, spans=False, scale="damping")
+    axis = ShapeAxis(0.03, 30.0, spans=False, scale="damping")
     h = 1e-6
     below, at, above = axis.to_search(np.array([1 - h, 1.0, 1 + h]))
     assert at == 0

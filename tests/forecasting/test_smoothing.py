@@ -12,7 +12,7 @@ from tests.cases import each_case
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import smoothing_window
-from groupwise.forecasting.results import Outcome
+from groupwise.forecasting.results import FitOutcome
 
 
 def rise(time: np.ndarray, constant: float) -> np.ndarray:
@@ -107,9 +107,9 @@ def test_a_forecast_of_a_doubtful_series_holds_raw_or_smoothed(k: int) -> None:
             noise = lfilter([0.6], [1, -0.8], noise)
         seen = averaged(rise(np.arange(59.0 + k), 15) + 0.1 * noise, k)
         result = fit(time, seen)
-        if result.outcome is not Outcome.MAYBE_SMOOTHED:
+        if result.outcome is not FitOutcome.MAYBE_SMOOTHED:
             continue
-        assert "a forecast holds either way" in result.message
+        assert "A forecast is valid in both cases" in result.message
         ahead, later = forecast(time, seen, [74.0, 119.0]), rise(np.arange(119.0 + k), 15)
         curve = averaged(later, k)[[74, 119]]
         doubted += 1

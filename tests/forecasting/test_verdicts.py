@@ -15,7 +15,7 @@ from tests.cases import each_case
 from groupwise.forecasting.fit import _rival_note, fall_from_height, fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import observe
-from groupwise.forecasting.results import Outcome
+from groupwise.forecasting.results import FitOutcome
 from groupwise.readers import open_run
 from groupwise.series.metric import metric_series
 
@@ -33,14 +33,14 @@ def test_a_rise_that_falls_all_the_way_has_collapsed(seed: int) -> None:
     value = np.interp(TIME, [0, 90, 199], [0.2, 0.8, 0.1]) + noise(seed)
     result = fit(TIME, value, healthy="up")
     assert result.status == "non_stationary"
-    assert result.outcome is Outcome.COLLAPSED
+    assert result.outcome is FitOutcome.COLLAPSED
 
 
 @each_case("seed", range(6))
 def test_a_dip_that_recovers_has_not_collapsed(seed: int) -> None:
     value = np.full(N, 0.9) + noise(seed)
     value[60:70] -= 0.5
-    assert fit(TIME, value, healthy="up").outcome is not Outcome.COLLAPSED
+    assert fit(TIME, value, healthy="up").outcome is not FitOutcome.COLLAPSED
 
 
 def test_a_metric_that_was_low_before_and_came_back_has_not_collapsed() -> None:
@@ -49,19 +49,19 @@ def test_a_metric_that_was_low_before_and_came_back_has_not_collapsed() -> None:
     """
     low = ((TIME >= 20) & (TIME < 75)) | ((TIME >= 90) & (TIME < 130)) | (TIME >= 170)
     value = np.where(low, 0.1, 0.9) + noise(6)
-    assert fit(TIME, np.maximum(value, 0.0), healthy="up").outcome is not Outcome.COLLAPSED
+    assert fit(TIME, np.maximum(value, 0.0), healthy="up").outcome is not FitOutcome.COLLAPSED
 
 
 def test_a_drop_to_nothing_says_when() -> None:
     value = np.where(TIME < 150, 0.9, 0.0) + noise(1)
     result = fit(TIME, value, healthy="up")
-    assert result.outcome is Outcome.COLLAPSED
+    assert result.outcome is FitOutcome.COLLAPSED
     assert result.change_time == pytest.approx(150, abs=4)
 
 
 def test_a_clean_ramp_is_not_unstable() -> None:
     result = fit(TIME[:50], TIME[:50] / 100, healthy="up")
-    assert (result.status, result.outcome) == ("not_identifiable", Outcome.OPEN)
+    assert (result.status, result.outcome) == ("not_identifiable", FitOutcome.OPEN)
     assert "plateau" in result.message
 
 
@@ -143,7 +143,7 @@ def test_public_runs_are_called_what_they_are(path: str, fate: str, shared_data:
         smoothing=1,
         healthy="up",
     )
-    assert (result.outcome is Outcome.COLLAPSED) == (fate == "collapsed"), result.message
+    assert (result.outcome is FitOutcome.COLLAPSED) == (fate == "collapsed"), result.message
 
 
 @pytest.mark.parametrize(("end", "since"), [(1.1, math.nan), (0.9, 20.0)])

@@ -107,7 +107,7 @@ def test_each_of_200_alerts_arrives_though_every_second_attempt_fails(
     assert 300 < len(receiver.asked) < 600
     for _, body, signature in receiver.taken:
         assert signature == f"sha256={hmac.new(b'key', body, hashlib.sha256).hexdigest()}"
-    assert said == {"an alert did not reach 127.0.0.1 (HTTP 500); it is sent again"}
+    assert said == {"an alert was not delivered to 127.0.0.1 (HTTP 500); it will be sent again"}
     again = Webhook(receiver.address)
     again.change("run 7", FACTS)
     again.close(10)
@@ -123,7 +123,7 @@ def test_whoever_reports_waits_for_no_server(receiver: Receiver) -> None:
         hook.change(f"run {run}", FACTS)
     assert (time.perf_counter() - began) / 300 < 0.005
     assert hook.close(0.05) == 300
-    assert said == ["300 alerts did not reach 127.0.0.1"]
+    assert said == ["300 alerts were not delivered to 127.0.0.1"]
     hook.close(0)  # as at the end of the process
 
 
@@ -161,9 +161,13 @@ def test_the_rate_is_kept(receiver: Receiver, monkeypatch: pytest.MonkeyPatch) -
 @each_case(
     ("codes", "arrives", "words"),
     [
-        ([404], False, "127.0.0.1 refuses alerts: HTTP 404"),
-        ([302], False, "127.0.0.1 refuses alerts: HTTP 302"),
-        ([429, 503], True, "an alert did not reach 127.0.0.1 (HTTP 429); it is sent again"),
+        ([404], False, "127.0.0.1 rejects alerts: HTTP 404"),
+        ([302], False, "127.0.0.1 rejects alerts: HTTP 302"),
+        (
+            [429, 503],
+            True,
+            "an alert was not delivered to 127.0.0.1 (HTTP 429); it will be sent again",
+        ),
     ],
 )
 def test_what_a_server_refuses_is_not_sent_again(
@@ -179,9 +183,9 @@ def test_what_a_server_refuses_is_not_sent_again(
     assert bool(receiver.taken) is arrives
     assert said[0] == words
     assert said[1:] == (
-        [f"an alert did not reach 127.0.0.1 (HTTP {codes[1]}); it is sent again"]
+        [f"an alert was not delivered to 127.0.0.1 (HTTP {codes[1]}); it will be sent again"]
         if arrives
-        else ["1 alert did not reach 127.0.0.1"]
+        else ["1 alert were not delivered to 127.0.0.1"]
     )
     assert set(receiver.asked) == {"/SECRET"}  # nowhere else
 
@@ -227,7 +231,7 @@ def test_a_training_goes_on_without_alerts_where_the_environment_names_no_addres
     said: list[str] = []
     monkeypatch.setenv(ADDRESS, "file:///etc/passwd")
     LiveJudgement(said.append)
-    assert said[0].endswith("there are no alerts")
+    assert said[0].endswith("no alerts will be sent")
     with pytest.raises(InvalidArgumentError):
         LiveJudgement(said.append, webhook="ftp://host")
     monkeypatch.delenv(ADDRESS)

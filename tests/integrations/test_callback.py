@@ -213,14 +213,14 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     callback = attached(trainer, check_every=None, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
-    assert "the checks were made ready" in said
+    assert "the checks were prepared" in said
 
 
 def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
     trainer = PlayedTrainer(tmp_path)
     callback = attached(trainer, check_every=0, stop_on="failing")
     trainer.train(0)
-    assert "stop_on='failing' will stop nothing: there are no checks" in callback.notices
+    assert "stop_on='failing' has no effect, because there are no checks" in callback.notices
 
 
 def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_a_second_callback_and_one_of_another_trainer_do_nothing_and_say_so(tmp_
     other.add_callback(stranger)
     trainer.train(2)
     other.train(2)
-    assert "is the second of this trainer" in second.notices[0]
+    assert "is the second one of this trainer" in second.notices[0]
     assert "was made for another trainer" in stranger.notices[0]
     assert not (tmp_path / "two" / "groupwise").exists()
     assert not any(
@@ -400,7 +400,7 @@ def test_the_run_stops_where_asked(
     trainer.train(20)
     assert trainer.state.global_step == step
     assert (
-        f"training stops after step {step}, as stop_on='{callback.stop_on}' asks"
+        f"training stops after step {step}, as requested with stop_on='{callback.stop_on}'"
         in callback.notices
     )
     assert len(RunRecord.load(tmp_path / "groupwise").steps) == step
@@ -531,7 +531,7 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
         ("trackio", "cannot tell", f"cannot tell at step 6 (was ok): {after}", "w"),
     ]
     assert summary == {"groupwise/state": "warning", "groupwise/headline": "reward 0.8 → 0.0"}
-    assert said[-1].startswith("the alert did not reach the tracker: TypeError")
+    assert said[-1].startswith("the alert was not delivered to the tracker: TypeError")
 
 
 def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:

@@ -20,7 +20,7 @@ from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
 
 GONE = (
-    "which is gone: measure the variance components at a checkpoint, with groupwise components "
+    "which was removed: measure the variance components at a checkpoint with groupwise components "
     "RUN --model CHECKPOINT"
 )
 
@@ -141,7 +141,7 @@ def test_the_judge_is_made_ready_before_the_first_step(
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["seconds"][0] < 1
     assert callback.check_seconds == pytest.approx(0.01 * max(len(looks) - 1, 0))
-    assert any("made ready before the first step" in notice for notice in callback.notices) is bool(
+    assert any("prepared before the first step" in notice for notice in callback.notices) is bool(
         looks
     )
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == (

@@ -79,7 +79,7 @@ def test_no_run_is_begun_and_a_tracker_that_fails_is_a_sentence(
 
     mlflow.active_run = broken
     assert tell(FAILED) == [
-        "the alert did not reach the tracker: ConnectionError: no server\ufffd[2J"
+        "the alert was not delivered to the tracker: ConnectionError: no server\ufffd[2J"
     ]
 
 

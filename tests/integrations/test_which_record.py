@@ -114,7 +114,7 @@ def test_a_record_that_a_new_run_moved_aside_is_gone_on_with_by_its_own(tmp_path
     assert steps_in(tmp_path / "groupwise") == [1, 2, 3]
     assert steps_in(tmp_path / "groupwise.before-1") == list(range(1, 10))
     assert any(
-        f"the record in {tmp_path / 'groupwise'} is that of another run" in notice
+        f"the record in {tmp_path / 'groupwise'} belongs to another run" in notice
         for notice in callback.notices
     )
 
@@ -130,10 +130,10 @@ def test_a_run_whose_record_is_nowhere_begins_one_and_leaves_the_others_alone(
     assert steps_in(shared) == list(range(1, 7))
     assert steps_in(tmp_path / "shared-2") == list(range(6, 12))
     assert RunRecord.load(tmp_path / "shared-2").notes == (
-        "resumed after step 5: steps 1 to 5 are not in the record",
+        "resumed after step 5: steps 1 to 5 are missing in the record",
     )
     assert any(
-        "is that of another run; training goes on, recorded in" in notice
+        "belongs to another run; training goes on, recorded in" in notice
         for notice in callback.notices
     )
 
@@ -201,9 +201,7 @@ def test_a_resumed_record_keeps_its_notes_and_the_group_size_in_force(tmp_path: 
 def test_a_change_that_is_not_done_again_is_forgotten(tmp_path: Path) -> None:
     recorded(tmp_path / "run", {1: 8.0, 2: 8.0, 3: 4.0})
     again = recorded(tmp_path / "run", {3: 8.0}, after=2)
-    assert again.notes == (
-        "resumed after step 2: steps 3 to 3 are replaced as they are done again",
-    )
+    assert again.notes == ("resumed after step 2: steps 3 to 3 will be replaced",)
     assert again.config.value("group_size") == 8
 
 
@@ -220,8 +218,8 @@ def test_uneven_groups_are_noted_once_and_leave_the_setting_alone(tmp_path: Path
     record = RunRecord.load(tmp_path / "run")
     assert said == [
         (
-            "groups are of several sizes from step 1 on: group_size is the median of each step, "
-            "the setting stays"
+            "groups have several sizes from step 1 on: the column group_size has the median of "
+            "each step, and the setting stays"
         )
     ]
     assert record.notes == tuple(said)
@@ -235,7 +233,7 @@ def test_a_group_size_that_goes_on_changing_is_noted_so_often_and_no_more(tmp_pa
             tmp_path / str(steps), {step: float(4 + 4 * (step % 2)) for step in range(1, steps + 1)}
         )
         assert sum("changed from" in note for note in record.notes) == 20
-        assert "goes on changing" in record.notes[-1]
+        assert "keeps changing" in record.notes[-1]
         assert len(record.notes) == 21
         assert record.config.value("group_size") == 4 + 4 * (steps % 2)
         return (tmp_path / str(steps) / "journal.jsonl").stat().st_size

@@ -211,7 +211,7 @@ def test_a_resumed_run_is_one_record(tmp_path: Path) -> None:
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["step"].to_list() == [1, 2, 3, 4, 5, 6, 7]
     assert (np.diff(record.steps["seconds"].to_numpy()) > 0).all()
-    assert "resumed after step 3: steps 4 to 5 are replaced as they are done again" in record.notes
+    assert "resumed after step 3: steps 4 to 5 will be replaced" in record.notes
     assert callback.recorder is not None
     recorded(tmp_path, steps=2)
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1, 2]

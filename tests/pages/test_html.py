@@ -217,13 +217,13 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "Cost",
         "Rollouts",
         "Prompts",
-        "Under other choices",
+        "Other sampling choices",
         "Other signals",
         "How this was computed",
     ]
-    assert re.findall("<summary>No answer on: ([^<]*)</summary><h2>([^<]*)</h2>", page) == [
-        ("stability", "Stability")
-    ]
+    assert re.findall(
+        "<summary>No check was possible for ([^<]*)</summary><h2>([^<]*)</h2>", page
+    ) == [("stability", "Stability")]
 
 
 def test_a_page_for_others_holds_no_text_of_a_prompt_or_completion(made_record: Make) -> None:
@@ -275,7 +275,7 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
         "Entropyno sign of it–X.",
     ):
         assert said in texts.replace("\u00a0", " "), said
-    (fold,) = re.findall("No answer on: ([a-z, ]*)", texts) or [""]
+    (fold,) = re.findall("No check was possible for ([a-z, ]*)", texts) or [""]
     assert ("law" in fold.split(", ")) is (judged.alarm or not summary.law_answers)
 
 
@@ -336,7 +336,7 @@ def test_a_run_without_a_reward_has_a_page_that_says_so_and_draws_nothing_empty(
     page = render([bare, bare])
     assert 'class="banner cannot_tell"' in page
     assert not [one for one in Page(page).named("div") if "data-chart" in one]
-    assert f"No forecast: {bare.judgement.headline}." in page
+    assert f"There is no forecast: {bare.judgement.headline}." in page
     assert page.replace(' class="n"', "").count("<td>–</td>") >= 4, "now and peak of each run"
 
 
@@ -430,6 +430,6 @@ def test_grey_bands_go_by_the_titles_of_their_charts() -> None:
         Chart(title, title, lines=(Line("", "observed", (), (), band=band),))
         for title, band in bands
     ]
-    said = "Grey bands, which no rule uses: Entropy, 9 runs; Length, 7 runs (trl)."
+    said = "The grey bands are only for orientation: Entropy, 9 runs; Length, 7 runs (trl)."
     assert said in str(_usual(charts))
     assert str(_usual(charts[1:2])) == ""

@@ -483,8 +483,8 @@ def test_a_log_that_is_gone_and_back_is_said_to_be_back(tmp_path: Path) -> None:
     write_log(path, 12)
     hub.update(0)
     assert [event["said"].rpartition("run.jsonl")[2] for event in hub.state(0)["events"]] == [
-        " is gone; what was read of it stays here until it is back.",
-        " is back; it was read again from its start.",
+        " is gone. Its rows stay here until it is back.",
+        " is back, and was read again from its start.",
     ]
     assert (hub.state(0)["problem"], hub.state(0)["rows"]) == ("", 12)
 
@@ -748,9 +748,7 @@ def test_what_every_browser_asks_for_is_no_error(client: Any) -> None:
 
 @pytest.mark.parametrize("token", ["", TOKEN[:-1], f"{TOKEN}_", TOKEN.upper(), f"é{TOKEN}", "."])
 def test_without_the_token_every_path_is_refused_in_one_line(token: str, client: Any) -> None:
-    words = (
-        "This page opens with the whole address that groupwise watch printed, and with no other.\n"
-    )
+    words = "This page opens only with the whole address that groupwise watch printed.\n"
     for path in (
         "",
         "live.js",
@@ -865,7 +863,7 @@ def test_a_part_of_the_completions_that_cannot_be_is_refused(query: str, client:
     answer = client.get(f"/rollouts/1?{query}")
     assert answer.status_code == 400
     assert answer.headers["content-type"].startswith("text/plain")
-    assert answer.text.startswith("Expected a view (newest, ")
+    assert answer.text.startswith("The request needs a view (newest, ")
     assert "<" not in answer.text
 
 
@@ -968,7 +966,7 @@ def test_a_real_server_sends_what_is_appended_and_ctrl_c_ends_it_with_code_0(
                             break
                 process.send_signal(signal.SIGINT)
             assert process.wait(60) == 0
-            assert "Stopped" in process.stdout.read()
+            assert "Watching has stopped" in process.stdout.read()
             assert process.stderr.read() == ""
         finally:
             guard.cancel()
@@ -1044,7 +1042,7 @@ def test_connections_that_ask_for_nothing_are_ended_and_a_server_asked_to_end_en
                 assert b" 400 " in one.recv(100)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
-            assert "Stopped" in process.stdout.read()
+            assert "Watching has stopped" in process.stdout.read()
             assert process.stderr.read() == ""
         finally:
             guard.cancel()

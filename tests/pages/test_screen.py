@@ -32,7 +32,7 @@ from groupwise.pages.screen import (
     MOST_WORDS,
     WIDTH,
     _drawn,
-    _Line,
+    _LabelledLine,
     judgement_lines,
     print_judgement,
     words_in,
@@ -305,7 +305,7 @@ def test_why_adds_the_answer_of_every_check() -> None:
     text = printed(replace(OK, checks=CHECKS), why=True)
     assert [line for line in text.splitlines()[2:] if not line.startswith("      ")] == [
         "",
-        "  Collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
+        "  Reward collapse, critical from step 75: The reward fell from 0.89 to 0.00.",
         "  Entropy, info: The entropy is low.",
         "  Length runaway: no sign of it",
         "  Reward hacking: not logged: log a reward on held-out prompts",
@@ -362,5 +362,5 @@ def test_a_line_says_as_much_as_has_room(
     parts: tuple[str, ...], lines: int, shorter: str, said: str
 ) -> None:
     parts = (parts[0].rstrip(), *parts[1:])
-    line = _Line("not logged", parts, 8, lines, shorter)
+    line = _LabelledLine("not logged", parts, 8, lines, shorter)
     assert _drawn(line, plain=True) == [f"  not logged  {said}"]

@@ -53,14 +53,14 @@ def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
     grid = tables.parameter_grid(fit.by_law(None))
     assert grid.head == ("Parameter", "Value", "95 % interval", "Unit", "")
     assert grid.rows == [
-        ("Plateau", "0.8", "0.75 to 0.85", "", "level that is approached"),
-        ("Start", "0.2", "0.190 to 0.210", "", "level at the beginning of the log"),
+        ("Plateau", "0.8", "0.75 to 0.85", "", "the level that the curve approaches"),
+        ("Start", "0.2", "0.190 to 0.210", "", "the level at the first row of the log"),
         (
             "Overshoot",
             "0.125",
             "0.00 to 1.00",
             "of the way",
-            "beyond the plateau, as a share of plateau minus start",
+            "how far the curve exceeds the plateau, as a share of plateau minus start",
         ),
     ]
     grid = tables.candidate_grid(fit.by_law(None))
@@ -83,7 +83,7 @@ def test_a_forecast_has_the_mean_and_a_row_of_every_step(
         ),
     )
     grid = tables.forecast_grid(outlook)
-    assert grid.head == ("Step", "Expected", "Mean, 90 %", "A logged row, 90 %")
+    assert grid.head == ("Step", "Expected", "Mean, 90 %", "Single row, 90 %")
     assert grid.rows == [
         ("1,150", "0.61", "0.55 to 0.67", "0.42 to 0.83"),
         ("2,300", "0.70", "0.60 to 0.80", "0.50 to 0.90"),
@@ -103,13 +103,13 @@ def test_components_have_their_values_intervals_and_meanings() -> None:
     }
     made: Any = SimpleNamespace(**parts, group_size=Interval(7.0, 7.0, 7.0), level=0.9)
     grid = tables.component_grid(made)
-    assert grid.head == ("", "Value", "90 % interval", "What it is")
+    assert grid.head == ("", "Value", "90 % interval", "Meaning")
     assert grid.rows == [
         ("Vp", "1", "0.5 to 3", "vp of σ²"),
         ("T", "2", "1.5 to 4", "t of σ²"),
         ("R", "3", "2.5 to 5", "r of σ²"),
         ("|g|²", "4", "3.50 to 6.00", "gradient_norm2 of σ²"),
-        ("G*", "7", "–", "group size of least error of the next update: 1 + √(R/Vp)"),
+        ("G*", "7", "–", "group size with the smallest error of the next update, 1 + √(R/Vp)"),
     ]
     assert tables.between(Interval(3.0, 2.5, 4.0)) == "2.50 to 4.00"
 
@@ -127,10 +127,10 @@ def test_a_plan_has_the_price_of_every_size() -> None:
         present=SimpleNamespace(group_size=8),
     )
     grid = tables.plan_grid(plan, [2, 4, 8])
-    assert grid.head == ("Group size", "Prompts", "More error now", "At most", "")
+    assert grid.head == ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     assert grid.rows == [
         ("2", "2,048", "100 %", "∞", ""),
-        ("4", "1,024", "0 %", "50 %", "least error now"),
+        ("4", "1,024", "0 %", "50 %", "smallest error now"),
         ("8", "512", "25 %", "25 %", "safe, in use"),
     ]
     assert grid.best == 2
@@ -144,7 +144,7 @@ def test_shares_of_zero_variance_groups_stand_at_their_sizes() -> None:
         ),
     )
     grid = tables.outlook_grid(ZeroVarianceOutlook(8, 100, "rewards", shares))
-    head = ("Group size", "Zero-variance", "90 % interval", "More informative", "")
+    head = ("Group size", "Zero-variance", "90 % interval", "More mixed groups", "")
     assert grid.head == head
     assert grid.rows == [
         ("8", "50 %", "40 % to 60 %", "", "in use"),
@@ -165,7 +165,11 @@ def test_shares_of_zero_variance_groups_stand_at_their_sizes() -> None:
 def test_what_was_spent_is_in_its_units(cost: Cost, cells: tuple[str, ...]) -> None:
     other = Cost(1, 2, 180.0, tokens=4.0, gpu_hours=5.0, money=6.0)
     last = ("1", "2", "4", "3 min", "5", "6.00")
-    named = {"Spent": "spent", "Since the first sign": "cost", "To come, by plan": "to_come"}
+    named = {
+        "Used so far": "spent",
+        "Since the first sign": "cost",
+        "Remaining, as planned": "to_come",
+    }
     for name, key in named.items():
         costs: Any = dict.fromkeys(named.values(), other) | {key: cost}
         grid = tables.cost_grid(SimpleNamespace(**costs))  # type: ignore[arg-type]
@@ -182,6 +186,12 @@ def test_prompts_have_their_visits_and_what_they_earn_now() -> None:
     )
     grid = tables.prompt_grid(PromptTable("", True, (), rows))
     last = ("1+1?", "solved", "0 of 3", "0.875", "8")
-    assert grid.head == ("Prompt", "Stands", "Visits that taught", "Pass rate now", "Of rollouts")
+    assert grid.head == (
+        "Prompt",
+        "Stands",
+        "Visits with a gradient",
+        "Pass rate now",
+        "Rollouts",
+    )
     assert grid.rows == [("2+3?", "teaches", "9 of 12", "50 % (25 % to 75 %)", "16"), last]
     assert tables.prompt_grid(PromptTable("", False, (), rows)).head[3] == "Mean reward now"

@@ -54,7 +54,7 @@ def test_a_forecast_alone_says_where_it_begins_whatever_the_law(
 def test_a_long_sentence_is_not_broken_in_a_pipe(made_fitted: Callable[..., Fitted]) -> None:
     text = shown(lambda console: print_forecast(made_fitted(), FINE, console))
     assert max(map(len, text.splitlines())) > 60
-    assert "its mean is forecast at 0.60 (0.55 to 0.65) by step 150." in text
+    assert "Its mean is forecast to be 0.60 (0.55 to 0.65) by step 150." in text
 
 
 def test_where_no_law_holds_the_mean_is_forecast_and_no_plateau(
@@ -62,7 +62,7 @@ def test_where_no_law_holds_the_mean_is_forecast_and_no_plateau(
 ) -> None:
     broken = made_fitted("non_stationary", message="collapsed: the level falls", change_time=200.0)
     text = shown(lambda console: print_forecast(broken, FINE, console))
-    assert "its mean is forecast at 0.60 (0.55 to 0.65) by step 150" in text
+    assert "Its mean is forecast to be 0.60 (0.55 to 0.65) by step 150" in text
 
 
 def test_notes_of_the_fit_call_the_laws_by_name(made_fitted: Callable[..., Fitted]) -> None:
@@ -90,12 +90,12 @@ def test_after_a_failure_no_law_and_no_forecast_is_the_answer(
     first = "✗ FAILED  demo  reward 0.8 → 0.0, collapsed at steps 51-55"
     assert shown(lambda console: print_fit(made_fitted(), FAILED, console)).splitlines()[:3] == [
         first,
-        "The law is fitted to all rows, those of the failure included, and explains nothing of it.",
+        "The law is fitted to all rows, including those of the failure, and does not explain it.",
         "",
     ]
     assert shown(lambda console: print_forecast(made_fitted(), FAILED, console)).splitlines() == [
         first,
-        "No forecast: rows of a failure say nothing of what comes next.",
+        "There is no forecast: rows after a failure say nothing about what comes next.",
     ]
 
 

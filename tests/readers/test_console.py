@@ -45,10 +45,8 @@ def test_the_bar_before_a_row_is_its_step(tmp_path: Path, make_row: Row) -> None
     assert values(record, "step") == [10, 20, 30]
     assert values(record, "window") == [10.0, 10.0, 10.0]
     assert values(record, "reward") == [0.1, 0.2, 0.3]
-    assert record.notes[0] == "the summary row at the end is left out"
-    assert record.notes[1:] == (
-        "the step of a row is the position of the progress bar printed before it",
-    )
+    assert record.notes[0] == "the summary row at the end was left out"
+    assert record.notes[1:] == ("the step of a row is the position of the preceding progress bar",)
 
 
 def test_rows_collected_after_all_bars_are_spaced_evenly(tmp_path: Path, make_row: Row) -> None:

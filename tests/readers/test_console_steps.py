@@ -67,7 +67,7 @@ def test_the_steps_of_an_unfinished_run_are_not_stretched(tmp_path: Path) -> Non
         tmp_path, HEAD.format(epochs=1, total=200) + "".join(row(step) for step in range(1, 21))
     )
     assert steps(record) == list(range(1, 21))
-    assert any("the rows are counted" in note for note in record.notes)
+    assert any("rows are counted" in note for note in record.notes)
 
 
 @each_case(
@@ -146,7 +146,7 @@ def test_a_bar_lost_beside_a_restart_leaves_its_row_out(tmp_path: Path) -> None:
     record = read(tmp_path, text)
     assert steps(record) == list(range(1, 31))
     assert record.steps["reward"].to_list()[10] == pytest.approx(0.011)
-    assert any("without a step left out" in note for note in record.notes)
+    assert any("without a step was left out" in note for note in record.notes)
 
 
 @pytest.mark.parametrize("reached", [20, 200])
@@ -190,9 +190,9 @@ def test_a_dictionary_of_a_completion_is_no_row(
     record = read(tmp_path, text + "<reasoning> 'loss': 3 </reasoning>\n")
     assert steps(record) == list(range(1, 21))
     assert record.steps["reward"].to_list() == pytest.approx([step / 1000 for step in range(1, 21)])
-    said = f"{5 + first} printed dictionaries are no rows of the trainer and were left out"
+    said = f"{5 + first} printed dictionaries are not rows of the trainer and were left out"
     assert [note for note in record.notes if "left out" in note] == [
-        f"{said}: within other text, or without the keys of its rows"
+        f"{said}: they are inside other text, or lack the usual keys"
     ]
 
 
@@ -260,7 +260,7 @@ def test_two_runs_that_print_by_turns_are_refused(
     for who in (turns.replace(" ", "") * 40)[:80]:
         at[who] += 1
         text += (bar(at[who]) if bars else "") + row(at[who], times=1.0 if who == "a" else 0.5)
-    with pytest.raises(UnreadableRunError, match=r"expected one run, got .* 2 print by turns"):
+    with pytest.raises(UnreadableRunError, match=r"expected one run, got .* 2 print alternately"):
         read(tmp_path, text)
 
 

@@ -47,7 +47,7 @@ def test_hundreds_of_runs_in_one_folder_are_all_found_and_opened_as_one_are_refu
     assert len(runs_below(tmp_path)) == 300
     with pytest.raises(
         UnreadableRunError,
-        match=r"holds 200 or more .*: give the path of one, or ask groupwise fleet",
+        match=r"holds 200 or more .*: give the path of one run, or use groupwise fleet",
     ):
         open_run(tmp_path)
 
@@ -164,7 +164,7 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
     assert record.steps[record.column("reward")].to_list() == [
         row["env/all/reward/total"] for row in rows
     ]
-    assert record.notes[-1] == ("logs.log beside it is of the same run: left out")
+    assert record.notes[-1] == ("logs.log beside it is of the same run and was left out")
     assert record.config.value("group_size") == 8
     assert names(tmp_path) == ["runs/tinker"]
     (home / "logs.log").write_text(
@@ -226,4 +226,4 @@ def test_a_log_is_read_without_dumps_beside_it_that_cannot_be(tmp_path: Path) ->
     run = open_run(tmp_path)
     assert len(run.steps) == 40
     assert run.rollouts is None
-    assert any(note.startswith("the rollouts in dumped/ are left out: ") for note in run.notes)
+    assert any(note.startswith("the rollouts in dumped/ were left out: ") for note in run.notes)

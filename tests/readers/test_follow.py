@@ -141,9 +141,7 @@ def test_a_last_line_without_a_line_feed_counts_once_the_file_has_settled(tmp_pa
         file.write("5\n3,0.75\n")
     assert follower.poll()
     assert follower.record.steps["reward"].to_list() == [0.25, 0.55, 0.75]
-    assert (
-        "went on within the line that was its last; it was read again" in follower.events[-1].said
-    )
+    assert "continued within its last line; it was read again" in follower.events[-1].said
 
 
 @pytest.mark.parametrize(
@@ -154,7 +152,7 @@ def test_a_last_line_without_a_line_feed_counts_once_the_file_has_settled(tmp_pa
             lambda path: path.write_text(
                 "step,reward\n" + "".join(f"{t},0.9\n" for t in range(1, 99))
             ),
-            "was written anew",
+            "was rewritten",
         ),
         (
             lambda path: _replace(
@@ -215,7 +213,7 @@ def test_a_log_that_is_not_there_yet_is_waited_for(tmp_path: Path) -> None:
     path.write_text('{"step": 1, "rew')
     follower.poll()
     assert follower.waiting
-    assert "not whole" in follower.problem
+    assert "incomplete" in follower.problem
     path.write_text('{"step": 1, "reward": 0.5}\n')
     follower.poll()
     assert follower.problem == ""

@@ -108,7 +108,7 @@ def _agent_opd(path: Path) -> None:
         missing = record.steps.filter(record.steps[column].is_null())["step"].to_list()
         assert missing == list(range(10, 231, 10))
     assert 0.0 not in values(record)
-    assert any("23 rows are cut off" in note for note in record.notes)
+    assert any("23 rows were cut off" in note for note in record.notes)
     assert not any("no number" in note or "not numbers" in note for note in record.notes)
 
 
@@ -168,7 +168,7 @@ def _yuxuan(path: Path) -> None:
 
 def _autoresearch(path: Path) -> None:
     record = the_run(path)
-    assert any("9 rows before it set aside" in note for note in record.notes)
+    assert any("9 rows before it were left out" in note for note in record.notes)
     assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [
         run["skipped"] == 1 for run in record.steps.to_dicts()
     ]
@@ -200,21 +200,21 @@ def _saferank(path: Path) -> None:
 
 def _sft(path: Path) -> None:
     assert (
-        "no reward in it: it looks like fine-tuning (train/loss, train/lr(1e-3), "
+        "which has no reward and looks like fine-tuning (train/loss, train/lr(1e-3), "
         "train/time(s), ...)"
     ) in refusal(path)
 
 
 def _swift(path: Path) -> None:
     assert (
-        "no reward in it: it looks like fine-tuning (loss, grad_norm, learning_rate, ...)"
+        "which has no reward and looks like fine-tuning (loss, grad_norm, learning_rate, ...)"
         in refusal(path)
     )
 
 
 def _profiled(path: Path) -> None:
     assert (
-        "no reward in it: it looks like profiling of a run that ended before its first update"
+        "which has no reward and looks like profiling data of a run that ended before its first update"
         in refusal(path)
     )
 
@@ -265,7 +265,7 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
         int(found[1])
         for run in runs
         for note in run.notes
-        if (found := re.search(r"(\d+) rows before it set aside", note))
+        if (found := re.search(r"(\d+) rows before it were left out", note))
     )
     assert rows + aside in [int(number) for number in re.findall(r"\d+", fact["rows"])]
     first = FIRST.get(file, fact["first_reward"])
@@ -340,7 +340,7 @@ def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) 
     rows[4] = rows[4][:1024]
     record = opened(tmp_path, "a.log", "\n".join(rows) + "\n")
     assert values(record) == REWARD
-    assert any("1 row is cut off with the line" in note for note in record.notes)
+    assert any("1 row was cut off with its line" in note for note in record.notes)
     assert {value for key in means for value in record.steps[key].to_list()} == {0.125, None}
     assert set(record.metrics()) - set(means) <= {"loss", "reward", "critic/score/mean"}
 
@@ -410,7 +410,8 @@ def test_processes_that_start_over_are_several_runs(tmp_path: Path) -> None:
     )
     assert [run.config.value("learning_rate") for run in (first, second)] == [1e-5, 3e-6]
     assert first.notes[-1] == (
-        "behind its last row, step 7, stands a traceback: KeyError: 'answer' (me/verify.py, line 9)"
+        "after the last row, step 7, the log has a traceback: KeyError: 'answer' (me/verify.py, "
+        "line 9)"
     )
     assert not any("traceback" in note for note in second.notes)
 
@@ -446,7 +447,7 @@ def test_a_crash_behind_the_last_row_is_a_note_and_one_before_a_row_is_none(tmp_
     rows = [f"Step {t}/99 | reward={r} | loss=0.5\n" for t, r in enumerate(REWARD, 1)]
     assert (
         opened(tmp_path, "a.log", "".join(rows) + CRASH).notes[-1]
-        == f"behind its last row, step 12, stands a traceback: {QUOTED}"
+        == f"after the last row, step 12, the log has a traceback: {QUOTED}"
     )
     assert not any(
         "traceback" in note
@@ -461,9 +462,7 @@ def test_a_crash_beside_the_log_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "metrics.csv").write_text(
         "step,reward\n" + "".join(f"{t},{r}\n" for t, r in enumerate(REWARD, 1))
     )
-    assert (
-        open_run(tmp_path).notes[-1] == f"beside the log stands a traceback: {QUOTED} in stderr.log"
-    )
+    assert open_run(tmp_path).notes[-1] == f"a traceback is beside the log: {QUOTED} in stderr.log"
 
 
 LONG = [
@@ -635,7 +634,7 @@ def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) 
     (tmp_path / "a.jsonl").write_text(
         "".join(json.dumps({"step": t} | OTHERS[kind]) + "\n" for t in range(1, T + 1))
     )
-    assert f"no reward in it: it looks like {kind.strip()} (" in refusal(tmp_path / "a.jsonl")
+    assert f"which has no reward and looks like {kind.strip()} (" in refusal(tmp_path / "a.jsonl")
     assert (
         open_run(tmp_path / "a.jsonl", columns={"reward": next(iter(OTHERS[kind]))}).steps.height
         == T
@@ -667,10 +666,12 @@ def test_a_log_of_reinforcement_learning_is_let_through(
 def test_what_an_engine_or_a_monitor_writes_of_itself_is_refused_by_name(tmp_path: Path) -> None:
     engine = "INFO 11-24 [loggers.py:116] Avg generation throughput: 91.3 tokens/s, Running: 7 reqs"
     (tmp_path / "a.log").write_text(f"{engine}\n" * T)
-    assert "got no reward: it looks like an inference server's, in " in refusal(tmp_path / "a.log")
+    assert ("got the output of an inference server, which has no reward, in ") in refusal(
+        tmp_path / "a.log"
+    )
     monitor = '#{"t_start": 1.5, "env_id": "CartPole-v1"}\nr,l,t\n' + "20.0,20,1.5\n" * T
     (tmp_path / "a.monitor.csv").write_text(monitor)
-    assert "no reward in it: it looks like episodes of another kind of" in refusal(
+    assert "which has no reward and looks like episodes of another kind of" in refusal(
         tmp_path / "a.monitor.csv"
     )
 
@@ -693,8 +694,9 @@ def test_a_trace_of_a_profiler_is_refused_by_name(tmp_path: Path) -> None:
         ("list.json", events),
     ):
         (tmp_path / name).write_text(json.dumps(whole))
-        assert "no reward in it: it looks like a profiler's trace (pid, tid, ts, ...)" in refusal(
-            tmp_path / name
+        assert (
+            "which has no reward and looks like a profiler's trace (pid, tid, ts, ...)"
+            in refusal(tmp_path / name)
         )
 
 

@@ -164,7 +164,10 @@ def test_verls_first_versions() -> None:
     record = open_run(FIXTURES / "verl" / "legacy.log")
     assert record.column("entropy") == "actor/entropy_loss"
     assert record.steps["actor/lr"].unique().to_list() == [pytest.approx(1e-6)]
-    assert "actor/lr(1e-4): multiplied out, and without the factor in the name" in record.notes
+    assert (
+        "actor/lr(1e-4) had a scale factor in the name: the values were multiplied by it and "
+        "the name shortened"
+    ) in record.notes
     assert record.steps["critic/score/mean"][0] == 0.2
 
 
@@ -198,7 +201,7 @@ def test_two_settings_of_kl_in_verl() -> None:
     ):
         settings = Settings()
         settings.add(f"python3 -m verl.trainer.main_ppo {lines}")
-        found = settings_in(settings.found())
+        found = settings_in(settings.settings())
         assert (found["kl_weight"], found["kl_in"]) == (weight, where)
 
 
@@ -237,7 +240,7 @@ def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
     record = open_run(path)
     assert record.steps["critic/score/mean"].to_list() == [0.5, 0.6]
     assert "actor/entropy" not in record.metrics()
-    assert any("1 value is no number and was left out" in note for note in record.notes)
+    assert any("1 value is not a number and was left out" in note for note in record.notes)
 
 
 def test_a_printed_row_without_its_step_is_said(tmp_path: Path) -> None:
@@ -328,9 +331,9 @@ def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
 
 @each_case("rule", RULES)
 def test_every_quantity_is_described(rule: object) -> None:
-    from groupwise.readers.keys import Rule
+    from groupwise.readers.keys import KeyRule
 
-    assert isinstance(rule, Rule)
+    assert isinstance(rule, KeyRule)
     bare = rule.quantity.removeprefix("eval/")
     assert bare in QUANTITIES or bare.split("/")[0] in QUANTITIES
     assert {bare.split("/")[0]} <= {name.split("/")[0] for name in known_quantities()}

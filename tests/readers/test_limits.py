@@ -65,7 +65,7 @@ def test_a_damaged_companion_is_said(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
     (tmp_path / "config.json").write_text('{"num_generations": 8, "beta"')
     notes = open_run(tmp_path / "metrics.jsonl").notes
-    assert "config.json beside the log holds no settings that can be read and was left out" in notes
+    assert "config.json beside the log has no readable settings and was left out" in notes
 
 
 @each_case("number", ["0x" + "f" * 5000, "1e999", HUGE, ".inf", "1" * 5000])
@@ -303,7 +303,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     record = open_run(path)
     assert record.steps["reward"].to_list()[:8] == REWARDS
     assert any(
-        "more than 2,000 keys or 60 cells:" in note and "of the later keys left out" in note
+        "exceeds 2,000 keys or 60 cells:" in note and "were left out" in note
         for note in record.notes
     )
     path.write_text("\n".join(json.dumps({"step": step, "reward": 0.5}) for step in range(50)))
@@ -313,7 +313,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for log in (path, path.with_suffix(".csv")):
         record = open_run(log)
         assert (record.sources[0].of, record.steps["step"][-1]) == (50, 49)
-        assert record.in_part == f"{len(record.steps)} of about 50 rows were read, in stretches"
+        assert record.in_part == f"{len(record.steps)} of about 50 rows were read, in blocks"
 
 
 def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +330,7 @@ def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         record = open_run(tmp_path / name)
         assert set(record.steps.columns) >= {"reward", "k0", "k1"}
         assert "k2" not in record.steps.columns
-        assert any(": 8 cells of the later keys left out" in note for note in record.notes)
+        assert any(": 8 were left out" in note for note in record.notes)
 
 
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +351,7 @@ def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         (folder / f"{step}.jsonl").write_text("\n".join(map(json.dumps, own)))
     record = open_run(folder)
     assert record.steps["step"].to_list() == [0, 2, 4, 6, 8, 10, 12]
-    assert record.in_part == "7 of 13 files were read, evenly"
+    assert record.in_part == "7 of 13 files were read, evenly spaced"
 
 
 def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -380,9 +380,7 @@ def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text("group_size: [" + "a," * 3_000_000 + "a]\n")
     printed = opened_bounded(tmp_path / "metrics.jsonl")[0]
     assert printed.startswith("8\n")
-    assert (
-        "config.yaml beside the log holds no settings that can be read and was left out" in printed
-    )
+    assert "config.yaml beside the log has no readable settings and was left out" in printed
 
 
 def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +422,7 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     follower.poll()
     assert follower.record is not None
     assert follower.record.steps["reward"].to_list() == [0.5] * rows
-    assert any("of the later keys left out" in note for note in follower.record.notes)
+    assert any("were left out" in note for note in follower.record.notes)
 
 
 MANY = "[" + "[]," * 700 + "[]]"
@@ -560,7 +558,7 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
         assert len(steps) == thinned(80).sum()
     assert record.sources[0].of == 80
     judgement = judge(record)
-    assert judgement.headline.endswith(f"{len(steps)} of about 80 rows were read, in stretches")
+    assert judgement.headline.endswith(f"{len(steps)} of about 80 rows were read, in blocks")
     if name in CONSOLES:
         follower = Follower(path)
         follower.start()
@@ -646,8 +644,8 @@ def test_a_cell_that_is_too_long_costs_its_row(within: bool, tmp_path: Path) -> 
     run = open_run(path)
     left = range(50) if within else [step for step in range(120) if step != 50]
     assert run.steps["step"].to_list() == [*left]
-    assert any("one of over a million characters" in note for note in run.notes)
-    said = "behind row 50 a cell does not end: what follows is not read"
+    assert any("a cell of over a million characters" in note for note in run.notes)
+    said = "after row 50 a cell does not end, so the rest is not read"
     assert run.in_part == (said if within else "")
     assert (said in judge(run).headline) is within
 

@@ -52,7 +52,7 @@ def test_skyrl(tmp_path: Path, *, ray: bool) -> None:
     )
     assert {"entropy", "pass_at_k"} <= {meaning.quantity for meaning in record.meanings}
     assert record.config.value("framework") == "skyrl"
-    assert "the rows are what the trainer printed, rounded to four places" in record.notes
+    assert "the rows come from printed output and are rounded to four digits" in record.notes
 
 
 def slime(rollout: int, each: int = 2) -> str:
@@ -139,7 +139,7 @@ def test_verls_rows_without_their_step_are_no_steps_of_another_kind(tmp_path: Pa
     (tmp_path / "cut.log").write_text(
         "".join(verl(step).replace(f"step:{step} ", "", 1) for step in range(1, 31))
     )
-    with pytest.raises(UnreadableRunError, match="got 30 lines without their step"):
+    with pytest.raises(UnreadableRunError, match="got only 30 lines without a step"):
         open_run(tmp_path / "cut.log")
 
 

@@ -257,7 +257,7 @@ class TestRows:
         ]
         record = open_run(write(tmp_path / "b.jsonl", rows))
         assert group_sizes(rollouts_of(record)) == [2, 2, 2]
-        assert any("column group puts different prompts together" in note for note in record.notes)
+        assert any("column group combines different prompts" in note for note in record.notes)
 
     def test_reward_functions_and_their_sum(self, tmp_path: Path) -> None:
         rows = [
@@ -268,7 +268,8 @@ class TestRows:
         assert table["reward"].to_list() == [0.5, 1.5] * 4
         assert record.steps["reward/check"].to_list() == [0.5, 0.5]
         assert any(
-            "check + format, the plain sum (the advantages agree)" in note for note in record.notes
+            "check + format, the unweighted sum (the advantages agree)" in note
+            for note in record.notes
         )
         for at, row in enumerate(rows):
             row["rewards"]["total"] = float(at)
@@ -285,7 +286,7 @@ class TestRows:
         table = rollouts_of(record)
         assert json.loads(table["prompt"][0]) == rows[0]["prompt"]
         assert group_sizes(table) == [2] * 4
-        assert "8 texts are lists of chat messages: kept as JSON text" in record.notes
+        assert "8 texts are lists of chat messages and kept as JSON text" in record.notes
 
     def test_what_is_missing_is_counted(self, tmp_path: Path) -> None:
         rows = plain_rows()
@@ -304,7 +305,7 @@ class TestRows:
             "3 rewards are missing",
             "1 row has no completion",
             "1 row has neither",
-            "1 row has no whole number",
+            "1 row has no whole-number step",
             "2 lines are not",
         ):
             assert any(note.startswith(words) for note in record.notes), words
@@ -312,7 +313,7 @@ class TestRows:
     def test_interleaved_steps_are_put_together_and_said(self, tmp_path: Path) -> None:
         record = open_run(write(tmp_path / "a.jsonl", plain_rows() + plain_rows()))
         assert group_sizes(rollouts_of(record)) == [4] * 4
-        assert any("do not follow one another" in note for note in record.notes)
+        assert any("are not contiguous" in note for note in record.notes)
 
     def test_prompts_above_the_limit_are_told_apart_by_their_hash(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -530,7 +531,7 @@ class TestColumns:
             MissingMetricError, match="the log has step, reward, advantage, length, left"
         ):
             open_run(path, columns={"reward": "nope"})
-        with pytest.raises(InvalidArgumentError, match="never falls for tokens"):
+        with pytest.raises(InvalidArgumentError, match="never decreases for tokens"):
             open_run(path, columns={"tokens": "left"})
 
 
@@ -828,7 +829,9 @@ def test_prompts_with_one_completion_each_are_groups_of_one(tmp_path: Path, name
         path.write_text(json.dumps({"columns": table.columns, "data": data}))
     record = open_run(path)
     assert len(rollouts_of(record)) == len(rows)
-    assert judge(record).headline.startswith("groups of one: no baseline, the group size is 1")
+    assert judge(record).headline.startswith(
+        "the group size is 1, so there is no baseline: it is set to 1"
+    )
 
 
 def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> None:
@@ -840,7 +843,7 @@ def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> N
     ]
     record = open_run(write(tmp_path / "run.jsonl", rows))
     assert record.config.value("group_size") is None
-    assert any("advantages say that it had others" in note for note in record.notes)
+    assert any("advantages show that there were more" in note for note in record.notes)
     assert not judge(record).headline.startswith("groups of one")
     folder = tmp_path / "completions"
     folder.mkdir()

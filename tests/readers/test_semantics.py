@@ -231,7 +231,7 @@ def test_shares_are_shares() -> None:
     shares, known, notes = as_shares(data, tuple(plain(data).values()))
     assert (shares["truncated (%)"].tolist(), notes) == (
         [0.01, 0.02],
-        ("truncated (%) is in %, and read as a share",),
+        ("truncated (%) is in per cent and was converted to a share",),
     )
     assert [item.column for item in known if item.unavailable] == ["truncation_rate"]
     assert shares["pct_degenerate"].tolist() == [0.5, 0.25]

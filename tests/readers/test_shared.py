@@ -169,7 +169,7 @@ def test_a_step_of_several_groups_is_their_mean(shared_data: Path) -> None:
     rows = [row["mean_reward"] for row in json.loads(path.read_text()) if row["step"] == 7]
     record = open_run(path)
     assert record.steps["mean_reward"][7] == pytest.approx(sum(rows) / len(rows))
-    assert "up to 4 rows a step" in record.notes[0]
+    assert "at most 4 per step" in record.notes[0]
 
 
 def test_a_reward_that_was_never_written(shared_data: Path) -> None:

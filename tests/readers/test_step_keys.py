@@ -225,10 +225,7 @@ def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
             25,
             30,
         ]
-        assert (
-            "the step of a row is its train/global_step, or that of the row after it"
-            in record.notes
-        )
+        assert "the step of a row is its train/global_step, or that of the next row" in record.notes
         assert record.config.value("logging_steps") == found["wandb"].config.value("logging_steps")
 
 

@@ -183,7 +183,7 @@ def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
         [0.01, 0.02, 0.03, 9, 9, 9, 9, 9], abs=1e-6
     )
     assert any("restarted" in note for note in record.notes)
-    assert any("holds no scalar" in note for note in record.notes)
+    assert any("has no scalar" in note for note in record.notes)
 
 
 def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
@@ -275,7 +275,7 @@ def test_a_database_of_several_runs_asks_which(tmp_path: Path) -> None:
         with pytest.raises(UnreadableRunError, match=f"add one of #{runs[0]}, #{runs[1]}"):
             open_run(path)
         assert len(open_run(f"{path}#{runs[1]}").steps) == 8
-        with pytest.raises(UnreadableRunError, match="no 'zzz' among"):
+        with pytest.raises(UnreadableRunError, match="no run 'zzz' among"):
             open_run(f"{path}#zzz")
 
 

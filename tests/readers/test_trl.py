@@ -90,7 +90,7 @@ class TestState:
         assert values(record, "eval_reward") == [None, 0.9, 0.8]
         assert values(record, "reward") == [0.01, 0.02, None]
         assert "train_runtime" not in record.metrics()
-        assert record.notes == ("the summary row at the end is left out",)
+        assert record.notes == ("the summary row at the end was left out",)
         assert record.column("eval/reward") == "eval_reward"
 
     def test_a_resumed_run_is_not_doubled(
@@ -212,7 +212,7 @@ class TestFolder:
             config.value("prompts_per_step"),
             config.value("kl_weight"),
         ) == (4, 2, 0.1)
-        assert config.prompts_per_step.source == "args.json, one process assumed"
+        assert config.prompts_per_step.source == "args.json, assuming one process"
         assert (config.group_size.source, config.kl_weight.source) == ("args.json", "--set")
         assert config.value("temperature") is None
         assert config.learning_rate.source == "the largest of the column learning_rate"
@@ -228,7 +228,7 @@ class TestCompletions:
         assert {"prompt", "completion", "reward/check", "reward/brevity", "advantage"} <= set(
             rollouts.columns
         )
-        assert any("by position: 4 rows each (--set)" in note for note in record.notes)
+        assert any("by position, 4 rows per group (--set)" in note for note in record.notes)
         assert len([source for source in record.sources if source.reader == "trl_completions"]) == 3
 
     def test_groups_by_runs_of_equal_prompts_tell_the_group_size(self, trl_run: Path) -> None:
@@ -245,7 +245,7 @@ class TestCompletions:
         record = open_run(trl_run, settings={"group_size": "3"})
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].max() == 1
-        assert any("are no groups of 3 for one prompt" in note for note in record.notes)
+        assert any("do not form groups of 3 per prompt" in note for note in record.notes)
 
     def test_weighted_functions_leave_the_total_unknown(self, trl_run: Path) -> None:
         weigh(trl_run, 0.1, 5.0)
@@ -272,7 +272,7 @@ class TestCompletions:
         assert record.rollouts is not None
         assert record.rollouts["reward"].to_list()[:2] == pytest.approx([0.99, -0.02])
         assert any(
-            "is check + 0.1 brevity, as the log's own mean rewards tell (the advantages agree)"
+            "is check + 0.1 brevity, as the mean rewards in the log show (the advantages agree)"
             in note
             for note in record.notes
         )
@@ -312,7 +312,7 @@ class TestCompletions:
         record = open_run(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["step"].unique().sort().to_list() == [1, 3]
-        assert any("completions of 1 step with an evaluation" in note for note in record.notes)
+        assert any("in 1 step with an evaluation" in note for note in record.notes)
 
     def test_missing_rewards_count_as_nothing_and_all_missing_as_unknown(
         self, trl_run: Path

@@ -186,7 +186,8 @@ def test_a_campaign_with_failed_entries_holds_the_others(tmp_path: Path) -> None
             [0.25, 0.5, 1.0],
         )
         assert (
-            "3 entries of the file without a log left out, as of runs that failed" in record.notes
+            "3 entries of the file without a log were left out, for example failed runs"
+            in record.notes
         )
 
 
@@ -223,7 +224,9 @@ def test_a_notebook_whose_cell_printed_its_steps(line: str, tmp_path: Path) -> N
     record = open_run(notebook(tmp_path / "run.ipynb", "Loading ...\n" + printed))
     assert record.steps["reward"].to_list() == [step / 10 for step in range(1, 10)]
     assert record.config.value("group_size") == 8
-    with pytest.raises(UnreadableRunError, match=r"printed steps, got none.* print step 1"):
+    with pytest.raises(
+        UnreadableRunError, match=r"printed steps, got none.* print lines like step 1"
+    ):
         open_run(notebook(tmp_path / "none.ipynb", "Loading ...\n"))
 
 
@@ -450,10 +453,11 @@ def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None
         assert record.steps["eval/reward"].to_list() == [None, 0.1, None, 0.2, None, None]
         assert (record.column("eval/reward"), record.column("reward")) == ("eval/reward", "reward")
         assert any(
-            f"{lost} of 3 values are of steps that the log lacks" in note for note in record.notes
+            f"{lost} of 3 values belong to steps that the log lacks" in note
+            for note in record.notes
         )
     elsewhere = written(tmp_path / "elsewhere.jsonl", [{"step": 50, "accuracy": 0.1}])
-    with pytest.raises(UnreadableRunError, match=r"number its rows as the log does"):
+    with pytest.raises(UnreadableRunError, match=r"number its rows like the log"):
         open_run(log, columns={"eval/reward": str(elsewhere)})
 
 
@@ -639,12 +643,14 @@ def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
     log += [{"step": step, "loss": 0.1, new: step / 8} for step in range(5, 9)]
     record = open_run(written(tmp_path / "log.jsonl", log))
     assert record.steps[record.column(quantity)].to_list() == [step / 8 for step in range(1, 9)]
-    assert f"{old} is called {new} from row 5 on: they are one column" in record.notes
+    assert f"{old} is called {new} from row 5 on; both are read as one column" in record.notes
     # as far as a row has both, they are two
     log[4][old] = 7.0
     record = open_run(written(tmp_path / "log.jsonl", log))
     assert record.steps[old].null_count() == 3
-    assert f"{old} and {new} are both {quantity} in rows 5 to 5: they stay apart" in record.notes
+    assert (
+        f"{old} and {new} are both {quantity} in rows 5 to 5 and are kept as two columns"
+    ) in record.notes
     # what is logged beside the other to the end is not called otherwise
     log[7][old] = 7.0
     record = open_run(written(tmp_path / "log.jsonl", log))
@@ -736,8 +742,8 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     record = open_run(tmp_path)
     assert record.values("printed/stale_groups").tolist() == [8.0] * 40
     judgement = judge(record, ended=True)
-    assert judgement.cause.names == ("discards starve slow, hard prompts",)
-    assert "33 % of rollouts dropped as too old" in judgement.headline
+    assert judgement.cause.names == ("discarding stale rollouts removes slow, hard prompts",)
+    assert "33 % of rollouts discarded as too old" in judgement.headline
 
 
 @pytest.mark.parametrize(("skipped", "named"), [(6, True), (1, False)])

@@ -62,7 +62,7 @@ def test_one_that_is_followed_gives_the_same_and_tells_it() -> None:
     [
         (
             "rollouts.parquet",
-            "rollouts.parquet is missing or not as it was saved, so its completions are left out",
+            ("rollouts.parquet is missing or was changed later, so its completions were left out"),
         ),
         ("steps.parquet", ""),
         ("record.json", ""),

@@ -197,9 +197,9 @@ def test_whatever_a_journal_holds_the_sound_step_of_it_is_read(
 
 LONE = "1 cell of 'completion' had half a character (a lone surrogate), written as \\udxxx now"
 LARGE = "1 cell of 'prompt_id' is beyond 64 bits, and kept modulo 2**64"
-FELL = "1 cell of 'optimizer_updates' fell or was not finite: the steps stand in for this clock"
+FELL = "1 cell of 'optimizer_updates' fell or was NaN or infinite: the steps are the clock"
 NANS = "2 cells of 'loss' are NaN, and read as missing"
-WINDOW = "2 cells of 'window' did not lie above 0: 1 stands in for it"
+WINDOW = "2 cells of 'window' did not lie above 0: 1 is used instead"
 
 
 @each_case(
@@ -271,5 +271,8 @@ def test_a_number_beyond_all_floats_and_a_row_of_odd_keys_stop_no_recording(tmp_
     )
     assert [sentence.split(",")[0] for sentence in said] == [
         "a step is not recorded: expected a whole number for step",
-        "'reward' holds what is no number or text: such cells are missing in the record",
+        (
+            "'reward' contains values that are not numbers or texts: these cells are missing in the "
+            "record"
+        ),
     ]

@@ -555,7 +555,7 @@ def test_of_more_rollouts_than_there_is_room_for_the_newest_are_kept(
     assert fewer.rollouts is not None
     assert fewer.rollouts["step"].to_list() == [6, 7, 8, 9, 10]
     assert fewer.steps["step"][-1] == 10
-    assert fewer.in_part == f"{len(fewer.steps)} of about 10 rows were read, in stretches"
+    assert fewer.in_part == f"{len(fewer.steps)} of about 10 rows were read, in blocks"
 
 
 @pytest.mark.parametrize(

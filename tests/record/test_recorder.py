@@ -116,7 +116,7 @@ def kills(folder: Path, count: int, seed: int, *, fewest: int = 1) -> int:
 def test_killed_runs_keep_every_finished_step_once_and_whole(tmp_path: Path) -> None:
     assert (
         kills(tmp_path / "run", 2, seed=1, fewest=5) >= 7
-    )  # five new steps each time, and at most three of those before done again
+    )  # five new steps each time, and at most three of those before repeated
 
 
 @each_case("share", [0.0, 0.1, 0.5, 0.9, 0.999])
@@ -175,11 +175,9 @@ def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
     with_steps(tmp_path / "run", 9, after=4, said=said)
     record = RunRecord.load(tmp_path / "run")
     check(record, 9)
-    assert record.notes == (
-        "resumed after step 4: steps 5 to 7 are replaced as they are done again",
-    )
+    assert record.notes == ("resumed after step 4: steps 5 to 7 will be replaced",)
     with_steps(tmp_path / "run", 12, after=11, said=said)
-    assert said[-1] == "resumed after step 11: steps 10 to 11 are not in the record"
+    assert said[-1] == "resumed after step 11: steps 10 to 11 are missing in the record"
 
 
 def test_a_new_run_moves_an_older_record_aside(tmp_path: Path) -> None:
@@ -210,7 +208,7 @@ def test_a_second_writer_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     for after in (0, 1):
         with pytest.raises(
             SecondWriterError,
-            match=r"expected to be the only writer of .*, got one that is writing it now",
+            match=r"expected to be the only writer of .*, got another writer",
         ):
             Recorder(tmp_path / "run", say=lambda _: None).open(after)
     with pytest.raises(SecondWriterError, match="only writer"):
@@ -395,7 +393,7 @@ def test_an_odd_cell_is_missing_and_told_once_and_holds_nothing_up(tmp_path: Pat
     ]
     assert record.rollouts["completion"].to_list() == ["y", "x", "y", None, "y", None, "y", "x"]
     assert record.rollouts["reward"].to_list() == [0.5, 1.0, 0.5, None, 0.5, None, 0.5, 1.0]
-    words = "holds what is no number or text: such cells are missing in the record"
+    words = "contains values that are not numbers or texts: these cells are missing in the record"
     assert said == [f"'reward' {words}", f"'completion' {words}"]
 
 

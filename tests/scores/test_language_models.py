@@ -536,7 +536,8 @@ def test_layers_for_which_there_is_no_device_are_refused(
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", with_a_rest)
     with pytest.raises(
         InvalidArgumentError,
-        match=r"expected GPUs that hold .*, got 0 that leave layers to the disk: give a worker more",
+        match=r"expected GPUs that hold .*, got 0, and some layers are left to the disk: give each "
+        r"worker more GPUs",
     ):
         load_language_model(folder, device="auto")
 

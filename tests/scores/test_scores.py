@@ -244,7 +244,7 @@ def test_input_changed_in_place_is_found() -> None:
             x.detach().mul_(2.0)
             return logits
 
-    with pytest.raises(InvalidArgumentError, match="changed in place: use method='loop'"):
+    with pytest.raises(InvalidArgumentError, match="was changed: use method='loop'"):
         score_gram(build(Greedy), batch(), parameters="head.*")
 
 

@@ -55,7 +55,7 @@ def test_unknown_groups_are_no_variance_and_a_sentence_that_says_what_to_give() 
     series = metric_series(record({"reward": binomial(32)}))
     assert series.variance_T is None
     assert series.noise_source.startswith(
-        "unavailable: the group size and the prompts a step are unknown"
+        "unavailable: the group size and the prompts per step are unknown"
     )
     assert "--set group_size=G" in series.noise_source
 
@@ -67,7 +67,7 @@ def test_one_of_the_two_numbers_is_not_enough(settings: dict) -> None:
 
 def test_binomial_noise_is_recognised_and_is_p_times_one_minus_p() -> None:
     series = metric_series(record({"reward": binomial(32)}, settings=GROUPS))
-    assert series.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 32")
+    assert series.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 32")
     assert series.bounds == (0.0, 1.0)
     assert series.variance_T is not None
     assert float(series.variance_T.mean()) == pytest.approx(0.3 * 0.7 / 32, rel=0.15)
@@ -97,7 +97,7 @@ def test_a_reward_that_is_not_zero_or_one_is_not_binomial(values: list[float]) -
     assert series.variance_T is None
     assert (
         series.noise_source
-        == "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+        == "unavailable: the reward is not 0/1 and its standard deviation is not logged"
     )
 
 
@@ -123,7 +123,9 @@ def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> 
     """The group means are 1.5, 3 and 4.5: variance 2.25 over B = 3 prompts."""
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS)))
     expected = 2.25 / 3
-    assert series.noise_source == "variance of the group means of the logged rollouts over B"
+    assert series.noise_source == (
+        "variance of the group means of the logged rollouts, over the number of prompts B"
+    )
     assert series.bounds is None
     assert series.variance_T == pytest.approx(np.full(ROWS, expected))
 
@@ -132,7 +134,9 @@ def test_rollouts_are_preferred_to_the_binomial() -> None:
     series = metric_series(
         record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS))
     )
-    assert series.noise_source == "variance of the group means of the logged rollouts over B"
+    assert series.noise_source == (
+        "variance of the group means of the logged rollouts, over the number of prompts B"
+    )
 
 
 def test_one_reward_function_takes_its_own_rollouts() -> None:
@@ -181,7 +185,7 @@ def test_a_logged_deviation_gives_the_variance_and_says_which_it_is(
         record({"reward": values, "reward_std": [0.4] * ROWS}, settings=GROUPS, meanings=meanings)
     )
     assert words in series.noise_source
-    assert "32 rollouts a row" in series.noise_source
+    assert "32 rollouts per row" in series.noise_source
     assert series.variance_T == pytest.approx(np.full(ROWS, 0.16 / 32))
 
 
@@ -224,7 +228,7 @@ def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:
         record({"reward": binomial(32), "entropy": binomial(32)}, settings=GROUPS), "entropy"
     )
     assert series.variance_T is None
-    assert series.noise_source == "unavailable: known for training rewards only"
+    assert series.noise_source == "unavailable: it is known for training rewards only"
     assert series.healthy == "any"
     assert metric_series(record({"reward": binomial(32)})).healthy == "up"
 
@@ -331,7 +335,7 @@ def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None
     told = metric_series(
         adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward"
     )
-    assert told.noise_source.startswith("binomial, p(1-p)/(B G) with B G = 8")
+    assert told.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 8")
     assert told.bounds == (0.0, 1.0)
 
 
@@ -345,5 +349,5 @@ def test_completions_of_whole_steps_tell_it_too_and_a_few_of_each_do_not(whole: 
     ]
     found = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
     assert found.noise_source.startswith(
-        "binomial, p(1-p)/(B G) with B G = 8" if whole else "unavailable"
+        "binomial variance p(1-p)/(B G) with B G = 8" if whole else "unavailable"
     )

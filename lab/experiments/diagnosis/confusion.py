@@ -66,7 +66,7 @@ NAMED: Mapping[str, str] = {
     "hacking": "hacking",
     "overfitting": "overfit",
     "truncation": "truncation|cut off",
-    "concentration": "concentration|entropy is spent",
+    "concentration": "concentration|entropy collapse",
     "degeneracy": "degenera|no gradient|zero-variance|all the same|identical",
     "sampler": "sampler",
     "group": "group is too small|too small a group",

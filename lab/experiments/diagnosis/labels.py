@@ -69,7 +69,7 @@ FAMILIES = {
     "truncation": r"truncat|cut off",
     "repetition": r"repe(at|tit)",
     "groups": (
-        r"groups of one|zero.variance|degenera|identical|too small a group|group is too "
+        r"groups of one|size is 1|zero.variance|degenera|identical|too small a group|group is too "
         r"small|groups? (is|are) too small"
     ),
     "format": r"format",

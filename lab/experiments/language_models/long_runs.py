@@ -19,7 +19,7 @@ from small_model import PAGE, RESULTS, Cell, Rows, column, options, print_table,
 from deep_world import sampled_step
 from dynamics import Setting, days, predicted_edge, stiffest
 
-import groupwise as gw
+from groupwise.forecasting.fit import fit
 from groupwise.intervals import student_quantile
 from groupwise.parsing import JsonObject
 
@@ -87,11 +87,10 @@ def told(rows: Rows) -> JsonObject:
         "variance_T": column(rows, "variance"),
         "smoothing": 1,
         "healthy": "up",
-        "momentum": MOMENTUM,
     }
     best, oscillator = (
-        gw.fit(step_T, reward_T, **given),
-        gw.fit(step_T, reward_T, law="oscillator", **given),
+        fit(step_T, reward_T, **given),
+        fit(step_T, reward_T, law="oscillator", **given),
     )
     return {
         "law": best.law,

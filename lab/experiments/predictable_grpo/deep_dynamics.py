@@ -200,7 +200,7 @@ def fitted(run: str, group_size: int) -> Rows:
     """Laws fitted to one run's rewards, and its forecast from 40 %."""
     import numpy as np
 
-    import groupwise as gw
+    from groupwise.forecasting.fit import fit
     from groupwise_lab.forecasts.backtest import backtest
 
     rows = PIECES.read(run)
@@ -211,15 +211,15 @@ def fitted(run: str, group_size: int) -> Rows:
     reward_T = np.array(column(rows[1:], "reward"), dtype=float)
     variance_T = np.interp(step_T, at, noise)
     given = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
-    every = gw.fit(step_T, reward_T, **given)
+    every = fit(step_T, reward_T, **given)
     row = {"run": run, "law": every.law, "status": every.status}
     row |= {f"aicc_{found.law}": found.aicc for found in every.candidates} | {
         f"r2_{found.law}": found.r_squared for found in every.candidates
     }
-    model = gw.fit(step_T, reward_T, law="oscillator", **given)
+    model = fit(step_T, reward_T, law="oscillator", **given)
     row |= {"r2": model.r_squared, "r2_adjusted": model.r_squared_explainable}
     row |= {f"oscillator_{name}": part.value for name, part in model.parameters.items()}
-    plain = gw.fit(step_T, reward_T, law="exponential", **given)
+    plain = fit(step_T, reward_T, law="exponential", **given)
     for name, part in plain.parameters.items():
         row |= {
             f"exponential_{name}": part.value,

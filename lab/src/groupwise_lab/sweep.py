@@ -31,7 +31,7 @@ from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.plan import group_size_evidence
 from groupwise.analysis.stability import stability_evidence
 from groupwise.comparison.compare import Question
-from groupwise.engine.engine import Engine, Limits, Outcome
+from groupwise.engine.engine import Engine, Limits, ShardOutcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, OverwriteError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, frozen
@@ -358,10 +358,10 @@ def run_sweep(
     """Run every training that is not done yet, and return what came of each."""
     journal = _Journal(sweep.folder)
     wanted = {training.name: training for training in sweep.trainings if not journal.has(training)}
-    outcomes: dict[str, Outcome] = {}
+    outcomes: dict[str, ShardOutcome] = {}
     progress("training", 0, len(wanted))
 
-    def keep(outcome: Outcome) -> None:
+    def keep(outcome: ShardOutcome) -> None:
         outcomes[outcome.name] = outcome
         if outcome.done and not outcome.value[1]:
             journal.add(wanted[outcome.name], outcome.value[0])
@@ -371,7 +371,7 @@ def run_sweep(
     return [_result(training, outcomes.get(training.name)) for training in sweep.trainings]
 
 
-def _result(training: Training, outcome: Outcome | None) -> Result:
+def _result(training: Training, outcome: ShardOutcome | None) -> Result:
     """Return what came of a training; without an outcome it was done before."""
     if outcome is None:
         return Result(training.name, training.values, done=True, sentence="", seconds=None)
@@ -517,7 +517,7 @@ def _best(sweep: Sweep, records: Sequence[RunRecord], metric: str) -> Best | Non
             _rank(ranked[1])
         ):  # with the noise of all seeds and an allowance for all settings
             whole = compare_runs(made, metric, Question())
-            against = difference(whole.groups[0], whole.groups[1], whole.found)[0]
+            against = difference(whole.groups[0], whole.groups[1], whole.comparison)[0]
         else:
             against = compare_runs(made[:2], metric, Question()).answer[0]
     except GroupwiseError:

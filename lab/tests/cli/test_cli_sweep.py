@@ -18,7 +18,7 @@ from tests.cases import each_case
 
 from groupwise.analysis.compare import compare
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.engine.engine import Engine, Limits, Outcome, Status
+from groupwise.engine.engine import Engine, Limits, ShardOutcome, ShardStatus
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import components
@@ -90,9 +90,9 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     ) -> None:
         for name, value in shards.items():
             try:
-                each(Outcome(name, Status.DONE, value=function(value), seconds=1.0))
+                each(ShardOutcome(name, ShardStatus.DONE, value=function(value), seconds=1.0))
             except GroupwiseError as error:
-                each(Outcome(name, Status.FAILED, sentence=f"shard {name}: {error}"))
+                each(ShardOutcome(name, ShardStatus.FAILED, sentence=f"shard {name}: {error}"))
 
     monkeypatch.setattr(Engine, "map", applied)
 

@@ -74,7 +74,7 @@ def test_an_unstable_run_is_not_called_stable(
     assert "Open: the reward keeps swinging" in said
     assert "No margin can be promised" in said
     assert "Margin" not in said
-    assert "not to be trusted here" in said
+    assert "not reliable here" in said
 
 
 @pytest.mark.slow

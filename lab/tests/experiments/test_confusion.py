@@ -48,7 +48,7 @@ def test_a_name_that_is_as_right_counts(load: Loader) -> None:
         "made",
         State.FAILED,
         "made",
-        cause=Cause(Certainty.LIKELY, ("the policy came apart (instability)",)),
+        cause=Cause(Certainty.LIKELY, ("training became unstable (instability)",)),
     )
     exploded = Truth("numerics", "collapse", ("numerics",), (1, 1), 2, also=("instability",))
     assert load("confusion").verdict_of(found, exploded) == "likely, right"

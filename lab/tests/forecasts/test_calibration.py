@@ -287,8 +287,8 @@ def test_what_is_no_table_is_refused_in_a_sentence(text: str) -> None:
     with pytest.raises(
         InvalidArgumentError,
         match=(
-            "expected a table as groupwise-lab calibrate writes it; got something else: make one "
-            "with it"
+            "expected a table as groupwise-lab calibrate writes it; got something else: make "
+            "one with it"
         ),
     ):
         read_calibration(text)

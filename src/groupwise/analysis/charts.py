@@ -90,7 +90,7 @@ class Chart(Plain):
 
 
 @frozen
-class Axis(Plain):
+class ChartClock(Plain):
     """A clock that charts can be drawn along in place of the step; linear between points."""
 
     name: str  # what a person chooses it by, and what stands before its values
@@ -98,7 +98,7 @@ class Axis(Plain):
     y: tuple[float | None, ...]  # what the clock shows there
 
 
-def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
+def axes_of(steps: pl.DataFrame) -> tuple[ChartClock, ...]:
     """Return the clocks of a steps table that go on: tokens, and hours since the first row."""
     axes = []
     for name, column, scale in (("tokens", "tokens", 1.0), ("hours", "seconds", 3600.0)):
@@ -109,7 +109,9 @@ def axes_of(steps: pl.DataFrame) -> tuple[Axis, ...]:
         if name == "hours":
             clock = clock - clock[0]
         kept = np.unique(np.linspace(0, len(logged) - 1, _KNOTS).round().astype(int))
-        axes.append(Axis(name, abscissae(logged["step"].to_numpy()[kept]), rounded(clock[kept])))
+        axes.append(
+            ChartClock(name, abscissae(logged["step"].to_numpy()[kept]), rounded(clock[kept]))
+        )
     return tuple(axes)
 
 
@@ -250,7 +252,7 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
                 for first_row in (change - _BESIDE, change)
             )
             name = sign.signal.replace("_", " ")
-            yield f"{name}, rows before step {sign.step:,}: {before}; from it on: {since}"
+            yield f"{name}: before step {sign.step:,} it was {before}, from that step on {since}"
 
 
 def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:

@@ -116,18 +116,18 @@ def grouped_by(
         value = setting_of(record, key)
         if value is None:
             raise InvalidArgumentError(
-                f"--by {key[:40]} expects a setting that every run says in its settings or its "
-                f"name; {clean(record.name, longest=60)!r} does not: name it in the run's name, or "
-                "put groups apart with vs"
+                f"--by {key[:40]} expects a setting that every run has in its settings or its "
+                f"name; {clean(record.name, longest=60)!r} does not have it: add it to the run's "
+                "name, or separate the groups with vs"
             )
         runs_by_value.setdefault(value, []).append(record)
     if not runs_by_value:
         raise InvalidArgumentError(
-            f"--by {key[:40]} expects runs that differ in it; none can be read"
+            f"--by {key[:40]} expects runs that differ in this setting; no run can be read"
         )
     if len(runs_by_value) < 2:
         raise InvalidArgumentError(
-            f"--by {key[:40]} expects runs that differ in it; all {len(records)} have "
+            f"--by {key[:40]} expects runs that differ in this setting; all {len(records)} have "
             f"{next(iter(runs_by_value))[:40]}"
         )
     order = sorted(runs_by_value, key=_order)
@@ -238,12 +238,12 @@ def differing_settings(
                 f"({'; '.join(clean(next(iter(own), 'unknown'), longest=40) for own in values)})"
             )
     notes = (
-        [f"The groups differ in {', '.join(listed)}: what is found may be due to any of them."]
+        [f"The groups differ in {', '.join(listed)}: any of these may cause the result."]
         if between
         else []
     )
     return tuple(between), notes + (
-        [f"Runs of one group differ in {', '.join(within)}: that counts as seed noise here."]
+        [f"Runs within a group differ in {', '.join(within)}; this counts as seed noise here."]
         if within
         else []
     )
@@ -268,8 +268,8 @@ def record_of_numbers(numbers: Any, metric: str, name: str) -> RunRecord:
     step = value[0]
     if not (np.isfinite(step) & (np.abs(step) < 2**53) & (step == np.round(step))).all():
         raise InvalidArgumentError(
-            "expected whole steps, got others: give the steps of the log, and fit(times, values) "
-            "for another clock"
+            "expected whole-number steps, got other numbers: give the steps of the log, or use "
+            "fit(times, values) for another clock"
         )
     record = RunRecord(name, steps_table(step.astype(int).tolist(), {metric: value[1]}))
     record.validate()
@@ -384,7 +384,9 @@ def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     return (
         (*difference(first, second, comparison), *_too_short(groups))
         if comparison.pairings
-        else (f"{_end(second, first)}, too few rows to tell noise from a difference.",)
+        else (
+            f"{_end(second, first)}; there are too few rows to separate a difference from noise.",
+        )
     )
 
 
@@ -404,9 +406,11 @@ def _failure(a: ComparedGroup, b: ComparedGroup) -> Words:
     worse, other = (a, b) if len(a.failed) / len(a.runs) > len(b.failed) / len(b.runs) else (b, a)
     ends = _end(worse, other)
     if len(a.runs) == len(b.runs) == 1:
-        which = "Both failed" if other.failed else f"{worse.name} failed, {other.name} did not"
+        which = "Both failed" if other.failed else f"{worse.name} failed and {other.name} did not"
         return (f"{which}: {ends}.",)
-    return (f"{_share(worse)} of {worse.name} failed, {_share(other)} of {other.name}: {ends}.",)
+    return (
+        f"{_share(worse)} of {worse.name} failed, against {_share(other)} of {other.name}: {ends}.",
+    )
 
 
 def _share(group: ComparedGroup) -> str:
@@ -416,8 +420,8 @@ def _share(group: ComparedGroup) -> str:
 
 def _end(*groups: ComparedGroup) -> str:
     """Where groups end."""
-    ends = ", ".join(f"{group.name} ends at {short(group.ends_at)}" for group in groups)
-    return f"{ends} (means of their last rows)"
+    ends = " and ".join(f"{group.name} ends at {short(group.ends_at)}" for group in groups)
+    return f"{ends} (means of the last rows)"
 
 
 def _failures(groups: Sequence[ComparedGroup]) -> Words:
@@ -451,8 +455,8 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
         top = max(groups, key=lambda group: group.ends_at)
         return (
             (
-                f"{top.name} ends highest, at {short(top.ends_at)}; too few rows to "
-                "tell noise from a difference."
+                f"{top.name} ends highest, at {short(top.ends_at)}; there are too few rows to "
+                "separate a difference from noise."
             ),
         )
     best = max(measured, key=lambda group: group.level)
@@ -463,7 +467,7 @@ def _ranking(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     if not any(group.failed for group in groups):
         return highest, _apart(groups, comparison)
     single = all(len(group.runs) == 1 for group in groups)
-    return ("One seed each does not say which is best.",) if single else (highest,)
+    return ("With one seed per setting, no run can be called the best.",) if single else (highest,)
 
 
 def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
@@ -471,7 +475,7 @@ def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
     compared = {group.place: group.name for group in groups if group.place is not None}
     for status, beyond in (
         ("different", "seed noise"),
-        ("seed_noise_unknown", "the noise of steps"),
+        ("seed_noise_unknown", "step noise"),
     ):
         names = [
             compared[pairing.second]
@@ -481,17 +485,17 @@ def _apart(groups: Sequence[ComparedGroup], comparison: Comparison) -> str:
         if names:
             seeds = "" if status == "different" else " (one seed each)"
             return (
-                f"Beyond {beyond}, {_listed(names)} {'differs' if len(names) == 1 else 'differ'} "
-                f"from {compared[0]}{seeds}."
+                f"{_listed(names)} {'differs' if len(names) == 1 else 'differ'} from "
+                f"{compared[0]} by more than {beyond}{seeds}."
             )
     comparable = any(
         pairing.contrasts[0].status != "unavailable" for pairing in comparison.pairings
     )
-    none = "None" if len(compared) == len(groups) else "None of those compared"
+    none = "None" if len(compared) == len(groups) else "No compared run"
     return (
-        f"{none} differs from {compared[0]} beyond noise."
+        f"{none} differs from {compared[0]} by more than noise."
         if comparable
-        else f"None can be compared with {compared[0]}."
+        else f"No run can be compared with {compared[0]}."
     )
 
 
@@ -517,21 +521,21 @@ def _level(
     higher = (
         f"{second.name} is {'above' if level.difference.value > 0 else 'below'} {first.name}: {raw}"
     )
-    ends = f"difference {ranged(level.difference)}"
+    ends = f"difference of {ranged(level.difference)}"
     match level.status:
         case "different":
-            return f"{higher}, {ends}, beyond seed noise."
+            return f"{higher}. The {ends} exceeds seed noise."
         case "seed_noise_unknown":
             if not math.isfinite(level.largest_seed_deviation):
-                return f"{higher}, {ends}, beyond the noise of steps; one seed each may do as much."
+                return f"{higher}. The {ends} exceeds step noise; seed noise alone may cause it."
             scatter = (
-                "real only if seeds scatter by less than "
+                "it is real only if seeds scatter by less than "
                 f"{number(level.largest_seed_deviation, digits=2)}"
             )
-            return f"{higher}, {ends}, beyond the noise of steps. One seed each: {scatter}."
+            return f"{higher}. The {ends} exceeds step noise. With one seed per group, {scatter}."
         case "not_separable":
             needed = (
-                f" About {level.seeds_needed} runs a group would tell."
+                f" About {level.seeds_needed} runs per group would show it."
                 if level.seeds_needed
                 else ""
             )
@@ -539,21 +543,21 @@ def _level(
             # looked at.
             alone = level.difference.low > 0 or level.difference.high < 0
             allowed = (
-                f", of one comparison; for all of them p is {number(level.adjusted_p, digits=2)}"
+                f" once all comparisons are counted (p = {number(level.adjusted_p, digits=2)})"
                 if alone
                 else ""
             )
             return (
-                f"{second.name} cannot be told from {first.name} beyond seed noise: {raw}, "
-                f"{ends}{allowed}.{needed}"
+                f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is "
+                f"within seed noise{allowed}.{needed}"
             )
         case "within_step_noise":
             return (
-                f"{second.name} cannot be told from {first.name} beyond the noise of steps: {raw}, "
-                f"{ends}."
+                f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is "
+                "step noise."
             )
         case "unavailable":
-            return f"{_end(second, first)}. The late mean cannot be compared: {level.message}."
+            return f"{_end(second, first)}. The late means cannot be compared: {level.message}."
 
 
 def _faster(
@@ -569,21 +573,21 @@ def _faster(
         sooner, later = (first, second) if shares[0] > shares[1] else (second, first)
         if len(sooner.times) == len(later.times) == 1:
             return (
-                f"{sooner.name} holds {reach} from step {sooner.times[0]:,.0f}, {later.name} does "
-                f"not by step {comparison.late_to:,.0f}."
+                f"{sooner.name} reaches and keeps {reach} from step {sooner.times[0]:,.0f} on; "
+                f"{later.name} does not by step {comparison.late_to:,.0f}."
             )
         shares_of = [
             f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}"
             for group in (sooner, later)
         ]
-        return f"By step {comparison.late_to:,.0f}, {shares_of[0]} hold {reach}, {shares_of[1]}."
+        return f"By step {comparison.late_to:,.0f}, {shares_of[0]} keep {reach}, {shares_of[1]}."
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)
     steps = [sum(group.times) / len(group.times) for group in (sooner, later)]
     return (
-        f"{sooner.name} holds {reach} from step {steps[0]:,.0f}, {later.name} from step "
-        f"{steps[1]:,.0f}."
+        f"{sooner.name} reaches and keeps {reach} from step {steps[0]:,.0f} on, {later.name} "
+        f"from step {steps[1]:,.0f} on."
     )
 
 
@@ -592,7 +596,7 @@ def noted(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
     left_out = [
         f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out
     ]
-    notes = [f"Shown and not compared: {', '.join(left_out)}."] if left_out else []
+    notes = [f"These runs are shown but not compared: {', '.join(left_out)}."] if left_out else []
     if not comparison.pairings:
         return notes
     ends = [
@@ -604,7 +608,7 @@ def noted(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
     ]
     if max(ends) > 1.05 * min(ends):
         notes.append(
-            f"The runs are compared up to step {number(min(ends))}, where the shortest ends."
+            f"The runs are compared up to step {number(min(ends))}, where the shortest run ends."
         )
     return notes + _seed_notes(comparison.seed_noise["level"])
 
@@ -619,27 +623,24 @@ def _seed_notes(seeds: SeedNoise) -> list[str]:
         f"{percent(deviation.level)} interval {low} to {high}, {count(seeds.freedom, 'degree')} of "
         "freedom"
     )
-    through = (
-        f"{value} ({interval}) through seeds, {number(math.sqrt(seeds.step))} through the noise of "
-        "their steps"
-    )
-    return [f"Standard deviation of the late means of runs of one setting: {through}."]
+    through = f"{value} ({interval}) from seeds and {number(math.sqrt(seeds.step))} from step noise"
+    return [f"The standard deviation of the late means among runs of one setting is {through}."]
 
 
-Run = RunRecord | str | Path | Sequence[float] | NDArray[Any]
+RunLike = RunRecord | str | Path | Sequence[float] | NDArray[Any]
 # of the longest run: one that ends before is shown, and does not cut the others down to its steps
 _SHORT = 0.5
 
 
 @frozen
 class RunComparison(Said):
-    """Groups of runs with what was found.
+    """Groups of runs and how they differ.
 
     Args:
         metric: the log's own key, of the first run.
         groups: the groups, each run with its judgement.
         curves: of each group that is compared one curve a run.
-        found: the comparison.
+        comparison: the tests.
         answer: what it comes to, in a sentence or two.
         differing: settings in which the groups differ, besides those that sort them.
         notes: what to know besides.
@@ -647,20 +648,20 @@ class RunComparison(Said):
 
     Example:
         >>> print(compare([0.2, 0.8] * 20, [0.8, 0.2] * 20))
-        run 2 cannot be told from run 1 beyond the noise of steps: 0.50 against 0.50 over steps
-            30-40, difference 0.00 (−0.28 to 0.28).
+        run 2 does not clearly differ from run 1: 0.50 against 0.50 over steps 30-40. The
+            difference of 0.00 (−0.28 to 0.28) is within step noise.
     """
 
     KEYS = (
         "answer=sentence",
         "metric",
-        "level=found.level",
-        "late_from=found.late_from",
-        "late_to=found.late_to",
-        "reach=found.reach",
-        "bounds=found.bounds",
+        "level=comparison.level",
+        "late_from=comparison.late_from",
+        "late_to=comparison.late_to",
+        "reach=comparison.reach",
+        "bounds=comparison.bounds",
         "groups",
-        "seed_noise=found.seed_noise",
+        "seed_noise=comparison.seed_noise",
         "comparisons",
         "notes",
         "separates",
@@ -669,7 +670,7 @@ class RunComparison(Said):
     metric: str
     groups: tuple[ComparedGroup, ...]
     curves: tuple[tuple[Curve, ...], ...]
-    found: Comparison
+    comparison: Comparison
     answer: Words
     differing: Words
     notes: Words
@@ -697,12 +698,12 @@ class RunComparison(Said):
                 "second": self.name(pairing.second),
                 "contrasts": pairing.contrasts,
             }
-            for pairing in self.found.pairings
+            for pairing in self.comparison.pairings
         ]
 
 
 def compare(
-    *runs: Run | Sequence[Run],
+    *runs: RunLike | Sequence[RunLike],
     metric: str = "reward",
     by: str | None = None,
     baseline: str | None = None,
@@ -732,12 +733,12 @@ def compare(
 
     Example:
         >>> rise = [0.5 - 0.4 * 0.9**t + 0.01 * (-1) ** t for t in range(60)]
-        >>> found = compare(rise, rise[:40] + [0.0] * 20)
-        >>> [group.runs[0].judgement.state.value for group in found.groups]
+        >>> comparison = compare(rise, rise[:40] + [0.0] * 20)
+        >>> [group.runs[0].judgement.state.value for group in comparison.groups]
         ['ok', 'failed']
-        >>> print(found)
-        run 2 failed, run 1 did not: run 2 ends at 0.00, run 1 ends at 0.50 (means of their last
-            rows).
+        >>> print(comparison)
+        run 2 failed and run 1 did not: run 2 ends at 0.00 and run 1 ends at 0.50 (means of the
+            last rows).
     """
     arguments = [_members(run) for run in runs]
     counted = iter(range(1, 1 + sum(map(len, arguments))))
@@ -766,15 +767,15 @@ def groups_of(
     return typed_groups([list(islice(named, size)) for size in sizes])
 
 
-def _members(run: Run | Sequence[Run]) -> list[Run]:
+def _members(run: RunLike | Sequence[RunLike]) -> list[RunLike]:
     """The runs of a list, or the one run; a list of numbers is the values of one."""
     several = isinstance(run, list | tuple) and not all(
         isinstance(item, int | float | np.number) for item in run
     )
-    return list(cast("Sequence[Run]", run)) if several else [cast("Run", run)]
+    return list(cast("Sequence[RunLike]", run)) if several else [cast("RunLike", run)]
 
 
-def _records(run: Run, metric: str, name: str, by: str | None) -> list[RunRecord]:
+def _records(run: RunLike, metric: str, name: str, by: str | None) -> list[RunRecord]:
     """The records of what a user calls a run."""
     from groupwise.readers import open_runs
 
@@ -846,7 +847,7 @@ def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | Non
 def _key_notes(keys: set[str]) -> list[str]:
     """Say under which keys the runs log the metric, where they are several."""
     listed = ", ".join(sorted(clean(key, longest=60) for key in keys))
-    return [f"The runs log it under several keys: {listed}."] if len(keys) > 1 else []
+    return [f"The runs log the metric under several keys: {listed}."] if len(keys) > 1 else []
 
 
 def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
@@ -855,8 +856,7 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
         if not any(run.rows for run in row):
             what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
             raise InsufficientDataError(
-                f"expected rows of {what}, got none in {name}: give a run that logs it, or another "
-                "metric with -m"
+                f"expected rows of {what}, got none in {name}: give a run that logs it, or use -m"
             )
 
 
@@ -911,13 +911,16 @@ def _leave_out(rows: Sequence[Sequence[_Taken]]) -> list[int]:
     Those with a run left, none where there is only one.
     """
     every = [run for row in rows for run in row]
-    _say([run for run in every if run.rows < FEWEST_ROWS], "{run.rows} rows of {fewest} needed")
+    _say(
+        [run for run in every if run.rows < FEWEST_ROWS],
+        "it has {run.rows} rows and needs {fewest}",
+    )
     longest = max((run.last_step for run in every if not run.left_out), default=math.nan)
     early = [
         run for run in every if run.last_step < _SHORT * longest
     ]  # the others would be cut down to their ends
     if len(_used(rows, early)) > 1:
-        _say(early, "ends at step {run.last_step:,.0f}")
+        _say(early, "it ends at step {run.last_step:,.0f}")
     used = _used(rows)
     return used if len(used) > 1 else []
 
@@ -963,8 +966,8 @@ def _curves(row: Sequence[_Taken]) -> tuple[Curve, ...]:
                     f"{clean(run.record.name, longest=60)!r}"
                 )
                 raise InvalidArgumentError(
-                    f"expected runs of different seeds in a group; {pair} have the same values in "
-                    "every row: leave out one"
+                    f"expected runs of different seeds in a group; {pair} have the same "
+                    "values in every row: leave one of them out"
                 )
         made.append(new)
     return tuple(made)

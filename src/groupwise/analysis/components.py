@@ -57,8 +57,8 @@ from groupwise.record.run import RunRecord
 from groupwise.wording import capital, count
 
 if TYPE_CHECKING:
-    from groupwise.engine.engine import Engine, Outcome
-    from groupwise.scores.language_models import LanguageModel, Precision, Reader
+    from groupwise.engine.engine import Engine, ShardOutcome
+    from groupwise.scores.language_models import LanguageModel, PolicyTokenizer, Precision
     from groupwise.scores.scores import Aggregation, ScoreGram, ScoreOptions, ScoreSource
     from groupwise.scores.sketch import CountSketch
 
@@ -132,9 +132,9 @@ def sample_groups(
     if not repeated:
         return GroupSample(rows, 0, (), longest)
     note = (
-        f"The {len(sizes):,} groups are visits of {count(different, 'different prompt')}: each "
-        f"prompt counts once, at its visit nearest to step {middle:,}, for prompts and not visits "
-        "are the independent units."
+        f"The {len(sizes):,} groups come from {count(different, 'different prompt')}. Each "
+        f"prompt counts once, with the visit nearest to step {middle:,}, as only prompts are "
+        "independent."
     )
     return GroupSample(rows, repeated, (note,), longest)
 
@@ -157,8 +157,7 @@ def without_groups(
         )
     note = (
         f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are "
-        f"longer than the model's context of {limit} tokens. Prompts with long answers are "
-        "underrepresented."
+        f"longer than the model's context of {limit} tokens. Prompts with long answers are rare."
     )
     return kept, len(bad), (note,)
 
@@ -402,12 +401,12 @@ def components_beside(run: Path | None, *, level: float | None = None) -> Compon
 
 HEAD = "head"  # in the place of a pattern of layers: the output head alone, with weights of its own
 _GUESSED = "the longest completion"
-Progress = Callable[[int, int], None]
+ShardsDone = Callable[[int, int], None]
 Found = tuple[
     "Components", "ScoreSource", dict[str, Any]
 ]  # the components, what was scored, and facts about the way
 Elsewhere = Callable[
-    ["Tokens", "Measurement", "ScoreOptions", Progress | None], Found
+    ["Tokens", "Measurement", "ScoreOptions", ShardsDone | None], Found
 ]  # who takes scores, if not this process
 
 
@@ -441,7 +440,7 @@ class Measurement:
 def measure_run(
     record: RunRecord,
     how: Measurement,
-    progress: Progress | None = None,
+    progress: ShardsDone | None = None,
     spread: Elsewhere | None = None,
 ) -> SavedComponents:
     """Estimate the variance components of a run near a checkpoint, whose model scores it."""
@@ -495,7 +494,7 @@ def _here(
     sample: GroupSample,
     how: Measurement,
     options: ScoreOptions,
-    progress: Progress | None,
+    progress: ShardsDone | None,
 ) -> tuple[Tokens, Components, ScoreSource, JsonObject]:
     """Take the scores in this process."""
     from groupwise.scores.language_models import batch_of
@@ -552,7 +551,9 @@ class Tokens:
     notes: Words  # the same in sentences
 
 
-def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample) -> Tokens:
+def _tokens(
+    reader: PolicyTokenizer | LanguageModel, record: RunRecord, sample: GroupSample
+) -> Tokens:
     """Return the rollouts that the model can read, their tokens, and decisions on them."""
     from groupwise.scores.language_models import tokens_of
 
@@ -584,7 +585,7 @@ def _tokens(reader: Reader | LanguageModel, record: RunRecord, sample: GroupSamp
     )
 
 
-def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
+def ends_of(reader: PolicyTokenizer | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
     """Return the token that ended each completion; None where none did.
 
     The end of a sequence where the log tells none of the model's.
@@ -603,7 +604,7 @@ def ends_of(reader: Reader | LanguageModel, rows: pl.DataFrame) -> list[int | No
 
 
 def _with_ends(
-    reader: Reader | LanguageModel, record: RunRecord, sample: GroupSample
+    reader: PolicyTokenizer | LanguageModel, record: RunRecord, sample: GroupSample
 ) -> tuple[pl.DataFrame, int, str]:
     """Return the rollouts with whether each was truncated (`full`), and the limit.
 
@@ -625,7 +626,7 @@ def step_of_checkpoint(checkpoint: Path) -> int | None:
     return int(match.group(1)) if match else None
 
 
-def _lengths(reader: Reader | LanguageModel, texts: Sequence[str]) -> list[int]:
+def _lengths(reader: PolicyTokenizer | LanguageModel, texts: Sequence[str]) -> list[int]:
     """Return the tokens of each text, those that mark its end not counted."""
     return [
         len(ids) for ids in reader.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
@@ -637,14 +638,11 @@ def _guess_notes(full: int, rollouts: int, limit: int) -> Words:
     if full < 2:
         return ()
     share = (
-        f"{full:,} of {rollouts:,} completions are as long as the longest of the log, {limit:,} "
-        "tokens, and count as truncated there"
+        f"{full:,} of {rollouts:,} completions are as long as the longest one in the log, "
+        f"{limit:,} tokens; they count as truncated there"
     )
     return (
-        (
-            f"{share}: if that is not the sampler's limit, give it with "
-            "--set max_completion_length=L."
-        ),
+        f"{share}: if the sampler has another limit, give it with --set max_completion_length=L.",
     )
 
 
@@ -665,7 +663,7 @@ class Spread:
         return "auto" if self.gpus > 1 else "cuda" if self.gpus else "cpu"
 
     def __call__(
-        self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: Progress | None
+        self, tokens: Tokens, how: Measurement, options: ScoreOptions, progress: ShardsDone | None
     ) -> Found:
         """Return the components of groups that workers score, what was scored, and facts."""
         from groupwise.scores.scores import SKETCH_WIDTH
@@ -679,7 +677,7 @@ class Spread:
             )
         ended = itertools.count(1)
 
-        def each(_outcome: Outcome) -> None:
+        def each(_outcome: ShardOutcome) -> None:
             if progress is not None:
                 progress(next(ended), len(shards))
 
@@ -691,7 +689,7 @@ class Spread:
         lost = [outcome for outcome in outcomes if not outcome.done]
         sizes = [outcome.size for outcome in outcomes if outcome.done]
         facts = {
-            "inner_products": f"exact within groups, count-sketch of width {width} between them",
+            "inner_products": f"exact within groups, count-sketch of width {width} between groups",
             "shards": len(shards),
             "shards_left_out": [outcome.name for outcome in lost],
             "bytes_from_workers": sum(sizes),
@@ -779,13 +777,17 @@ class ScoreShard:
         return replace(moments, gradient_PD=gradient[None]), gram
 
 
-def _lost_notes(lost: Sequence[Outcome], shards: int) -> list[str]:
+def _lost_notes(lost: Sequence[ShardOutcome], shards: int) -> list[str]:
     """Return sentences on the shards that were left out."""
     notes = [
-        (f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries.")
+        f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries."
         for outcome in lost
     ]
-    return [*notes, f"{len(lost)} of {shards} shards were left out."] if lost else notes
+    return (
+        [*notes, f"{len(lost)} of {shards} shards were left out because they failed."]
+        if lost
+        else notes
+    )
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:

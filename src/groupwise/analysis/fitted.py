@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 
 @frozen
-class Clock:
+class LoggedClock:
     """Converts between the times of a log."""
 
     step_T: Float  # logged steps, strictly increasing
@@ -171,7 +171,7 @@ class Fitted:
     metric: str  # the log's own key
     quantity: str  # its canonical name, or ""
     series: MetricSeries  # the arrays that were fitted
-    clock: Clock  # of the run
+    clock: LoggedClock  # of the run
     fit: FitResult | None = None  # the result, or None where there are too few rows
     outlook: Outlook | None = None  # the forecast, or None
     problem: str = ""  # why there is no fit; "" where there is one
@@ -195,10 +195,7 @@ class Fitted:
         """
         if self.outlook is None or self.outlook.plateau is not None:
             return ""
-        return (
-            "The forecast, which follows no law, goes past this plateau: it is not settled where "
-            "the metric ends."
-        )
+        return "The forecast uses no law and goes beyond this plateau: its end is not settled."
 
     def in_steps(self) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""
@@ -256,7 +253,7 @@ def cut(record: RunRecord, until: float | None) -> RunRecord:
 
 
 @frozen
-class Ahead:
+class ForecastRequest:
     """What is asked of a forecast."""
 
     at: Sequence[float] | None = None  # steps; a few beyond the last where None
@@ -271,7 +268,7 @@ def fit_metric(
     until: float | None = None,
     level: float = 0.95,
     law: str | None = None,
-    ahead: Ahead | None = None,
+    ahead: ForecastRequest | None = None,
 ) -> Fitted:
     """Fit one metric, and forecast it where that is asked for."""
     bare = replace(unfitted(cut(record, until), metric), level=level)
@@ -295,7 +292,7 @@ def unfitted(record: RunRecord, metric: str) -> Fitted:
     column = record.column(judged_column(record) if metric == "reward" else metric)
     series, meaning = metric_series(record, column), record.meaning(column)
     quantity = meaning.quantity if meaning else "reward" if column == "reward" else ""
-    clock = Clock(floats(series.step_T), series.time_T, series.seconds_T)
+    clock = LoggedClock(floats(series.step_T), series.time_T, series.seconds_T)
     return Fitted(column, quantity, series, clock)
 
 
@@ -317,7 +314,7 @@ def nothing_fitted(metric: str, problem: str) -> Fitted:
         "unavailable: the log has no such metric",
         "up",
     )
-    return Fitted(metric, metric, series, Clock(none, none), problem=problem)
+    return Fitted(metric, metric, series, LoggedClock(none, none), problem=problem)
 
 
 def _fit(series: MetricSeries, *, level: float, law: str | None) -> FitResult:
@@ -345,7 +342,7 @@ def _held_out(record: RunRecord, column: str, until: float | None) -> tuple[Floa
 
 
 def foretold(
-    bare: Fitted, ahead: Ahead
+    bare: Fitted, ahead: ForecastRequest
 ) -> tuple[Forecast, tuple[ForecastRow, ...], tuple[ForecastRow, ...]]:
     """Forecast at the steps asked for and on a grid for drawing; no law is fitted for it."""
     from groupwise.forecasting.forecast import forecast
@@ -406,7 +403,7 @@ def _wanted_steps(at: Sequence[float] | None, first: float, last: float) -> list
     return sorted({float(round(step)) for step in rounded})
 
 
-THIS_LAW = "this law alone"
+THIS_LAW = "if this law is right"
 
 
 def subject(metric: str, quantity: str) -> str:
@@ -426,9 +423,9 @@ def subject(metric: str, quantity: str) -> str:
 def no_forecast(judged: Judgement, problem: str = "") -> str:
     """Say why no forecast of a run is shown, "" where one is."""
     if judged.alarm:
-        return "No forecast: rows of a failure say nothing of what comes next."
+        return "There is no forecast: rows after a failure say nothing about what comes next."
     if judged.state is State.CANNOT_TELL:
-        return f"No forecast: {judged.headline}."
+        return f"There is no forecast: {judged.headline}."
     return problem
 
 
@@ -460,11 +457,11 @@ def ahead(
         return f"{now}; {readable(result.message)}."
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
     where = (
-        f"is forecast at {mean} ({low} to {high}) by"
+        f"is forecast to be {mean} ({low} to {high}) by"
         if far.step > last
-        else f"is put at {mean} ({low} to {high}) for"
+        else f"is estimated at {mean} ({low} to {high}) for"
     )
-    return f"{now}, and its mean {where} step {far.step:,.0f}."
+    return f"{now}. Its mean {where} step {far.step:,.0f}."
 
 
 def gained(fitted: Fitted) -> str:
@@ -475,12 +472,12 @@ def gained(fitted: Fitted) -> str:
     gain, clock = outlook.result.expected_gain, fitted.clock
     low, value, high = alike(gain.low, gain.value, gain.high)
     hours = clock.hours(clock.time(outlook.gain_to)) - clock.hours(clock.time(outlook.gain_from))
-    cost = f" for {duration(hours, digits=2)}" if math.isfinite(hours) and hours > 0 else ""
-    doubt = " A gain is not certain." if gain.low <= 0 else ""
+    cost = f" ({duration(hours, digits=2)})" if math.isfinite(hours) and hours > 0 else ""
+    doubt = " A gain is uncertain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"{outlook.gain_to - outlook.gain_from:,.0f} more steps{cost}: {sign}{value} ({low} to "
-        f"{high}).{doubt}"
+        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean by "
+        f"{sign}{value} ({low} to {high}).{doubt}"
     )
 
 
@@ -503,8 +500,10 @@ BEHAVIOURS = (
     Behaviour("dead_group_share", "Zero-variance groups", "share of groups"),
     Behaviour("eval/reward", "Held-out reward", ""),
     Behaviour("kl", "KL to the reference", "nats a token"),
-    Behaviour("gradient_norm", "Gradient norm", "before clipping"),
-    Behaviour("reward_std_within_group", "Spread within groups", "standard deviation"),
+    Behaviour("gradient_norm", "Gradient norm", "before gradient clipping"),
+    Behaviour(
+        "reward_std_within_group", "Reward standard deviation within groups", "standard deviation"
+    ),
     Behaviour("learning_rate", "Learning rate", "per update"),
 )
 
@@ -534,10 +533,7 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         lines += _forecast_lines(fitted, fitted.outlook)
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)
-        caption = (
-            "The forecast follows no law: its band is as wide as public runs and a wandering mean "
-            "need."
-        )
+        caption = "The forecast uses no law: its band is as wide as past errors on public runs."
     if held_out:
         later = fitted.held_out_step, fitted.held_out_value
         lines.append(observed_line("held out", *later, role="held_out", points=points))
@@ -595,12 +591,16 @@ def beyond_spikes(y: Float) -> tuple[tuple[float, float] | None, str]:
     lie = "lies" if beyond.size == 1 else "lie"
     return useful_range(
         shown=inside
-    ), f" {count(beyond.size, 'row')} {lie} beyond the axis, the furthest at {number(furthest)}."
+    ), f" {count(beyond.size, 'row')} {lie} outside the axis; the furthest is {number(furthest)}."
 
 
 def definition_of(meaning: Meaning) -> str:
     """Return what a logged key means as a sentence, with the doubt where there is one."""
-    doubt = " Ambiguous: the log cannot tell which definition holds." if meaning.ambiguous else ""
+    doubt = (
+        " The definition is ambiguous: the log does not say which one applies."
+        if meaning.ambiguous
+        else ""
+    )
     return sentence(clean(meaning.definition, longest=300)) + doubt
 
 

@@ -22,7 +22,7 @@ import polars as pl
 from groupwise.analysis.charts import reward_heights
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, Learning, State
-from groupwise.engine.engine import Engine, Limits, Outcome
+from groupwise.engine.engine import Engine, Limits, ShardOutcome
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -62,10 +62,10 @@ class Separation(Plain):
         """The counts and the chance."""
         others = f" (so do {_listed(self.also)})" if self.also else ""
         return (
-            f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, the "
-            f"{self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}; by luck "
-            f"alone with a chance of at most {share(self.chance)}, "
-            f"{count(self.settings_tried, 'setting')} tried."
+            f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
+            f"the {self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}. Chance "
+            f"alone would give this with a probability of at most {share(self.chance)}; "
+            f"the search tried {count(self.settings_tried, 'setting')}."
         )
 
 
@@ -195,7 +195,7 @@ class FleetRow(Plain):
 
 
 _TYPES = {field.name: pl.String if field.type == "str" else pl.Int64 for field in fields(FleetRow)}
-Progress = Callable[
+RunsDone = Callable[
     [str, int, int], None
 ]  # what is being done, how much of it is done, and of how much
 
@@ -285,7 +285,7 @@ def judge_fleet(
     *,
     seconds: float,
     without: Sequence[Path] = (),
-    progress: Progress = lambda _doing, _done, _total: None,
+    progress: RunsDone = lambda _doing, _done, _total: None,
 ) -> Fleet:
     """Judge the runs at and below paths; a row each.
 
@@ -311,7 +311,9 @@ def judge_fleet(
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
         raise UnreadableRunError(
-            why if len(fleet.runs) == 1 else f"none of {len(fleet.runs):,} runs can be read; {why}"
+            why
+            if len(fleet.runs) == 1
+            else f"none of the {len(fleet.runs):,} runs can be read; {why}"
         )
     return fleet
 
@@ -324,7 +326,7 @@ def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
     )
 
 
-def _unjudged(outcome: Outcome) -> FleetRow:
+def _unjudged(outcome: ShardOutcome) -> FleetRow:
     """Return the row of a path whose worker ended before it was judged."""
     why = (
         "expected a run that can be judged, but "
@@ -349,8 +351,8 @@ def check_table(path: Path) -> None:
     """Refuse a file that is there and is no table of a fleet."""
     if path.exists() and not _is_table(path):
         raise InvalidArgumentError(
-            f"expected a table of groupwise fleet in {path}, got another file, which is never "
-            "written over: name another with -o"
+            f"expected a table written by groupwise fleet in {path}, got another file, which is "
+            "never overwritten: choose another name with -o"
         )
 
 

@@ -29,7 +29,7 @@ from groupwise.wording import clean
 
 _MEMORY = 16 << 30  # bytes that the function may ask for
 _MOST = 1e15  # of a grade
-_SIMPLER = "try it on one answer in Python, or give --data with the columns that it takes"
+_SIMPLER = "test it on one completion in Python, or give --data with the columns that it needs"
 
 
 def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: float) -> Float:
@@ -43,7 +43,7 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
             f"expected MODULE:NAME of a reward function, got {function!r}: join both by a colon"
         )
     job = json.dumps({"function": function, "columns": columns}, default=str)
-    wanted = f"a number for each answer from {function}"
+    wanted = f"one number per completion from {function}"
     # Files and no pipes: what the function leaves behind may hold a pipe for ever.
     with TemporaryFile() as given, TemporaryFile() as written:
         given.write(job.encode())
@@ -66,14 +66,14 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         written.seek(0)
-        came = {"error": f"none: its process ended with {process.returncode}"}
+        came = {"error": f"none because its process ended with {process.returncode}"}
         with suppress(ValueError):  # the function may write there too
             came = dict(json.loads(written.read()))
     grade_N, count = floats(came.get("grades", [])), len(columns["completions"])
     bad_N = ~(np.abs(grade_N) < _MOST)  # NaN too
     if "error" in came or len(grade_N) != count or bad_N.any():
-        wrong = f"{bad_N.sum()} of {count} that are no number below {_MOST:g}"
-        wrong = wrong if len(grade_N) == count else f"{len(grade_N)} for {count} answers"
+        wrong = f"{bad_N.sum()} of {count} that are not numbers below {_MOST:g}"
+        wrong = wrong if len(grade_N) == count else f"{len(grade_N)} for {count} completions"
         error = clean(came.get("error", wrong))
         raise InvalidArgumentError(f"expected {wanted}, got {error}: {_SIMPLER}")
     return grade_N

@@ -74,19 +74,18 @@ def group_size_evidence(
             if until is None:
                 saved = load_components(place)
                 return _planned(record, saved.components, saved.provenance)
-            notes = (
-                (
-                    "Components lie beside the run, but not as of an earlier step: they are left "
-                    "aside."
-                ),
-            )
+            notes = ("The variance components beside the run may use later steps and are ignored.",)
         except GroupwiseError as error:
             notes = (sentence(clean(error, longest=300).replace(str(place), place.name)),)
     rewards = plan_of_rewards(record, None if opened is None else Path(opened.name or str(opened)))
     if rewards.zero_variance is None:
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
     return GroupSizeEvidence(
-        rewards=rewards, notes=(*notes, f"For a safe size and its price: {rewards.command}")
+        rewards=rewards,
+        notes=(
+            *notes,
+            f"For a safe group size, run {rewards.command}",
+        ),
     )
 
 
@@ -96,8 +95,7 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
         notes.append(
-            "No plan without the batch in use: give it with --set group_size=G and --set "
-            "prompts_per_step=B."
+            "No plan is possible without a batch: give --set group_size=G --set prompts_per_step=B."
         )
         return GroupSizeEvidence(
             components, notes=(*notes, *components.notes), provenance=provenance
@@ -120,7 +118,7 @@ def provenance_notes(provenance: JsonView) -> Words:
     for name, value in shown_provenance(provenance).items():
         shown = f"{value[0]} to {value[-1]}" if isinstance(value, list) else value
         facts += [] if value is None else [f"{name.replace('_', ' ')} {shown}"]
-    return (f"Measured with {', '.join(facts)}.",) if facts else ()
+    return (f"These components were measured with {', '.join(facts)}.",) if facts else ()
 
 
 def shown_provenance(provenance: JsonView) -> JsonObject:
@@ -150,8 +148,8 @@ def scaling_notes(record: RunRecord) -> Words:
         return ()
     return (
         (
-            f"The run divides its advantages by the deviation of the {scaling}; these numbers "
-            "are for advantages that are not divided."
+            f"The run divides its advantages by the standard deviation of the {scaling}; these "
+            "numbers are for advantages without that division."
         ),
     )
 
@@ -173,17 +171,16 @@ def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
 
 
 NOT_LOGGED = (
-    "Zero-variance groups: not logged. Log frac_reward_zero_std, or the completions with their "
-    "rewards (TRL: log_completions=True)."
+    "Zero-variance groups are not logged. Log frac_reward_zero_std, or the completions with "
+    "their rewards (TRL: log_completions=True)."
 )
 _NEEDS_SIZE = (
-    "{} of groups have zero variance; what twice the group size would change needs the size: give "
-    "--set group_size=G."
+    "{} of groups have zero variance; for the effect of larger groups give --set group_size=G."
 )
 
 
 @frozen
-class Batch(Plain):
+class StepBatch(Plain):
     """What one logged step is made of; None is unknown."""
 
     MORE = ("completions", "said")
@@ -210,16 +207,20 @@ class Batch(Plain):
         ]
         parts[1] += " a prompt" if parts[1] and not parts[0] else ""
         whole = "" if self.completions is None else f" = {count(self.completions, 'completion')}"
-        known = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
+        factors = [f"{' x '.join(filter(None, parts))}{whole}"] if any(parts) else []
         if self.updates is not None:
-            known.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
+            factors.append(f"{self.updates:,.4g} {'update' if self.updates == 1 else 'updates'}")
         batch = {
             "prompts_per_step=B": self.prompts,
             "group_size=G": self.group_size,
             "updates_per_step=U": self.updates,
         }
         missing = [f"--set {name}" for name, value in batch.items() if value is None]
-        said = f"A step is {' in '.join(known)}" if known else "The log does not say what a step is"
+        said = (
+            f"One step is {' in '.join(factors)}"
+            if factors
+            else "The log does not say how many completions a step has"
+        )
         return f"{said}{'; give ' + ' '.join(missing) if missing else ''}."
 
 
@@ -229,7 +230,7 @@ class RunPlan(Said):
 
     MORE = ("status", "effective_group_size", "smallest_size", "dynamic_sampling")
 
-    batch: Batch  # of one step
+    batch: StepBatch  # of one step
     zero_variance: (
         ZeroVarianceOutlook | None
     )  # share of zero-variance groups at G, 2G and 4G; None where it is not logged
@@ -285,15 +286,15 @@ class RunPlan(Said):
             )
         drawn = self.dynamic_sampling
         times = (
-            "without end"
+            "without limit"
             if drawn is None
             else f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the "
             "groups"
         )
         return (
-            f"Late in the log {first} of the groups teach at G = {outlook.group_size}; {larger} "
-            f"would. Below a pass rate of {percent(even_pass_rate(outlook.group_size))} most have "
-            f"no success{smallest}. Dynamic sampling would draw {times}."
+            f"Late in the log {first} of groups at G = {outlook.group_size} have mixed rewards; "
+            f"{larger} would. At pass rates below {percent(even_pass_rate(outlook.group_size))} "
+            f"most groups have no success{smallest}. Dynamic sampling would need {times}."
         )
 
     def __str__(self) -> str:
@@ -334,7 +335,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     if budget is None:
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
-                "expected the batch in use, got none: give budget, or the settings group_size and "
+                "expected the batch in use, got none: give a budget, or group_size and "
                 "prompts_per_step"
             )
         budget = Budget(float(size * prompts))
@@ -375,9 +376,9 @@ def _pass_rate(record: RunRecord) -> float | None:
     return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 
 
-def batch_in_use(record: RunRecord) -> Batch:
+def batch_in_use(record: RunRecord) -> StepBatch:
     """Return prompts, rollouts and updates of one step, by the settings, or as the completions
     have them.
     """
     size, prompts = batch_of(record)
-    return Batch(prompts, size, record.config.value("updates_per_step"))
+    return StepBatch(prompts, size, record.config.value("updates_per_step"))

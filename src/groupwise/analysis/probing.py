@@ -43,13 +43,13 @@ from groupwise.wording import count, short
 if TYPE_CHECKING:
     from groupwise.scores.language_models import LanguageModel
 
-Row = Mapping[str, Any]
+DataRow = Mapping[str, Any]
 _MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
 _LONGEST = 256  # tokens of an answer where no setting says
-_GIVE = "give checkpoints with the tokenizer that sampled"
+_GIVE = "give checkpoints with the tokenizer of the sampler"
 _ROSE = {Learning.LEARNING, Learning.ARRIVED, Learning.AT_TOP}
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
@@ -161,12 +161,12 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     fitting = [answer for answer in logged if len(answer.before) + len(answer.after) <= context]
     left = ""
     if beyond := len(logged) - len(fitting):
-        left = f" (the context of {context:,} tokens left {count(beyond, 'answer')} out)"
+        left = f" ({count(beyond, 'completion')} exceed the context of {context:,} tokens)"
     if len(fitting) < _BATCH:
         raise InsufficientDataError(
-            f"expected {_BATCH} answers with the sampler's log-probability of each token that the "
-            f"checkpoint's tokenizer makes, got {len(fitting)}{left}: log a list, logprobs, and "
-            "give checkpoints with the tokenizer that sampled"
+            f"expected {_BATCH} completions with the sampler's log-probability of each token "
+            f"under the checkpoint's tokenizer, got {len(fitting)}{left}: log a list, logprobs, "
+            "and give checkpoints with that tokenizer"
         )
     temperature = float(record.config.value("temperature") or 1.0)
     own, *first = (_scored(loaded, fitting, temperature) for loaded in models)
@@ -180,7 +180,7 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
 
 
 @frozen
-class _Answer:
+class _ScoredCompletion:
     """A logged answer as its model reads it."""
 
     before: list[int]  # tokens of the prompt
@@ -208,16 +208,16 @@ def _encoded(
 
 
 def _tokens(
-    models: Sequence[LanguageModel], rows: pl.DataFrame, raw: Sequence[Row]
-) -> list[_Answer]:
+    models: Sequence[LanguageModel], rows: pl.DataFrame, raw: Sequence[DataRow]
+) -> list[_ScoredCompletion]:
     """The answers of which each token has a log-probability in the log."""
     from groupwise.scores.language_models import end_of
 
-    loaded, texts, answers = models[0], rows["completion"].to_list(), list[_Answer]()
+    loaded, texts, answers = models[0], rows["completion"].to_list(), list[_ScoredCompletion]()
     tokens = _encoded(loaded, rows["prompt"], texts)
     if _encoded(models[-1], [], texts)[1] != tokens[1]:
         raise InvalidArgumentError(
-            f"expected two checkpoints of one tokenizer, got answers in unlike tokens: {_GIVE}"
+            f"expected two checkpoints of one tokenizer, got different tokens: {_GIVE}"
         )
     for row, before, made in zip(raw, *tokens, strict=True):
         ids = _numbers(row.get("completion_ids"), int) or made
@@ -227,11 +227,11 @@ def _tokens(
         if sampled and len(sampled) == len(after):
             own_T, turn_T = _turns(row, len(after))
             sampled_T = floats(sampled)[own_T]
-            answers.append(_Answer(before, after, sampled_T, own_T, turn_T))
+            answers.append(_ScoredCompletion(before, after, sampled_T, own_T, turn_T))
     return answers
 
 
-def _turns(row: Row, length: int) -> tuple[Places, Places]:
+def _turns(row: DataRow, length: int) -> tuple[Places, Places]:
     """The places of the tokens that a mask of the log says to be the policy's, all without one,
     and the turn of each, from 0 on.
     """
@@ -241,7 +241,9 @@ def _turns(row: Row, length: int) -> tuple[Places, Places]:
     return np.flatnonzero(mask_T), (begins_T.cumsum() - 1)[mask_T]
 
 
-def _scored(loaded: LanguageModel, answers: Sequence[_Answer], temperature: float) -> list[Float]:
+def _scored(
+    loaded: LanguageModel, answers: Sequence[_ScoredCompletion], temperature: float
+) -> list[Float]:
     """The log-probability of each token of answers under a checkpoint, and the entropy there."""
     from torch import no_grad
 
@@ -276,8 +278,8 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     fell = bool(how.function) and len(early) > 0 and judged.learning is Learning.FALLING
     if fell and step is not None and step < (judged.since_step or 0):
         raise InvalidArgumentError(
-            f"expected a checkpoint since the change at step {judged.since_step:,}, got that of "
-            f"step {step:,}: give a later one"
+            f"expected a checkpoint from after the change at step {judged.since_step:,}, got one "
+            f"from step {step:,}: give a later one"
         )
     asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
     prompts = asked.group_by("prompt", maintain_order=True).agg(pl.col(column).mean())
@@ -306,9 +308,9 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     kept_P = ~right_N.reshape(-1, each).all(axis=1) | fell | right_N.all()
     parts = [part for part, kept in zip(parts, kept_P, strict=True) if kept]
     shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P, logged)
-    message = f"{shown.message} (right is {short(best)} of {column}"
+    message = f"{shown.message} (a completion counts as right at {short(best)} of {column}"
     always = len(kept_P) - len(parts)
-    message += f"; {count(always, 'prompt')} always right are left out)" if always else ")"
+    message += f"; {count(always, 'prompt')} that are always right are left out)" if always else ")"
     return replace(shown, message=message), len(texts)
 
 
@@ -334,8 +336,8 @@ def _sampled(
     if begun + longest > context:
         raise InvalidArgumentError(
             f"expected {longest:,} tokens within the checkpoint's context of {context:,}, got "
-            f"{begun:,} of a prompt: give a checkpoint that reads more, or fewer tokens of an "
-            "answer by --set max_completion_length=N"
+            f"{begun:,} of a prompt: give a checkpoint with a longer context, or limit "
+            "completions with --set max_completion_length=N"
         )
     torch.manual_seed(how.seed)
     answers = dict[int, list[str]]()
@@ -402,12 +404,12 @@ def _graded(
 
 def _raw_rows(
     record: RunRecord, rows: pl.DataFrame, data: Path | None = None, *, by_prompt: bool = False
-) -> list[Row]:
+) -> list[DataRow]:
     """The row of each answer as its file has it, or that of its prompt, as in a file given."""
     names = {"prompt": PROMPT_KEYS}
     if not (data or by_prompt):
         names["completion"] = COMPLETION_KEYS
-    wanted, row_of = rows.select(*names).rows(), dict[tuple[Any, ...], Row]()
+    wanted, row_of = rows.select(*names).rows(), dict[tuple[Any, ...], DataRow]()
     left = {*wanted}
     files = [data] if data else [Path(source.path) for source in record.sources]
     for row in chain.from_iterable(map(_rows_of, filter(Path.is_file, files))):
@@ -432,7 +434,7 @@ def _numbers(value: Any, kind: type = float) -> list[Any]:
     return value if plain and all(abs(number) < _LARGEST for number in value) else []
 
 
-def _rows_of(path: Path) -> Iterator[Row]:
+def _rows_of(path: Path) -> Iterator[DataRow]:
     """Yield the rows of JSON lines or of Parquet; none of another file."""
     seen = peek(path)
     if seen.head.startswith(b"PAR1"):

@@ -18,15 +18,12 @@ from groupwise.record.run import RunRecord
 from groupwise.series.metric import log_completions
 from groupwise.wording import number, share_ranged
 
-UNKNOWN = (
-    "A log does not say how the policy would have moved: every choice is replayed at the policy "
-    "that was logged."
-)
+UNKNOWN = "A log does not show how the policy would have changed: the logged policy is replayed."
 PROXY = (
-    "Gradient variance is a proxy by rewards alone, within prompts; the part between prompts "
-    "speaks for smaller groups."
+    "The gradient variance is a proxy from rewards alone, within prompts; the variance between "
+    "prompts favours smaller groups."
 )
-LOG_LENGTHS = "Log each completion's length: what the loss's denominator does needs it."
+LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's denominator."
 
 
 @frozen
@@ -60,15 +57,15 @@ class RunReplay(Said):
         if self.replay is None:
             return str(self.rewards)
         made, best = self.replay, self.cheapest
-        cheaper = "no rule at this group size makes a live group cheaper"
+        cheaper = "no rule at this group size makes a mixed group cheaper"
         if best is not None:
-            cheaper = f"{best.choice} would have reached as many with {share_ranged(best.saved())} "
+            cheaper = f"{best.choice} would have given as many with {share_ranged(best.saved())} "
             cheaper += "fewer rollouts"
             if self.gpu_hours is not None:
                 cheaper += f", {number(best.saved(self.gpu_hours).value)} GPU-hours"
         return (
-            f"Of the whole log {made.live_groups:,} of {made.groups:,} groups were live (their "
-            f"rewards differ), {share_ranged(made.live)}: {cheaper}."
+            f"Of the whole log {made.live_groups:,} of {made.groups:,} groups had mixed rewards, "
+            f"{share_ranged(made.live)}: {cheaper}."
         )
 
     @property
@@ -92,22 +89,24 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
     if groups is None:
         if record.rollouts is not None and "reward" in record.rollouts.columns:
             raise InsufficientDataError(
-                "expected two rollouts or more of one prompt in a row of the log, got single ones: "
-                "log whole groups, with the prompt's text or number"
+                "expected at least two rollouts of one prompt in a row of the log, got single "
+                "ones: log whole groups with the text or number of the prompt"
             )
         rewards = plan_of_rewards(record, opened)
         if rewards.zero_variance is None:
             raise InsufficientDataError(
-                "expected rollouts with their prompts and rewards, or the share of zero-variance "
+                "expected rollouts with prompts and rewards, or the share of zero-variance "
                 f"groups, got neither: {log_completions(record)}"
             )
-        return RunReplay(None, spent, rewards, (UNKNOWN, f"For more, {log_completions(record)}"))
+        return RunReplay(
+            None, spent, rewards, (UNKNOWN, f"For more choices, {log_completions(record)}")
+        )
     made = replay(groups, seed=seed)
     dynamic = (
-        "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
-        "it draws "
-        f"{number(made.dynamic.batches)} times those of the log in whole batches. Its mean over "
-        "updates is of stretches of 50 live groups: a change within one is smoothed."
+        "Saved rollouts are counted for the same number of mixed groups. Dynamic sampling saves "
+        f"only updates: in whole batches it samples {number(made.dynamic.batches)} times as many "
+        "rollouts as the log has. Its average over updates uses stretches of 50 mixed groups "
+        "and hides changes within a stretch."
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
     notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
@@ -147,7 +146,7 @@ def logged_groups(record: RunRecord) -> LoggedGroups | None:
     torn = visits.min() > 1 and visits.max() < rows and apart.max() == 1
     if torn or (size is not None and usual < size):
         raise InsufficientDataError(
-            f"expected whole groups in one row of the log, got {usual} rollouts of a prompt there: "
-            f"log whole groups, or give --set group_size={usual} where these are whole"
+            f"expected whole groups in one row of the log, got {usual} rollouts per prompt: log "
+            f"whole groups, or give --set group_size={usual} if these are whole"
         )
     return groups

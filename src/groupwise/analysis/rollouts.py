@@ -33,7 +33,7 @@ LONGEST, LONGEST_PROMPT, LONGEST_WHOLE = 2000, 1000, 200_000  # characters
 _HELD_BYTES = 110_000  # that the completions of a report may take
 _MOST_SIBLINGS, _MOST_NUMBERS = 64, 24
 _NUMBERS = ("reward", "advantage", "length")
-NO_COMPLETIONS = f"No text of a completion in this log: {LOG_COMPLETIONS}."
+NO_COMPLETIONS = f"This log has no completion texts: {LOG_COMPLETIONS}."
 
 
 @frozen
@@ -68,7 +68,7 @@ class Completion(Plain):
 
 
 @frozen
-class Batch(Plain):
+class CompletionBatch(Plain):
     """Completions that were asked for, with their groups."""
 
     groups: tuple[Group, ...]
@@ -84,7 +84,7 @@ class Held(Plain):
     views: dict[
         str, tuple[int, ...]
     ]  # view -> its first completions, by their place in `batch.rows`
-    batch: Batch
+    batch: CompletionBatch
     range: tuple[float, float]  # least and largest reward of the run
 
 
@@ -149,7 +149,7 @@ class Rollouts:
         finite = self.reward[np.isfinite(self.reward)]
         return (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
 
-    def part(self, view: str, first: int, most: int, *, whole: bool = False) -> Batch:
+    def part(self, view: str, first: int, most: int, *, whole: bool = False) -> CompletionBatch:
         """Return completions of a view from a place on; `whole` does not cut a single one's."""
         ids = self.orders.get(view, np.empty(0, dtype=np.int64))[max(first, 0) :][
             : min(most, MOST_ROWS)
@@ -159,7 +159,7 @@ class Rollouts:
             ids, longest, LONGEST_WHOLE if longest == LONGEST_WHOLE else LONGEST_PROMPT
         )
 
-    def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> Batch:
+    def batch(self, ids: Iterable[int], longest: int, longest_prompt: int) -> CompletionBatch:
         """Return completions by their numbers, texts cut."""
         wanted = list(map(int, ids))
         label, starts = self.groups
@@ -177,7 +177,7 @@ class Rollouts:
             self._completion(number, places[int(label[number])], row, longest)
             for number, row in zip(wanted, rows, strict=True)
         )
-        return Batch(groups, made)
+        return CompletionBatch(groups, made)
 
     @cached_property
     def groups(self) -> tuple[Whole, Whole]:
@@ -309,7 +309,7 @@ def held_rollouts(record: RunRecord, *, most: int = HELD, size: int = _HELD_BYTE
     views["newest"] = tuple(place[number] for number in sorted(ids, reverse=True))
     whole = count(len(rollouts), "completion")
     choice = (
-        f"All {whole} of the log."
+        f"These are all {whole} of the log."
         if len(ids) == len(rollouts)
         else f"{len(ids)} of {whole}: {_said(views)}."
     )
@@ -359,10 +359,7 @@ _LONGEST = 160
 _PLACES = 2  # batches beyond which a number is no place in one
 # rewards of a prompt's newest visits differ, are all the highest, the lowest, equal
 STANDINGS = ("teaches", "solved", "too hard", "flat")
-LOG_PROMPTS = (
-    "Log the texts of prompts, or numbers that stay theirs, with their rewards to see which of "
-    "them teach."
-)
+LOG_PROMPTS = "To see which prompts give a gradient, log their texts or fixed numbers, and rewards."
 
 
 @frozen
@@ -495,12 +492,12 @@ def _row(row: JsonObject, values: tuple[Any, Any] | None) -> PromptRow:
 
 def _prompts_said(standings: tuple[tuple[str, int], ...], prompts: int, taught: float) -> str:
     """Say how the prompts stand."""
-    verbs = {"teaches": ("teaches", "teach")}
+    verbs = {"teaches": ("gives a gradient", "give a gradient")}
     parts = ", ".join(
         f"{number:,} {verbs.get(name, (f'is {name}', f'are {name}'))[number != 1]}"
         for name, number in standings
     )
     return (
         f"Of {count(prompts, 'prompt')}, by the newest rollouts of each, {parts}; "
-        f"{100 * taught:.0f} % of all visits taught."
+        f"{100 * taught:.0f} % of all visits gave a gradient."
     )

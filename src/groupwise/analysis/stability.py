@@ -106,8 +106,8 @@ def fits_with_a_force(
     others = [candidate.law for candidate in fit.candidates if candidate.law in LAWS]
     if not others:
         raise InsufficientDataError(
-            "expected a reward that a single exponential or a damped oscillator describes, got "
-            f"the {law}, which has no force: name one of the two with --law, or none"
+            "expected a reward that a single exponential or a damped oscillator describes, got the "
+            f"{law}, which has no restoring force: name one of the two with --law, or give no --law"
         )
     return [refit(other) for other in others]
 
@@ -125,28 +125,25 @@ def doubts_of(
     doubts = [swings] if swings else []
     if fit is not best and _ahead(best, fit) > CLEARLY:
         doubts.append(
-            f"the {law} describes the reward clearly better than any law that has a force"
+            f"the {law} describes the reward clearly better than any law that has a restoring force"
         )
     if force.too_fast:
         doubts.append(
-            "the curve is too fast for its momentum and lag, so that nothing bounds the force above"
+            "the curve is too fast for its momentum and lag, so the force has no upper bound"
         )
     if _at_rest(fit):
         doubts.append(
-            "the last rows are mostly one and the same number: a reward at its bound shows no swing"
+            "the last rows are mostly one constant: a reward at its bound shows no oscillation"
         )
     if _only_begun(fit):
-        doubts.append(
-            "the log ends within the time constant of its curve, whose beginning tells little of "
-            "its end"
-        )
+        doubts.append("the log ends within the time constant of its curve, so its end is uncertain")
     if _over_at_once(fit):
-        doubts.append("the curve is over within a few rows, too few to tell how fast it was")
+        doubts.append(
+            "the curve is over within a few rows, which are too few to estimate its speed"
+        )
     share = fit.r_squared_explainable if math.isfinite(fit.r_squared_explainable) else fit.r_squared
     if not share >= FEWEST_EXPLAINED:
-        doubts.append(
-            f"the curve explains only {max(share, 0.0):.0%} of what can be explained of the reward"
-        )
+        doubts.append(f"the curve explains only {max(share, 0.0):.0%} of the explainable variation")
     return tuple(doubts)
 
 
@@ -257,19 +254,19 @@ class StabilityEvidence(Plain):
     def conclusion(self) -> str:
         """What it comes to, in one sentence."""
         if self.doubts:
-            return f"Open: {'; '.join(self.doubts)}. No margin can be promised."
+            return f"Undecided, because {'; '.join(self.doubts)}. No margin can be given."
         if self.mode is None or self.margin is None or self.force is None:
             return f"Unavailable: {self.unavailable}"
         force, limit = number(self.force.force.value), number(self.mode.threshold)
         numbers = (
-            f"a force of {force} an update where {limit} is the limit, a margin of "
+            f"the force is {force} per update and the limit is {limit}, a margin of "
             f"{ranged_margin(self.margin)}"
         )
         if self.verdict == "stable":
-            return f"The mode that the reward shows is stable as far as the log shows: {numbers}."
+            return f"As far as the log shows, the reward is stable: {numbers}."
         return (
-            f"Open: {numbers}. The margin may be below 1, so the data do not say whether this mode "
-            f"is stable.{self.mode.decision}"
+            f"Undecided: {numbers}. The margin may be below 1, so the data do not show whether "
+            f"the reward is stable.{self.mode.decision}"
         )
 
     @property
@@ -332,32 +329,29 @@ def margin_alone(margin: float) -> str:
 
 
 NO_GUARANTEE = (
-    "This speaks of the mode that the reward shows. A faster one may be invisible in it and "
-    "unstable all the same: it is no guarantee of safety."
+    "This covers only the dynamics that the reward shows. A faster mode may be invisible in the "
+    "reward and still unstable, so this is no guarantee."
 )
 WHOLE_CURVE = (
-    "The force comes from the whole curve, and far from its plateau a curve is not one linear "
-    "mode. So its interval is 3 times as wide to either side as the fit says: simulated runs were "
-    "off by as much."
+    "The force comes from the whole curve, but far from its plateau a curve is not one linear "
+    "mode. Therefore its interval is 3 times as wide on each side as the fit says, as simulated "
+    "runs required."
 )
 ADAM = (
-    "Adam is mapped heuristically: momentum = beta1, force = (1 − beta1) × learning rate × "
-    "stiffness / root of the second moment, which is taken as constant."
+    "Adam is approximated: momentum = beta1, and force = (1 − beta1) × learning rate × stiffness "
+    "/ root of the second moment, which is treated as constant."
 )
 ADAM_RATE = (
-    "With Adam a log tells no largest learning rate: only, as a heuristic, how many times the "
-    "present one it may be, which is the margin."
+    "With Adam a log does not show the largest stable learning rate. The margin is an "
+    "approximation of how much the current learning rate can grow."
 )
 HALF_FORCE = (
-    "Where the reward is at a maximum of its own, without a KL term that holds it off, it relaxes "
-    "twice as fast as the parameters: the force is then half of this and the margin twice."
+    "If the reward is at its own maximum and no KL term holds it back, it relaxes twice as fast "
+    "as the parameters. Then the force is half of this and the margin is twice as large."
 )
-NO_LAG_LEFT = (
-    "The exact importance ratio leaves no lag, so force and threshold are those of on-policy "
-    "training."
-)
+NO_LAG_LEFT = "The exact importance ratio removes the lag: force and threshold are on-policy ones."
 PERHAPS_NO_LAG = (
-    "How much of the lag counts is not known, so intervals cover both ends: all of it, and none."
+    "How much of the lag counts is unknown: the intervals cover all of it and none of it."
 )
 
 
@@ -409,8 +403,8 @@ def run_stability(
     fitted = fit_metric(record, metric, until=until, level=level)
     if not fitted.rewarding:
         raise MissingMetricError(
-            f"expected a reward, got {fitted.metric}: the force is read off the approach of a "
-            "reward to its plateau"
+            f"expected a reward, got {fitted.metric}: the force is how a reward approaches its "
+            "plateau"
         )
     if fitted.fit is not None and (problem := no_approach(fitted.fit)):
         raise InsufficientDataError(problem)
@@ -426,8 +420,7 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({readable(fit.message).rstrip('.')}): no force can be read off it; give another "
-        "--until or --metric"
+        f"({readable(fit.message).rstrip('.')}): give another --until or --metric"
     )
 
 
@@ -444,8 +437,7 @@ def measured_stability(
     if swing.lasts:
         reach, period = number(swing.amplitude), number(swing.period)
         swings = (
-            f"the reward keeps swinging at the end of the log, by {reach} to either side every "
-            f"{period} rows"
+            f"the reward still oscillates at the end of the log, by ±{reach} every {period} rows"
         )
     if fit.status in NO_APPROACH:
         if problem := no_approach(fit):
@@ -478,21 +470,21 @@ def _notes(
     notes = [NO_GUARANTEE, WHOLE_CURVE]
     if with_force is not fit:
         notes.append(
-            f"The law of the reward is the {law_name(fit.law)}, which has no force: it is read off "
-            f"the {law_name(with_force.law)}."
+            f"The law of the reward is the {law_name(fit.law)}, which has no restoring force. "
+            f"The force is estimated with the {law_name(with_force.law)} instead."
         )
     if adam:
         notes += [ADAM, ADAM_RATE]
     if with_force.status == "not_identifiable":
         notes.append(
-            f"The log does not single out this law: {readable(with_force.message).rstrip('.')}; "
-            "the interval is for this law alone."
+            f"The log does not single out one law ({readable(with_force.message).rstrip('.')}). "
+            "The interval holds only if this law is right."
         )
     schedule = str(record.config.value("learning_rate_schedule") or "constant")
     if not schedule.startswith("constant"):
         notes.append(
-            f"The learning rate follows a schedule ({schedule}): the force is a mean over the log, "
-            "and was larger at the peak."
+            f"The learning rate follows a schedule ({schedule}): the force is a mean over the "
+            "log, and it was larger at the peak."
         )
     notes.append(HALF_FORCE)
     if len(lag.remaining) > 1:

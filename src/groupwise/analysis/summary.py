@@ -20,8 +20,8 @@ import polars as pl
 
 from groupwise.analysis.charts import (
     POINTS,
-    Axis,
     Chart,
+    ChartClock,
     Line,
     Mark,
     Role,
@@ -32,9 +32,9 @@ from groupwise.analysis.charts import (
 from groupwise.analysis.fitted import (
     BEHAVIOURS,
     STEP,
-    Ahead,
     Behaviour,
     Fitted,
+    ForecastRequest,
     behaviours_of,
     beyond_spikes,
     cut,
@@ -125,7 +125,7 @@ class Tile(Plain):
 
 
 @frozen
-class Signal:
+class ShownSignal:
     """One quantity of a run, finite rows only."""
 
     quantity: str  # its canonical name
@@ -135,7 +135,7 @@ class Signal:
     value_T: Float
     column: str = ""  # the log's own key
     about: str = ""  # what that key means
-    told: Sign | None = None  # what the judgement says of it
+    sign: Sign | None = None  # what the judgement says of it
     # its level in its last rows by the judgement, and the step of the first of them
     judged: tuple[float, int] | None = None
 
@@ -151,8 +151,8 @@ class Signal:
         """
         if self.judged is not None:
             return self.judged[0]
-        if self.told is not None and (self.told.after is None or self.told.now_from is not None):
-            return math.nan if self.told.after is None else self.told.after
+        if self.sign is not None and (self.sign.after is None or self.sign.now_from is not None):
+            return math.nan if self.sign.after is None else self.sign.after
         return float(self.value_T[-self.rows :].mean())
 
     @property
@@ -167,8 +167,8 @@ class Signal:
         """Return its level before what is told of it, else its mean before a step, else over the
         first rows; and which of them it is.
         """
-        if self.told is not None and self.told.before is not None:
-            return self.told.before, f"before step {self.told.step:,}"
+        if self.sign is not None and self.sign.before is not None:
+            return self.sign.before, f"before step {self.sign.step:,}"
         earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
         if step is None or not earlier.size:
             return float(self.value_T[: self.rows].mean()), "at the start"
@@ -177,7 +177,7 @@ class Signal:
     def came_from(self, step: float | None) -> str:
         """Say from which level it came, and where it went first if it is elsewhere now."""
         value, when = self.before(step)
-        sign = self.told
+        sign = self.sign
         if sign is None or sign.after is None or self.written(sign.after) == self.written(self.now):
             return f"{self.written(value)} {when}"
         return f"{self.written(value)} → {self.written(sign.after)} since step {sign.step:,}"
@@ -190,7 +190,7 @@ class Signal:
 
 
 @frozen
-class Row(Plain):
+class NumbersRow(Plain):
     """One quantity in numbers."""
 
     name: str
@@ -210,8 +210,8 @@ class Screen(Plain):
     chart: Chart  # the reward
     sparks: tuple[Chart, ...]
     others: tuple[Chart, ...]  # signals for which the first screen has no room
-    rows: tuple[Row, ...]  # every signal in numbers
-    axes: tuple[Axis, ...]  # clocks that the charts can be drawn along in place of the step
+    rows: tuple[NumbersRow, ...]  # every signal in numbers
+    axes: tuple[ChartClock, ...]  # clocks that the charts can be drawn along in place of the step
 
 
 _OF_TILES = (
@@ -245,14 +245,14 @@ def screen_of(
         )
         ended = int(reward.step_T[-1])
         reward = replace(
-            _told(reward, judged),
+            _with_sign(reward, judged),
             judged=(math.nan, ended)
             if level is None and ended < (judged.last_step or 0)
             else level,
         )
     signs, signals = judged.signs, [*_signals(record, groups, fitted.metric, judged)]
     signals.sort(
-        key=lambda signal: len(signs) if signal.told is None else signs.index(signal.told)
+        key=lambda signal: len(signs) if signal.sign is None else signs.index(signal.sign)
     )  # stable: the usual order else
     small = [
         signal for signal in signals if not _is_beside(signal, fitted)
@@ -284,14 +284,14 @@ def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
     )
 
 
-def _told(signal: Signal, judged: Judgement) -> Signal:
+def _with_sign(signal: ShownSignal, judged: Judgement) -> ShownSignal:
     """Return a signal with what the judgement says of it, by its quantity or by the name that
     the words begin with.
     """
     name = "held-out" if signal.quantity == "eval/reward" else f"{signal.title} "
     return replace(
         signal,
-        told=next(
+        sign=next(
             (
                 sign
                 for sign in judged.signs
@@ -317,14 +317,14 @@ def _order(quantity: str) -> int:
 
 def _signal(
     what: Behaviour, step_T: Float, value_T: Float, *, column: str = "", about: str = ""
-) -> Signal | None:
+) -> ShownSignal | None:
     """Return a quantity without the rows in which it is missing, or None where it is missing
     everywhere.
     """
     usable = np.isfinite(value_T)
     step = floats(step_T)[usable]
     return (
-        Signal(what.quantity, what.title, what.unit, step, value_T[usable], column, about)
+        ShownSignal(what.quantity, what.title, what.unit, step, value_T[usable], column, about)
         if usable.any()
         else None
     )
@@ -332,7 +332,7 @@ def _signal(
 
 def _signals(
     record: RunRecord, groups: GroupEvidence, metric: str, judged: Judgement
-) -> Iterable[Signal]:
+) -> Iterable[ShownSignal]:
     """Yield the known quantities beside the metric that a log holds, in their usual order, and
     what else the judgement names.
     """
@@ -358,11 +358,14 @@ def _signals(
                 about=definition_of(meaning),
             )
         if signal is not None:
-            yield _told(signal, judged)
+            yield _with_sign(signal, judged)
 
 
 def _tiles(
-    reward: Signal | None, signals: Sequence[Signal], since: float | None, level: float | None
+    reward: ShownSignal | None,
+    signals: Sequence[ShownSignal],
+    since: float | None,
+    level: float | None,
 ) -> Iterable[Tile]:
     """Yield now, the best, and what else was logged, the most useful first; the levels before
     are those of the judgement.
@@ -373,7 +376,7 @@ def _tiles(
         means = moving_mean(reward.value_T, rows)
         best, (peak, when) = int(means.argmax()), reward.before(None)
         # A height of fewer rows than an end averages is one as well.
-        if reward.told is None or means[best] >= peak:
+        if reward.sign is None or means[best] >= peak:
             end = f"step {reward.step_T[best + rows - 1]:,.0f}"
             peak, when = means[best], f"mean of {rows} rows to {end}" if rows > 1 else f"at {end}"
         yield Tile("Peak", reward.written(peak), when)
@@ -386,7 +389,7 @@ def _tiles(
             else f"step {reward.step_T[0]:,.0f}"
         )
         value, when = (
-            (reward.before(None)[0], first) if level is None else (level, "by the judgement")
+            (reward.before(None)[0], first) if level is None else (level, "from the judgement")
         )
         yield Tile("Start", reward.written(value), when)
         yield Tile(
@@ -396,17 +399,17 @@ def _tiles(
         )
 
 
-def _place(signal: Signal) -> int:
+def _place(signal: ShownSignal) -> int:
     """The place of a signal among the tiles: what is usual in its order, behind what the
     judgement names beside that.
     """
     if signal.quantity in _OF_TILES:
         return _OF_TILES.index(signal.quantity)
-    return len(_OF_TILES) if signal.told is None else -1
+    return len(_OF_TILES) if signal.sign is None else -1
 
 
 def _chart(
-    record: RunRecord, signal: Signal, shade: tuple[float, None] | None, points: int
+    record: RunRecord, signal: ShownSignal, shade: tuple[float, None] | None, points: int
 ) -> Chart:
     """Chart a quantity small, on an axis that a few spikes do not crush."""
     y_range, beyond = beyond_spikes(signal.value_T)
@@ -441,7 +444,7 @@ def _chart(
 
 def _reward_chart(
     fitted: Fitted,
-    signals: Sequence[Signal],
+    signals: Sequence[ShownSignal],
     judged: Judgement,
     shade: tuple[float, None] | None,
     points: int,
@@ -477,22 +480,22 @@ def _reward_chart(
     )
 
 
-def _is_beside(signal: Signal, fitted: Fitted) -> bool:
+def _is_beside(signal: ShownSignal, fitted: Fitted) -> bool:
     """Return whether a signal stands on the chart of the reward: the held-out reward, or a
     reward function that a sign names.
     """
     if fitted.quantity != "reward" or not signal.quantity.startswith("reward/"):
         return fitted.quantity == "reward" and signal.quantity == "eval/reward"
-    return signal.told is not None
+    return signal.sign is not None
 
 
-def _row(signal: Signal, since: float | None) -> Row:
+def _row(signal: ShownSignal, since: float | None) -> NumbersRow:
     """Return a quantity in numbers."""
     value_T, (before, when) = signal.value_T, signal.before(since)
     levels = value_T[: signal.rows].mean(), before, signal.now, value_T.min(), value_T.max()
-    first, told, now, low, high = map(signal.written, levels)
-    told = told if when.startswith("before") else ""
-    return Row(signal.title, first, told, now, low, high, value_T.size)
+    first, at_sign, now, low, high = map(signal.written, levels)
+    at_sign = at_sign if when.startswith("before") else ""
+    return NumbersRow(signal.title, first, at_sign, now, low, high, value_T.size)
 
 
 _FEWEST_POINTS, _FEWEST_HELD = 120, 12
@@ -607,7 +610,9 @@ def summarise(
         >>> summarise(RunRecord("demo", steps_table(range(60), {"reward": reward}))).judgement.alarm
         False
     """
-    fitted = _fitted(record, metric or "reward", until=until, ahead=Ahead(at, forecast_level))
+    fitted = _fitted(
+        record, metric or "reward", until=until, ahead=ForecastRequest(at, forecast_level)
+    )
     used = cut(record, until)
     judgement = judge(used, ended=ended)
     none_shown = no_forecast(judgement, fitted.problem)
@@ -665,7 +670,7 @@ def _meanings(record: RunRecord) -> tuple[dict[str, str], ...]:
             "column": clean(meaning.column),
             "quantity": clean(meaning.quantity),
             "definition": clean(meaning.definition, longest=400),
-            "doubt": "carries nothing here"
+            "doubt": "has no use here"
             if meaning.unavailable
             else "ambiguous"
             if meaning.ambiguous

@@ -11,7 +11,7 @@ import polars as pl
 
 from groupwise.analysis.charts import observed_line, useful_range
 from groupwise.analysis.fitted import (
-    Ahead,
+    ForecastRequest,
     ahead,
     behaviours_of,
     beyond_spikes,
@@ -174,6 +174,6 @@ def _forecast(record: RunRecord, judgement: Judgement, metric: str, level: float
     """Say where the metric is forecast to be, as the report of a run does."""
     try:
         bare = unfitted(record, metric)
-        return ahead(bare, judgement, foretold(bare, Ahead(level=level)))
+        return ahead(bare, judgement, foretold(bare, ForecastRequest(level=level)))
     except GroupwiseError:
         return ""

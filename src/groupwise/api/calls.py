@@ -20,17 +20,19 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Judgement
     from groupwise.forecasting.results import FitResult, Forecast
 
-    Given = RunRecord | str | Path | ArrayLike
+    RunOrArrays = RunRecord | str | Path | ArrayLike
 
 
 def fit(
-    run: Given,
+    run: RunOrArrays,
     value_T: ArrayLike | None = None,
     *,
     metric: str = "reward",
     law: str | None = None,
     level: float = 0.95,
-    **details: Any,
+    variance_T: ArrayLike | None = None,
+    window: float | None = None,
+    smoothing: int | None = None,
 ) -> FitResult:
     """Fit the laws to one metric of a run, or to arrays.
 
@@ -40,8 +42,9 @@ def fit(
         metric: of a run, the log's own key or a canonical quantity.
         law: the one law to fit; None lets all compete.
         level: nominal coverage of the intervals.
-        details: of arrays: variance_T, window, smoothing and healthy, as in
-            `forecasting.fit`; a run has its own.
+        variance_T: of arrays, the variance of each value; None: it is estimated.
+        window: of arrays, the updates that each value averages; None: 1.
+        smoothing: of arrays, the rows over which they were smoothed; None: it is estimated.
 
     Returns:
         The fit; `print` shows it in a sentence.
@@ -59,49 +62,54 @@ def fit(
         ...         law="exponential",
         ...     )
         ... )
-        The single exponential holds: rises from 0.2004 (0.1946 to 0.2062) to a plateau of 0.8
-            (0.7981 to 0.8019); 100 % of the way is done.
+        The single exponential fits: the metric rises from 0.2004 (0.1946 to 0.2062) to a
+            plateau of 0.8 (0.7981 to 0.8019); 100 % of this change is done.
     """
     if value_T is None:
-        _refuse(details)
+        _refuse(variance_T=variance_T, window=window, smoothing=smoothing)
         return run_of(run, metric=metric).fit(metric=metric, law=law, level=level)
     from groupwise.forecasting.fit import fit as fit_arrays
 
-    return fit_arrays(_numbers(run), value_T, law=law, level=level, **details)
+    return fit_arrays(
+        _numbers(run),
+        value_T,
+        variance_T=variance_T,
+        window=1.0 if window is None else window,
+        smoothing=smoothing,
+        law=law,
+        level=level,
+    )
 
 
-@overload
-def forecast(
-    run: ArrayLike, value_T: ArrayLike, at_S: ArrayLike, *, level: float = 0.9, **details: Any
+@overload  # the first that fits counts
+def forecast(  # type: ignore[overload-overlap]
+    run: ArrayLike,
+    value_T: ArrayLike,
+    at_S: ArrayLike,
+    *,
+    level: float = 0.9,
+    bounds: tuple[float, float] | None = None,
 ) -> Forecast: ...
 @overload
 def forecast(
-    run: Given,
-    value_T: None = None,
+    run: RunOrArrays,
+    value_T: ArrayLike | None = None,
     at_S: Sequence[float] | None = None,
     *,
     to: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
 ) -> Outlook: ...
-@overload
 def forecast(
-    run: ArrayLike,
-    value_T: ArrayLike,
-    at_S: None = None,
-    *,
-    to: float | None = None,
-    level: float = 0.9,
-) -> Outlook: ...
-def forecast(
-    run: Given,
+    run: RunOrArrays,
     value_T: ArrayLike | None = None,
     at_S: Any = None,
     *,
     to: float | None = None,
     metric: str = "reward",
     level: float = 0.9,
-    **details: Any,
+    bounds: tuple[float, float] | None = None,
+    until: float | None = None,
 ) -> Forecast | Outlook:
     """Forecast one metric of a run, or of arrays.
 
@@ -112,8 +120,8 @@ def forecast(
         to: the last step to forecast, instead of `at_S`.
         metric: of a run, the log's own key or a canonical quantity.
         level: nominal coverage of the bands.
-        details: of arrays with `at_S`: window, smoothing, bounds, rows and calibration, as in
-            `forecasting.forecast`; a run has them.
+        bounds: of arrays with `at_S`, the range that the metric cannot leave.
+        until: the former name of `to`, until version 0.3.
 
     Returns:
         Of a run, and of arrays with `to`, an `Outlook`, whose `rows` have whole steps; of arrays
@@ -129,20 +137,21 @@ def forecast(
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
         (400, 0.81)
     """
-    former = details.pop("until", None)
     if value_T is None or at_S is None:
-        _refuse(details)
+        _refuse(bounds=bounds)
         return run_of(run, value_T, metric=metric).forecast(
-            to=to, at=at_S, metric=metric, level=level, until=former
+            to=to, at=at_S, metric=metric, level=level, until=until
         )
-    if to is not None or former is not None:
-        raise InvalidArgumentError("expected to or times, got both: leave out one of them")
+    if to is not None or until is not None:
+        raise InvalidArgumentError("expected to or times, got both: leave one of them out")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
-    return forecast_arrays(_numbers(run), value_T, at_S, level=level, **details)
+    return forecast_arrays(_numbers(run), value_T, at_S, level=level, bounds=bounds)
 
 
-def judge(run: Given, value_T: ArrayLike | None = None, *, ended: bool | None = None) -> Judgement:
+def judge(
+    run: RunOrArrays, value_T: ArrayLike | None = None, *, ended: bool | None = None
+) -> Judgement:
     """Judge a run: how it stands, and why.
 
     Args:
@@ -203,19 +212,17 @@ def report(
     return write_page([(run, run.opened) for run in opened], path, metric=metric, force=force)
 
 
-def _refuse(options: Any) -> None:
-    """Refuse beside a run what only arrays need to be told."""
-    if options:
-        raise InvalidArgumentError(
-            f"expected {', '.join(options)} with arrays alone, got a run, which has its own: leave "
-            "it out"
-        )
+def _refuse(**options: Any) -> None:
+    """Refuse beside a run what only arrays need."""
+    for name, value in options.items():
+        if value is not None:
+            raise InvalidArgumentError(f"expected {name} only with arrays, got a run: leave it out")
 
 
-def _numbers(run: Given) -> ArrayLike:
+def _numbers(run: RunOrArrays) -> ArrayLike:
     """Refuse a run beside values."""
     if isinstance(run, RunRecord | str | Path):
         raise InvalidArgumentError(
-            "expected a run, or times and values, got a run and values: leave out one of them"
+            "expected a run, or times and values, got a run and values: leave one of them out"
         )
     return run

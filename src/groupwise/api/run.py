@@ -126,16 +126,16 @@ class Run(RunRecord):
             InsufficientDataError: there are too few rows.
             InvalidArgumentError: a step that cannot be forecast.
         """
-        from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
+        from groupwise.analysis.fitted import ForecastRequest, fit_metric, no_forecast
 
         if until is not None:
-            message = "forecast(until=) is forecast(to=), until version 0.3"
+            message = "forecast(until=) is now forecast(to=); version 0.3 drops until"
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             to = until
         if to is not None and at is not None:
-            raise InvalidArgumentError("expected to or at, got both: leave out one of them")
+            raise InvalidArgumentError("expected to or at, got both: leave one of them out")
         steps = at if to is None else self._steps_to(to)
-        fitted = fit_metric(self, metric, ahead=Ahead(steps, level))
+        fitted = fit_metric(self, metric, ahead=ForecastRequest(steps, level))
         if fitted.outlook is None:
             raise InsufficientDataError(fitted.problem)
         return (
@@ -329,13 +329,13 @@ def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:
     if isinstance(given, RunRecord | str | Path):
         if value_T is not None:
             raise InvalidArgumentError(
-                "expected a run, or steps and values, got a run and values: leave out one of them"
+                "expected a run, or steps and values, got a run and values: leave one of them out"
             )
         return _run(given) if isinstance(given, RunRecord) else open_run(given)
     if value_T is not None and np.shape(given) != np.shape(value_T):
         raise InvalidArgumentError(
-            f"expected as many steps as values, got {np.size(given)} and {np.size(value_T)}: give "
-            "one a value"
+            f"expected as many steps as values, got {np.size(given)} and {np.size(value_T)}: "
+            "give one step per value"
         )
     return _run(record_of_numbers(given if value_T is None else [given, value_T], metric, "run"))
 
@@ -355,7 +355,7 @@ def write_page(
     from groupwise.pages.html import render
 
     if not runs:
-        raise InvalidArgumentError("expected a run, got none: give one or a list of them")
+        raise InvalidArgumentError("expected a run, got none: give one run or a list of runs")
     target = Path(path_text(path, "page"))
     logs = [Path(source.path) for record, _ in runs for source in record.sources]
     free_target(target, logs, force=force)

@@ -119,43 +119,54 @@ def one_of(*words: str) -> Check:
     return check
 
 
-Run = Annotated[Path, argument("RUN", "A log file, a run folder or a saved record.")]
-Runs = Annotated[list[Path], argument("RUN...", "Log files, run folders or saved records.")]
+RunArgument = Annotated[Path, argument("RUN", "The log file, run folder or saved record.")]
+Runs = Annotated[
+    list[Path], argument("RUN...", "One or more log files, run folders or saved records.")
+]
 Metric = Annotated[
-    str, option("NAME", "The log's own key or a canonical quantity.", "--metric", "-m")
+    str,
+    option("NAME", "Metric to use: a key of the log or a canonical quantity.", "--metric", "-m"),
 ]
 Settings = Annotated[
     list[str] | None,
     option(
-        "KEY=VALUE", "A setting that the log does not hold, as group_size=8. Repeatable.", "--set"
+        "KEY=VALUE",
+        "Set a setting that the log lacks, for example group_size=8. Repeatable.",
+        "--set",
     ),
 ]
-Config = Annotated[Path | None, option("FILE", "A file with settings: JSON, YAML or a README.")]
+Config = Annotated[
+    Path | None, option("FILE", "Read settings from this file: JSON, YAML or a README.")
+]
 Column = Annotated[
     list[str] | None,
     option(
         "NAME=COLUMN",
-        "What a column of a table is, as reward=score; or a file by step, as "
-        "eval/reward=FILE#COLUMN. Repeatable.",
+        "Say what a column is, for example reward=score, or take a column of another file by "
+        "step: eval/reward=FILE#COLUMN. Repeatable.",
     ),
 ]
 Gpus = Annotated[
     int | None,
-    option("N", "GPUs that the run takes: its cost is told in GPU-hours too.", check=whole(1)),
+    option(
+        "N", "Number of GPUs of the run; the cost is then shown in GPU-hours too.", check=whole(1)
+    ),
 ]
 Price = Annotated[
     float | None,
-    option("P", "The price of one GPU for an hour: the cost is told in money too.", check=positive),
+    option(
+        "P", "Price of one GPU for one hour; the cost is then shown in money too.", check=positive
+    ),
 ]
-Until = Annotated[float | None, option("STEP", "Use nothing after this step.", check=finite)]
+Until = Annotated[float | None, option("STEP", "Ignore all steps after this one.", check=finite)]
 At = Annotated[
-    str | None, option("S1,S2", "The steps to forecast; by default a few beyond the last one.")
+    str | None, option("S1,S2", "Steps to forecast; the default is a few steps after the last one.")
 ]
 FailOn = Annotated[
     str,
     option(
         "STATE",
-        "The mildest state that ends with 1: warning, or failing (failed as well).",
+        "Mildest state that gives exit code 1: warning, or failing (failed counts too).",
         check=one_of("warning", "failing"),
     ),
 ]
@@ -164,22 +175,21 @@ Why = Annotated[
     typer.Option(
         "--why",
         "-v",
-        help="Also every check with its numbers, what to log for those that miss, and how the log "
-        "was read.",
+        help="Also print every check with its numbers, what to log, and how the log was read.",
     ),
 ]
-Json = Annotated[bool, flag("--json", "Print JSON to standard output and nothing else.")]
+Json = Annotated[bool, flag("--json", "Print only JSON to standard output.")]
 FitLevel = Annotated[
-    float, option("SHARE", "Coverage of the intervals, between 0 and 1.", check=share)
+    float, option("SHARE", "Confidence level of the intervals, between 0 and 1.", check=share)
 ]
 BandLevel = Annotated[
-    float, option("SHARE", "Coverage of the bands, between 0 and 1.", check=share)
+    float, option("SHARE", "Coverage of the forecast bands, between 0 and 1.", check=share)
 ]
 CalibrationTable = Annotated[
     Path | None,
     option(
         "FILE",
-        "Stretch the bands by this table, as groupwise-lab calibrate writes it.",
+        "Widen the bands by this table, which groupwise-lab calibrate writes.",
         "--calibration",
     ),
 ]
@@ -187,7 +197,7 @@ EngineName = Annotated[
     str | None,
     option(
         "NAME",
-        "Where the workers run: local (processes of this machine), ray or slurm.",
+        "Where the workers run: local (processes on this machine), ray or slurm.",
         "--engine",
         check=one_of(*ENGINES),
     ),
@@ -196,7 +206,7 @@ Workers = Annotated[
     int | None,
     option(
         "N",
-        "Workers at once; by default as many as there is room for.",
+        "Number of workers at a time; the default is as many as fit.",
         "--workers",
         check=whole(1, 4096),
     ),
@@ -205,8 +215,8 @@ WebhookAddress = Annotated[
     str | None,
     option(
         "URL",
-        "Send each change of a run's state there: Slack, Discord, or JSON; by default to "
-        "$GROUPWISE_WEBHOOK.",
+        "Send each change of a run's state to this address: Slack, Discord or any server that "
+        "takes JSON; the default is $GROUPWISE_WEBHOOK.",
         "--webhook",
     ),
 ]
@@ -214,7 +224,7 @@ Level = Annotated[
     float | None,
     option(
         "SHARE",
-        "Coverage of the intervals; by default that of saved components, else 0.95.",
+        "Confidence level of the intervals; the default is that of saved components, or 0.95.",
         check=share,
     ),
 ]
@@ -228,7 +238,7 @@ class Opening:
     settings: Mapping[str, str]  # setting -> value, as the user typed it
     config: Path | None  # a file with settings
 
-    def told(self, **given: float | None) -> Opening:
+    def with_settings(self, **given: float | None) -> Opening:
         """Add settings that have options of their own, where these are given."""
         return replace(
             self,
@@ -357,7 +367,7 @@ def numbers(name: str, text: str, example: str) -> list[float]:
             if math.isfinite(values[-1]):
                 continue
         raise InvalidArgumentError(
-            f"{name} expects finite numbers with commas between them, as {example}; got "
+            f"{name} expects finite numbers separated by commas, for example {example}; got "
             f"{part.strip()[:60]!r} in {text[:60]!r}"
         )
     return values
@@ -504,7 +514,7 @@ class Program:
         """The commands as typer takes them."""
         program = self
 
-        class Group(TyperGroup):
+        class CommandList(TyperGroup):
             """Lists the commands by their first sentences and loads the one that is asked for."""
 
             def __init__(self, **given: Any) -> None:
@@ -526,7 +536,7 @@ class Program:
             "pretty_exceptions_enable": False,
             "context_settings": context,
         }
-        app = typer.Typer(name=self.name, cls=Group, help=self.about, **plain)
+        app = typer.Typer(name=self.name, cls=CommandList, help=self.about, **plain)
 
         @app.callback(help=self.about)
         def options(
@@ -596,12 +606,13 @@ class Program:
             return self._say(f"expected to write the answer, got {error.strerror}", REFUSED)
         if isinstance(error, MemoryError):
             return self._say(
-                "not enough memory for this input; try a part of it, or --until STEP", REFUSED
+                "there is not enough memory for this input: give a part of it, or --until STEP",
+                REFUSED,
             )
         where = f"{type(error).__name__}: {error}"
         return self._say(
-            f"this is a defect of groupwise {__version__} ({where}); run again with {_DEBUG}=1 and "
-            "report the traceback with the command",
+            f"this is a defect of groupwise {__version__} ({where}): run again with {_DEBUG}=1 "
+            "and report the traceback with the command",
             DEFECT,
         )
 
@@ -662,45 +673,38 @@ def _own_warnings(name: str) -> Iterator[None]:
 LABORATORY = "groupwise-lab"
 PROGRAM = Program(
     name="groupwise",
-    about="What a GRPO run's log says: is it still learning, where will it end, is it stable.",
+    about="Judge GRPO runs from their logs: does a run learn, where will it end, is it stable?",
     home="groupwise.cli",
     commands={
-        "example": (
-            "Copy an example run into this folder, to try a command on: healthy, failing and "
-            "others."
-        ),
+        "example": "Copy an example run into this folder to try the commands on it.",
         "report": (
-            "Write one page on one or several runs, and how each stands here: exit codes as of "
-            "diagnose, the worst of several."
+            "Write an HTML page about one or several runs and print how each is doing. The exit "
+            "code is that of diagnose, for the worst run."
         ),
-        "watch": (
-            "Follow runs that are being written, on a page that this machine serves to itself."
-        ),
+        "watch": "Follow runs that are being written, on a live page that only this machine opens.",
         "fleet": (
-            "Judge every run below some folders, worst first: exit code 2 where none can be read, "
-            "else as of diagnose, of the worst."
+            "Judge every run below some folders, worst first. The exit code is that of diagnose, "
+            "for the worst run; it is 2 if no run can be read."
         ),
         "diagnose": (
-            "How a run stands and why: exit code 0 ok, 1 warning or worse, 2 unusable, "
-            "3 cannot tell."
+            "Say how a run is doing and why. The exit code is 0 if it is ok, 1 for a warning or "
+            "worse, 2 if the input is unusable, 3 if the log cannot tell."
         ),
-        "probe": ("Which experiment of minutes tells tied causes apart; with its name, make it."),
-        "fit": "Fit the laws to one metric: parameters with intervals, and what they mean.",
-        "forecast": "Forecast one metric, with a band for its mean and one for the next rows.",
+        "probe": "List short experiments that separate the remaining causes; with a NAME, run it.",
+        "fit": "Fit learning-curve laws to one metric and print their parameters with intervals.",
+        "forecast": "Forecast one metric, with one band for its mean and one for single rows.",
         "compare": (
-            "Did a run fail, and is the difference of the others real: level and speed, with step "
-            "noise and seed noise apart."
+            "Say which runs failed and whether the others really differ, in level and in speed, "
+            "given step noise and seed noise."
         ),
-        "components": ("Variance components of the gradient, from a run and its model."),
+        "components": "Estimate variance components of the gradient from a run and its model.",
         "plan": (
-            "Safe group size and number of prompts for a budget, and the price of the size in use; "
-            "without components, what rewards say."
+            "Recommend group size and number of prompts for a budget and say what the current "
+            "group size costs; without variance components, show what rewards alone say."
         ),
-        "mcp": "Serve these answers to an agent over standard input and output; write nothing.",
-        "replay": "What the run would have cost under other choices, by its logged rewards.",
-        "stability": (
-            "How far a run is from the instability that its reward shows, which is no guarantee."
-        ),
+        "mcp": "Serve these commands to an agent over standard input and output; write no files.",
+        "replay": "Compute from logged rewards what other sampling choices would have cost.",
+        "stability": "Estimate from the reward how far instability is; this is no guarantee.",
     },
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(

@@ -22,18 +22,19 @@ def compare(
         list[Path],
         cli.argument(
             "RUN...",
-            "Runs, each by itself, or a file of several; A1 A2 vs B1 B2 puts groups of runs apart.",
+            "The runs to compare, each its own group, or one file with several runs; A1 A2 vs B1 "
+            "B2 compares two groups of runs.",
         ),
     ],
     *,
     by: Annotated[
         str | None,
-        cli.option("KEY", "Group the runs by a setting, a column, or what their names say of it."),
+        cli.option("KEY", "Group the runs by a setting, a column, or a part of their names."),
     ] = None,
     baseline: Annotated[
         str | None,
         cli.option(
-            "VALUE", "The value of --by that the others are compared with; by default the smallest."
+            "VALUE", "Value of --by to compare the others with; the default is the smallest."
         ),
     ] = None,
     metric: cli.Metric = "reward",
@@ -42,14 +43,15 @@ def compare(
         float,
         cli.option(
             "SHARE",
-            "The level is the mean over this share of the steps, at their end.",
+            "Share of the steps, at the end, whose mean is compared as the level.",
             check=cli.share,
         ),
     ] = 0.25,
     reach: Annotated[
         float | None,
         cli.option(
-            "LEVEL", "Speed is the step from which this level is held; by default half of the way."
+            "LEVEL",
+            "Level whose first lasting step is compared as speed; the default is half of the rise.",
         ),
     ] = None,
     level: cli.FitLevel = 0.95,
@@ -57,7 +59,7 @@ def compare(
     why: Annotated[
         bool,
         typer.Option(
-            "--why", "-v", help="Also print the tests, every run's judgement, and what to know."
+            "--why", "-v", help="Also print the tests, the judgement of every run, and notes."
         ),
     ] = False,
     as_json: cli.Json = False,
@@ -103,7 +105,7 @@ def _split(paths: Sequence[Path], by: str | None, baseline: str | None) -> list[
             rows[-1].append(path)
     if len(rows) > 1 and by is not None:
         raise InvalidArgumentError(
-            f"expected groups put apart with {_APART} or with --by, got both: leave out one of them"
+            f"expected groups separated by {_APART} or by --by, got both: leave one of them out"
         )
     if not all(rows):
         raise InvalidArgumentError(
@@ -111,5 +113,7 @@ def _split(paths: Sequence[Path], by: str | None, baseline: str | None) -> list[
             "B1 B2"
         )
     if baseline is not None and by is None:
-        raise InvalidArgumentError("--baseline is a value of the setting of --by; got no --by")
+        raise InvalidArgumentError(
+            "--baseline needs --by, whose values it chooses from; got no --by"
+        )
     return rows

@@ -22,28 +22,34 @@ _LEVEL = 0.95
 
 
 def components(
-    source: Annotated[Path, cli.argument("RUN|FILE", "A run, or saved components.")],
+    source: Annotated[Path, cli.argument("RUN|FILE", "The run, or a file of saved components.")],
     *,
     model: Annotated[
-        Path | None, cli.option("CHECKPOINT", "Folder of the model that takes scores of the run.")
+        Path | None,
+        cli.option(
+            "CHECKPOINT", "Folder of the checkpoint whose gradient scores are computed for the run."
+        ),
     ] = None,
     adapter: Annotated[
-        Path | None, cli.option("DIR", "Folder of a LoRA adapter on the model.")
+        Path | None, cli.option("DIR", "Folder of a LoRA adapter for the model.")
     ] = None,
     groups: Annotated[
         int | None,
-        cli.option("P", "How many groups to take scores of; by default 64.", check=cli.whole(2)),
+        cli.option(
+            "P", "Number of groups to compute scores for; the default is 64.", check=cli.whole(2)
+        ),
     ] = None,
     steps: Annotated[
         str | None, cli.option("A:B", "First and last step whose completions are used.")
     ] = None,
-    seed: Annotated[int, cli.option("N", "Seed of the sample of groups.", check=cli.whole(0))] = 0,
+    seed: Annotated[
+        int, cli.option("N", "Seed of the random sample of groups.", check=cli.whole(0))
+    ] = 0,
     aggregation: Annotated[
         str | None,
         cli.option(
             "NAME",
-            "How token losses are put together: sum (the default), sequence_mean or "
-            "batch_token_mean.",
+            "How token losses are summed: sum (the default), sequence_mean or batch_token_mean.",
             check=cli.one_of(*get_args(Aggregation)),
         ),
     ] = None,
@@ -51,15 +57,14 @@ def components(
         list[str] | None,
         cli.option(
             "PATTERN",
-            "Only parameters with names like '*q_proj*'; head is a first pass. Repeatable.",
+            "Use only parameters with names like '*q_proj*'; head is fast for a test. Repeatable.",
         ),
     ] = None,
     sketch_width: Annotated[
         int | None,
         cli.option(
             "K",
-            "Sketch the scores to K numbers; by default inner products are exact where memory "
-            "allows.",
+            "Compress the scores to K numbers; inner products are exact if memory allows.",
             check=cli.whole(1),
         ),
     ] = None,
@@ -67,8 +72,8 @@ def components(
         bool | None,
         typer.Option(
             "--zero-mean/--any-mean",
-            help="Whether scores average to zero within a prompt: whole sums at the temperature of "
-            "sampling do.",
+            help="Whether scores average to zero within a prompt, as whole sums at temperature 1 "
+            "do.",
             show_default=False,
         ),
     ] = None,
@@ -76,7 +81,7 @@ def components(
         str | None,
         cli.option(
             "NAME",
-            "Of the model's weights: float32 (the default) or bfloat16.",
+            "Precision of the model weights: float32 (the default) or bfloat16.",
             check=cli.one_of("float32", "bfloat16", "float64"),
         ),
     ] = None,
@@ -84,22 +89,22 @@ def components(
     workers: cli.Workers = None,
     shards: Annotated[
         int | None,
-        cli.option("S", "Pieces of work for the engine; by default 64.", check=cli.whole(1)),
+        cli.option(
+            "S", "Number of pieces of work for the engine; the default is 64.", check=cli.whole(1)
+        ),
     ] = None,
     gpus_per_task: Annotated[
         int | None,
-        cli.option("N", "GPUs of each worker of the engine; by default none.", check=cli.whole(0)),
+        cli.option("N", "Number of GPUs per worker; the default is none.", check=cli.whole(0)),
     ] = None,
     level: cli.Level = None,
     output: Annotated[
         Path | None,
-        cli.option("FILE", "Where to save; by default beside the run.", "--output", "-o"),
+        cli.option("FILE", "File to save to; the default is beside the run.", "--output", "-o"),
     ] = None,
     opening: cli.Opening,
     as_json: cli.Json = False,
-    force: Annotated[
-        bool, cli.flag("--force", "Replace a file of components that is there already.")
-    ] = False,
+    force: Annotated[bool, cli.flag("--force", "Replace an existing file of components.")] = False,
 ) -> None:
     """Variance components of the gradient, from a run and its model."""
     from groupwise.analysis.components import (
@@ -133,8 +138,8 @@ def components(
     level = _LEVEL if level is None else level
     if model is None:
         raise InvalidArgumentError(
-            f"expected --model CHECKPOINT with {source}, got none: rewards alone hold no "
-            "components; groupwise plan says what they tell"
+            f"expected --model CHECKPOINT with {source}, got none: rewards alone give no "
+            "variance components; groupwise plan shows what they do give"
         )
     options = {name: value for name, value in given.items() if value}
     how = Measurement(model, steps=between, seed=seed, zero_mean=zero_mean, level=level, **options)
@@ -163,7 +168,7 @@ def _goes_with(name: str, there: object, what: str, options: JsonView) -> None:
     if given and there is None:
         option = f"--{given[0].replace('_', '-')}"
         raise InvalidArgumentError(
-            f"{option} goes with {name}, which is not given: name {what}, or leave it out"
+            f"{option} needs {name}, which is not given: give {what}, or leave {option} out"
         )
 
 
@@ -192,7 +197,9 @@ def _show(saved: SavedComponents, target: Path | None, *, as_json: bool) -> None
         return
     notes = list(provenance_notes(saved.provenance))
     if target is not None:
-        notes.append(f"Saved in {target}; `groupwise plan` says what to do with it")
+        notes.append(
+            f"The components are saved in {target}. Run `groupwise plan` on them for a group size"
+        )
     print_components(saved.components, notes, cli.out_console())
 
 
@@ -203,6 +210,6 @@ def _steps(text: str | None) -> tuple[int, int] | None:
     match = re.fullmatch(r"\s*(\d{1,15})\s*:\s*(\d{1,15})\s*", text)
     if match is None or int(match[1]) > int(match[2]):
         raise InvalidArgumentError(
-            f"--steps expects the first and the last step as 100:200; got {text!r}"
+            f"--steps expects the first and the last step, for example 100:200; got {text!r}"
         )
     return int(match[1]), int(match[2])

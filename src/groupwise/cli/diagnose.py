@@ -8,11 +8,15 @@ from groupwise.cli import app as cli
 
 
 def diagnose(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     until: cli.Until = None,
     running: Annotated[
-        bool, cli.flag("--running", "The run goes on: a dip and a flat start get more rows.")
+        bool,
+        cli.flag(
+            "--running",
+            "The run has not ended: wait longer before a dip or a flat start is called a problem.",
+        ),
     ] = False,
     why: cli.Why = False,
     gpus: cli.Gpus = None,
@@ -26,7 +30,7 @@ def diagnose(
     from groupwise.diagnostics.judge import judge
     from groupwise.pages.screen import print_judgement
 
-    opening = opening.told(gpus=gpus, gpu_price=price)
+    opening = opening.with_settings(gpus=gpus, gpu_price=price)
     record = opening.open(run)
     if until is not None:
         from groupwise.analysis.fitted import cut

@@ -11,7 +11,8 @@ from groupwise.examples import EXAMPLES, copy_example
 
 def example(
     name: Annotated[
-        str | None, cli.argument("[NAME]", "Which run; without it the runs are listed.")
+        str | None,
+        cli.argument("[NAME]", "Name of the example run; without a name the runs are listed."),
     ] = None,
 ) -> int:
     """Copy an example run into this folder, to try a command on: healthy, failing and others."""
@@ -21,5 +22,5 @@ def example(
             print(f"{key:{width}}  {run.about}")
     else:
         path = copy_example(name, Path())
-        print(f"{path}: {EXAMPLES[name].about}. Try: groupwise diagnose {path}")
+        print(f"{path} is {EXAMPLES[name].about}. Try: groupwise diagnose {path}")
     return cli.OK

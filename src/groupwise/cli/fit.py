@@ -10,11 +10,11 @@ from groupwise.errors import InsufficientDataError
 
 
 def fit(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     metric: cli.Metric = "reward",
     law: Annotated[
-        str | None, cli.option("NAME", "Fit this law alone; by default all of them compete.")
+        str | None, cli.option("NAME", "Fit only this law; by default all laws compete.")
     ] = None,
     until: cli.Until = None,
     level: cli.FitLevel = 0.95,
@@ -40,7 +40,7 @@ def fit(
 
 
 def forecast(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     metric: cli.Metric = "reward",
     until: cli.Until = None,
@@ -51,13 +51,13 @@ def forecast(
     as_json: cli.Json = False,
 ) -> None:
     """Forecast one metric, with a band for its mean and one for the next rows."""
-    from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
+    from groupwise.analysis.fitted import ForecastRequest, fit_metric, no_forecast
     from groupwise.pages.text import print_forecast
 
     steps = cli.steps_of(at)
     record = opening.open(run)
     table = cli.calibration_of(calibration)
-    fitted = fit_metric(record, metric, until=until, ahead=Ahead(steps, level, table))
+    fitted = fit_metric(record, metric, until=until, ahead=ForecastRequest(steps, level, table))
     if fitted.outlook is None:
         raise InsufficientDataError(fitted.problem)
     judged = cli.judgement_of(record, until)

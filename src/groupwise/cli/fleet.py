@@ -18,25 +18,29 @@ _KINDS = {".csv": "table", ".html": "page"}
 
 def fleet(
     paths: Annotated[
-        list[Path], cli.argument("PATH...", "Folders in which runs lie at any depth, and runs.")
+        list[Path], cli.argument("PATH...", "Runs, or folders that contain runs at any depth.")
     ],
     *,
     output: Annotated[
-        Path | None, cli.option("FILE", "The list as a table, .csv.", "--output", "-o")
+        Path | None,
+        cli.option("FILE", "Write the list as a table to this .csv file.", "--output", "-o"),
     ] = None,
     page: Annotated[
-        Path | None, cli.option("FILE", "Also a page with the curve of every run, and filters.")
+        Path | None,
+        cli.option("FILE", "Also write a page with the curve of every run and with filters."),
     ] = None,
     engine: cli.EngineName = "local",
     workers: cli.Workers = None,
     limit: Annotated[
         float,
-        cli.option("SECONDS", "What reading and judging one run may take.", check=cli.positive),
+        cli.option("SECONDS", "Time limit for reading and judging one run.", check=cli.positive),
     ] = 120.0,
     fail_on: cli.FailOn = "warning",
     opening: cli.Opening,
     as_json: cli.Json = False,
-    force: Annotated[bool, cli.flag("--force", "Overwrite a page of another kind.")] = False,
+    force: Annotated[
+        bool, cli.flag("--force", "Overwrite a page that another command wrote.")
+    ] = False,
     webhook: cli.WebhookAddress = None,
 ) -> int:
     """Judge every run below some folders, worst first.

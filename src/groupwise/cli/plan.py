@@ -38,54 +38,53 @@ class Spending:
         amount, cost = self.amount, self.rollout_cost
         if amount is None:
             raise InvalidArgumentError(
-                f"--budget is missing: say how many {self.unit} one optimiser step may cost, as "
-                "--budget 1024"
+                f"--budget is missing: give the {self.unit} that one optimiser step may cost, "
+                "for example --budget 1024"
             )
         if cost is None and self.unit != "rollouts":
             raise InvalidArgumentError(
-                f"--rollout-cost is missing: say how many {self.unit} one rollout costs, as "
-                "--rollout-cost 500"
+                f"--rollout-cost is missing: give the {self.unit} that one rollout costs, for "
+                "example --rollout-cost 500"
             )
         cost = 1.0 if cost is None else cost
         if cost > 0 and math.isfinite(amount) and amount / cost > _MOST_ROLLOUTS:
             raise InvalidArgumentError(
                 f"--budget expects at most the cost of {_MOST_ROLLOUTS:g} rollouts; got "
-                f"{amount:g}: use a smaller one"
+                f"{amount:g}: use a smaller budget"
             )
         return Budget(amount, self.prompt_cost, cost, self.unit, self.prompt_pool)
 
 
 def plan(
-    source: Annotated[Path, cli.argument("RUN|FILE", "A run, or saved components.")],
+    source: Annotated[Path, cli.argument("RUN|FILE", "The run, or a file of saved components.")],
     *,
     budget: Annotated[
         float | None,
-        cli.option("N", "The budget of one optimiser step; by default a run's own rollouts."),
+        cli.option("N", "Budget of one optimiser step; the default is the rollouts of the run."),
     ] = None,
     budget_unit: Annotated[
         str,
         cli.option(
             "UNIT",
-            "rollouts, tokens or seconds.",
+            "Unit of the budget: rollouts, tokens or seconds.",
             check=cli.one_of("rollouts", "tokens", "seconds"),
         ),
     ] = "rollouts",
     prompt_cost: Annotated[
-        float, cli.option("C", "The cost of one prompt, in the unit of the budget.")
+        float, cli.option("C", "Cost of one prompt, in the unit of the budget.")
     ] = 0.0,
     rollout_cost: Annotated[
         float | None,
         cli.option(
             "C",
-            "The cost of one rollout: 1 where the budget counts rollouts, else by default what "
-            "the run's log says.",
+            "Cost of one rollout: 1 if the budget counts rollouts; else the log gives the default.",
         ),
     ] = None,
     prompt_pool: Annotated[
-        int | None, cli.option("P", "The number of different prompts, where there are few.")
+        int | None, cli.option("P", "Number of different prompts, if there are few.")
     ] = None,
     group_size: Annotated[
-        int | None, cli.option("G", "The group size in use; by default the run's own.")
+        int | None, cli.option("G", "Group size to compare with; the default is that of the run.")
     ] = None,
     level: cli.Level = None,
     opening: cli.Opening,
@@ -104,7 +103,7 @@ def plan(
     judged: Judgement | None = None
     held = components_of_file(source, level=level)
     if held is None:
-        record = opening.told(group_size=group_size).open(source)
+        record = opening.with_settings(group_size=group_size).open(source)
         judged = cli.judgement_of(record)
         held = components_beside(source, level=level)
         if held is None:
@@ -124,7 +123,7 @@ def plan(
     except InsufficientDataError as error:
         if judged is None:
             raise
-        typer.echo(f"groupwise: {error}. Rewards alone say:", err=True)
+        typer.echo(f"groupwise: {error}. From rewards alone:", err=True)
         _show_rewards(record, source, judged, as_json=as_json)
         return
     if not as_json:
@@ -170,17 +169,14 @@ def _of_run(
     ):
         spending = replace(spending, amount=float(rollouts))
         notes.append(
-            f"The budget is the run's own: {count(prompts or 0, 'prompt')} with {size} rollouts "
-            "each."
+            f"The budget is that of the run: {count(prompts or 0, 'prompt')} with {size} rollouts."
         )
     largest = spending.budget().largest_group
     notes += scaling_notes(record)
     if group_size is not None or size is None or size < 2:
         return spending, group_size
     if size > largest:
-        notes.append(
-            f"The run's own group size, {size}, is beyond this budget and is not compared."
-        )
+        notes.append(f"The group size of the run, {size}, exceeds this budget and is not compared.")
         return spending, None
     return spending, size
 
@@ -209,7 +205,7 @@ def _rollout_cost(record: RunRecord, unit: str, rollouts: int | None) -> tuple[f
     return (
         mean / rollouts,
         (
-            f"One rollout costs {mean / rollouts:.3g} seconds: {mean:.3g} a step of {rollouts:,} "
-            "in the last quarter."
+            f"One rollout costs {mean / rollouts:.3g} seconds: in the last quarter a step takes "
+            f"{mean:.3g} for {rollouts:,} rollouts."
         ),
     )

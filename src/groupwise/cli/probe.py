@@ -18,34 +18,45 @@ if TYPE_CHECKING:
 
 
 def probe(
-    run: cli.Run,
+    run: cli.RunArgument,
     name: Annotated[
         str | None,
-        cli.argument("[NAME]", "regrade, rescore or resample; without one, which would tell most."),
+        cli.argument(
+            "[NAME]",
+            "Experiment to run: regrade, rescore or resample; without a name they are listed.",
+        ),
     ] = None,
     *,
     function: Annotated[
         str,
-        cli.option("MODULE:NAME", "Your reward function, called as TRL calls it: it is run here."),
+        cli.option(
+            "MODULE:NAME", "Your reward function, with TRL's signature; it runs on this machine."
+        ),
     ] = "",
     model: Annotated[
         Path | None,
-        cli.option("CHECKPOINT", "Checkpoint of the policy that should have sampled the answers."),
+        cli.option("CHECKPOINT", "Checkpoint that should have sampled the completions."),
     ] = None,
     reference: Annotated[
-        Path | None, cli.option("CHECKPOINT", "Folder of the first policy, or an earlier one.")
+        Path | None,
+        cli.option("CHECKPOINT", "Folder of the initial policy, or of an earlier checkpoint."),
     ] = None,
     data: Annotated[
         Path | None,
-        cli.option("FILE", "Rows of prompts with further columns for the function: JSON lines."),
+        cli.option(
+            "FILE", "JSON lines of prompts with the extra columns that the reward function needs."
+        ),
     ] = None,
     rollouts: Annotated[
-        int | None, cli.option("N", "How many answers.", "-n", check=cli.whole(2, 100_000))
+        int | None,
+        cli.option("N", "Number of completions to use.", "-n", check=cli.whole(2, 100_000)),
     ] = None,
     seconds: Annotated[
-        float, cli.option("S", "How long the function may take.", check=cli.positive)
+        float, cli.option("S", "Time limit for the reward function.", check=cli.positive)
     ] = 60.0,
-    seed: Annotated[int, cli.option("N", "Which answers are drawn.", check=cli.whole(0))] = 1,
+    seed: Annotated[
+        int, cli.option("N", "Seed that chooses the completions.", check=cli.whole(0))
+    ] = 1,
     opening: cli.Opening,
     as_json: cli.Json = False,
 ) -> None:
@@ -66,7 +77,7 @@ def probe(
         raise InvalidArgumentError(f"expected {', '.join(RUNNABLE)}; got {name[:40]!r}: name one")
     option, value = ("--function", function) if name == "regrade" else ("--model", model)
     if not value:
-        raise InvalidArgumentError(f"expected {option} with {name}, got none: give it")
+        raise InvalidArgumentError(f"expected {option} with {name}, got none: add it")
     assert record.probes is not None
     free_target(record.probes.path, cli.logs_of(record), force=True)
     how = replace(how, rollouts=rollouts or KINDS[name].rollouts)
@@ -76,8 +87,8 @@ def probe(
     if as_json:
         cli.print_json({"result": result, "judgement": judgement})
     else:
-        took = f"It took {result.seconds:.1f} s, by the table {KINDS[name].seconds:.0f} s."
-        took += "" if result.outcome else f" With more answers it may tell: -n {4 * how.rollouts}."
+        took = f"The probe took {result.seconds:.1f} s; {KINDS[name].seconds:.0f} s were expected."
+        took += "" if result.outcome else f" More completions may decide it: -n {4 * how.rollouts}."
         cli.print_lines(sentence(said(result)), took, str(judgement))
 
 
@@ -95,8 +106,8 @@ def _list(
     causes, evidence = contenders(judgement.cause), Evidence(record)
     named = {key: label_of(key) for key in causes}
     trials = [measured(record, judgement, kind, how) for kind in choices(causes, evidence)]
-    remain = "The log names no cause; probes tell apart"
-    remain = remain if named and not judgement.cause.keys else "Causes that remain"
+    remain = "The log names no cause; probes can separate"
+    remain = remain if named and not judgement.cause.keys else "Remaining causes"
     lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]
     lines += [sentence(said(result)) for result in results_of(evidence)]
     try:
@@ -104,9 +115,10 @@ def _list(
     except GroupwiseError as error:
         lines.append(sentence(str(error)))
     for trial in trials:
-        by = "at most, by a first batch" if trial.timed else "by the table"
+        by = "at most, estimated from a first batch" if trial.timed else "by default estimate"
         cost = (
-            f"{count(trial.rollouts, 'answer')}, {trial.seconds:.1f} s {by}, {trial.bits:.2f} bits"
+            f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, "
+            f"{trial.bits:.2f} bits"
         )
         ready = trial.command.replace("RUN", opened, 1)
         way = f"log {trial.missing}" if trial.missing else ready
@@ -116,14 +128,14 @@ def _list(
             lines += [f"  {outcome.meaning}: {' or '.join(causes_told)}"] if causes_told else []
     asked = (*judgement.cause.log, *judgement.not_logged, "more rows")
     if judgement.state is State.CANNOT_TELL:
-        lines.append(f"Nothing can be told yet: log {asked[0]}.")
+        lines.append(f"Nothing can be decided yet: log {asked[0]}.")
     elif len(named) < 2:
         do = f" Do: {judgement.do}." if judgement.do else ""
-        lines.append(f"Nothing is to be told apart.{do}")
+        lines.append(f"There is no cause left to separate.{do}")
     elif not trials:
         lines.append(
-            f"No probe is left that tells them apart. Log {asked[0]}; or make one by its "
-            "name on more answers: -n N."
+            f"No remaining probe separates these causes. Log {asked[0]}, or run a probe by name "
+            "on more completions: -n N."
         )
     if as_json:
         cli.print_json({"causes": named, "probes": trials, "judgement": judgement})

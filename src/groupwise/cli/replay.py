@@ -8,10 +8,13 @@ from groupwise.cli import app as cli
 
 
 def replay(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     seed: Annotated[
-        int, cli.option("N", "Of the order in which a stop sees rollouts.", check=cli.whole(0))
+        int,
+        cli.option(
+            "N", "Seed of the order in which early stopping sees the rollouts.", check=cli.whole(0)
+        ),
     ] = 0,
     opening: cli.Opening,
     as_json: cli.Json = False,

@@ -18,7 +18,10 @@ def report(
     output: Annotated[
         Path | None,
         cli.option(
-            "FILE", "The page; by default groupwise-report.html in this folder.", "--output", "-o"
+            "FILE",
+            "File to write; the default is groupwise-report.html in this folder.",
+            "--output",
+            "-o",
         ),
     ] = None,
     metric: cli.Metric = "reward",
@@ -30,7 +33,7 @@ def report(
         int,
         cli.option(
             "N",
-            "Completions that the page holds, with their texts; 0 for none.",
+            "Number of completions whose texts the page contains; 0 for none.",
             check=cli.whole(0, HELD),
         ),
     ] = HELD,
@@ -38,7 +41,7 @@ def report(
     price: cli.Price = None,
     fail_on: cli.FailOn = "warning",
     as_json: cli.Json = False,
-    force: Annotated[bool, cli.flag("--force", "Overwrite a page that is there already.")] = False,
+    force: Annotated[bool, cli.flag("--force", "Overwrite an existing page.")] = False,
 ) -> int:
     """Write one page on one or several runs, and how each stands here.
 
@@ -51,7 +54,7 @@ def report(
     from groupwise.pages.html import made_by, render
     from groupwise.pages.screen import print_judgement
 
-    opening = opening.told(gpus=gpus, gpu_price=price)
+    opening = opening.with_settings(gpus=gpus, gpu_price=price)
     steps = cli.steps_of(at)
     target = output if output is not None or as_json else DEFAULT
     configs = [opening.config] if opening.config else []
@@ -89,5 +92,5 @@ def report(
     else:
         for judgement, cells in zip(judged, heights, strict=True):
             print_judgement(judgement, cells, cli.out_console())
-        cli.print_lines(f"The page: {target}")
+        cli.print_lines(f"The page is {target}")
     return cli.exit_code([judgement.state for judgement in judged], fail_on=fail_on)

@@ -6,7 +6,7 @@ from groupwise.cli import app as cli
 
 
 def stability(
-    run: cli.Run,
+    run: cli.RunArgument,
     *,
     metric: cli.Metric = "reward",
     until: cli.Until = None,

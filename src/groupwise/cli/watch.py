@@ -24,8 +24,7 @@ def watch(
         int | None,
         cli.option(
             "N",
-            "The port to serve at; 0 for any that is free. By default 8750, or the next one "
-            "that is free.",
+            "Port of the page; 0 takes any free port. The default is 8750, or the next free port.",
             check=_port,
         ),
     ] = None,
@@ -35,13 +34,14 @@ def watch(
         bool,
         cli.flag(
             "--once",
-            "Say here how each run stands and end, without a page: exit codes as of diagnose.",
+            "Print how each run is doing and stop, without a page; exit codes as for diagnose.",
         ),
     ] = False,
     running: Annotated[
         bool,
         cli.flag(
-            "--running", "With --once: judge the runs as going on, so that a dip gets more rows."
+            "--running",
+            "With --once: treat the runs as unfinished, so that a dip is given more time.",
         ),
     ] = False,
     gpus: cli.Gpus = None,
@@ -54,7 +54,7 @@ def watch(
     """Follow runs that are being written, on a page that this machine serves to itself."""
     from groupwise.integrations.alerts import webhook_of
 
-    opening = opening.told(gpus=gpus, gpu_price=price)
+    opening = opening.with_settings(gpus=gpus, gpu_price=price)
     if len(runs) > _MOST_RUNS:
         raise InvalidArgumentError(
             f"expected at most {_MOST_RUNS} runs on a page, got {len(runs)}: watch fewer"
@@ -133,4 +133,4 @@ def _serve(
         serve(Hub(followers, metric=metric, level=level, tell=on_change), bound, token)
     finally:
         bound.close()
-    print("Stopped; nothing was written to the runs.")
+    print("Watching has stopped; it changed nothing in the runs.")

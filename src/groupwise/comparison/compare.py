@@ -40,10 +40,10 @@ from groupwise.intervals import Interval
 from groupwise.plain import Plain, frozen
 
 Quantity = Literal["level", "speed"]
-Status = Literal[
+ContrastStatus = Literal[
     "different", "not_separable", "seed_noise_unknown", "within_step_noise", "unavailable"
 ]
-Method = Literal["welch", "pooled_t", "step_noise_alone", "none"]
+ContrastTest = Literal["welch", "pooled_t", "step_noise_alone", "none"]
 
 
 def nothing(level: float = 0.95) -> Interval:
@@ -104,11 +104,11 @@ class Contrast(Plain):
     """One quantity of one group of runs against that of another."""
 
     quantity: Quantity  # level, or speed (a time: less is faster)
-    status: Status  # what can be said
+    status: ContrastStatus  # what can be said
     message: str  # why it is unavailable, or how many runs hold the level; else ""
     # second minus first, with its interval; over step noise alone where seeds are unknown
     difference: Interval
-    method: Method = "none"  # how the interval was made
+    method: ContrastTest = "none"  # how the interval was made
     runs: tuple[int, int] = (0, 0)  # how many of each group took part
     # runs a group that would find this difference 8 times in 10; None: unknown
     seeds_needed: int | None = None
@@ -189,7 +189,7 @@ def curve(
             f"{step.size}"
         )
     if not (np.isfinite(value).all() and np.all(np.diff(step) > 0)):
-        raise InvalidArgumentError("a comparison needs finite values at steps that increase")
+        raise InvalidArgumentError("a comparison needs finite values at increasing steps")
     variances = None if variance_T is None else floats(variance_T).tobytes()
     return Curve(
         step, value, _smoothed(step.tobytes(), value.tobytes(), variances, window, smoothing)
@@ -500,7 +500,7 @@ class Setup:
 class Difference:
     """A difference of two groups before it is judged."""
 
-    method: Method
+    method: ContrastTest
     value: float
     error: float
     freedom: float
@@ -561,9 +561,11 @@ def contrast(
     a, b = _usable(first), _usable(second)
     held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
     if not a or not b:
-        problem = next((run.problem for run in (*first, *second) if run.problem), "no run has it")
+        problem = next(
+            (run.problem for run in (*first, *second) if run.problem), "no run reaches it"
+        )
     elif sum(held) < len(a) + len(b):
-        problem = f"held in {held[0]} of {len(a)} and in {held[1]} of {len(b)} runs"
+        problem = f"{held[0]} of {len(a)} and {held[1]} of {len(b)} runs reach and keep it"
     if problem:
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))
@@ -689,7 +691,7 @@ class Question:
                     f"{name} is a share between 0 and 1; got {getattr(self, name):g}"
                 )
         if self.reach is not None and not math.isfinite(self.reach):
-            raise InvalidArgumentError(f"reach is a level of the metric; got {self.reach:g}")
+            raise InvalidArgumentError(f"reach has to be a level of the metric; got {self.reach:g}")
 
 
 def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Comparison:
@@ -772,7 +774,7 @@ def _speed(
     if math.isnan(reach):
         moves = "rise" if question.rises else "move"
         none = missing(
-            f"the metric does not {moves} by more than its noise, so there is no time to a level",
+            f"the metric does not {moves} by more than its noise, so speed cannot be measured",
             level=question.level,
         )
         return math.nan, [[none for _ in group] for group in groups]

@@ -57,7 +57,7 @@ LIKELY, LEFT_OUT, LEAST_BITS = 0.9, 0.1, 0.1
 
 
 @frozen
-class Outcome(Plain):
+class ProbeOutcome(Plain):
     """What an experiment may show."""
 
     fact: Fact
@@ -82,7 +82,7 @@ class ProbeKind(Plain):
     rollouts: int
     seconds: float  # before any were measured
     family: Words  # causes that stand for all those that it tells apart
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[ProbeOutcome, ...]
     bits: float = 0.0  # its expected gain of certainty
     missing: str = ""  # what to log before it can be made
     timed: bool = False  # whether the seconds are those of a first batch
@@ -123,12 +123,12 @@ def _entropy(chances: Iterable[float]) -> float:
     return -sum(chance * math.log2(chance) for chance in chances if chance > 0)
 
 
-def _outcome(entry: str) -> Outcome:
+def _outcome(entry: str) -> ProbeOutcome:
     """Read FACT|meaning|CAUSE=CHANCE CAUSE=CHANCE others=CHANCE."""
     fact, meaning, pairs = entry.split("|")
     chances = {key: float(text) for key, text in (pair.split("=") for pair in pairs.split())}
     others = chances.pop("others", math.nan)
-    return Outcome(Fact[fact], meaning, chances, others)
+    return ProbeOutcome(Fact[fact], meaning, chances, others)
 
 
 def _kind(cells: Mapping[str, str]) -> ProbeKind:
@@ -256,7 +256,7 @@ def told_by(record: RunRecord) -> str:
     return next((_way(result) for result in reversed(_results(record)) if result.outcome), "")
 
 
-def outcome_of(result: ProbeResult) -> Outcome | None:
+def outcome_of(result: ProbeResult) -> ProbeOutcome | None:
     """The outcome of an experiment, None where it cannot tell."""
     return next((outcome for outcome in _OUTCOMES if outcome.fact.name == result.outcome), None)
 
@@ -270,7 +270,7 @@ def said(result: ProbeResult) -> str:
 
 def _way(result: ProbeResult) -> str:
     """How an experiment was made."""
-    return f"probe {result.probe}, seed {result.seed}, {count(result.rollouts, 'answer')}"
+    return f"probe {result.probe}, seed {result.seed}, {count(result.rollouts, 'completion')}"
 
 
 # Of what was lost the part that fresh grades must give back, and the correlation with the log by
@@ -309,7 +309,7 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
         return _never_earned(after_2N)
     if min(before_2N.shape[1], after_2N.shape[1]) < _FEWEST:
         raise InsufficientDataError(
-            f"expected {_FEWEST} logged answers before the change and since, got "
+            f"expected {_FEWEST} logged completions before the change and after it, got "
             f"{before_2N.shape[1]} and {after_2N.shape[1]}: log more completions, or raise -n"
         )
     (was, now_was), (then, now) = before_2N.mean(axis=1), after_2N.mean(axis=1)
@@ -319,12 +319,12 @@ def regraded(before_2N: Float, after_2N: Float, *, rose: bool = False) -> Shown:
     half = math.hypot(gap_of_after.width, gap_of_before.width) / 2
     regained = Interval(value, value - half, value + half)
     message = (
-        f"fresh grades {short(now_was)} → {short(now)}, of the same answers in the log "
-        f"{short(was)} → {short(then)}"
+        f"fresh grades are {short(now_was)} before and {short(now)} after the change; in the log "
+        f"the same completions have {short(was)} and {short(then)}"
     )
     fact, part = None, _HALF * lost
     if not np.ptp(np.concatenate([before_2N[1], after_2N[1]])):
-        message += "; grades that are all equal tell nothing: is it the function that graded?"
+        message += "; equal grades show nothing: check that this reward function graded the log"
     elif _agrees(before_2N) or _agrees(after_2N):
         if regained.low > max(part, 0.0):
             fact = Fact.GRADES_CHANGED
@@ -341,14 +341,14 @@ def _never_earned(after_2N: Float) -> Shown:
     logged, fresh = after_2N
     if logged.max() > logged.min():
         raise InsufficientDataError(
-            "expected a reward that fell or that no answer earned, got one that comes and goes: "
-            "there is no before and after to grade"
+            "expected a reward that fell, or that no completion earned, got one that comes and "
+            "goes: there is no before and after to grade"
         )
     earned = wilson(int((fresh > logged).sum()), len(fresh))
     fact = Fact.GRADES_CHANGED if earned.low > _BY_CHANCE else None
     return Shown(
         fact if earned.value else Fact.GRADES_STAND,
-        f"{100 * earned.value:.0f} % of these answers earn more by fresh grades than in the log",
+        f"fresh grades exceed logged ones for {100 * earned.value:.0f} % of these completions",
         earned,
     )
 
@@ -394,8 +394,11 @@ def rescored(
     size_T = np.abs(gap_T)
     mean, size = float(gap_T.mean()), float(size_T.mean())
     half_T = np.concatenate([2 * np.arange(len(answer_T)) // len(answer_T) for answer_T in gap])
-    message, value = f"mean gap {mean:.2g} nats, mean size {size:.2g}", exactly(mean)
-    message += f" ({_by(half_T, size_T)} by halves of the answers)"
+    message, value = (
+        f"the mean log-probability gap is {mean:.2g} nats and its mean size {size:.2g} nats",
+        exactly(mean),
+    )
+    message += f" ({_by(half_T, size_T)} by halves of the completions)"
     if entropy is not None:
         entropy_T = np.concatenate([*entropy])
         third_T = np.searchsorted(np.unique(np.quantile(entropy_T, (1 / 3, 2 / 3))), entropy_T)
@@ -407,10 +410,10 @@ def rescored(
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     mass = math.exp(-mean)
     truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
-    kept = f"{message}, none below 0: {mass:.3g} of the mass is kept"
+    kept = f"{message}, none below 0, and {mass:.3g} of the probability mass is kept"
     of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
     if way is None:
-        unknown = f"{message}; --reference FIRST tells which weights sampled"
+        unknown = f"{message}; give --reference FIRST to see which weights sampled"
         return of_a_part or Shown(None, unknown, value)
     squares = np.array([way_T @ way_T for way_T in way])
     products = np.array([gap_T @ other for gap_T, other in zip(gap, way, strict=True)])
@@ -418,14 +421,14 @@ def rescored(
         if of_a_part:
             return of_a_part
         raise InvalidArgumentError(
-            "expected two checkpoints that differ, got the same log-probabilities from both: give "
-            "the first policy as --reference"
+            "expected two checkpoints that differ, got the same log-probabilities from both: "
+            "give the initial policy as --reference"
         )
     slope = float(products.sum() / squares.sum())
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
-    message += f", {slope:.2g} (± {1.96 * error:.1g}) of the way there"
+    message += f", which is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
     fact = None
     if slope > _CLEARLY * error and explained > _EXPLAINS:
         left = float(np.abs(gap_T - np.concatenate([*way])).mean())
@@ -442,9 +445,9 @@ def _by_weights(slope: float, left: float, size: float, *, first: bool) -> tuple
     """Which weights sampled, by the way to the reference and the gap that is left to it."""
     if _ALL <= slope <= 2 - _ALL and left < max(_SMALL, _LEFT * size):
         return Fact.SAMPLED_BY_REFERENCE, ""
-    beyond = f", and {left:.2g} nats from it" if slope >= _ALL else ""
+    beyond = f", and {left:.2g} nats away from it" if slope >= _ALL else ""
     if beyond and not first:
-        return None, f"{beyond}: give the first policy as --reference"
+        return None, f"{beyond}: give the initial policy as --reference"
     return Fact.SAMPLED_BETWEEN, beyond
 
 
@@ -467,7 +470,7 @@ def resampled(
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
     same, early = (float(np.mean([*map(_collision, texts)] or [0])) for texts in (answers, logged))
-    message = f"two answers to a prompt are one in {100 * same:.0f} %"
+    message = f"two completions of a prompt are the same in {100 * same:.0f} % of cases"
     message += f" ({100 * early:.0f} % early in the log)" if logged else ""
     alike = Fact.ANSWERS_ALIKE if 1 - same < (1 - _ALIKE) * (1 - early) else None
     if right is None:
@@ -475,12 +478,13 @@ def resampled(
     share = wilson(right, count)
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
     message += (
-        f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
+        f", and {100 * share.value:.0f} % are right: pass@{each} is {passing[0]:.2f} to "
+        f"{passing[1]:.2f}"
     )
     alike = alike if share.value < _HALF else None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
-        message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"
+        message += f"; they earn {ranged(change)} more than before, of {short(lost)} that was lost"
         if lost <= 0:  # by these prompts nothing was
             return Shown(alike, message, change)
         kept = mean_interval(change_P + _HALF * lost_P)  # beyond half of the loss
@@ -517,7 +521,7 @@ class Clause:
 
 
 @frozen
-class Row:
+class CauseRow:
     """One cause, as `causes.tsv` has it."""
 
     key: str
@@ -553,10 +557,10 @@ def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
         yield Clause(float(weight), certainty, atoms)
 
 
-def _row(cells: Mapping[str, str]) -> Row:
+def _row(cells: Mapping[str, str]) -> CauseRow:
     """Read a row of the table."""
     against = (entry.partition("=") for entry in filter(None, cells["against"].split("; ")))
-    return Row(
+    return CauseRow(
         cells["key"],
         cells["label"],
         (
@@ -572,7 +576,7 @@ def _row(cells: Mapping[str, str]) -> Row:
     )
 
 
-CAUSES: Mapping[str, Row] = {
+CAUSES: Mapping[str, CauseRow] = {
     row.key: row for row in map(_row, table_rows("diagnostics/causes.tsv"))
 }
 
@@ -608,7 +612,7 @@ class Case:
         stated |= {*self._moved()}
         return stated | {*self._of_the_fall(stated), *self._of_the_gain()}
 
-    def state(self, fact: Fact, row: Row) -> Seen:
+    def state(self, fact: Fact, row: CauseRow) -> Seen:
         """Say whether a fact is seen, shown absent, or not logged; FIRST is of the row's own."""
         if self._comes_first(row) if fact is Fact.FIRST else fact in self.seen:
             return Seen.SEEN
@@ -763,7 +767,7 @@ class Case:
         lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in finding.facts
         return not lost or gained_since(self.evidence, finding.step)
 
-    def _comes_first(self, row: Row) -> bool:
+    def _comes_first(self, row: CauseRow) -> bool:
         """Whether a cause's own quantity moved before anything else, or with the reward: a policy
         that breaks takes others along.
         """
@@ -816,7 +820,7 @@ def _by_rules(case: Case) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
-    scores = list[tuple[float, Row, Clause]]()
+    scores = list[tuple[float, CauseRow, Clause]]()
     for row in CAUSES.values():
         clause = max(
             (clause for clause in row.clauses if _holds(clause, case, row)),
@@ -843,7 +847,7 @@ def _by_rules(case: Case) -> Cause:
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
 
-def _holds(clause: Clause, case: Case, row: Row) -> bool:
+def _holds(clause: Clause, case: Case, row: CauseRow) -> bool:
     """Whether of each of a clause's entries one fact is as it says; what is not logged is not
     seen either.
     """
@@ -857,7 +861,7 @@ def _holds(clause: Clause, case: Case, row: Row) -> bool:
     )
 
 
-def _label(row: Row, case: Case) -> str:
+def _label(row: CauseRow, case: Case) -> str:
     """The cause as printed."""
     broken = case.finding(Fact.NOT_FINITE)
     return label_of(row.key, "" if broken is None else broken.column)

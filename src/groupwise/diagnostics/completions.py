@@ -80,32 +80,35 @@ def check(evidence: Evidence) -> Finding:
         rows = max(len(signal) for signal in (entropy or (), same or ()))
         if not said and (rows or completions_of(evidence) is not None):
             few = (
-                f"{count(rows, 'row')} of entropy or of groups of completions, where "
-                f"{FEWEST_ROWS} are the fewest"
+                f"there are {count(rows, 'row')} of entropy or of groups of completions; "
+                f"{FEWEST_ROWS} are needed"
             )
-            return not_logged(NAME, few, "more steps")
+            return not_logged(NAME, few, "more training steps")
         return not_logged(
-            NAME, said or "neither entropy nor the texts of the completions are in the log", LOG
+            NAME, said or "the log contains neither entropy nor the texts of the completions", LOG
         )
     left = share_left(entropy)
     onset = since_when(left < SPENT)
     if onset is None:
         return no_sign(
-            NAME, f"No sign of it: entropy is {short(end_levels(entropy)[1])} nats a token."
+            NAME, f"No sign of it: the entropy is {short(end_levels(entropy)[1])} nats a token."
         )
     step, value = entropy.step_at(onset), exactly(median(left[onset:]))
     first, now = _start(entropy), entropy.level_from(onset)
     words = f"entropy {arrow(first, now)}"
-    said = f"entropy {short(first)} at the start and {short(now)} nats a token since step {step:,}"
+    said = (
+        f"the entropy was {short(first)} at the start and is {short(now)} nats a token from step "
+        f"{step:,} on"
+    )
     if _at_the_top(evidence, step):
-        message = f"{said}, with the reward at its top"
+        message = f"{said}, with the reward at its maximum"
         facts = (Fact.ENTROPY_SPENT_AT_TOP,)
         return Finding(NAME, Status.INFO, message, step, value, SPENT, facts=facts)
     flat = evidence.reward is not None and not gained_since(evidence, step)
     status = _gravity(
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
-    stands = "and the reward stands" if flat else "while the reward still moves"
+    stands = "and the reward is flat" if flat else "while the reward still changes"
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
@@ -254,15 +257,15 @@ def _by_answers(evidence: Evidence, same: Signal) -> Finding:
     if onset is None:
         share = 100 * same.late
         return no_sign(
-            NAME, f"Of the pairs of completions of one prompt {share:.0f} % are the same text."
+            NAME, f"{share:.0f} % of the pairs of completions of one prompt are the same text."
         )
     step, value = same.step_at(onset), same.mean(slice(onset, None))
     status, fact = Status.CRITICAL, Fact.ENTROPY_GONE
     if _at_the_top(evidence, step):
         status, fact = Status.INFO, Fact.ENTROPY_SPENT_AT_TOP
     message = (
-        f"{100 * value.value:.0f} % of the pairs of completions of one prompt are the same text "
-        f"since step {step:,}"
+        f"{100 * value.value:.0f} % of the pairs of completions of a prompt are the same text "
+        f"from step {step:,} on"
     )
     return Finding(NAME, status, message, step, value, 0.5, facts=(fact,))
 
@@ -302,10 +305,10 @@ def truncation(evidence: Evidence) -> Finding:
         paid = _with_paid(_by_rise(evidence, cut) or _by_share(cut), evidence.reward, cut)
         return _of_rows(evidence, paid) if Fact.TRUNCATED_LIKELY in paid.facts else paid
     if length is None or len(length) < FEWEST_ROWS:
-        said = "neither length nor the share of truncated completions is in the log"
+        said = "the log contains neither length nor the share of truncated completions"
         return not_logged(TRUNCATION, said, LOG_CUT)
     first, last = end_levels(length)
-    said = f"the completions are {short(last)} tokens long, {short(first)} at the beginning."
+    said = f"the completions are {short(last)} tokens long; they were {short(first)} at first."
     finding = _by_rows(length) or _by_limit(evidence, length)
     return finding or no_sign(TRUNCATION, f"No sign of it: {said}")
 
@@ -334,7 +337,10 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         "truncated_share", step, first, mean, f"{share(mean)} truncated (was {share(first)})"
     )
     ends = progress_of(evidence).change.ends
-    message = f"{sign.words}, rising since step {step:,} as the reward fell: {arrow(*ends)}"
+    message = (
+        f"{share(mean)} of the completions are truncated ({share(first)} before); the share rises "
+        f"from step {step:,} on while the reward falls {arrow(*ends)}"
+    )
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 
@@ -356,14 +362,13 @@ def _by_share(cut: Signal) -> Finding:
     now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
         message = (
-            f"{now:.0f} % of the completions are truncated, and were from the start "
-            f"({100 * first:.0f} %)"
+            f"{now:.0f} % of completions are truncated, as from the start ({100 * first:.0f} %)"
         )
         return _throughout(message, late)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
     words = f"{share(late.value)} truncated (was {share(before)})"
     message = (
-        f"{share(late.value)} of the completions are truncated since step {step:,}, "
+        f"{share(late.value)} of the completions are truncated from step {step:,} on, "
         f"{share(before)} before"
     )
     sign = Sign("truncated_share", step, before, late.value, words)
@@ -391,8 +396,8 @@ def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
         return finding
     shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
     message = (
-        f"truncated answers are paid: the reward rose {arrow(before, late)} as truncation did, "
-        f"{shares}, since step {finding.step:,}"
+        f"truncated completions earn reward: the reward rose {arrow(before, late)} with "
+        f"truncation, {shares}, since step {finding.step:,}"
     )
     return replace(finding, message=message, facts=(*finding.facts, Fact.TRUNCATED_PAID))
 
@@ -405,7 +410,9 @@ def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
     for whole in evidence.matching(_WHOLE):
         tokens = median(whole.value_T)
         if tokens > _FAR_LONGER * row.high:
-            more = f"; a rollout has {short(tokens)} tokens, a row {short(row.high)} at most"
+            more = (
+                f"; rollouts have {short(tokens)} tokens, a training row at most {short(row.high)}"
+            )
             facts = (*finding.facts, Fact.PARTS_CUT)
             return replace(finding, message=f"{finding.message}{more}", facts=facts)
     return finding
@@ -423,8 +430,8 @@ def _by_rows(length: Signal) -> Finding | None:
     if share.low < _ALL_CUT / 2 or share.value < _ALL_CUT:
         return None
     message = (
-        f"all completions are cut off at {most:,.0f} tokens in {100 * share.value:.0f} % of the "
-        f"last {late.size} rows"
+        f"all completions have the same length of {most:,.0f} tokens in {100 * share.value:.0f} "
+        f"% of the last {late.size} rows, so they are truncated"
     )
     return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
@@ -436,9 +443,9 @@ def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
     if limit is None or onset is None:
         return None
     step, late = length.step_at(onset) if onset else None, length.mean(slice(onset, None))
-    since = "" if step is None else f" since step {step:,}"
+    since = "" if step is None else f" from step {step:,} on"
     message = (
-        f"the completions average {short(late.value)} tokens{since}, of {short(limit)} at most"
+        f"the completions average {short(late.value)} tokens{since}; the limit is {short(limit)}"
     )
     return Finding(
         TRUNCATION,
@@ -459,7 +466,7 @@ def repetition(evidence: Evidence) -> Finding:
     if texts is not None:
         loops = list(_loops(texts))
         if not loops:
-            return no_sign(REPETITION, "No completion is long enough to repeat itself.")
+            return no_sign(REPETITION, "No completion is long enough to check for repetition.")
         share = share_of(*zip(*loops, strict=True))
     assert share is not None
     row = beyond(share, share.value_T > LOOPS)
@@ -467,16 +474,16 @@ def repetition(evidence: Evidence) -> Finding:
         whole = share.level_from(0)
         some = len(share) < FEWEST_ROWS and whole > LOOPS
         said = (
-            f"{percent(whole)} of the completions read, of {count(len(share), 'step')}, repeat "
-            "themselves."
+            f"{percent(whole)} of the completions read repeat themselves, in "
+            f"{count(len(share), 'step')}."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)
     step, late = share.step_at(row), share.level_from(row)
     before = share.level_until(row) if row else None
     was, words = "", f"{percent(late)} of completions repeat themselves"
     if before is not None:
-        was, words = f", {percent(before)} before", f"{words} (was {percent(before)})"
-    message = f"{percent(late)} of the completions repeat themselves since step {step:,}{was}."
+        was, words = f", against {percent(before)} before", f"{words} (was {percent(before)})"
+    message = f"{percent(late)} of the completions repeat themselves from step {step:,} on{was}."
     if row == 0 and rose_since(evidence, step):
         return Finding(REPETITION, Status.INFO, message, step, exactly(late), LOOPS)
     return by_sign(
@@ -509,14 +516,14 @@ def truncated(evidence: Evidence) -> Finding:
     if graded is None or cut is None:
         return not_logged(
             TRUNCATED,
-            "Which answers were cut off, and what each earned, is not in the log.",
+            "The log does not say which completions were truncated and what each of them earned.",
             LOG_ENDS,
         )
     paid = graded.select(pl.col("reward") > max(0.0, float(graded["reward"].min()))).to_series()  # type: ignore[arg-type]
     many, ended = int(cut.sum()), int((~cut).sum())
     if many < _MANY:
         return no_sign(
-            TRUNCATED, f"No sign of it: {count(many, 'answer')} of {len(cut):,} cut off."
+            TRUNCATED, f"No sign of it: {count(many, 'completion')} of {len(cut):,} were truncated."
         )
     got, whole = int((paid & cut).sum()), int((paid & ~cut).sum())
     share, other = got / many, whole / ended if ended else 0.0
@@ -525,13 +532,17 @@ def truncated(evidence: Evidence) -> Finding:
         np.sqrt(max(pooled * (1 - pooled), 1e-12) * (1 / many + (1 / ended if ended else 0.0)))
     )
     said = (
-        f"{got:,} of {many:,} truncated answers earned reward, {whole:,} of {ended:,} complete ones"
+        f"{got:,} of {many:,} truncated completions earn reward, and {whole:,} of {ended:,} others"
     )
     if share < PAID or (ended and share - other < _STANDARD_ERRORS * error):
         return no_sign(TRUNCATED, f"No sign of it: {said}.")
     step = int(graded.filter(cut & paid)["step"].min())  # type: ignore[arg-type]
     sign = Sign(
-        "truncated_reward", step, None, share, f"{percent(share)} of truncated answers earn reward"
+        "truncated_reward",
+        step,
+        None,
+        share,
+        f"{percent(share)} of truncated completions earn reward",
     )
     return by_sign(TRUNCATED, Status.WARNING, f"{said}.", sign, PAID, Fact.TRUNCATED_PAID)
 

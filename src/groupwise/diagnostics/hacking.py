@@ -121,14 +121,14 @@ def check(evidence: Evidence) -> Finding:
             return not_logged(NAME, OTHER_UNITS, LOG_UNITS)
         return not_logged(
             NAME,
-            "no held-out or true reward beside the training reward, so a rise cannot be told from "
-            "an exploited one",
+            "the log has no held-out or true reward beside the training reward, so a rise of the "
+            "reward cannot be separated from reward hacking",
             LOG,
         )
     coupling = _overall(pair)
-    moved = "The training reward has not moved beyond four standard errors"
+    moved = "The training reward has not changed by more than four standard errors"
     if coupling is not None:
-        moved = f"Held-out gain over training gain is {coupling.value:.2g}"
+        moved = f"The held-out reward gained {coupling.value:.2g} per unit of training gain"
     return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
@@ -546,8 +546,8 @@ def _overfitting(pair: Pair, row: int, coupling: Interval) -> Finding:
         for part in (pair.held_M[:few], pair.held_M[row : row + few], pair.held_M[-few:])
     )
     message = (
-        f"Since step {step:,} the training reward rises and {pair.told} stands: "
-        f"{arrow(before, best, last)}, as in overfitting."
+        f"Since step {step:,} the training reward rises while {pair.held_out_name} is flat: "
+        f"{arrow(before, best, last)}. This is what overfitting looks like."
     )
     return Finding(NAME, Status.INFO, message, step, coupling, TRANSFER, facts=(Fact.OVERFITTING,))
 
@@ -570,7 +570,7 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         ""
         if coupling is None
         else (
-            "; held-out gain over training gain is "
+            "; the ratio of held-out gain to training gain is "
             f"{ranged(coupling)}{where}{IN_SHARES * pair.percent}"
         )
     )
@@ -708,10 +708,10 @@ def _apart(
         _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
         for signal, change in shown
     )
-    why = "one is earned at the other's expense"
+    why = "one function gains while the other loses"
     if nothing:
         wanted = WANTED.search(names[1])
-        why = "nothing is earned of what is wanted" if wanted else "that one earns nothing"
+        why = "the function for the task earns nothing" if wanted else "that function earns nothing"
     message = f"{signs[0].words} while {signs[1].words}: {why}."
     change, facts = other.change(*sixths(other)), (Fact.COLUMNS_PART,)
     return Finding(NAME, Status.WARNING, message, step, change, 0.0, signs=signs, facts=facts)
@@ -750,8 +750,8 @@ def _one_earns_all(
 
 NAME = "reward_hacking"
 LOG = (
-    'a reward on held-out prompts as you train (TRL: eval_strategy="steps"; verl: '
-    "trainer.test_freq), best graded by another verifier"
+    'a reward on held-out prompts during training (TRL: eval_strategy="steps"; verl: '
+    "trainer.test_freq), preferably graded by another verifier"
 )
 FEWEST_PAIRS = 5
 # Onsets that are tried along the log, and lengths of the ramp as shares of it.
@@ -761,11 +761,8 @@ _MOST = 400
 # Beyond this a reward beside a share is in per cent, or in units of its own; sums of a few reward
 # functions stay below.
 _TENS = 10.0
-OTHER_UNITS = (
-    "training and held-out reward are in different units (one is a share, the other goes far "
-    "beyond 1)"
-)
-IN_SHARES = ", per cent taken as shares"
+OTHER_UNITS = "training and held-out rewards have different units (only one is a share)"
+IN_SHARES = ", with percentages read as shares"
 LOG_UNITS = "both rewards in the same units"
 
 
@@ -788,7 +785,7 @@ class Pair:
     fall: LevelChange | None = None  # that of the held-out one, if it fell for good
 
     @property
-    def told(self) -> str:
+    def held_out_name(self) -> str:
         """The held-out one as a clause begins."""
         return f"the {self.name}," if "," in self.name else f"the {self.name}"
 

@@ -76,7 +76,7 @@ from groupwise.diagnostics.verifier import UNPAID, WANTED, weights_of
 from groupwise.wording import clean, count, short
 
 NAME = "instability"
-ADVICE = "lr ÷ 3, or fewer updates a generation; `groupwise stability RUN` says how far the edge is"
+ADVICE = "lr ÷ 3, or fewer updates per generation; `groupwise stability RUN` shows the margin"
 _DOUBLED = 2.0
 # A swing is harm where its amplitude grew so many times, within the late rows or since the early
 # ones.
@@ -95,16 +95,20 @@ def check(evidence: Evidence) -> Finding:
     if reward is None:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_SWUNG:
-        said = f"{count(len(reward), 'row')} of reward cannot tell a swing from noise"
-        return not_logged(NAME, said, f"the reward of {FEWEST_SWUNG} steps or more")
+        said = f"{count(len(reward), 'row')} of reward cannot separate an oscillation from noise"
+        return not_logged(NAME, said, f"the reward of at least {FEWEST_SWUNG} steps")
     reward, order = reward_level(evidence)
     fall = fall_of(evidence)
     step = None if fall is None else reward.step_at(fall.row)
     looked = _swinging(reward, order), _apart(evidence, step), _weights(evidence, reward, fall)
     signs = [sign for sign in looked if sign is not None]
     if not signs:
-        round_ = "" if order is None else f" but by the order of the data, {order.period} rows long"
-        return no_sign(NAME, f"No sign of it: the reward does not swing{round_}.")
+        round_ = (
+            ""
+            if order is None
+            else f" except with the order of the data, with a period of {order.period} rows"
+        )
+        return no_sign(NAME, f"No sign of it: the reward does not oscillate{round_}.")
     # A growing swing, or a fall that is there to stay, makes it critical.
     harmed = fall is not None and settled(evidence, reward, fall)
     return replace(
@@ -135,7 +139,9 @@ def _swinging(reward: Signal, order: DataOrder | None) -> Finding | None:
         else reward.bounds[1] - reward.bounds[0]
     )
     harm = swing.p_value < LINE / 10 and swing.amplitude > 0.1 * height and swing.growth > GROWS
-    said = f"the reward keeps swinging by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
+    said = (
+        f"the reward keeps oscillating by ±{short(swing.amplitude)} every {swing.period:.3g} rows"
+    )
     return Finding(
         NAME,
         Status.CRITICAL if harm else Status.WARNING,
@@ -311,15 +317,17 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
         log = (
             MORE_ROWS
             if evidence.graded is not None
-            else "more rows, or the rollouts with their rewards"
+            else "more rows, or rollouts with their rewards"
         )
-        said = f"a row scatters by {short(reward.scatter)}: half of the height could be noise"
+        said = f"one row scatters by {short(reward.scatter)}, so half of the level could be noise"
         if len(reward) < FEWEST_ROWS:
-            said = f"{count(len(reward), 'row')}: a height and a fall need {FEWEST_ROWS}"
+            said = (
+                f"the log has {count(len(reward), 'row')}; a fall from a level needs {FEWEST_ROWS}"
+            )
         elif not moves:
-            said = f"the reward is {short(reward.value_T[0])} in all rows: no height to fall from"
+            said = f"the reward is {short(reward.value_T[0])} in all rows: no level to fall from"
         return not_logged(COLLAPSE, said, log if moves else "")
-    return no_sign(COLLAPSE, "No sign of it: the reward holds its height.")
+    return no_sign(COLLAPSE, "No sign of it: the reward keeps its level.")
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
@@ -357,7 +365,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     """Report a collapse that lasts."""
     step, ends = signal.step_at(fall.row), level_changes(evidence)[name]
     words = f"{clean(name, longest=60)} {arrow(*ends.ends)}"
-    message = f"{words} {ends.where}{', for good' if evidence.ended else ''}"
+    message = f"{words} {ends.where}{', and it did not come back' if evidence.ended else ''}"
     slow = by_and_by(signal, fall.row)
     if name == "reward":
         fact = Fact.FALL_BY_AND_BY if slow else Fact.FALL_AT_ONCE
@@ -387,7 +395,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
 def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step, levels = signal.step_at(fall.row), arrow(fall.height, fall.end)
-    message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back"
+    message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back later"
     return Finding(COLLAPSE, Status.INFO, message, step, fall.lost, HALF)
 
 
@@ -401,7 +409,7 @@ def _decline(evidence: Evidence) -> Finding | None:
     change, after = level_changes(evidence)["reward"], decline.after
     (height, now), step = change.ends, change.first
     message = f"reward {arrow(height, now)}, falling since step {step:,}"
-    advice = "restart from step {step}; lr ÷ 3, if held-out prompts say that it fell"
+    advice = "restart from step {step}; lr ÷ 3, if the held-out reward fell too"
     level, status, fact = reward_level(evidence)[0], Status.WARNING, Fact.DECLINE
     if (
         at_once(level, decline.middle)
@@ -433,9 +441,9 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     words = f"length {arrow(before, end)}"
-    message = f"{words} tokens since step {step:,}, and most groups teach nothing"
+    message = f"{words} tokens since step {step:,}, and most groups give no gradient"
     sign = Sign("completion_length", step, before, end, words)
-    advice = "read the completions: shrunk fixed answers that still earn a reward"
+    advice = "read the completions: very short ones may still earn a reward"
     return Finding(
         COLLAPSE,
         Status.CRITICAL,
@@ -456,11 +464,16 @@ _NOTES = (
     (re.compile(r"the step drops back to ([\d, ]{1,200})\)"), 0, "The run was restarted", False),
     (re.compile(r"resumed after step (\d{1,15})"), 1, "The run was resumed", False),
     # it may be printed by what goes on
-    (re.compile(r"an error stands behind step (\d{1,15})"), 1, "The run was resumed", True),
     (
-        re.compile(r"1 step logged more than once \(at (\d{1,15})\)"),
+        re.compile(r"an error (?:follows|stands behind) step (\d{1,15})"),
+        1,
+        "The run was resumed",
+        True,
+    ),
+    (
+        re.compile(r"1 step (?:was )?logged more than once \(at (\d{1,15})\)"),
         0,
-        "A row is repeated, as by a restart,",
+        "A row is repeated, as after a restart,",
         True,
     ),
 )
@@ -503,13 +516,13 @@ def restart(evidence: Evidence) -> Finding:
         jumps = tuple(_jumps(evidence, restart.step))
         if jumps:
             words = ", ".join(sign.words for sign in jumps[:3])
-            message = f"{restart.said} at step {restart.step:,}, and there {words}."
+            message = f"{restart.said} at step {restart.step:,}, and these signals jumped: {words}."
             facts = (Fact.RESTART_JUMP,)
             return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
     if not restarts or restarts[0].unsure:
-        return no_sign(RESTART, "No sign of a restart in mid-run.")
+        return no_sign(RESTART, "No sign of it: the run was not restarted.")
     step = restarts[0].step
-    message = f"{restarts[0].said} at step {step:,}, and nothing jumped there."
+    message = f"{restarts[0].said} at step {step:,}, and no signal jumped there."
     return Finding(RESTART, Status.INFO, message, step)
 
 
@@ -525,7 +538,7 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
     gaps = np.diff(steps)
     uneven = np.flatnonzero(gaps != median(gaps)) if gaps.size else gaps
     if uneven.size <= _GAPS:
-        missing = "Rows are missing, as by a restart,"
+        missing = "Rows are missing, as after a restart,"
         for row in uneven.tolist():
             yield _Restart(unsure=True, step=int(steps[row + 1]), said=missing)
     yield from _by_clocks(evidence)
@@ -537,7 +550,9 @@ def _restarts(evidence: Evidence) -> Iterator[_Restart]:
             steps_up = np.diff(value[row : row + 1 + _RISES])
             if len(steps_up) == _RISES and steps_up.min() > 0:
                 yield _Restart(
-                    unsure=False, step=rate.step_at(row), said="The learning rate starts anew"
+                    unsure=False,
+                    step=rate.step_at(row),
+                    said="The learning-rate schedule starts again",
                 )
 
 
@@ -549,7 +564,7 @@ def _by_clocks(evidence: Evidence) -> Iterator[_Restart]:
         rows = np.flatnonzero((took < 0) | (took > _PAUSE * usual)).tolist()
         if usual > 0 and len(rows) <= _GAPS < took.size:
             for row in rows:
-                said = "The log pauses, or a counter resets,"
+                said = "The log has a pause, or a counter was reset,"
                 yield _Restart(unsure=True, step=signal.step_at(row + 1), said=said)
 
 

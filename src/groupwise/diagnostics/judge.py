@@ -67,9 +67,9 @@ from groupwise.wording import count, short
 Signs = tuple[Sign, ...]
 NO_CAUSE, NO_ADVICE = Cause(), Advice()
 # What to do about a reward that stands where nothing says why.
-STANDS = "see whether rewards differ within groups, and read what the best answers do"
+STANDS = "check whether rewards differ within groups, and read the best completions"
 # And about one whose last few rows fell.
-FELL_LATE = "see whether it comes back; compare the last two checkpoints on held-out prompts"
+FELL_LATE = "wait to see whether it recovers; compare the last two checkpoints on held-out prompts"
 # From this share of zero-variance groups on a reward that stands is taken back to its best rows.
 _MOST_ALIKE, _BEST = 0.5, 5
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
@@ -146,13 +146,13 @@ def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, each signal at the levels that a serious check tells of it."""
     story = _story(look, worst, can_tell=can_tell)
     serious = [finding for finding in look.answers.values() if is_serious(finding)]
-    told_signs = {
+    signs_of_checks = {
         sign.signal: sign
         for finding in serious
         for sign in finding.signs
         if sign.signal != "reward"
     }
-    signs = tuple(_at_levels(sign, told_signs.get(sign.signal)) for sign in story.signs)
+    signs = tuple(_at_levels(sign, signs_of_checks.get(sign.signal)) for sign in story.signs)
     return replace(story, signs=signs)
 
 
@@ -212,7 +212,7 @@ def _stands(evidence: Evidence) -> Advice:
     ):
         low, high = np.quantile(moving_mean(late, 5), [0.05, 0.95])
         return Advice(
-            f"find what moves the reward by ±{short((high - low) / 2)}, more than a batch's noise, "
+            f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
             "before you raise the lr"
         )
     equal = evidence.groups.zero_variance
@@ -229,7 +229,7 @@ def _stands(evidence: Evidence) -> Advice:
                 best,
             )
     return Advice(
-        "the log does not say why: compare 20 updates at lr ÷ 3 and × 3 on copies"
+        "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of the run"
         if evidence.rewards_differ
         else STANDS
     )
@@ -298,7 +298,7 @@ def _of_hack(look: Look, worst: Finding) -> Story:
     if cause.certainty is not Certainty.CANNOT_TELL:
         headline = f"{words}: {cause.names[0]} {cause.sure}" if words else worst.message
     else:
-        headline = f"{words}: they part" if len(worst.signs) > 1 else worst.message
+        headline = f"{words}: the two diverge" if len(worst.signs) > 1 else worst.message
     advice = look.advice(cause, worst, worst.step, worst.step)
     return Story(headline, worst.step, worst.signs, cause, advice)
 
@@ -332,7 +332,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     advice = look.advice(cause, worst, first, worst.step)
     headline, progress = worst.message, look.progress
     if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
-        headline = f"{headline.rstrip('.')}; the reward rises"
+        headline = f"{headline.rstrip('.')}; the reward still rises"
     return Story(headline, worst.step, signs, cause, advice)
 
 
@@ -367,7 +367,7 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.LEARNING:
         dips = progress.since is not None
         return (
-            f"{moved} since step {progress.since:,}, a dip so far"
+            f"{moved} since step {progress.since:,}, which may be a dip"
             if dips
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
@@ -377,23 +377,23 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     if progress.learning is Learning.AT_TOP:
         left = (high - progress.after) / (high - low) if bounds else 1.0
         near = left <= learning.NEAR and not evidence.memo.get("guessed")
-        top = f"near its top of {high:g}" if near else "near its likely top"
-        top = "at its top" if left <= _OF_RANGE else top
+        top = f"near its maximum of {high:g}" if near else "near its likely maximum"
+        top = "at its maximum" if left <= _OF_RANGE else top
         return f"{level if progress.since is None else moved}, {top}"
     if progress.learning is Learning.RECOVERED:
         return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.learning is Learning.FLAT and progress.since is not None:
-        return f"nothing learnt since step {progress.since:,}: {moved} in all"
+        return f"nothing learnt since step {progress.since:,}: {moved} overall"
     if progress.learning is Learning.ARRIVED:
-        return f"{moved}, where it stands since step {progress.since:,}"
+        return f"{moved}, and flat since step {progress.since:,}"
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
     much = _OF_RANGE * (high - low) if bounds else _MUCH * abs(progress.before)
     hidden = gain.high > much or gain.value + gain.low > 0
-    learnt = "no gain is certain" if hidden else "nothing learnt"
+    learnt = "a gain is uncertain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
     return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
 
@@ -406,14 +406,14 @@ def _open(evidence: Evidence, progress: Progress) -> str:
     if evidence.relative:
         return evidence.relative
     if len(reward) < FEWEST_ROWS:
-        return f"{count(len(reward), 'row')} of reward: too few to tell anything"
+        return f"the log has {count(len(reward), 'row')} of reward, too few to judge the run"
     if reward.span == 0:
         return (
-            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: it tells "
-            "nothing apart"
+            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: no sign "
+            "of learning"
         )
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
-    return f"{moved}: {count(len(reward), 'row')} cannot tell learning from noise"
+    return f"{moved}, but {count(len(reward), 'row')} cannot separate learning from noise"
 
 
 # Standard errors below its first rows at which a reward has lost all.
@@ -566,7 +566,7 @@ def _headline(answers: Iterable[Finding], story: Story, in_part: str, state: Sta
     """What is told, and what is said in any case: the environment that fell, the error in which
     the log ends, what a run without a warning may suffer from, and how much of the log was read.
     """
-    look = f"worth a look: {' or '.join(story.cause.names)}" if story.cause.names else ""
+    look = f"possible problem: {' or '.join(story.cause.names)}" if story.cause.names else ""
     more = [answer.message for answer in answers if {*answer.facts} & _ALWAYS]
     more = [look, *more] if state is State.OK else more
     more = [message for message in (*more, in_part) if message not in ("", story.headline)]
@@ -646,13 +646,10 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
     if evidence.relative:
         first = LOG_RELATIVE
     elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
-        first = (
-            "completions with their rewards: graded by hand they say whether right ones get this "
-            "reward"
-        )
+        first = "completions with their rewards, to check by hand whether right ones earn this"
     else:
         few = reward is not None and len(reward) < learning.ENOUGH_ENDED
-        rows = f"{learning.ENOUGH_ENDED} rows of the reward or more" if few else MORE_ROWS
+        rows = f"at least {learning.ENOUGH_ENDED} rows of the reward" if few else MORE_ROWS
         first = LOG_REWARD if reward is None else rows
     others = (
         quantity

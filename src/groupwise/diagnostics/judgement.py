@@ -42,10 +42,10 @@ class Fact(StrEnum):
     """One fact each; the value is how `--why` writes it."""
 
     # collapse: what the reward, one of its functions or the answers lost
-    FALL_AT_ONCE = "the reward fell at once, for good"
-    FALL_BY_AND_BY = "the reward fell over some rows, for good"
-    FUNCTION_FALL_AT_ONCE = "a reward function fell at once, for good"
-    FUNCTION_FALL_BY_AND_BY = "a reward function fell over some rows, for good"
+    FALL_AT_ONCE = "the reward fell at once and did not recover"
+    FALL_BY_AND_BY = "the reward fell over some rows and did not recover"
+    FUNCTION_FALL_AT_ONCE = "a reward function fell at once and did not recover"
+    FUNCTION_FALL_BY_AND_BY = "a reward function fell over some rows and did not recover"
     TRAINING_FALLS_ALONE = "the training reward fell and the held-out reward did not"
     FUNCTION_FALLS_ALONE = "a reward function fell and the held-out reward did not"
     DECLINE = "the reward lost a part of its level"
@@ -57,157 +57,155 @@ class Fact(StrEnum):
     BEHAVIOUR_CHANGED = "entropy or length changed with the reward"
     BEHAVIOUR_STEPPED = "entropy or length stepped a little with the reward"
     BEHAVIOUR_UNCHANGED = "neither entropy nor length changed with the reward"
-    HELD_OUT_DROPPED = "the held-out reward dropped too"
-    HELD_OUT_STAYED = "the held-out reward stayed"
+    HELD_OUT_DROPPED = "the held-out reward dropped with the reward"
+    HELD_OUT_STAYED = "the held-out reward did not drop"
     PROMPTS_FAIL = "all completions of some prompts fail"
     ANSWERS_FAIL = "some completions of every prompt fail"
     # verifier: how the rewards themselves moved
-    NOTHING_EARNED = "the reward is 0 in every row since"
-    REWARD_FROZEN = "the reward is one number in all rows since"
-    REWARD_CONSTANT_AT_ONCE = "the reward became one number at once"
-    FUNCTION_CONSTANT_AT_ONCE = "a reward function became one number at once"
+    NOTHING_EARNED = "the reward is 0 in every row from some step on"
+    REWARD_FROZEN = "the reward is constant from some step on"
+    REWARD_CONSTANT_AT_ONCE = "the reward became constant at once"
+    FUNCTION_CONSTANT_AT_ONCE = "a reward function became constant at once"
     PART_LOST_AT_ONCE = "a part of the reward was lost at once"
-    FAILURES_LOGGED = "the verifier's failures are in the log"
-    OUTAGES = "the reward is 0 in single rows, and back in the next"
-    TIES_BROKEN = "groups of equal rewards get advantages"
+    FAILURES_LOGGED = "the log counts failures of the verifier"
+    OUTAGES = "the reward is 0 in single rows and recovers in the next row"
+    TIES_BROKEN = "groups with equal rewards get non-zero advantages"
     # reward_hacking: the held-out reward beside the training reward
-    LOOPHOLE = "the training reward gained and the held-out reward did not, beyond doubt"
-    HELD_OUT_STANDS_AFTER_GAIN = (
-        "the held-out reward gained and stands while the training reward rises"
-    )
+    LOOPHOLE = "the training reward gained and the held-out reward did not, by more than noise"
+    HELD_OUT_STANDS_AFTER_GAIN = "the held-out reward gained and is flat while training rises"
     HELD_OUT_FALLS_AS_TRAINING_RISES = "the held-out reward falls while the training reward rises"
-    HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward stands"
-    OVERFITTING = "the training reward rises and the held-out reward stands, as in overfitting"
+    HELD_OUT_FALLS_ALONE = "the held-out reward falls while the training reward is flat"
+    OVERFITTING = "the training reward rises while the held-out reward is flat, as in overfitting"
     LEARNT_BY_HEART = (
         "the held-out reward falls slowly while the training reward rises no faster than before"
     )
-    SELECTED_BY_LENGTH = "trained answers got shorter than held-out ones of the same policy"
-    MORE_LEFT_OUT = "ever more rollouts are left out of what is logged or trained on"
-    LEFT_OUT_FIRST = "more rollouts were left out before the reward rose, and answers got shorter"
+    SELECTED_BY_LENGTH = "trained completions got shorter than held-out ones of the same policy"
+    MORE_LEFT_OUT = "more and more rollouts are left out of the log or of training"
+    LEFT_OUT_FIRST = "more rollouts were left out before the rise, and completions got shorter"
     COLUMNS_PART = "one reward column rises while another falls or stays at 0"
-    GROUPS_OF_ONE = "groups have one completion"
+    GROUPS_OF_ONE = "each group has one completion"
     ADVANTAGES_ZERO = "advantages are 0 in all rows"
     # reward_functions
     FORMAT_ALONE_EARNS = "the reward for the format rose alone"
     FUNCTIONS_OPPOSED = "one reward function rose while another fell"
     # numbers, gradient and learning rate
-    NOT_FINITE = "a number of the log became nan or infinite"
-    REWARD_NOT_FINITE_AT_TIMES = "the reward is nan or infinite in some rows"
+    NOT_FINITE = "a logged number became NaN or infinite"
+    REWARD_NOT_FINITE_AT_TIMES = "the reward is NaN or infinite in some rows"
     GRADIENT_EXPLODED = "the gradient norm exploded"
     GRADIENT_LOST = "the gradient norm is 0"
     RATE_ZERO = "the learning rate is 0"
-    RATE_ROSE = "the learning rate trebled from one row to the next, in mid-run"
-    CRASHED = "the log ends in an error"
+    RATE_ROSE = "the learning rate trebled from one row to the next, during the run"
+    CRASHED = "the log ends with an error"
     # sampler and trainer
-    SAMPLER_MISMATCH = "sampler and trainer give unlike probabilities"
+    SAMPLER_MISMATCH = "sampler and trainer give different token probabilities"
     MISMATCH_AT_RATE_ZERO = "sampler and trainer differ although the learning rate is 0"
     ROLLOUTS_STALE = "rollouts are older than the settings allow"
-    KL_HUGE = "the KL to the reference is huge"
-    STALE_DISCARDED = "many rollouts are discarded as stale"
+    KL_HUGE = "the KL to the reference policy is very large"
+    STALE_DISCARDED = "many rollouts are discarded as too old"
     # by which signature they differ
-    SAMPLING_TRUNCATED = "the gap has the signature of top-p, top-k or min-p"
-    RATIO_SUMMED = "the importance ratio has the size of a sum over tokens"
-    RATIO_IMPOSSIBLE = "the mean importance ratio is far above 1, as no mean over tokens is"
-    RATIO_CAPPED = "the importance ratio sits at its cap"
-    RATIOS_CUT = "the smallest ratio is 0, or the largest one number, as no gap makes it"
+    SAMPLING_TRUNCATED = "the sampler gap looks like top-p, top-k or min-p sampling"
+    RATIO_SUMMED = "the importance ratio is as large as a sum over tokens"
+    RATIO_IMPOSSIBLE = "the mean importance ratio is far above 1, which no mean over tokens can be"
+    RATIO_CAPPED = "the importance ratio is constant at its cap"
+    RATIOS_CUT = "the smallest ratio is 0, or the largest is constant, which no gap explains"
     CORRELATION_LOW = "the token probabilities of sampler and trainer hardly correlate"
-    GAP_FOLLOWS_KL = "the gap grows with the KL to the reference"
-    GAP_FOLLOWS_AGE = "the gap grows with the age of the rollouts"
-    GAP_FOLLOWS_TURNS = "the gap grows with the number of turns"
-    GAP_GROWS_AS_ENTROPY_FALLS = "the gap grows as entropy falls"
-    GAP_FOLLOWS_GRADIENT = "the gap follows the gradient norm"
+    GAP_FOLLOWS_KL = "the sampler gap grows with the KL to the reference"
+    GAP_FOLLOWS_AGE = "the sampler gap grows with the age of the rollouts"
+    GAP_FOLLOWS_TURNS = "the sampler gap grows with the number of turns"
+    GAP_GROWS_AS_ENTROPY_FALLS = "the sampler gap grows as entropy falls"
+    GAP_FOLLOWS_GRADIENT = "the sampler gap follows the gradient norm"
     # the update against its settings
     ADVANTAGE_IMPOSSIBLE = "an advantage is larger than any group of this size can have"
     ADVANTAGE_OFF_CENTRE = "the mean advantage is far from 0"
-    GRADIENT_ABOVE_USUAL = "the gradient norm is far above the usual"
-    GRADIENT_BELOW_USUAL = "the gradient norm is far below the usual"
+    GRADIENT_ABOVE_USUAL = "the gradient norm is far above that of healthy runs"
+    GRADIENT_BELOW_USUAL = "the gradient norm is far below that of healthy runs"
     # how fast the policy moves
-    DESTROYED_AT_ONCE = "the reward was gone within the first ten updates"
-    POLICY_UNMOVED = "the policy has hardly moved from its reference"
-    KL_ZERO = "the KL to the reference is 0 to its last decimal although rewards differ"
+    DESTROYED_AT_ONCE = "the reward was lost within the first ten updates"
+    POLICY_UNMOVED = "the policy has hardly moved from its reference policy"
+    KL_ZERO = "the logged KL to the reference is 0 in all digits although rewards differ"
     KL_ALONE = "the loss is a multiple of the KL, which falls or does not grow"
-    FEW_PROMPTS = "large groups of few prompts learn nothing"
+    FEW_PROMPTS = "large groups of few prompts lead to no learning"
     # environments, tools, infrastructure
     ENVIRONMENT_FELL = "the reward of one environment fell"
     INFRASTRUCTURE_FAILS = "episodes fail for reasons of the infrastructure"
-    TIMED_OUT = "a time stands at its ceiling, as at a time limit"
-    TIMES_NEAR_LIMIT = "the mean time rises towards the longest, which is one number"
-    INFRASTRUCTURE_COSTS = "the reward goes down in rows where more episodes fail"
-    MASKED_COUNTED = "the mean advantage goes with the share of failed episodes"
+    TIMED_OUT = "a logged time is at a ceiling, as with a time limit"
+    TIMES_NEAR_LIMIT = "the mean time rises towards the longest time, which is constant"
+    INFRASTRUCTURE_COSTS = "the reward is lower in rows where more episodes fail"
+    MASKED_COUNTED = "the mean advantage follows the share of failed episodes"
     FAILURES_MASKED = "fewer episodes are trained on as more fail"
     TOOLS_STOPPED = "the policy stopped calling tools"
-    ROUTER_DRIFTS = "the load of the experts drifts"
+    ROUTER_DRIFTS = "the expert load drifts"
     TOOLS_FAIL = "tool calls fail"
-    RESTART_JUMP = "a column jumped at a restart"
+    RESTART_JUMP = "a logged signal jumped at a restart"
     # instability
     REWARD_OSCILLATES = "the reward oscillates"
-    FEW_WEIGHTS_COUNT = "few importance weights carry the update"
+    FEW_WEIGHTS_COUNT = "few samples have large importance weights"
     # completions
     TRUNCATED_LIKELY = "more than half of the completions are truncated"
-    TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the mean length is at the limit"
-    CUT_OFF_IN_MID_RUN = "completions began to hit the limit in mid-run"
+    TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the mean length is at its limit"
+    CUT_OFF_IN_MID_RUN = "completions began to hit the length limit during the run"
     TRUNCATED_PAID = "truncated completions earn reward"
     PARTS_CUT = "rows of training are cut far below the length of a rollout"
     TEXTS_REPEAT = "completions repeat themselves"
     # concentration
-    ENTROPY_SPENT_AT_TOP = "entropy is spent and the reward is at its top"
-    ENTROPY_GONE = "entropy is spent and the reward stands or fell"
-    ENTROPY_LOW = "entropy is spent and the reward still moves"
+    ENTROPY_SPENT_AT_TOP = "the entropy is nearly 0 and the reward is at its maximum"
+    ENTROPY_GONE = "the entropy is nearly 0 and the reward is flat or fell"
+    ENTROPY_LOW = "the entropy is nearly 0 and the reward still changes"
     # groups whose rewards are all equal
     GROUPS_ALIKE = "more groups have zero variance than chance explains"
-    GROUPS_ALL_WRONG = "nearly all groups are all wrong"
+    GROUPS_ALL_WRONG = "in nearly all groups every rollout is wrong"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
     GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
-    UPDATE_DILUTED = "the gradient follows the few groups that teach"
-    SMALL_GROUP_LIKELY = "most groups have zero variance, and larger ones would not"
+    UPDATE_DILUTED = "the gradient norm follows the few groups with mixed rewards"
+    SMALL_GROUP_LIKELY = "most groups have zero variance, and larger groups would too"
     SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
     # what an experiment of ours showed
-    GRADES_CHANGED = "graded anew, the answers earn what was lost"
-    ANSWERS_CHANGED = "fresh grades of the probe fall as those of the log do"
-    GRADES_STAND = "fresh grades of the probe give these answers nothing either"
-    SAMPLED_BY_REFERENCE = "the probe found the reference's weights in the sampler"
-    SAMPLED_BETWEEN = "the probe found older weights in the sampler"
-    SAMPLED_ALIKE = "the probe found the checkpoint's weights in the sampler, with small errors"
-    SAMPLED_TRUNCATED = "the probe found a truncated distribution in the sampler"
-    ANSWERS_ALIKE = "the probe drew one and the same answer"
-    ANSWERS_VARIED = "the probe drew answers that vary and are wrong"
-    GAP_AFTER_TURN = "the probe found the gap behind the first turn alone"
-    PROMPTS_STAND = "the probe's answers to the prompts of before earn as much as then"
-    PROMPTS_LOST = "the probe's answers to the prompts of before earn less"
-    GAIN_STANDS = "fresh grades of the probe rise as those of the log do"
-    GAIN_GONE = "fresh grades of the probe do not rise as those of the log do"
-    EDGE_CROSSED = "the probe's step overshot"
-    EDGE_FAR = "the probe's step did not overshoot"
+    GRADES_CHANGED = "fresh grades of these completions give back what was lost"
+    ANSWERS_CHANGED = "fresh grades of the probe fall as those in the log do"
+    GRADES_STAND = "fresh grades of the probe give these completions no reward either"
+    SAMPLED_BY_REFERENCE = "the probe found that the reference weights sampled the rollouts"
+    SAMPLED_BETWEEN = "the probe found that older weights sampled the rollouts"
+    SAMPLED_ALIKE = "the probe found that the checkpoint sampled the rollouts, with small errors"
+    SAMPLED_TRUNCATED = "the probe found a truncated sampling distribution"
+    ANSWERS_ALIKE = "the probe sampled the same completion again and again"
+    ANSWERS_VARIED = "the probe sampled completions that vary and are wrong"
+    GAP_AFTER_TURN = "the probe found the gap only after the first turn"
+    PROMPTS_STAND = "the probe's completions of earlier prompts earn as much as before"
+    PROMPTS_LOST = "the probe's completions of earlier prompts earn less than before"
+    GAIN_STANDS = "fresh grades of the probe rise as those in the log do"
+    GAIN_GONE = "fresh grades of the probe do not rise as those in the log do"
+    EDGE_CROSSED = "the probe's update overshot"
+    EDGE_FAR = "the probe's update did not overshoot"
     # what is to be explained
     FELL = "to explain: the reward fell, or its numbers ended"
     FELL_BY_AND_BY = "the fall took more than a few rows"
-    FELL_SLOWLY = "the fall took a good part of the log, or is partial"
+    FELL_SLOWLY = "the fall took a large part of the log, or was partial"
     FELL_SOON = "the reward fell within its first ten rows"
-    POLICY_MAY_FAIL = "the fall may be the policy's own"
-    STANDS = "to explain: the reward stands, fell slowly, or nothing is earned"
-    PARTED = "to explain: training and held-out reward parted"
-    ROSE = "to explain: the reward rose, or is at its top"
+    POLICY_MAY_FAIL = "the policy itself may have caused the fall"
+    STANDS = "to explain: the reward is flat, fell slowly, or nothing is earned"
+    PARTED = "to explain: training and held-out reward diverged"
+    ROSE = "to explain: the reward rose, or is at its maximum"
     # what signals did about a change
     LENGTH_RAN_AWAY = "length grew by half, or 15 % more completions were truncated"
     LENGTH_RAN_LATE = "length grew by half, but only after the reward had fallen"
     CUT_THOUGH_SHORTER = "15 % more completions were truncated although they got shorter"
-    LENGTH_SHRANK = "length fell to .6"
-    LENGTH_ENDS_SHORT = "the last completions are 0.6 times as long"
-    TRUNCATED_MORE = "truncation rose at the change"
-    LIMIT_FELL = "length over the truncated share is below the length before: a lower limit"
+    LENGTH_SHRANK = "length fell to 0.6 of its level"
+    LENGTH_ENDS_SHORT = "the last completions have 0.6 of the earlier length"
+    TRUNCATED_MORE = "more completions were truncated at the change"
+    LIMIT_FELL = "the length over the truncated share fell, as under a lower limit"
     ENTROPY_ROSE = "entropy rose by 40 % at the change"
     ENTROPY_FELL = "entropy fell at the change"
     ENTROPY_HALVED = "entropy halved at the change"
     GRADIENT_GREW = "the gradient norm grew tenfold at the change"
     GRADIENT_BROKE = "the gradient norm grew 10,000-fold at the change"
     REWARD_NOT_FINITE = "the reward itself became nan or infinite"
-    SAMPLER_MOVED = "the sampler's gap grew fivefold at the change"
+    SAMPLER_MOVED = "the sampler gap grew fivefold at the change"
     REWARD_JUMPED_AT_RESTART = "the reward jumped at a restart"
-    GAP_JUMPED_AT_RESTART = "the gap of sampler and trainer jumped at a restart"
+    GAP_JUMPED_AT_RESTART = "the sampler gap jumped at a restart"
     WATCHED = "entropy or length is logged"
     GAINS_AS_ENTROPY_FALLS = "the reward rises while entropy falls"
-    GAINS_AS_GROUPS_ALIKE = "the reward rises as groups become alike"
-    FIRST = "the cause's own quantity moved first, or with the reward"
+    GAINS_AS_GROUPS_ALIKE = "the reward rises as groups get equal rewards"
+    FIRST = "the cause's own signal moved before the reward, or with it"
 
 
 # The quantities of which one must be logged for a fact to be shown absent.
@@ -428,7 +426,7 @@ class Cause(Plain):
     def named(self) -> str:
         """The names, and what to log where that would tell."""
         log = f"log {self.log[0]}" if self.log else ""
-        log = f"{self.probe} would tell" if self.probe else log
+        log = f"{self.probe} would show it" if self.probe else log
         if self.certainty is Certainty.CANNOT_TELL and self.names:
             between = (
                 f"between {' and '.join(self.names)}" if len(self.names) > 1 else self.names[0]
@@ -703,8 +701,8 @@ class Judgement(Said):
 
 
 _FAR = 10.0  # usual rows that the first may take, which loads and compiles too
-NO_CLOCK = "unknown, no seconds: log step_time, or --column seconds=NAME"
-NO_GPUS = "unknown without the number of GPUs: give --gpus N beside --price"
+NO_CLOCK = "the duration is unknown: log step_time, or --column seconds=NAME"
+NO_GPUS = "the number of GPUs is unknown: give --gpus N with --price"
 
 
 def cost_since(record: RunRecord, step: int | None) -> Cost | None:
@@ -768,7 +766,7 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
     That of the first row is the clock's own value, the start of the run included; it is a usual
     row's where the clock is far ahead, as one that began before the log.
     """
-    at_step, clock = _known(record, name)
+    at_step, clock = _finite_rows(record, name)
     row = int(np.searchsorted(at_step, step))
     if len(clock) < 2 or row == len(clock):
         return None
@@ -782,11 +780,11 @@ def _spent(record: RunRecord, name: str, step: int) -> float | None:
 
 def _pace(record: RunRecord, name: str) -> float | None:
     """Return what a clock gained a step over the newer half of the rows."""
-    at_step, clock = (column[-max(2, len(column) // 2) :] for column in _known(record, name))
+    at_step, clock = (column[-max(2, len(column) // 2) :] for column in _finite_rows(record, name))
     return None if len(clock) < 2 else float(clock[-1] - clock[0]) / float(at_step[-1] - at_step[0])
 
 
-def _known(record: RunRecord, name: str) -> tuple[Whole, Float]:
+def _finite_rows(record: RunRecord, name: str) -> tuple[Whole, Float]:
     """Return the steps at which a clock was read, and what it showed."""
     clock = record.steps[name].to_numpy()
     usable = ~np.isnan(clock)

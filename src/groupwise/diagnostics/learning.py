@@ -490,7 +490,7 @@ def rate(evidence: Evidence) -> Finding:
     """Look for a learning rate of 0, throughout, since a step to which no schedule had brought
     it down, or long after a schedule's end.
     """
-    signal, nothing = evidence.quantity("learning_rate"), "nothing can be learnt"
+    signal, nothing = evidence.quantity("learning_rate"), "the policy cannot learn"
     if signal is None or len(signal) < _FEWEST_RATES:
         stated, hidden = evidence.setting("learning_rate"), evidence.unmeasured("learning_rate")
         if stated == 0:
@@ -520,8 +520,8 @@ def rate(evidence: Evidence) -> Finding:
         )
     step = signal.step_at(row)
     message = (
-        f"the learning rate {short(before)} → 0 since step {step:,}: nothing has been learnt in "
-        f"the {n - row} rows"
+        f"the learning rate went {short(before)} → 0 at step {step:,}, and nothing was learnt in "
+        f"the last {n - row} rows"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 
@@ -539,7 +539,7 @@ def _rise(evidence: Evidence, rate: Signal) -> Finding | None:
         return None
     before, after = float(value[row - 1]), float(value[row])
     sign = Sign(RATE, rate.step_at(row), before, after, f"learning rate {arrow(before, after)}")
-    message = f"{sign.words} since step {sign.step:,}."
+    message = f"{sign.words} from step {sign.step:,}."
     return by_sign(RATE, Status.INFO, message, sign, _TREBLED * before, Fact.RATE_ROSE)
 
 

@@ -62,7 +62,7 @@ from groupwise.series.staleness import lag_of
 from groupwise.wording import clean, count, short
 
 FINITE, GRADIENT, UPDATES, CRASH = "numbers", "gradient", "updates", "crash"
-LOG_NORM = "the norm of the gradient before clipping (TRL: grad_norm; verl: actor/grad_norm)"
+LOG_NORM = "the gradient norm before clipping (TRL: grad_norm; verl: actor/grad_norm)"
 LOG_DEAD = (
     "the share of groups with zero variance (TRL: frac_reward_zero_std), or completions with their "
     "rewards"
@@ -146,7 +146,9 @@ def finite(evidence: Evidence) -> Finding:
     if not broken:
         if all(evidence.quantity(name) is None for name in _WATCHED):
             return not_logged(
-                FINITE, "None of loss, gradient, reward, KL and entropy is in the log.", LOG_NORM
+                FINITE,
+                "The log contains none of loss, gradient norm, reward, KL and entropy.",
+                LOG_NORM,
             )
         return _finite_but_for_a_few(evidence)
     first = broken[0]
@@ -156,8 +158,8 @@ def finite(evidence: Evidence) -> Finding:
     # no such metric.
     placeholder = first.row == 0 and not of_updates
     rows, was = count(first.rows, "row"), "" if first.before is None else short(first.before)
-    since = f"in any of {rows}" if first.row == 0 else f"since step {step:,} ({rows})"
-    message = f"{name} has no finite value {since}{was and f', {was} before'}{_also(broken)}."
+    since = f"in all {rows}" if first.row == 0 else f"from step {step:,} on ({rows})"
+    message = f"{name} is NaN or infinite {since}{was and f' and was {was} before'}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
     if placeholder or (goes_on and not whole):
@@ -167,7 +169,9 @@ def finite(evidence: Evidence) -> Finding:
     # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
     waits = not evidence.ended and not whole and first.rows < _LAGGING
     status = Status.CRITICAL if lost and not waits else Status.WARNING
-    sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
+    sign = Sign(
+        first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}NaN or infinite"
+    )
     return Finding(
         FINITE, status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name
     )
@@ -179,7 +183,7 @@ def crash(evidence: Evidence) -> Finding:
     if not error or not len(steps):
         return no_sign(CRASH, "No sign of an error that ended the run.")
     step, planned = int(steps[-1]), evidence.setting("planned_steps")
-    message = f"the log ends in an error at step {step:,}: {clean(error, longest=120)}"
+    message = f"the log ends with an error at step {step:,}: {clean(error, longest=120)}"
     if error.startswith("KeyboardInterrupt") or (planned is not None and step >= planned):
         return Finding(CRASH, Status.INFO, message, step)
     return Finding(CRASH, Status.WARNING, message, step, facts=(Fact.CRASHED,))
@@ -190,7 +194,7 @@ def _also(broken: list[_Broken]) -> str:
     others = [
         clean(fault.column, longest=60) for fault in broken[1:] if fault.row == broken[0].row
     ][:3]
-    return f", nor {'has' if len(others) == 1 else 'have'} {', '.join(others)}" if others else ""
+    return f", and so {'is' if len(others) == 1 else 'are'} {', '.join(others)}" if others else ""
 
 
 def _finite_but_for_a_few(evidence: Evidence) -> Finding:
@@ -208,13 +212,13 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             first = int(evidence.record.steps["step"][int(odd.argmax())])
             many = infinite.mean() > 0.05 and infinite.sum() >= _STOPPED
             number = "the reward" if name in rewards else clean(name, longest=60)
-            what = "infinite" if infinite[odd].all() else "missing or no finite number"
+            what = "infinite" if infinite[odd].all() else "missing, NaN or infinite"
             rows = f"{count(int(odd.sum()), 'row')} of {odd.size:,}"
             message = f"{number} is {what} in {rows}, first at step {first:,}."
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
             return Finding(FINITE, status, message, first, facts=facts)
-    return no_sign(FINITE, "Every watched column that held numbers still holds finite ones.")
+    return no_sign(FINITE, "All checked columns are finite.")
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
@@ -300,12 +304,13 @@ def gradient(evidence: Evidence) -> Finding:
     """Look for a gradient norm that drifts away or explodes; a single spike is worth knowing."""
     signal = evidence.quantity("gradient_norm")
     if signal is None:
-        said = evidence.unmeasured("gradient_norm") or "The gradient norm is not in the log"
+        said = evidence.unmeasured("gradient_norm") or "The log does not contain the gradient norm"
         return not_logged(GRADIENT, f"{said}.", LOG_NORM)
     moving = np.flatnonzero(signal.value_T > _ROUNDING)
     if moving.size < 2 * _FIRST:
         return no_sign(
-            GRADIENT, f"No sign of a drift in {count(moving.size, 'row')} with a gradient."
+            GRADIENT,
+            f"The gradient norm does not drift in {count(moving.size, 'row')} with a gradient.",
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = median(norm_T[:_FIRST])
@@ -322,8 +327,8 @@ def gradient(evidence: Evidence) -> Finding:
     huge = late > HUGE or times > SPIKE
     status = Status.CRITICAL if huge and fell_since(evidence, step) else Status.WARNING
     message = (
-        f"The gradient norm grew from {short(early)} to {short(late)} (x {times:,.0f}), beyond x "
-        f"{limit / early:,.0f} since step {step:,}."
+        f"The gradient norm grew from {short(early)} to {short(late)} ({times:,.0f} times), and "
+        f"it has exceeded {limit / early:,.0f} times its early level since step {step:,}."
     )
     advice = "clip the gradient norm; lower the learning rate"
     signs = (_grew(began, early, late),)
@@ -363,13 +368,11 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     """Report single rows that leapt."""
     if not leaps.size:
         last = f"the gradient norm is {short(norm_T[-1])} in the last row"
-        return no_sign(GRADIENT, f"No sign of a drift: {last}.")
+        return no_sign(GRADIENT, f"No sign of it: {last}.")
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
-    message = (
-        f"The gradient norm leapt to {short(top)} at step {step:,}{more}, {short(usual)} before."
-    )
+    message = f"Gradient norm jumped from {short(usual)} to {short(top)} at step {step:,}{more}."
     ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
     signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
@@ -391,8 +394,8 @@ def updates(evidence: Evidence) -> Finding:
         return _nothing(evidence, norm, row)
     if zero_T[-max(5, zero_T.size // 10) :].all() and zero_T.size >= 5:
         message = (
-            f"The gradient is {norm.written(0.0)} in the last rows: all of their groups have, or "
-            "may have, zero variance."
+            f"The gradient norm is {norm.written(0.0)} in the last rows, because all groups "
+            "have, or may have, zero variance."
         )
         return Finding(UPDATES, Status.INFO, message)
     return _of_loss(loss, norm)
@@ -417,23 +420,25 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     spread = spread[np.isfinite(spread)]
     loss = evidence.quantity("loss")
     also = (
-        ", and so is the loss" if loss is not None and loss.is_zero[loss.at(step) :].all() else ""
+        ", and the loss is 0 too"
+        if loss is not None and loss.is_zero[loss.at(step) :].all()
+        else ""
     )
     sign = Sign("gradient_norm", step, before, 0.0, f"gradient norm {led_to(before, 0.0)}")
     zero = (
-        f"The gradient is {norm.written(0.0)} since step {step:,} "
+        f"The gradient norm is {norm.written(0.0)} from step {step:,} on "
         f"({count(len(norm) - row, 'row')}) although"
     )
     if not (_chance(evidence, norm)[row:] <= 0.5).mean() > 0.5:
-        advice = "log the share of zero-variance groups; check advantages"
+        advice = "log the share of zero-variance groups; check the advantages"
         message = f"{zero} rewards of the batch differ{also}."
         return Finding(
             UPDATES, Status.WARNING, message, step, advice=advice, log=LOG_DEAD, signs=(sign,)
         )
     differ = (
-        f"rewards differ (spread {np.median(spread):.2g})"
+        f"rewards differ (standard deviation {np.median(spread):.2g})"
         if spread.size and np.median(spread) > 1e-6
-        else "groups differ in reward"
+        else "rewards differ within groups"
     )
     return Finding(
         UPDATES,
@@ -499,15 +504,15 @@ def _mixed(evidence: Evidence, norm: Signal) -> Flags:
 def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
-        return not_logged(UPDATES, "Neither loss nor gradient norm is in the log.", LOG_NORM)
+        return not_logged(UPDATES, "The log contains neither loss nor gradient norm.", LOG_NORM)
     nothing = (
         0.0
         if loss is None or len(loss) < 5
         else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     )
     if nothing <= 0.5:
-        return no_sign(UPDATES, "No sign of updates of exactly nothing.")
-    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as it is on policy."
+        return no_sign(UPDATES, "No sign of it: the updates are not exactly zero.")
+    message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
     return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
 
 
@@ -542,9 +547,9 @@ def update(evidence: Evidence) -> Finding:
         return shown
     if not logged:
         hidden = evidence.unmeasured("gradient_norm")
-        said = hidden or "Neither advantages nor the gradient's norm are in the log"
+        said = hidden or "The log contains neither advantages nor the gradient norm"
         return not_logged(UPDATE, f"{said}.")
-    return no_sign(UPDATE, "No sign of an update that cannot be right.")
+    return no_sign(UPDATE, "No sign of it: advantages and gradient norm are plausible.")
 
 
 def _of_kl(evidence: Evidence) -> Finding | None:
@@ -584,7 +589,7 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
     usual, step = median(advantage.value_T), advantage.step_at(rows[0])
     words = f"advantage {arrow(usual, worst)}"
     message = (
-        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; no group has one above "
+        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; no group exceeds "
         f"{short(limit)}."
     )
     sign = Sign("advantage", step, usual, worst, words)
@@ -604,8 +609,8 @@ def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
         return None
     row = row_after(~away_T) if left else 0
     step, words = mean.step_at(row), f"mean advantage {led_to(before if left else None, usual)}"
-    where = f"since step {step:,}" if left else "in the median row"
-    message = f"{words} {where}, where the mean of a group is taken off."
+    where = f"from step {step:,} on" if left else "in the median row"
+    message = f"{words} {where}, although subtracting the group mean makes it 0."
     sign, fact = Sign("advantage", step, None, usual, words), Fact.ADVANTAGE_OFF_CENTRE
     return by_sign(UPDATE, Status.WARNING, message, sign, CENTRED, fact)
 
@@ -620,11 +625,11 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
     if min(first, whole) > LARGE_NORM:
         limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
     elif 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:
-        limit, fact, more = SMALL_NORM, Fact.GRADIENT_BELOW_USUAL, " and rewards differ"
+        limit, fact, more = SMALL_NORM, Fact.GRADIENT_BELOW_USUAL, " although rewards differ"
     else:
         return None
     words = f"gradient norm {short(whole)}"
-    message = f"{words} from the first row on{more}; healthy runs have .01 to 13."
+    message = f"{words} from the first row on{more}; healthy runs have 0.01 to 13."
     sign = Sign("gradient_norm", norm.step_at(0), None, whole, words)
     return by_sign(UPDATE, Status.WARNING, message, sign, limit, fact)
 
@@ -663,12 +668,12 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     if correlation is not None and len(correlation) >= 2 * _FIRST:
         first, last = _ends(correlation.value_T)
         if max(first, last) < CORRELATED:
-            return Fact.CORRELATION_LOW, f"token probabilities correlate by {last:.2f}"
+            return Fact.CORRELATION_LOW, f"token probabilities have a correlation of {last:.2f}"
     ends = [_ends(np.abs(turn.value_T))[1] for turn in gaps_by_turn(evidence)]
     if len(ends) > 1 and ends == sorted(ends) and ends[-1] > GREW * ends[0]:
         return (
             Fact.GAP_FOLLOWS_TURNS,
-            f"the gap is {ends[0]:.2g} at first, {ends[-1]:.2g} at turn {len(ends)}",
+            f"the gap is {ends[0]:.2g} in the first turn and {ends[-1]:.2g} in turn {len(ends)}",
         )
     gap, ratio = evidence.quantity("sampler_mismatch"), evidence.quantity("sampler_ratio")
     if gap is None or len(gap) < 2 * _FIRST:
@@ -676,12 +681,18 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
     early, late = _ends(np.abs(gap.value_T))
     if ratio is not None and len(ratio) >= 2 * _FIRST and early > 0:
         first, last = _ends(ratio.value_T)
-        words = f"mean ratio {first:.3g}, gap {early:.2g} nats (e^-gap is {math.exp(-early):.3g})"
+        words = (
+            f"the mean ratio is {first:.3g} and the gap {early:.2g} nats (e^-gap is "
+            f"{math.exp(-early):.3g})"
+        )
         logs = [math.log(max(end, TINY)) for end in (first, last)]
         far = max(-math.log(FAR_BELOW), SUMMED * early)
         least = evidence.quantity("sampler_ratio_min")
         if max(first, last) < KEPT and least is not None and least.is_zero.mean() > CAPPED:
-            return Fact.RATIO_CAPPED, f"mean ratio {last:.3g}, the smallest is 0: some are masked"
+            return (
+                Fact.RATIO_CAPPED,
+                f"the mean ratio is {last:.3g} and the smallest is 0, so some ratios are masked",
+            )
         if min(logs) > far or max(logs) < -far:
             return Fact.RATIO_SUMMED if logs[0] < 0 else Fact.RATIO_IMPOSSIBLE, words
         kept, capped = max(first, last) < KEPT, cap_of(evidence)
@@ -689,7 +700,7 @@ def signature(evidence: Evidence) -> tuple[Fact, str] | None:
         if kept and steady and abs(-logs[0] / early - 1) <= ALIKE:
             return Fact.SAMPLING_TRUNCATED, words
         if kept and capped:
-            return Fact.RATIO_CAPPED, f"mean ratio {last:.3g}{capped}"
+            return Fact.RATIO_CAPPED, f"the mean ratio is {last:.3g}{capped}"
     return _companion(evidence, gap, grows=late > GREW * early > 0)
 
 
@@ -700,7 +711,7 @@ def cap_of(evidence: Evidence) -> str:
     most = evidence.quantity("sampler_ratio_max")
     if most is None or len(most) < 2 * _FIRST or (most.value_T == most.high).mean() <= CAPPED:
         return ""
-    return f", ratios cut at {most.high:g} before they are logged"
+    return f", with ratios capped at {most.high:g} before they are logged"
 
 
 def _beyond_cap(evidence: Evidence) -> str:
@@ -710,7 +721,7 @@ def _beyond_cap(evidence: Evidence) -> str:
     most, least = map(evidence.quantity, ("sampler_ratio_max", "sampler_ratio_min"))
     gap = evidence.quantity("sampler_mismatch_max")
     largest = math.nan if gap is None else median(gap.value_T)
-    said, capped = f"largest gap {short(largest)} nats", cap_of(evidence)
+    said, capped = f"the largest gap is {short(largest)} nats", cap_of(evidence)
     # Of a gap that large a ratio is 0 by itself, as numbers are stored.
     if least is not None and least.is_zero.mean() > CAPPED and np.exp(-np.float32(largest)) > 0:
         return f"{said}, and the smallest ratio is 0: some are masked"
@@ -754,12 +765,12 @@ def _companion(
 
 # What the gap may go with, the fact that it speaks for, and the column in words; the first counts.
 _COMPANIONS = (
-    ("kl", Fact.GAP_FOLLOWS_KL, "the KL while the reward stands"),
+    ("kl", Fact.GAP_FOLLOWS_KL, "the KL while the reward is flat"),
     ("staleness", Fact.GAP_FOLLOWS_AGE, "the age of the rollouts"),
     ("turns", Fact.GAP_FOLLOWS_TURNS, "the number of turns"),
-    ("tool_calls", Fact.GAP_FOLLOWS_TURNS, "the calls of tools"),
-    ("entropy", Fact.GAP_GROWS_AS_ENTROPY_FALLS, "an entropy that falls"),
-    ("gradient_norm", Fact.GAP_FOLLOWS_GRADIENT, "the gradient's norm"),
+    ("tool_calls", Fact.GAP_FOLLOWS_TURNS, "the number of tool calls"),
+    ("entropy", Fact.GAP_GROWS_AS_ENTROPY_FALLS, "the falling entropy"),
+    ("gradient_norm", Fact.GAP_FOLLOWS_GRADIENT, "the gradient norm"),
 )
 
 
@@ -789,13 +800,15 @@ def pace(evidence: Evidence) -> Finding:
     """Look for a step that destroys the policy, one that does not move it, and too few prompts."""
     reward = evidence.reward
     if reward is None or len(reward) < 2 * SOON:
-        return no_sign(PACE, "Too few rows tell how fast the policy moves.")
+        return no_sign(PACE, "Too few rows show how fast the policy moves.")
     finding, progress = _destroyed(evidence, reward), progress_of(evidence)
     if finding is None and progress.learning is Learning.FLAT:
         levels = arrow(progress.before, progress.after)
         said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
         finding = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
-    return finding or no_sign(PACE, "No sign of a step that is too large or too small.")
+    return finding or no_sign(
+        PACE, "No sign of it: the updates are neither too large nor too small."
+    )
 
 
 def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -819,7 +832,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = count(step - first, "update")
-    message = f"{sign.words} within {updates}, and it never came back"
+    message = f"{sign.words} within {updates}, and the reward never recovered"
     return by_sign(PACE, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
 
 
@@ -844,7 +857,7 @@ def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
     small = usual < LITTLE_NORM
     if 0 < farthest < NO_FARTHER and not kl.resolution:
         more = f" at a gradient norm of {short(usual)}" if small else ""
-        message = f"{said}, and the policy is {short(farthest)} nats from its reference{more}"
+        message = f"{said}, and the policy is within {short(farthest)} nats of its reference{more}"
         fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
     elif reward.resolution > kl.resolution == kl.high == 0 and rate is not None:
         # Of a log that rounds it is written to more digits than others.
@@ -870,11 +883,11 @@ def _few_prompts(evidence: Evidence, said: str) -> Finding | None:
 DIVERGENCE, MISMATCH, STALENESS = "divergence", "sampler_mismatch", "staleness"
 DISCARDS, ROUTER = "discards", "router_load"
 LOG_KL = (
-    "the mean KL divergence to the reference policy, nats a token (TRL: beta above 0; verl: "
+    "the mean KL divergence to the reference policy, in nats per token (TRL: beta above 0; verl: "
     "actor.use_kl_loss=True)"
 )
 LOG_GAP = (
-    "the difference of log-probability between sampler and trainer (TRL: "
+    "the log-probability difference between sampler and trainer (TRL: "
     "sampling/sampling_logp_difference/mean; verl: "
     "actor_rollout_ref.rollout.calculate_log_probs=True)"
 )
@@ -911,7 +924,7 @@ _GAP_COLUMNS = (
     ("sampler_mismatch", "sampler mismatch"),
     ("sampler_probability_gap", "sampler probability gap"),
     ("sampler_ratio", "sampler ratio"),
-    ("effective_sample_size", "effective samples"),
+    ("effective_sample_size", "effective sample size"),
     ("sampler_correlation", "correlation of token probabilities"),
 )
 _LEAST = {"effective_sample_size": FEW, "sampler_correlation": CORRELATED}
@@ -939,15 +952,19 @@ def divergence(evidence: Evidence) -> Finding:
     """Look for a KL to the reference that has come to be huge."""
     kl = evidence.quantity("kl")
     if kl is None:
-        said = evidence.unmeasured("kl") or "The KL to the reference policy is not in the log"
+        said = (
+            evidence.unmeasured("kl") or "The log does not contain the KL to the reference policy"
+        )
         return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return no_sign(DIVERGENCE, f"No sign of it in {count(len(kl), 'row')} of KL.")
+        return no_sign(DIVERGENCE, f"No sign of it: the KL is low in {count(len(kl), 'row')}.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         early, late = end_levels(kl)
-        said = f"KL {short(early)} nats a token in the first rows, {short(late)} in the last"
-        return no_sign(DIVERGENCE, f"{said}, {short(kl.high)} at most; {FAR_KL:g} is far.")
+        said = f"the KL is {short(early)} nats a token at first and {short(late)} in the last rows"
+        return no_sign(
+            DIVERGENCE, f"{said}, with a maximum of {short(kl.high)}; above {FAR_KL:g} is far."
+        )
     begun, before, late = left_at(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
     # Some trainers sum the KL over an answer: where the reward rises it has done no harm.
@@ -955,8 +972,8 @@ def divergence(evidence: Evidence) -> Finding:
     grew = "is" if before is None else f"grew from {short(before)} to"
     top = float(kl.value_T[row:].max())
     message = (
-        f"The KL to the reference {grew} {short(late)} nats a token since step {step:,}, at most "
-        f"{short(top)}."
+        f"The KL to the reference {grew} {short(late)} nats a token from step {step:,} on, with "
+        f"a maximum of {short(top)}."
     )
     sign = Sign(
         "kl", step, before, late, f"KL {short(late) if before is None else arrow(before, late)}"
@@ -967,7 +984,7 @@ def divergence(evidence: Evidence) -> Finding:
 
 
 @frozen
-class _Told:
+class _MismatchSignal:
     """How one quantity shows a mismatch."""
 
     quantity: str
@@ -980,10 +997,10 @@ class _Told:
 
 def sampler(evidence: Evidence) -> Finding:
     """Look for a sampler that does not match the trainer."""
-    columns = list(_told(evidence))
+    columns = list(_mismatch_signals(evidence))
     if not columns:
         hidden = evidence.unmeasured("sampler_mismatch")
-        said = hidden or "How far sampler and trainer differ is not in the log"
+        said = hidden or "The log does not show how far sampler and trainer differ"
         return not_logged(MISMATCH, f"{said}.", LOG_GAP)
     far = [
         (row, column)
@@ -1000,10 +1017,10 @@ def sampler(evidence: Evidence) -> Finding:
     if hidden := _beyond_cap(evidence):
         return Finding(MISMATCH, Status.INFO, hidden, facts=(Fact.RATIOS_CUT,))
     late = median(columns[0].value_T[-columns[0].signal.tenth :])
-    return no_sign(MISMATCH, f"{columns[0].words} {short(late)}, within its limit.")
+    return no_sign(MISMATCH, f"{columns[0].words} is {short(late)}, which is within the limit.")
 
 
-def _told(evidence: Evidence) -> Iterator[_Told]:
+def _mismatch_signals(evidence: Evidence) -> Iterator[_MismatchSignal]:
     """Yield what the log says of the mismatch, quantity by quantity."""
     turns = gaps_by_turn(evidence)[-1:]
     signals: list[tuple[str, str, Signal | None]] = [
@@ -1027,11 +1044,11 @@ def _told(evidence: Evidence) -> Iterator[_Told]:
                 grown = min(grown, max(GREW * first, FAR / 2))
             event = (value > FAR) | (value > grown) & (np.arange(value.size) >= _FIRST_ROWS)
             limit = min(FAR, grown)
-        yield _Told(quantity, words, signal, value, event, limit)
+        yield _MismatchSignal(quantity, words, signal, value, event, limit)
 
 
 def _mismatch(
-    evidence: Evidence, row: int, column: _Told, shown: tuple[Fact, str] | None
+    evidence: Evidence, row: int, column: _MismatchSignal, shown: tuple[Fact, str] | None
 ) -> Finding:
     """Report a mismatch, with its signature and what else it goes with."""
     begun, before, late = left_at(column.value_T, row)
@@ -1046,7 +1063,7 @@ def _mismatch(
     rate = evidence.quantity("learning_rate")
     if rate is not None and not rate.value_T.any():
         facts.append(Fact.MISMATCH_AT_RATE_ZERO)
-        more += " although the learning rate is 0, so the engines differ and not the policy"
+        more += " although the learning rate is 0, so the engines differ and not the policies"
     status = (
         Status.CRITICAL
         if column.quantity == "sampler_mismatch" and late > WRONG
@@ -1068,32 +1085,30 @@ def staleness(evidence: Evidence) -> Finding:
     if age is None or len(age) < FEWEST_ROWS:
         wanted = evidence.setting("lag_kind") not in (None, "none")
         return not_logged(
-            STALENESS, "The age of the rollouts is not in the log.", LOG_AGE if wanted else ""
+            STALENESS,
+            "The log does not contain the age of the rollouts.",
+            LOG_AGE if wanted else "",
         )
     late = median(age.value_T[-age.tenth :])
     try:
         longest = float(lag_of(evidence.record).longest)
     except GroupwiseError:
-        said = (
-            f"The rollouts are {short(late)} updates old; how old they may be is not in the "
-            "settings."
-        )
+        said = f"The rollouts are {short(late)} updates old, and the settings state no limit."
         if late <= 0.5:
             return no_sign(STALENESS, said)
-        return Finding(STALENESS, Status.INFO, said, log="the kind of lag (--set lag_kind)")
+        return Finding(STALENESS, Status.INFO, said, log="the kind of policy lag (--set lag_kind)")
     # Half an update above the oldest that may be is no rounding.
     row = beyond(age, age.value_T > longest + 0.5)
     if row is None:
         return no_sign(
             STALENESS,
-            f"No sign of it: rollouts are {short(late)} updates old, at most {longest:g} as "
-            "configured.",
+            f"No sign of it: rollouts are {short(late)} updates old; the limit is {longest:g}.",
         )
     step, since = age.step_at(row), median(age.value_T[row:])
     before = median(age.value_T[:row]) if row else None
     message = (
-        f"The rollouts are {short(since)} updates old since step {step:,}, configured are "
-        f"{longest:g} at most."
+        f"The rollouts are {short(since)} updates old from step {step:,} on; {longest:g} are "
+        "allowed."
     )
     sign = Sign(
         "staleness", step, before, since, f"age of rollouts {led_to(before, since)} updates"
@@ -1109,7 +1124,7 @@ def discards(evidence: Evidence) -> Finding:
     total, samples, groups = map(evidence.quantity, names)
     dropped = total or samples or groups
     if dropped is None or len(dropped) < FEWEST_ROWS:
-        return not_logged(DISCARDS, "Which rollouts are dropped is not in the log.")
+        return not_logged(DISCARDS, "The log does not say how many rollouts are discarded.")
     each = dropped.value_T if total is None else np.diff(total.value_T, prepend=0.0)
     size = 1 if dropped is groups else evidence.group_size
     prompts, grid = evidence.setting("prompts_per_step"), grid_of(evidence) or 0
@@ -1122,19 +1137,21 @@ def discards(evidence: Evidence) -> Finding:
         share = each / (each + size * float(prompts))
     if share is None:
         what = "groups" if dropped is groups else "rollouts"
-        said = f"{float(np.mean(each)):.3g} {what} a row are dropped as too old, of how many?"
-        return not_logged(DISCARDS, said, "the group size and prompts a step (--set)")
+        said = (
+            f"{float(np.mean(each)):.3g} {what} per row are discarded as too old, of how many is "
+            "unknown"
+        )
+        return not_logged(DISCARDS, said, "the group size and the prompts per step (--set)")
     row = beyond(dropped, share > DROPPED)
     if row is None and share.mean() <= DROPPED:
         return no_sign(
             DISCARDS,
-            f"No sign of it: {percent(float(share.mean()))} of the rollouts are dropped as too "
-            "old.",
+            f"No sign of it: {percent(float(share.mean()))} of the rollouts are discarded as old.",
         )
     row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
-    words = f"{percent(late)} of rollouts dropped as too old"
+    words = f"{percent(late)} of rollouts discarded as too old"
     words += "" if before is None else f" (was {percent(before)})"
     message = f"Since step {step:,} {words}."
     sign = Sign("dropped_samples", step, before, late, words)
@@ -1145,7 +1162,7 @@ def discards(evidence: Evidence) -> Finding:
         sign,
         DROPPED,
         Fact.STALE_DISCARDED,
-        log="the lengths of what is dropped",
+        log="the lengths of discarded rollouts",
     )
 
 
@@ -1155,7 +1172,7 @@ def router(evidence: Evidence) -> Finding:
     named = (signal for signal in evidence.matching(_ROUTER) if len(signal) >= FEWEST_ROWS)
     signals = [loss] if loss is not None else [*named]
     if not signals:
-        return not_logged(ROUTER, "No load of experts is in the log.")
+        return not_logged(ROUTER, "The log does not contain the expert load.")
     for signal in signals:
         early = median(np.abs(signal.value_T[:_FIRST_ROWS]))
         limit = UNBALANCED * early
@@ -1163,10 +1180,10 @@ def router(evidence: Evidence) -> Finding:
         if row is not None:
             step, late = signal.step_at(row), median(signal.value_T[row:])
             words = f"{signal.name} {arrow(early, late)}"
-            message = f"The experts' load drifts since step {step:,}: {words}."
+            message = f"The expert load has drifted since step {step:,}: {words}."
             sign = Sign(ROUTER, step, early, late, words)
             return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
-    return no_sign(ROUTER, "No sign of experts whose load drifts.")
+    return no_sign(ROUTER, "No sign of it: the expert load does not drift.")
 
 
 def since_the_first(signal: Signal, event_T: Flags) -> int | None:

@@ -74,7 +74,7 @@ def _row_by_row(factors: Float) -> Float:
     return out
 
 
-Answer = TypeVar("Answer")
+Remembered = TypeVar("Remembered")
 Ends = tuple[float, float]  # of a range, or of a course
 
 # Median of the square of a standard normal, and the variance of a second difference of white noise.
@@ -89,10 +89,10 @@ _MOVES = 4.0
 OFTEN = 0.25
 # The top of rewards that are tenths of right and wrong.
 _TENTH = 0.1
-LOG_RELATIVE = "the reward before it is centred or ranked, or one on held-out prompts"
+LOG_RELATIVE = "the reward before it is centred or ranked, or a held-out reward"
 MORE_ROWS = "more rows of the reward"
 LOG_REWARD = (
-    "the mean reward of every step (TRL: reward; verl: critic/rewards/mean; else --column "
+    "the mean reward of each step (TRL: reward; verl: critic/rewards/mean; else --column "
     "reward=NAME)"
 )
 _HELD_OUT = (
@@ -423,7 +423,7 @@ class Evidence:
     def no_reward(self) -> str:
         """Why there is no reward, where there is none."""
         if self._supervised:
-            return "no reward in it: it looks like supervised training, or an evaluation"
+            return "the log has no reward: it looks like supervised training or an evaluation"
         try:
             value = self.record.steps[self.record.column("reward")]
         except MissingMetricError:
@@ -435,14 +435,14 @@ class Evidence:
             if not names:
                 return "the log has no reward"
             return (
-                f"the log has {' and '.join(names[:2])} and no total: name the one to judge, as "
-                f"--column reward={names[0]}"
+                f"the log has {' and '.join(names[:2])} and no total: name the reward to judge, "
+                f"for example --column reward={names[0]}"
             )
         if not value.is_finite().any():
-            return f"the reward is no finite number in any of {count(len(value), 'row')}"
+            return f"the reward has no finite value in any of {count(len(value), 'row')}"
         beyond = bool((value.abs() > LARGEST_VALUE).all())
         return (
-            f"the rewards are all beyond {LARGEST_VALUE:.0e}".replace("+", "")
+            f"all rewards are beyond {LARGEST_VALUE:.0e}".replace("+", "")
             if beyond
             else "the log has no reward"
         )
@@ -464,8 +464,9 @@ class Evidence:
         if usual <= max(1e-6, TELLING * reward.resolution):
             return ""
         return (
-            f"the mean reward is {short(reward.value_T[0])} in all rows while rewards differ "
-            f"(spread {short(usual)}): centred, ranked, or not what was earned"
+            f"the mean reward is {short(reward.value_T[0])} in all rows although rewards differ "
+            f"(standard deviation {short(usual)}): it was centred or ranked, or it is not the "
+            "training reward"
         )
 
     @cached_property
@@ -552,14 +553,14 @@ class Evidence:
         if signal.resolution:
             decimals = round(-math.log10(2 * signal.resolution))
             return (
-                f"{column} is printed with {decimals} decimals: below {signal.resolution:g} in all "
-                f"{rows}"
+                f"{column} is printed with {decimals} decimals and is below "
+                f"{signal.resolution:g} in all {rows}"
             )
         if name == "learning_rate":  # the user's word goes before a column of zeros
             measured = not self._moved and self.record.config.learning_rate.source != "--set"
         else:
             measured = self._stands_still or (name == "gradient_norm" and not self._moved)
-        return "" if measured else f"{column} is 0 in all {rows}: not measured"
+        return "" if measured else f"{column} is 0 in all {rows}, so it counts as not measured"
 
     @cached_property
     def _stands_still(self) -> bool:
@@ -672,14 +673,14 @@ def judged_column(record: RunRecord) -> str:
     return "reward" if reward is None else reward.column
 
 
-def once(search: Callable[[Evidence], Answer]) -> Callable[[Evidence], Answer]:
+def once(search: Callable[[Evidence], Remembered]) -> Callable[[Evidence], Remembered]:
     """Ask a run once: several checks go by the answer."""
 
     @wraps(search)
-    def asked(evidence: Evidence) -> Answer:
+    def asked(evidence: Evidence) -> Remembered:
         if search.__name__ not in evidence.memo:
             evidence.memo[search.__name__] = search(evidence)
-        answer: Answer = evidence.memo[search.__name__]
+        answer: Remembered = evidence.memo[search.__name__]
         return answer
 
     return asked
@@ -1082,7 +1083,7 @@ def sign_of(
         signal.step_at(row),
         first,
         last,
-        _told(watched, first, there, last),
+        _move_in_words(watched, first, there, last),
         reached=reached,
     )
 
@@ -1131,7 +1132,7 @@ def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> En
     return median(signal.value_T[before]), median(signal.value_T[since : since + few])
 
 
-def _told(watched: Watched, first: float, there: float, last: float) -> str:
+def _move_in_words(watched: Watched, first: float, there: float, last: float) -> str:
     """The move in words: before, at its first row where that stands apart from the level since,
     and that level.
     """

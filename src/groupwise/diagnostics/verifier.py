@@ -116,14 +116,16 @@ def environments(evidence: Evidence) -> Finding:
     """Look for an environment that loses what it had while the others hide it."""
     each = environments_of(evidence)
     if each is None:
-        return not_logged(ENVIRONMENTS, "Rewards by environment or task are not in the log.")
+        return not_logged(ENVIRONMENTS, "The log does not contain rewards by environment or task.")
     worst = each.worst[0]
     if worst.step is None:
-        return no_sign(ENVIRONMENTS, f"None of {each.count} loses what it had, {each.rose} rise.")
+        return no_sign(
+            ENVIRONMENTS, f"No sign of it: none of {each.count} fell, and {each.rose} rise."
+        )
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
-    rose = f"{each.rose:,} of {each.count - 1:,} others rise"
-    message = f"{words} since step {worst.step:,}{more}; {rose}."
+    rose = f"{each.rose:,} of the {each.count - 1:,} others rise"
+    message = f"{words} from step {worst.step:,} on{more}; {rose}."
     rises = worst.kind == _HELD_OUT and abs(evidence.trend) > CLEARLY
     # What one seat lost others may have won, as in a game of one against the other.
     lost = [environment.lost for environment in each.worst if environment.kind == "seat"]
@@ -210,7 +212,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     """Look for episodes that fail by their environment, and are graded as answers or masked."""
     shares, fact = shares_of(evidence, "failure_share", _BREAKDOWNS), Fact.INFRASTRUCTURE_FAILS
     kept = evidence.quantity("trained_samples") or evidence.quantity("admitted_share")
-    about = "Episodes fail by their environment"
+    about = "The environment makes episodes fail"
     if not shares and kept is not None:  # what is masked may have failed
         about, fact = f"{kept.name} falls", Fact.FAILURES_MASKED
         shares = [replace(kept, column="left out", value_T=1 - kept.value_T / kept.high)]
@@ -219,7 +221,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     worst, share = next((pair for pair in pairs if pair[0].facts), (None, None))
     shown, words = (None, "") if share is None else _of_masked(evidence, share, kept)
     if not pairs or (fact is Fact.FAILURES_MASKED and shown is not Fact.MASKED_COUNTED):
-        return not_logged(INFRASTRUCTURE, "No share of failed episodes is in the log.")
+        return not_logged(INFRASTRUCTURE, "The log does not contain the share of failed episodes.")
     if worst is not None and shown is not None:
         said = f"{worst.message.rstrip('.')}; {words}"
         return replace(worst, message=said, facts=(*worst.facts, shown))
@@ -234,7 +236,7 @@ def _of_masked(evidence: Evidence, share: Signal, kept: Signal | None) -> tuple[
     if mean is not None and mean.late > NEAR:
         together = mean.trend > SURELY and rank_correlations(mean, share)[0] > HALF
         if together or min(mean.late, end_levels(mean)[0]) >= LEFT:
-            return Fact.MASKED_COUNTED, f"mean advantage {short(mean.late)}"
+            return Fact.MASKED_COUNTED, f"the mean advantage is {short(mean.late)}"
     if kept is None or kept.trend > -SURELY or rank_correlations(kept, share)[0] > -HALF:
         return None, ""
     return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: they are masked"
@@ -249,7 +251,7 @@ def _costs(evidence: Evidence, share: Signal) -> Finding | None:
     if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
         return None
     message = (
-        f"{share.name} {percent(usual)}, and the reward falls where it rises (rank correlation "
+        f"{share.name} is {percent(usual)}, and the reward falls with it (rank correlation "
         f"{together:.2g})"
     )
     facts = (Fact.INFRASTRUCTURE_COSTS,)
@@ -268,14 +270,14 @@ def time_limit(evidence: Evidence) -> Finding:
     flat, falls = progress_of(evidence).learning is Learning.FLAT, evidence.trend < -CLEARLY
     limits = (sign for sign in _near_limits(evidence) if (falls if sign.before else flat))
     if row is None and not alike and (near := next(limits, None)):
-        words = f"{near.words}, and the longest is one number: a time limit."
+        words = f"{near.words}, and the longest time is constant, so there is a time limit."
         return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
-        return no_sign(TIME_LIMIT, "No sign of it: no time stands at a ceiling of its own.")
+        return no_sign(TIME_LIMIT, "No sign of it: no logged time is at a ceiling.")
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
     words = f"{signal.name} {arrow(early, late)}"
-    message = f"{words} since step {step:,}, and none above: a time limit."
+    message = f"{words} since step {step:,} and never above it, so there is a time limit."
     sign = Sign("time", step, early, late, words)
     return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
 
@@ -293,7 +295,7 @@ def _near_limits(evidence: Evidence) -> Iterator[Sign]:
                 rises = late > (1 + MORE_FAILED) * early and mean.trend > SURELY
                 row = row_after(mean.value_T < (early + late) / 2) if rises else 0
                 before, step = early if rises else None, mean.step_at(min(row, len(mean) - 1))
-                words = f"{mean.name} {led_to(before, late)}, {short(level)} at most"
+                words = f"{mean.name} {led_to(before, late)}, with a maximum of {short(level)}"
                 yield Sign("time", step, before, late, words)
 
 
@@ -315,7 +317,7 @@ def tools(evidence: Evidence) -> Finding:
     """Look for tool calls or actions that have come to fail."""
     shares = shares_of(evidence, "tool_failure_share", _TOOLS)
     if not shares:
-        return not_logged(TOOLS, "No share of failing tool calls is in the log.")
+        return not_logged(TOOLS, "The log does not contain the share of failing tool calls.")
     return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
 
 
@@ -347,13 +349,15 @@ def failing(
             message = f"{about} from the first row on: {words}."
             return by_sign(check, Status.WARNING, message, sign, MORE_FAILED, fact)
         status = Status.INFO if whole > HALF else Status.NONE
-        return Finding(check, status, f"{words} in the median row, {percent(early)} at first.")
+        return Finding(
+            check, status, f"{words} in the median row; it was {percent(early)} at first."
+        )
     step, late = signal.step_at(row), signal.level_from(row)
     words = f"{name} {percent(early)} → {percent(late)}"
     quantity = "tool_failure_share" if fact is Fact.TOOLS_FAIL else "failure_share"
     sign = Sign(quantity, step, early, late, words)
     return by_sign(
-        check, Status.WARNING, f"{about} since step {step:,}: {words}.", sign, limit, fact
+        check, Status.WARNING, f"{about} from step {step:,} on: {words}.", sign, limit, fact
     )
 
 
@@ -366,17 +370,17 @@ def tool_use(evidence: Evidence) -> Finding:
     if calls is None and turns is not None and turns.low <= HALF * turns.level_until(_FIRST):
         calls = replace(turns, value_T=turns.value_T - turns.low)
     if calls is None or len(calls) < FEWEST_ROWS:
-        return not_logged(TOOL_USE, "How often tools are called is not in the log.")
+        return not_logged(TOOL_USE, "The log does not contain the number of tool calls.")
     early = calls.level_until(_FIRST)
     row = since_the_first(calls, calls.value_T < FEWER * early) if early > 0 else None
     if row is None:
         late = end_levels(calls)[1]
-        return no_sign(TOOL_USE, f"No sign of it: {short(late)} tool calls a {each}.")
+        return no_sign(TOOL_USE, f"No sign of it: there are {short(late)} tool calls per {each}.")
     # It was on its way from where it passed the middle of both levels.
     late = calls.level_from(row)
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
-    words = f"tool calls {arrow(early, late)} a {each}"
-    message = f"The policy stops calling tools since step {step:,}: {words}."
+    words = f"tool calls {arrow(early, late)} per {each}"
+    message = f"The policy makes fewer and fewer tool calls since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
         return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)
@@ -384,7 +388,7 @@ def tool_use(evidence: Evidence) -> Finding:
 
 
 REWARD_FUNCTIONS = "reward_functions"
-LOG = "the mean of every reward function (TRL: rewards/NAME/mean)"
+LOG = "the mean of each reward function (TRL: rewards/NAME/mean)"
 # Names of reward functions that say what is wanted; others (format, length, style) may stay at 0 in
 # health. What the readers take for a score of the task is one as a function, too.
 _SCORES = "|".join(
@@ -416,10 +420,10 @@ def reward_functions(evidence: Evidence) -> Finding:
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
     if not evidence.functions:
         return not_logged(
-            REWARD_FUNCTIONS, "The reward functions are not in the log one by one.", LOG
+            REWARD_FUNCTIONS, "The log does not contain the single reward functions.", LOG
         )
     if len(functions) < 2:
-        return no_sign(REWARD_FUNCTIONS, "One reward function has none beside it.")
+        return no_sign(REWARD_FUNCTIONS, "The log has only one reward function.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
     against = _against_each_other(
         evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
@@ -438,7 +442,9 @@ def _earning(functions: dict[str, Signal]) -> Finding:
             f"{clean(name, longest=40)} {short(_late(signal))}"
             for name, signal in list(functions.items())[:4]
         )
-        return no_sign(REWARD_FUNCTIONS, f"No sign of it: every reward function earns ({said}).")
+        return no_sign(
+            REWARD_FUNCTIONS, f"No sign of it: every reward function gives reward ({said})."
+        )
     purpose = [name for name in functions if not FORM.search(name)]
     form = next(
         (
@@ -453,8 +459,8 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
-        f"{name} earns {short(earned) if earned else 'nothing'} in {rows}, beside "
-        f"{count(len(functions) - 1, 'function')} of reward."
+        f"{name} gives {short(earned) if earned else 'nothing'} in {rows}, and the log has "
+        f"{count(len(functions) - 1, 'other reward function')}."
     )
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
@@ -491,7 +497,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Fin
         f"{clean(name, longest=40)} {arrow(*column_change(evidence, name, functions[name]).ends)}"
         for name in (best, worst)
     )
-    message = f"{rose} while {fell}: the reward stands at {short(progress_of(evidence).after)}"
+    message = f"{rose} while {fell}, and the reward stays at {short(progress_of(evidence).after)}"
     return Finding(
         REWARD_FUNCTIONS, Status.WARNING, message, None, stands, facts=(Fact.FUNCTIONS_OPPOSED,)
     )
@@ -506,7 +512,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
     rows = count(len(other), "row")
     rest = f"{clean(purpose, longest=40)} is {short(_late(other))} over {rows}"
-    message = f"Form alone earns reward: {sign.words}, while {rest}."
+    message = f"Only the format earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
         return Finding(REWARD_FUNCTIONS, Status.INFO, message, step, exactly(late), EARNS)
     return by_sign(REWARD_FUNCTIONS, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
@@ -654,7 +660,7 @@ def _halfway(signal: Signal) -> int:
 
 NAME = "verifier"
 ADVICE = "run the reward function by hand on completions of this step"
-PASSES = "give the reward function a wrong answer: it may pass everything"
+PASSES = "give the reward function a wrong completion, because it may pass everything"
 # Rows of nothing but 0 that are a failure of a run that goes on, and no slow start.
 _MANY_ZEROS = 20
 # Scatters of a row that a reward leaps by where everything is passed at once.
@@ -687,7 +693,9 @@ def check(evidence: Evidence) -> Finding:
         return not_logged(NAME, evidence.no_reward, LOG_REWARD)
     if len(reward) < FEWEST_ROWS:
         return not_logged(
-            NAME, f"{count(len(reward), 'row')}, where {FEWEST_ROWS} are the fewest", MORE_ROWS
+            NAME,
+            f"there are {count(len(reward), 'row')}, and the check needs {FEWEST_ROWS}",
+            MORE_ROWS,
         )
     if evidence.relative:
         return not_logged(NAME, evidence.relative, LOG_RELATIVE)
@@ -715,11 +723,14 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     where = (
         f"in all {len(value)} rows"
         if row == 0
-        else f"in all {len(value) - row} rows since step {reward.step_at(row):,}"
+        else f"in all {len(value) - row} rows from step {reward.step_at(row):,} on"
     )
     status = Status.CRITICAL if ended or len(value) - row >= _MANY_ZEROS else Status.WARNING
     bound = f" (± {reward.resolution:g})" if reward.resolution else ""
-    message, fact = f"the reward is 0{bound} {where}: nothing is earned", Fact.NOTHING_EARNED
+    message, fact = (
+        f"the reward is 0{bound} {where}, so no completion earns reward",
+        Fact.NOTHING_EARNED,
+    )
     if row == 0:
         return Finding(NAME, status, message, None, exactly(0.0), 0.0, facts=(fact,))
     before = float(value[:row].mean())
@@ -740,7 +751,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
     if name == "reward" and behaviour is not Fact.BEHAVIOUR_CHANGED and _frozen(signal, tail):
         message = (
             f"the reward is {signal.written(tail.value)} in all "
-            f"{count(len(signal) - tail.row, 'row')} since step {step:,}"
+            f"{count(len(signal) - tail.row, 'row')} from step {step:,} on"
         )
         return Finding(
             NAME, Status.WARNING, message, step, advice=ADVICE, facts=(Fact.REWARD_FROZEN,)
@@ -764,9 +775,7 @@ def _at_once(
     now, rows = signal.written(tail.value), count(number, "row")
     levels = level_changes(evidence).get(name)
     before = tail.before if levels is None else levels.before
-    message = (
-        f"{clean(name, longest=60)} {short(before)} → {now} since step {step:,}, in all {rows}"
-    )
+    message = f"{clean(name, longest=60)} {short(before)} → {now} from step {step:,} on ({rows})"
     lost, reward = exactly(tail.value - before), evidence.reward
     felt = name == "reward" or reward is None
     if reward is not None and not felt:
@@ -838,8 +847,8 @@ def _outages(evidence: Evidence) -> Finding | None:
     first, around = reward.step_at(rows[0]), short(float(level[rows].mean()))
     some = f"{count(len(rows), 'row')} of {len(reward)}"
     message = (
-        f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, where those "
-        f"around earn {around}"
+        f"the reward is {reward.written(0.0)} in {some}, first at step {first:,}, while "
+        f"neighbouring rows earn {around}"
     )
     return Finding(
         NAME,
@@ -879,8 +888,8 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     if share.low < 0.05:
         return None
     message = (
-        f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a thousandth "
-        "of their range"
+        f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a "
+        "thousandth of their range"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
     return Finding(NAME, status, message, None, share, 0.05, facts=(Fact.TIES_BROKEN,))
@@ -921,14 +930,14 @@ def _of_what(evidence: Evidence, step: int, change: float) -> tuple[str, float]:
     """
     levels = level_changes(evidence).get("reward")
     if levels is None:
-        return f"reward lower by {short(-change)} since step {step:,}, at once", change
+        return f"the reward dropped by {short(-change)} at once at step {step:,}", change
     when = "" if decline_of(evidence) is not None else f" {levels.where}"
     lost = levels.after - levels.before
     at_one_step = when in ("", f" at step {step:,}") and change / lost > _ALL_OF_IT
     said = (
         f" at step {step:,}, at once"
         if at_one_step
-        else f"{when}, most of it at once at step {step:,}"
+        else f"{when}, and most of it came at once at step {step:,}"
     )
     return f"reward {arrow(*levels.ends)}{said}", lost
 

@@ -77,15 +77,15 @@ def check(evidence: Evidence) -> Finding:
     share = _equal_share(evidence)
     equal = None if share is None else _pooled(evidence, share)
     if equal is None or len(equal) < FEWEST_ROWS:
-        said, log = "nothing in the log says how many groups have rewards that are all equal", LOG
+        said, log = "the log does not show how many groups have equal rewards", LOG
         if equal is not None:
             said = (
-                f"{count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups, where "
-                f"{FEWEST_ROWS} are the fewest"
+                f"there are {count(len(equal), 'stretch', 'stretches')} of {GROUPS} groups; "
+                f"{FEWEST_ROWS} are needed"
             )
-            log = f"more groups, {GROUPS * FEWEST_ROWS} in all"
+            log = f"more groups, at least {GROUPS * FEWEST_ROWS} in all"
         elif evidence.graded is not None and len(evidence.graded):
-            log = "two completions of each prompt and more"
+            log = "at least two completions of each prompt"
         if wrong := _rows_all_wrong(evidence):
             return wrong
         least = "" if equal is not None else _at_the_least(evidence)
@@ -120,11 +120,11 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
     before = (
         ""
         if where is None
-        else f" since step {step:,}, {100 * equal.level_until(onset):.0f} % before"
+        else f" from step {step:,} on, against {100 * equal.level_until(onset):.0f} % before"
     )
     message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance{before}: hardly any group "
-        "teaches"
+        f"{100 * value.value:.0f} % of the groups have zero variance{before}: almost none gives "
+        "a gradient"
     )
     # A reward that arrives takes its groups along; a jump at a standing reward is another thing.
     begin = _halfway(equal.value_T, onset)
@@ -138,7 +138,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
         onset > 0 and level is not None and _rose_to(evidence, level, level.at(step))
     )
     if arrived and not jumped:
-        message = f"{message}; the reward stands at its height, and its range is not known"
+        message = f"{message}; the reward stays at its best level, and its range is unknown"
         return Finding(NAME, Status.INFO, message, where, value, expected)
     facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
@@ -329,8 +329,8 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
     message = (
-        f"{100 * value.value:.0f} % of the groups are all wrong from the first row on (mean reward "
-        f"{mean})"
+        f"all rollouts fail in {100 * value.value:.0f} % of the groups from the start (mean "
+        f"reward {mean})"
     )
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
@@ -343,7 +343,9 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning is Learning.LEARNING
     if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:
         return None
-    message = f"the groups are all wrong in {zero} of {count(len(reward), 'row')}: no gradient"
+    message = (
+        f"every rollout is wrong in {zero} of {count(len(reward), 'row')}: there is no gradient"
+    )
     facts = (Fact.GROUPS_ALL_WRONG,)
     return Finding(NAME, Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
 
@@ -367,8 +369,8 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
         # another reward has other groups, and groups that are not more often alike are no fewer
         return None
     message = (
-        f"{100 * value.value:.0f} % of the groups have zero variance since step {step:,}, "
-        f"{100 * old:.0f} % before, at the same mean"
+        f"{100 * value.value:.0f} % of the groups have zero variance from step {step:,} on, "
+        f"against {100 * old:.0f} % before, at the same mean reward"
     )
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
@@ -395,7 +397,7 @@ def _small_group(evidence: Evidence) -> Finding | None:
     ):
         return None
     words = f"{100 * now.value:.0f} % of the groups have zero variance at G = {outlook.group_size}"
-    words = f"{words}, about {100 * last.share.value:.0f} % would at {last.group_size}"
+    words = f"{words}; at G = {last.group_size} about {100 * last.share.value:.0f} % would"
     grave = now.value >= _MOSTLY and outlook.group_size <= _SMALL
     small = Fact.SMALL_GROUP_LIKELY if grave else Fact.SMALL_GROUP_POSSIBLE
     status = Status.WARNING if grave and evidence.ended else Status.INFO
@@ -414,7 +416,7 @@ def _at_the_least(evidence: Evidence) -> str:
     if now < HALVED or right < STARVED or near_top(evidence, reward):
         return ""
     where = f"at G = {size} and a mean reward of {short(right)}"
-    return f"; {where} {100 * now:.0f} % of them at the least"
+    return f"; {where} at least {100 * now:.0f} % of groups have zero variance"
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -455,7 +457,7 @@ def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
         return None
     fact, words = Fact.UPDATE_DILUTED, f"{100 * last.value:.0f} % of the groups have zero variance"
     if last.value >= _TIMES * first:
-        fact, words = Fact.GROUPS_ALIKE_TREBLED, f"{words}, {100 * first:.0f} % at first"
+        fact, words = Fact.GROUPS_ALIKE_TREBLED, f"{words}, against {100 * first:.0f} % at first"
     elif progress_of(evidence).learning is Learning.LEARNING:
         if first < HALVED:
             return None
@@ -471,8 +473,7 @@ def _calm(evidence: Evidence, mean: float) -> Finding:
     if expected.known and expected.step_T.size:
         keep = np.isfinite(expected.value_T)
         excess = (
-            f"; {100 * float(expected.value_T[keep].mean()):.0f} % are to be expected "
-            f"({expected.source})"
+            f"; {100 * float(expected.value_T[keep].mean()):.0f} % expected ({expected.source})"
         )
     said = f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}."
     return no_sign(NAME, said)
@@ -540,31 +541,34 @@ def groups_of_one(evidence: Evidence) -> Finding:
     """Look for advantages that are the rewards themselves, and for a group size of 1."""
     size, loss = evidence.setting("group_size"), str(evidence.setting("loss")).lower()
     if loss in WITHOUT_GROUPS:
-        return no_sign(GROUPS_OF_ONE, "No groups are wanted.")
+        return no_sign(GROUPS_OF_ONE, "No sign of it: this method needs no groups.")
     undefined = _undefined(evidence)
     if undefined:
-        why = f"{undefined} is not a number in any row: a deviation of one rollout divides it"
+        why = f"{undefined} is NaN in every row, as one rollout has no standard deviation"
         return Finding(
-            GROUPS_OF_ONE, Status.WARNING, f"groups of one: {why}", facts=(Fact.GROUPS_OF_ONE,)
+            GROUPS_OF_ONE,
+            Status.WARNING,
+            f"the group size is 1: {why}",
+            facts=(Fact.GROUPS_OF_ONE,),
         )
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
-        return not_logged(GROUPS_OF_ONE, "Neither the group size nor advantages are in the log.")
+        return not_logged(GROUPS_OF_ONE, "The log contains neither the group size nor advantages.")
     fact = Fact.GROUPS_OF_ONE
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
     if same is not None:
-        why = f"{same[0].column} is {same[1].column} in all {len(same[0])} rows"
+        why = f"{same[0].column} equals {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not evidence.rewards_differ:
-        why = f"the group size is 1 ({evidence.record.config.group_size.source})"
+        why = f"it is set to 1 ({evidence.record.config.group_size.source})"
     elif _all_zero(evidence, advantages[1:]):
         fact = Fact.ADVANTAGES_ZERO
-        why = "or all rewards of each group are equal: advantages are 0 in all rows"
+        why = "or all rewards of each group are equal, because advantages are 0 in all rows"
     else:
-        return no_sign(GROUPS_OF_ONE, "No sign of it.")
-    message = f"groups of one: no baseline, {why}"
+        return no_sign(GROUPS_OF_ONE, "No sign of it: groups have more than one rollout.")
+    message = f"the group size is 1, so there is no baseline: {why}"
     return Finding(GROUPS_OF_ONE, Status.WARNING, message, facts=(fact,))
 
 

@@ -201,8 +201,8 @@ def _bounded(name: str, parameters: Mapping[str, Interval]) -> Interval:
     positive = math.isfinite(interval.value) and interval.value > 0
     if not positive or (interval.low <= 0 and name == "natural_frequency"):
         raise InsufficientDataError(
-            f"expected a bounded {name}, got {interval.low:.3g} to {interval.high:.3g}: the log is "
-            "too short"
+            f"expected a bounded {name}, got {interval.low:.3g} to {interval.high:.3g}: the log "
+            "is too short"
         )
     return interval
 

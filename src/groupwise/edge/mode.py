@@ -41,7 +41,7 @@ def check_lag(lag: str) -> None:
     """Refuse what is no kind of lag."""
     if lag not in LAGS:
         raise InvalidArgumentError(
-            f"expected a kind of lag, got {lag[:60]!r}: use one of {', '.join(LAGS)}"
+            f"expected a policy lag, got {lag[:60]!r}: use one of {', '.join(LAGS)}"
         )
 
 
@@ -219,23 +219,19 @@ AT_EDGE = 1 - 1e-12
 LONGEST_INTERVAL = 1_000_000
 """Longest interval that is looked at, in updates."""
 EXACT_RATIO = (
-    "With the exact importance ratio no lag is left but in the old deviation and in a KL term "
-    "inside the reward."
+    "With the exact importance ratio, only the old deviation and a KL term in the reward lag."
 )
 CLIPPED_RATIO = (
-    "A clipped importance ratio is exact while no ratio leaves its range: small swings have the "
-    "upper bound. Larger ones are held by the clip but need not settle, and no linear threshold "
-    "speaks of them."
+    "A clipped importance ratio is exact as long as no ratio is clipped, so small oscillations "
+    "have the upper threshold. Larger oscillations are bounded by the clip but need not settle, "
+    "and no linear threshold applies to them."
 )
-UNKNOWN_RATIO = "What the loss does about the lag is unknown."
-AT_LEAST = (
-    "No refresh interval up to {:,.0f} updates is unstable at this force; longer ones were not "
-    "looked at."
-)
+UNKNOWN_RATIO = "It is unknown how the loss corrects for the lag."
+AT_LEAST = "No refresh interval up to {:,.0f} updates is unstable at this force."
 DECIDING: dict[OpenSetting, str] = {
-    "lag": "the lag, of which the settings give only the largest",
-    "importance_ratio": "the importance ratio (a clip fraction near 0 means the larger threshold)",
-    "kl_in": "kl_in, where the KL term is (in the reward it means the smaller threshold)",
+    "lag": "the lag, because the settings give only its maximum",
+    "importance_ratio": "the importance ratio (clip fraction near 0: the larger threshold applies)",
+    "kl_in": "kl_in, the place of the KL term (in the reward: the smaller threshold applies)",
 }
 """What a setting decides that leaves more than one threshold possible."""
 
@@ -291,7 +287,7 @@ class Stability(Plain):
     def decision(self) -> str:
         """What decides on which side of the edge the mode is, or "" where nothing is left open."""
         names = [DECIDING[name] for name in self.open_settings]
-        return f" What decides: {'; '.join(names)}." if names else ""
+        return f" This depends on {'; '.join(names)}." if names else ""
 
     @property
     def status(self) -> str:
@@ -299,18 +295,21 @@ class Stability(Plain):
         low, high = self.bounds
         if self.stable:
             margin = f"{self.margin:.3g}" if self.margin < 1000 else "over 1,000 times"
-            return f"Stable: {self.force:.3g} of {low:.3g}, a margin of {margin}."
+            return (
+                f"Stable: the force {self.force:.3g} is below the threshold {low:.3g}, a margin "
+                f"of {margin}."
+            )
         largest = (
             ""
             if self.max_learning_rate is None
-            else f"; the largest learning rate is {self.max_learning_rate:.3g}"
+            else f"; the largest stable learning rate is {self.max_learning_rate:.3g}"
         )
         if self.stable is None:
             return (
-                f"Cannot tell: a force of {self.force:.3g} lies between {low:.3g} and {high:.3g}, "
-                f"the thresholds that the settings leave possible.{self.decision}"
+                f"Cannot tell: the force of {self.force:.3g} lies between {low:.3g} and "
+                f"{high:.3g}, the thresholds that these settings allow.{self.decision}"
             )
-        return f"Unstable: {self.force:.3g} exceeds {high:.3g}{largest}."
+        return f"Unstable: the force {self.force:.3g} exceeds the threshold {high:.3g}{largest}."
 
 
 def stability(
@@ -431,8 +430,8 @@ def _check_mode(
         raise InvalidArgumentError(f"expected a positive learning rate, got {learning_rate:g}")
     if not (math.isfinite(force) and force > 0):
         raise InvalidArgumentError(
-            f"expected a positive stiffness times learning rate, got {force}: without a restoring "
-            "force nothing settles"
+            f"expected a positive stiffness times learning rate, got {force}: without a "
+            "restoring force the dynamics do not settle"
         )
     if ratio not in get_args(ImportanceRatio):
         raise InvalidArgumentError(
@@ -447,11 +446,11 @@ def _check_mode(
 def _notes_on_rule(lag: str, rule: float, limit: float) -> list[str]:
     """What the exact threshold says of the published rule."""
     if rule > limit * (1 + 1e-12):
-        above = f"The published rule, {rule:.3g}, lies above the exact threshold"
-        return [f"{above}: it is unsafe here."]
+        above = f"The published rule, {rule:.3g}, allows more than the exact threshold"
+        return [f"{above}: so it is unsafe here."]
     if lag != "none" and rule < 0.5 * limit:
         return [
-            f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than need be."
+            f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than necessary."
         ]
     return []
 
@@ -462,15 +461,15 @@ def _notes_on_ratio(ratio: ImportanceRatio, kl_term: KLTerm) -> list[str]:
         return []
     if kl_term == "reward":
         stays = (
-            "A KL term in the reward is as old as the rollouts: at the fixed point the whole force "
-            "stays stale, whatever the ratio."
+            "A KL term in the reward is as old as the rollouts: near the fixed point the whole "
+            "force stays stale with any importance ratio."
         )
-        held = "The clip holds the swings beyond the threshold; it does not move the threshold."
+        held = "The clip bounds oscillations above the threshold; it does not change the threshold."
         return [stays, held] if ratio == "clipped" else [stays]
     return [{"exact": EXACT_RATIO, "clipped": CLIPPED_RATIO}.get(ratio, UNKNOWN_RATIO)]
 
 
-Kind = Literal["none", "fixed", "refresh", "async"]
+LagKind = Literal["none", "fixed", "refresh", "async"]
 TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 
 
@@ -478,7 +477,7 @@ TRAINERS = tuple(table_rows("edge/trainers.tsv"))
 class LagSetting:
     """The lag of the rollouts behind the policy, as a judgement of stability takes it."""
 
-    kind: Kind
+    kind: LagKind
     refresh_interval: int  # R in updates; of a fixed lag the lag itself
     importance_ratio: ImportanceRatio = "none"  # what the loss does about the lag
     # where the KL penalty is: in the reward it is as stale as the rollouts, in the loss current

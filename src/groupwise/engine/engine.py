@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Protocol
 
-from groupwise.engine.worker import Answer, Kind
+from groupwise.engine.worker import MessageKind, WorkerMessage
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 from groupwise.plain import frozen
 
@@ -30,7 +30,7 @@ class EngineError(GroupwiseError):
     """The engine cannot run: it is not installed, does not answer, or its workers do not start."""
 
 
-class Status(Enum):
+class ShardStatus(Enum):
     """How a shard ended."""
 
     DONE = "done"
@@ -40,11 +40,11 @@ class Status(Enum):
 
 
 @frozen
-class Outcome:
+class ShardOutcome:
     """What came of one shard."""
 
     name: str  # of the shard
-    status: Status  # how it ended
+    status: ShardStatus  # how it ended
     value: Any = None  # what the function returned, where it is done
     sentence: str = ""  # why it is not
     tries: int = 0  # how often it was begun
@@ -54,7 +54,7 @@ class Outcome:
     @property
     def done(self) -> bool:
         """Whether there is a value."""
-        return self.status is Status.DONE
+        return self.status is ShardStatus.DONE
 
 
 @frozen
@@ -103,7 +103,7 @@ class Engine:
         """Refuse what is no engine."""
         if self.name not in NAMES:
             raise InvalidArgumentError(
-                f"expected an engine of {', '.join(NAMES)}, got {self.name!r}"
+                f"expected one of the engines {', '.join(NAMES)}, got {self.name!r}"
             )
         if self.workers is not None and self.workers < 1:
             raise InvalidArgumentError(f"expected at least one worker, got {self.workers}")
@@ -117,12 +117,12 @@ class Engine:
         cpus: int = 1,  # of each worker; libraries there take as many threads
         limits: Limits = _NO_LIMITS,  # what a shard may take
         # is told every outcome; what it raises ends the job
-        each: Callable[[Outcome], None] = lambda _: None,
-    ) -> list[Outcome]:
+        each: Callable[[ShardOutcome], None] = lambda _: None,
+    ) -> list[ShardOutcome]:
         """Apply a function to every shard; the outcomes come in the order of the shards."""
-        outcomes: dict[str, Outcome] = {}
+        outcomes: dict[str, ShardOutcome] = {}
 
-        def keep(outcome: Outcome) -> None:
+        def keep(outcome: ShardOutcome) -> None:
             each(outcome)
             outcomes[outcome.name] = outcome
 
@@ -131,7 +131,7 @@ class Engine:
                 pickle.dumps(function, protocol=pickle.HIGHEST_PROTOCOL), cpus, gpus, limits.memory
             )
             try:
-                _Job(crew, crew.most(self.workers), list(shards.items()), limits, keep).run()
+                _ShardQueue(crew, crew.most(self.workers), list(shards.items()), limits, keep).run()
             finally:
                 crew.close()
         return [outcomes[name] for name in shards]
@@ -154,7 +154,7 @@ class Engine:
         return crew(function, cpus=cpus, gpus=gpus, memory=memory)
 
 
-class _Job:
+class _ShardQueue:
     """Gives shards to workers until every one has an outcome."""
 
     def __init__(
@@ -163,7 +163,7 @@ class _Job:
         most: int,
         shards: Sequence[tuple[str, Any]],
         limits: Limits,
-        each: Callable[[Outcome], None],
+        each: Callable[[ShardOutcome], None],
     ) -> None:
         """Begin nothing yet."""
         self._crew, self._most, self._shards, self._limits, self._each = (
@@ -224,22 +224,26 @@ class _Job:
         if answer is None:
             how = f"its worker {worker.ending()}"
             self._crew.dismiss(worker)
-            self._failed(given, Status.DIED, how, worker, again=True)
+            self._failed(given, ShardStatus.DIED, how, worker, again=True)
             return
         self._idle.append(worker)
-        if answer.kind is Kind.VALUE:
+        if answer.kind is MessageKind.VALUE:
             # from a worker that this process started
             value = pickle.loads(answer.value)  # noqa: S301
-            self._close(given, Status.DONE, value=value, size=len(answer.value))
+            self._close(given, ShardStatus.DONE, value=value, size=len(answer.value))
         else:
             self._failed(
-                given, Status.FAILED, answer.sentence, worker, again=answer.kind is Kind.RAISED
+                given,
+                ShardStatus.FAILED,
+                answer.sentence,
+                worker,
+                again=answer.kind is MessageKind.RAISED,
             )
 
-    def _started(self, worker: Any, answer: Answer | None) -> None:
+    def _started(self, worker: Any, answer: WorkerMessage | None) -> None:
         """Take the first words of a worker."""
         self._starting.remove(worker)
-        if answer is not None and answer.kind is Kind.READY:
+        if answer is not None and answer.kind is MessageKind.READY:
             self._failed_starts = 0
             self._idle.append(worker)
             return
@@ -260,11 +264,15 @@ class _Job:
                 del self._busy[worker]
                 self._crew.dismiss(worker)
                 self._failed(
-                    given, Status.LATE, f"it took longer than {limit:g} s", worker, again=True
+                    given,
+                    ShardStatus.LATE,
+                    f"the task took longer than {limit:g} s",
+                    worker,
+                    again=True,
                 )
 
     def _failed(
-        self, given: tuple[int, float], status: Status, how: str, worker: Any, *, again: bool
+        self, given: tuple[int, float], status: ShardStatus, how: str, worker: Any, *, again: bool
     ) -> None:
         """Put a shard back, or leave it out after its last try."""
         shard, _ = given
@@ -274,11 +282,11 @@ class _Job:
         else:
             self._close(given, status, sentence=f"shard {self._shards[shard][0]}: {how}")
 
-    def _close(self, given: tuple[int, float], status: Status, **facts: Any) -> None:
+    def _close(self, given: tuple[int, float], status: ShardStatus, **facts: Any) -> None:
         """Tell of an outcome."""
         shard, begun = given
         self._each(
-            Outcome(
+            ShardOutcome(
                 self._shards[shard][0],
                 status,
                 tries=self._tries[shard],

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection, wait
 
-from groupwise.engine.worker import OUT_OF_MEMORY, THREADS, Answer, Work
+from groupwise.engine.worker import OUT_OF_MEMORY, THREADS, Work, WorkerMessage
 from groupwise.errors import GroupwiseError
 from groupwise.processes import end_with_parent
 
@@ -35,10 +35,10 @@ class LocalWorker:
         with suppress(OSError):
             self.pipe.send_bytes(payload)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> WorkerMessage | None:
         """Return what the worker says, or None where it has ended."""
         try:
-            answer: Answer = self.pipe.recv()
+            answer: WorkerMessage = self.pipe.recv()
         except (EOFError, OSError):
             return None
         return answer

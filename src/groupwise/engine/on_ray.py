@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from groupwise.engine.worker import Answer, Work
+from groupwise.engine.worker import Work, WorkerMessage
 from groupwise.errors import GroupwiseError, first_line
 
 if TYPE_CHECKING:
@@ -34,10 +34,10 @@ class RayWorker:
         """Hand over a shard."""
         self.reference = self.actor.answer.remote(payload)
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> WorkerMessage | None:
         """Return what the actor says, or None where it has ended."""
         try:
-            answer: Answer = self._ray.get(self.reference)
+            answer: WorkerMessage = self._ray.get(self.reference)
         except self._ray.exceptions.RayError as error:
             self._ending = f"ended (Ray: {type(error).__name__})"
             return None

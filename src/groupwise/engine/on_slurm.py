@@ -22,7 +22,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from groupwise.engine.worker import THREADS, Answer, Work
+from groupwise.engine.worker import THREADS, Work, WorkerMessage
 from groupwise.errors import GroupwiseError, first_line
 
 _HOME = Path.home() / ".cache" / "groupwise" / "engine"
@@ -72,12 +72,12 @@ class SlurmWorker:
                 self._beat, self._heard = beat, now
         return now - self._heard > _SILENT
 
-    def answer(self) -> Answer | None:
+    def answer(self) -> WorkerMessage | None:
         """Return what the worker says, or None where the job has ended."""
         if not self._out.exists():
             return None
         # from a worker that this process started, in a folder of ours
-        answer: Answer = pickle.loads(self._out.read_bytes())  # noqa: S301
+        answer: WorkerMessage = pickle.loads(self._out.read_bytes())  # noqa: S301
         self._out.unlink()
         return answer
 

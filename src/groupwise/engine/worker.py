@@ -23,7 +23,7 @@ OUT_OF_MEMORY = 87  # the exit code of a worker that went over its limit
 _LOOK = 0.05  # seconds between looks at the memory
 
 
-class Kind(Enum):
+class MessageKind(Enum):
     """What a worker says."""
 
     READY = "ready"  # it has its function
@@ -34,10 +34,10 @@ class Kind(Enum):
 
 
 @frozen
-class Answer:
+class WorkerMessage:
     """One thing that a worker says."""
 
-    kind: Kind  # which
+    kind: MessageKind  # which
     value: bytes = b""  # the pickle of what the function returned
     sentence: str = ""  # what it raised, in one line
 
@@ -50,29 +50,31 @@ class Work:
         self._pickled, self._memory = function, memory
         self._function: Callable[[Any], Any] | None = None
 
-    def ready(self) -> Answer:
+    def ready(self) -> WorkerMessage:
         """Unpickle the function and watch the memory."""
         try:
             # from the driver that started this process
             self._function = pickle.loads(self._pickled)  # noqa: S301
         except Exception as error:  # noqa: BLE001 - the driver says it
-            return Answer(Kind.RAISED, sentence=_sentence(error))
+            return WorkerMessage(MessageKind.RAISED, sentence=_sentence(error))
         if self._memory is not None:
             threading.Thread(target=_watch, args=(self._memory,), daemon=True).start()
-        return Answer(Kind.READY)
+        return WorkerMessage(MessageKind.READY)
 
-    def answer(self, payload: bytes) -> Answer:
+    def answer(self, payload: bytes) -> WorkerMessage:
         """Apply the function to one shard."""
         assert self._function is not None
         try:
             # from the driver that started this process
             value = self._function(pickle.loads(payload))  # noqa: S301
-            return Answer(Kind.VALUE, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL))
+            return WorkerMessage(
+                MessageKind.VALUE, pickle.dumps(value, protocol=pickle.HIGHEST_PROTOCOL)
+            )
         except GroupwiseError as error:
-            return Answer(Kind.REFUSED, sentence=first_line(error))
+            return WorkerMessage(MessageKind.REFUSED, sentence=first_line(error))
         except Exception as error:  # noqa: BLE001
             # whatever the function raises costs its shard alone
-            return Answer(Kind.RAISED, sentence=_sentence(error))
+            return WorkerMessage(MessageKind.RAISED, sentence=_sentence(error))
 
 
 def _sentence(error: Exception) -> str:

@@ -75,7 +75,7 @@ class Budget(Plain):
             )
         if self.prompt_pool is not None and self.prompt_pool < 2:
             raise InvalidArgumentError(
-                f"a pool of prompts has at least two; got {self.prompt_pool}"
+                f"a pool of prompts needs at least two prompts; got {self.prompt_pool}"
             )
         if self.largest_group < 2:
             least_cost = self.prompt_cost + 2 * self.rollout_cost
@@ -231,7 +231,7 @@ def plan_group_size(
     norm2 = (
         None if gradient_norm2 is None else Interval(gradient_norm2, gradient_norm2, gradient_norm2)
     )
-    return _plan(_Question(values, vp, budget, present, norm2))
+    return _plan(_PlanQuestion(values, vp, budget, present, norm2))
 
 
 def plan_from_components(
@@ -273,13 +273,13 @@ def plan_from_components(
     for estimate in (components.t, components.r):
         if not (estimate.distinguishable and estimate.value > 0):
             raise InsufficientDataError(
-                f"expected T and R above zero, got one that {components.prompts:,} prompts cannot "
-                "tell from it: measure more prompts"
+                f"expected T and R above zero, got a value that {components.prompts:,} prompts "
+                "cannot separate from zero: measure more prompts"
             )
     norm2 = components.gradient_norm2
     low = 0.0 if components.vp_is_open else components.vp.interval.low
     return _plan(
-        _Question(
+        _PlanQuestion(
             np.append(components.positive_vtr, max(norm2.value, 0.0)),
             max(low, 0.0),
             budget,
@@ -349,7 +349,7 @@ def rate_factor(old: float, new: float) -> float:
 
 
 @frozen
-class _Question:
+class _PlanQuestion:
     """What is to be planned, and from what."""
 
     values: Float  # Vp, T, R and |g|^2
@@ -401,7 +401,7 @@ def _sizes(budget: Budget, present: int | None) -> Sizes:
     return np.unique(every[every <= most])
 
 
-def _plan(question: _Question) -> GroupSizePlan:
+def _plan(question: _PlanQuestion) -> GroupSizePlan:
     """The plan from the components, and draws of them where there are any."""
     budget = question.budget
     size = _sizes(budget, question.present)
@@ -462,7 +462,7 @@ def _inverse(norm2: Interval, noise: float) -> Interval:
     return Interval(value, low, high, norm2.level)
 
 
-def _priced(question: _Question, present: int, chosen: int) -> Present:
+def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
     """The size in use beside the chosen one."""
     budget, both = question.budget, np.array([present, chosen])
     _, t, r, norm2 = question.values.tolist()
@@ -501,17 +501,17 @@ def _notes(components: Components | None, budget: Budget) -> Iterator[str]:
 def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     """The plan in words."""
     rest = plan.budget.amount - plan.budget.spent(np.array([plan.group_size]))[0]
-    left = "" if np.isclose(rest, 0) else f", and {rest:,.3g} are left over"
+    left = "" if np.isclose(rest, 0) else f", with {rest:,.3g} left over"
     yield (
-        f"{plan.group_size} is safe for a whole run: whatever the prompts turn into, the error of "
-        f"an update stays within {percent(plan.excess)} of the best size's. Of "
-        f"{plan.budget.amount:,.10g} {plan.budget.unit} that is {plan.group_size} rollouts of "
-        f"each of {count(plan.prompts, 'prompt')}{left}; the next update has its least error at "
-        f"{plan.next_update:,}."
+        f"A group size of {plan.group_size} is safe for a whole run: however hard the prompts "
+        f"become, the error of an update stays within {percent(plan.excess)} of that of the best "
+        f"size. {plan.budget.amount:,.10g} {plan.budget.unit} then give {plan.group_size} "
+        f"rollouts of each of {count(plan.prompts, 'prompt')}{left}. The next update has its "
+        f"smallest error at a group size of {plan.next_update:,}."
     )
     if plan.present is not None and plan.present.group_size != plan.group_size:
         yield _price_in_words(plan, plan.present)
-    yield "No rule tells the best size of a run beforehand."
+    yield "No rule gives the best group size of a run in advance."
     if plan.critical is not None and plan.speed is not None and plan.doubled is not None:
         yield _rollouts_in_words(plan, plan.critical, plan.speed, plan.doubled)
 
@@ -520,17 +520,18 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     """What the group size in use costs beside the safe one."""
     now, simulated, size = present.now, present.simulated, present.group_size
     ends = f" ({_signed(now.low)} to {_signed(now.high)})" if now.high > now.low else ""
-    today = f"as things stand {size} in use loses {_signed(now.value)} of an update's speed{ends}"
+    today = f"the current group size {size} loses {_signed(now.value)} of an update's speed{ends}"
     if now.value < 0:
         today = (
-            f"as things stand {size} in use is {percent(-now.value)} faster{ends}, but expect no "
-            "gain from it"
+            f"the current group size {size} is {percent(-now.value)} faster{ends}, but expect "
+            "no gain"
         )
     return (
-        f"Beside it, {today}; once prompts part at most {percent(max(present.at_most, 0.0))}, "
-        f"twice that near the edge of the learning rate. Simulated runs that looked like this lost "
-        f"{_signed(simulated.value)} ({_signed(simulated.low)} to {_signed(simulated.high)}). "
-        f"From {size} to {plan.group_size}: learning rate × {number(present.rate_factor)}."
+        f"Compared with this, {today}. As prompts become more different in difficulty it can lose "
+        f"up to {percent(max(present.at_most, 0.0))}, and twice that near the largest stable "
+        f"learning rate. Simulated runs with similar numbers lost {_signed(simulated.value)} "
+        f"({_signed(simulated.low)} to {_signed(simulated.high)}). From {size} to "
+        f"{plan.group_size}, multiply the learning rate by {number(present.rate_factor)}."
     )
 
 
@@ -545,15 +546,15 @@ def _rollouts_in_words(
     """What more rollouts a step would bring."""
     if math.isinf(critical.value):
         return (
-            "The squared gradient cannot be told from zero: more rollouts a step pay, nobody can "
-            "tell how much."
+            "The squared gradient norm does not differ from zero within its error: more rollouts "
+            "per step help, but nobody can say how much."
         )
     ends = f" ({number(critical.low)} to {number(critical.high)})"
     return (
-        f"An update has {percent(speed.value)} of the speed that it would have without noise; "
-        f"twice the rollouts make it up to {number(doubled)} times as fast, with learning rate × "
-        f"{number(plan.rate_factor)}. Noise equals signal at {number(critical.value)} rollouts"
-        f"{ends if critical.high > critical.low else ''}."
+        f"An update has {percent(speed.value)} of the speed that it would have without noise. "
+        f"Twice the rollouts make it up to {number(doubled)} times as fast, if the learning rate "
+        f"is multiplied by {number(plan.rate_factor)}. Noise equals signal at "
+        f"{number(critical.value)} rollouts{ends if critical.high > critical.low else ''}."
     )
 
 

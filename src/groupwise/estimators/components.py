@@ -64,31 +64,30 @@ _LIKE = 1.25  # times, below which scores are told to be of like length
 def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> Assumption:
     name = "scores with a mean of 0 within prompts"
     if prompts < 3 or not standard_error > 0:
-        sentence = f"{prompts:,} prompts cannot tell whether the scores average to zero."
+        sentence = f"{prompts:,} prompts are too few to test whether the scores average to zero."
         return Assumption(name, UNKNOWN, sentence)
     errors = mean_norm2 / standard_error
     if errors <= ALARM:
         return Assumption(
             name,
             HOLDS,
-            f"The squared length of the scores' mean within prompts is {mean_norm2:.3g}, "
+            f"The squared norm of the mean score within prompts is {mean_norm2:.3g}, "
             f"{errors:.2g} standard errors from 0.",
         )
     return Assumption(
         name,
         VIOLATED,
         "The scores do not average to zero within prompts, as a policy's own scores do: the "
-        f"squared length of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. "
-        "Were the rollouts sampled by another checkpoint, at another temperature or with top-p, or "
-        "divided by their length? Do without the assumption: zero_mean=False, --any-mean in a "
-        "command.",
+        f"squared norm of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. "
+        "Check whether the rollouts came from another checkpoint, another temperature or top-p, or "
+        "were divided by their length. To drop the assumption, use zero_mean=False or --any-mean.",
     )
 
 
 def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     name = "independent prompts"
     if prompts < _FEWEST_NEIGHBOURS:
-        sentence = f"{_FEWEST_NEIGHBOURS} prompts could tell whether neighbours are independent."
+        sentence = f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test their independence."
         return Assumption(name, UNKNOWN, sentence)
     correlation, quantity = max(
         (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
@@ -96,16 +95,16 @@ def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
     most = ALARM / math.sqrt(prompts)
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
     if correlation <= most:
-        sentence = f"Prompts do not resemble their neighbours: {measured}, at most {most:.2g}."
+        sentence = f"Prompts do not resemble their neighbours: {measured}; the limit is {most:.2g}."
         return Assumption(name, HOLDS, sentence)
     length = block_length(moment_P, prompts)
     return Assumption(
         name,
         VIOLATED,
-        f"Prompts resemble their neighbours: {measured}, independent ones at most {most:.2g}, so "
-        f"that the intervals rest on {prompts // length} blocks of {length} neighbours. Give "
-        "prompts of one kind one label, components(reward_N, kind_N, ...), or measure fewer "
-        "steps, --steps A:B in a command.",
+        f"Prompts resemble their neighbours: {measured}, and the limit for independent prompts "
+        f"is {most:.2g}. Therefore the intervals use {prompts // length} blocks of {length} "
+        "neighbours. Give similar prompts one label, components(reward_N, kind_N, ...), or "
+        "measure fewer steps with --steps A:B.",
     )
 
 
@@ -199,40 +198,44 @@ class Unseen:
 
 
 def scores_of_like_length(sample: Unseen) -> Assumption:
-    name = "scores of like length"
-    factor = f"E|s|^2 by a factor of {math.exp(sample.unlikeness):.2g} either way"
+    name = "scores of similar norm"
+    factor = f"E|s|^2 by a factor of {math.exp(sample.unlikeness):.2g} in both directions"
     if sample.of_lengths < _LIKE:
-        sentence = f"The prompts' scores are of like length ({factor})."
+        sentence = f"The scores of the prompts have similar norms ({factor})."
         return Assumption(name, HOLDS, sentence)
-    differ = f"The prompts' scores differ much in length ({factor}), so that prompts not drawn may "
+    differ = f"The scores of the prompts differ strongly in norm ({factor}), so unseen prompts may "
     if math.isinf(sample.of_lengths):
         return Assumption(
             name,
             VIOLATED,
-            f"{differ}hold most of Vp, T and R: their intervals have no upper end. Measure more "
-            "prompts.",
+            f"{differ}contribute most of Vp, T and R: their intervals have no upper end. Measure "
+            "more.",
         )
     sentence = (
-        f"{differ}hold much of Vp, T and R: the upper halves of their intervals are "
-        f"{sample.of_lengths:.2g} times as long for it."
+        f"{differ}contribute much of Vp, T and R: the upper halves of their intervals are "
+        f"{sample.of_lengths:.2g} times as long for this reason."
     )
     return Assumption(name, UNKNOWN, sentence)
 
 
 def rewards_of_light_tails(sample: Unseen) -> Assumption:
     """Whether few rewards hold most of the variance of the groups that have any."""
-    name, kurtosis = "rewards of light tails", sample.kurtosis
-    measured = f"the fourth moment of rewards in their groups is {kurtosis:.2g} squared variances"
+    name, kurtosis = "rewards without heavy tails", sample.kurtosis
+    measured = f"the fourth moment of rewards within groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
-        sentence = f"{_FEWEST_VARYING} groups whose rewards differ could tell their tails."
+        sentence = f"At least {_FEWEST_VARYING} groups with mixed rewards are needed for a test."
         return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
-        sentence = f"No heavy tail: {measured}." if kurtosis else "Rewards are 0 or 1."
+        sentence = (
+            f"The rewards have no heavy tail: {measured}."
+            if kurtosis
+            else "The rewards are 0 or 1."
+        )
         return Assumption(name, HOLDS, sentence)
     sentence = (
-        f"The tail may be heavier than these rewards show ({measured}; 3 for a normal law): the "
-        "upper halves of the intervals of Vp, T and R are up to three times as long for it. Bound "
-        "the reward, or measure more prompts."
+        f"The rewards may have heavier tails than the sample shows ({measured}; a normal "
+        "distribution has 3). The upper halves of the intervals of Vp, T and R are up to three "
+        "times as long for this reason. Bound the reward, or measure more prompts."
     )
     return Assumption(name, UNKNOWN, sentence)
 
@@ -243,16 +246,15 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     """
     name = "enough informative groups"
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
-    measured = f"{informative:,} of {prompts:,} groups have two rewards or more on either side"
+    measured = f"{informative:,} of {prompts:,} prompts have groups with 2 rewards or more per side"
     if informative >= FEWEST_INFORMATIVE:
         return Assumption(name, HOLDS, f"{measured}.")
     return Assumption(
         name,
         VIOLATED,
-        f"Only {measured}, as two successes and two failures, and Vp rests on these alone: with "
-        f"fewer than {FEWEST_INFORMATIVE} its interval is left open, from 0 to R/2, above which "
-        "no policy lies. Measure more prompts (--groups N in a command), or prompts that are "
-        "solved at times.",
+        f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
+        f"With fewer than {FEWEST_INFORMATIVE} its interval is from 0 to R/2, the maximum for any "
+        "policy. Measure more prompts (--groups N), or prompts that are sometimes solved.",
     )
 
 
@@ -263,17 +265,15 @@ E|g(X)|^2, then the other moments of groups.
 
 MEANING = {
     "vp": "variance of the gradient between prompts, E|g(X) - g|^2",
-    "t": "variance within prompts that one rollout of the oracle would have, E T_o(X)",
+    "t": "variance within prompts of one rollout with the ideal baseline, E T_o(X)",
     "r": "second-order part within prompts, E[S2 sigma2 + |g(X)|^2]",
-    "gradient_norm2": "squared length of the gradient, |g|^2",
-    "within_gradient_norm2": "mean squared length of a prompt's own gradient, E|g(X)|^2",
-    "score_norm2": "mean squared length of a score, E S2",
-    "kappa": "E[|s|^2 e], how the length of a score goes with its reward",
+    "gradient_norm2": "squared norm of the gradient, |g|^2",
+    "within_gradient_norm2": "mean squared norm of the gradient of a single prompt, E|g(X)|^2",
+    "score_norm2": "mean squared norm of a score, E S2",
+    "kappa": "E[|s|^2 e], the association between the norm of a score and its reward",
     "reward_variance": "variance of the reward within a prompt, E sigma2",
     "value": "mean reward",
-    "score_mean_norm2": (
-        "squared length of the scores' mean within a prompt, 0 for the policy's own scores"
-    ),
+    "score_mean_norm2": "squared norm of the mean score within a prompt, 0 for own scores",
     "score_reward_variance": "E[S2 sigma2]",
 }
 SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}
@@ -417,8 +417,8 @@ class Components(Said):
             ...     print(assumption.name, assumption.status.value)
             scores with a mean of 0 within prompts holds
             independent prompts holds
-            scores of like length holds
-            rewards of light tails holds
+            scores of similar norm holds
+            rewards without heavy tails holds
             enough informative groups holds
         """
         mean, sample = self.others["score_mean_norm2"], self.unseen
@@ -483,19 +483,19 @@ class Components(Said):
         span = f"{interval.low:.3g} to {upper}"
         if not (self.vp.distinguishable and math.isfinite(interval.value)):
             left = (
-                f"; the data leave {span} ({percent(interval.level)})"
+                f"; the data allow {span} ({percent(interval.level)})"
                 if interval.low > _SMALLEST_GROUP
                 else ""
             )
             unsure = (
-                f"Vp, the variance between prompts, cannot be told from zero with {self.prompts} "
-                "prompts"
+                "Vp, the variance between prompts, does not differ from zero within its error "
+                f"for {self.prompts} prompts"
             )
-            return f"No group size of least error can be told: {unsure}{left}."
-        wall = "; no policy's is below 2.41" if interval.low < _NEAR_LEAST else ""
+            return f"The group size of the smallest error cannot be estimated: {unsure}{left}."
+        wall = "; no policy has a best size below 2.41" if interval.low < _NEAR_LEAST else ""
         return (
-            f"The next update has its least error at a group size of {interval.value:.3g} ({span}, "
-            f"{percent(interval.level)}{wall})."
+            f"The next update has its smallest error at a group size of {interval.value:.3g} "
+            f"({span}, {percent(interval.level)}{wall})."
         )
 
 
@@ -582,8 +582,8 @@ def components_of_moments(moments: GroupMoments, *, level: float = 0.95) -> Comp
     if not repeated:
         return result
     note = (
-        f"{groups} labels name {len(pseudo)} prompts: groups of different labels hold one and the "
-        "same score, as copies of a prompt do, and the intervals take each prompt once. Measure "
+        f"{groups} labels belong to only {len(pseudo)} prompts, because groups with different "
+        "labels have exactly the same score. The intervals count each prompt once. Measure "
         "other prompts."
     )
     return replace(result, notes=(note, *result.notes))
@@ -673,7 +673,7 @@ def pseudo_values(moments: GroupMoments) -> Float:
     if prompts < 2:
         raise InsufficientDataError(
             f"expected at least two prompts with four rollouts each, got {prompts}: one prompt "
-            "says nothing of the variance between prompts"
+            "shows nothing about the variance between prompts"
         )
     # With two prompts nothing is left of the pair once one is gone; the estimate stands, its
     # interval does not.
@@ -735,8 +735,8 @@ def _assembled(
     if result.vp_is_open:
         result = replace(result, vp=_up_to(result.vp, result.r.interval.high / 2))
     left_out = (
-        f"{sample.left_out:,} rollouts were left out because their groups have fewer than four; "
-        "nothing is biased if the size of a group has nothing to do with its prompt."
+        f"{sample.left_out:,} rollouts were left out because their groups have fewer than four. "
+        "This causes no bias unless the group size depends on the prompt."
     )
     assumptions = result.check_assumptions()
     violated = [assumption.sentence for assumption in assumptions if assumption.status is VIOLATED]
@@ -772,16 +772,16 @@ def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Es
         f"{percent(interval.level)}, {prompts} prompts)"
     )
     if not interval.bounded:
-        few = "too few prompts for an interval; three are the least"
-        text += f": {few if prompts < 3 else 'the data leave it open'}"
+        few = "there are too few prompts for an interval, which needs three"
+        text += f": {few if prompts < 3 else 'the data do not limit it'}"
     elif name in SIGNED:
         pass
     elif interval.covers(0.0):
-        text += f": not distinguishable from zero{_enough(interval, error, prompts)}"
+        text += f": not different from zero within its error{_enough(interval, error, prompts)}"
     elif interval.high < 0:
         text += (
-            ": below zero, where no such quantity lies; chance, or rewards and scores that do not "
-            "belong together"
+            ": it is below zero, which is impossible for this quantity; this is chance, or "
+            "rewards and scores do not belong together"
         )
     return Estimate(symbol, MEANING[name], interval, error, prompts, text)
 
@@ -799,6 +799,8 @@ def _enough(interval: Interval, error: float, prompts: int) -> str:
         prompts * (student_quantile(interval.level, max(prompts - 1, 1)) * error / size) ** 2
     )
     supposed = (
-        "it is as large as estimated" if interval.value > 0 else f"it is as large as {size:.3g}"
+        "the true value equals the estimate"
+        if interval.value > 0
+        else f"the true value is {size:.3g}"
     )
     return f"; if {supposed}, about {max(needed, prompts + 1):,} prompts would show it"

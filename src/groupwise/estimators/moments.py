@@ -48,7 +48,7 @@ _SAME = 1e-9  # relative difference of the squared lengths of one and the same s
 # Variance of the number of copies over its mean: drawn with replacement it is .6 to 1, and in eight
 # prompts below this in one case of 70.
 _EVEN = 0.2
-TOO_SMALL = "expected numbers whose products can be told from zero"
+TOO_SMALL = "expected numbers whose products are not rounded to zero"
 
 
 @frozen
@@ -91,8 +91,7 @@ class GroupMoments:
         """Return the groups of one or more."""
         if len({part.zero_mean for part in parts}) != 1:
             raise InvalidArgumentError(
-                "expected moments under one assumption on the scores' mean, got both: compute them "
-                "alike"
+                "expected moments under one assumption on the scores' mean, got both: use one"
             )
         gradients = [part.gradient_PD for part in parts if part.gradient_PD is not None]
         if len(gradients) < len(parts):
@@ -102,7 +101,7 @@ class GroupMoments:
             )
         if len({gradient_PD.shape[1] for gradient_PD in gradients}) != 1:
             raise InvalidArgumentError(
-                "expected scores of one width, got two kinds: make both alike"
+                "expected scores of one width, got two kinds: give both the same width"
             )
         gradient_PD = np.concatenate(gradients)
         first = np.cumsum([0, *(len(part.size_P) for part in parts)])
@@ -338,7 +337,7 @@ def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> G
     if len(reward) != rows:
         raise InvalidArgumentError(
             f"expected as many rewards as rows of {name}, got {len(reward)} and {rows}: give one "
-            "of each a rollout"
+            "reward and one row per rollout"
         )
     if np.abs(reward).max() > _LARGEST_REWARD:
         raise InvalidArgumentError(
@@ -390,7 +389,7 @@ def _checked_product(gram: NDArray[Any], weight_N: Float) -> Float:
     shortest = int(length.argmin())
     if length[shortest] < -1e-6 * length.max():
         raise InvalidArgumentError(
-            f"expected squared lengths on the diagonal of gram_NN, got {length[shortest]:.3g} at "
+            f"expected squared norms on the diagonal of gram_NN, got {length[shortest]:.3g} at "
             f"[{shortest}, {shortest}]: give the inner product of each score with itself"
         )
     _refuse_asymmetry(np.abs(product - mirrored), np.abs(product))
@@ -404,8 +403,8 @@ def _refuse_asymmetry(gap: Float, scale: Float, axis: tuple[int, ...] | None = N
     wrong = gap > _ASYMMETRY * scale.max(axis=axis)
     if wrong.any():
         raise InvalidArgumentError(
-            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} from "
-            "their mirror image: give all inner products, of one kind of score"
+            f"expected a symmetric gram_NN, got entries that differ by {gap[wrong].max():.3g} "
+            "from their mirror image: give all inner products, all for the same kind of score"
         )
 
 

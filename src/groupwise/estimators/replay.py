@@ -28,10 +28,9 @@ _MISS = 0.05  # of conformal sets
 _LARGEST = 4  # times the usual size that an allocation may give a prompt
 _LONGEST = 0.75  # quantile of lengths from which an answer is long
 NEEDS_NAMES = (
-    "Rules that go by a prompt's earlier groups need prompts that come back: log their texts, or "
-    "numbers of their own."
+    "Rules that use earlier groups of a prompt need prompts that come back: log texts or numbers."
 )
-NEEDS_TWO = "A knapsack and a conformal stop are for rewards of two values."
+NEEDS_TWO = "A knapsack rule and a conformal stop need rewards with two values."
 
 
 class Choice(StrEnum):
@@ -253,8 +252,8 @@ def replay(groups: LoggedGroups, *, seed: int = 0) -> Replay:
     """
     if not groups.live_P.any():
         raise InsufficientDataError(
-            f"expected groups whose rewards differ, got none in {len(groups.live_P):,}: no choice "
-            "of sampling makes one; look at the reward or at the prompts"
+            f"expected groups whose rewards differ, got none in {len(groups.live_P):,}: no "
+            "sampling choice gives a gradient; check the reward or the prompts"
         )
     usual, ones = groups.counts.usual_size, np.ones_like(groups.live_P)
     two, back = groups.counts.rate_P is not None, groups.earlier(ones, groups.prompt_P).any()

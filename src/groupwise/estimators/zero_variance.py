@@ -66,8 +66,8 @@ class ZeroVarianceOutlook(Plain):
             f"{percent(row.share.value)} ({_ends(row.share)})" for row in self.shares
         )
         return (
-            f"{here} of the groups of {self.group_size} have zero variance; extrapolated, {double} "
-            f"would at G = {2 * self.group_size} and {fourfold} at {4 * self.group_size}."
+            f"{here} of the groups of {self.group_size} have zero variance; extrapolation gives "
+            f"{double} at G = {2 * self.group_size} and {fourfold} at G = {4 * self.group_size}."
         )
 
 
@@ -340,9 +340,7 @@ def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
 
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-LABEL = (
-    "From rewards alone: this is not the gradient's variance, and no group size follows from it."
-)
+LABEL = "This uses rewards alone: it is not the variance of the gradient."
 
 
 def even_pass_rate(group_size: int) -> float:
@@ -396,10 +394,7 @@ class RewardStatistics(Said):
         )
         total = within.value + max(between.value, 0.0)
         part = (
-            (
-                f"; {percent(max(between.value, 0.0) / total)} of the rewards' variance lies "
-                "between prompts"
-            )
+            f"; {percent(max(between.value, 0.0) / total)} of their variance lies between prompts"
             if total > 0
             else ""
         )

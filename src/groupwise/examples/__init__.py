@@ -20,12 +20,14 @@ class Example:
 
 
 EXAMPLES = {
-    "healthy": Example("trl_run", "a run of TRL that learns, with every completion"),
-    "failing": Example("runs/length_runaway", "simulated: the policy runs away in length"),
-    "hacking": Example("runs/hacking_true_logged", "simulated: the true reward falls"),
-    "verifier": Example("runs/verifier_broken", "simulated: every reward is 0 from one step on"),
-    "sampler": Example("runs/sampler_mismatch", "simulated: sampler and trainer differ"),
-    "truncated": Example("runs/cut_off", "simulated: most completions are truncated"),
+    "healthy": Example("trl_run", "a TRL run that learns, with every completion"),
+    "failing": Example("runs/length_runaway", "a simulated run with runaway completion length"),
+    "hacking": Example("runs/hacking_true_logged", "a simulated run whose true reward falls"),
+    "verifier": Example(
+        "runs/verifier_broken", "a simulated run whose rewards are all 0 from one step on"
+    ),
+    "sampler": Example("runs/sampler_mismatch", "a simulated run whose sampler and trainer differ"),
+    "truncated": Example("runs/cut_off", "a simulated run with mostly truncated completions"),
 }
 
 

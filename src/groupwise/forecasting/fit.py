@@ -29,7 +29,7 @@ from groupwise.forecasting.profile import (
     shapes_by_search,
     widening_of,
 )
-from groupwise.forecasting.results import Candidate, FitResult, Noise, Outcome
+from groupwise.forecasting.results import Candidate, FitOutcome, FitResult, Noise
 from groupwise.intervals import Interval, check_level, hull
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
@@ -81,7 +81,7 @@ def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawF
     ]
 
 
-Told = tuple[Outcome, dict[str, Any]]
+NumberedOutcome = tuple[FitOutcome, dict[str, Any]]
 """An outcome with the numbers of its sentence, and the time of a change as `change`."""
 
 
@@ -91,7 +91,7 @@ class Verdict:
     findings.
     """
 
-    outcome: Outcome
+    outcome: FitOutcome
     message: str
     change_time: float
     notes: tuple[str, ...]
@@ -118,15 +118,15 @@ def judge(
     return Verdict(outcome, outcome.sentence.format(**numbers), change, tuple(filter(None, notes)))
 
 
-def _few(observations: Observations, plateau: Interval) -> Told | None:
+def _few(observations: Observations, plateau: Interval) -> NumberedOutcome | None:
     """What is said of fewer rows than allow a law."""
     few = {"rows": observations.time_M.size, "level": _range(plateau)}
-    return (Outcome.TOO_FEW, few) if observations.time_M.size < FEW else None
+    return (FitOutcome.TOO_FEW, few) if observations.time_M.size < FEW else None
 
 
-def _hidden(observations: Observations, best: LawFit) -> Told | None:
+def _hidden(observations: Observations, best: LawFit) -> NumberedOutcome | None:
     """What is said of rows that are perhaps averages of each other."""
-    outcome = Outcome.MAYBE_SMOOTHED, {"rows": observations.rows}
+    outcome = FitOutcome.MAYBE_SMOOTHED, {"rows": observations.rows}
     return outcome if doubtful(observations, best) else None
 
 
@@ -137,13 +137,13 @@ def _broken(
     explained: float,
     *,
     rising: bool,
-) -> Told | None:
+) -> NumberedOutcome | None:
     """What is said where no law holds to the end: a fall for good, or a curve that wanders."""
     if rising and (fall := _collapse(observations, best, parameters, explained)):
-        return Outcome.COLLAPSED, fall
+        return FitOutcome.COLLAPSED, fall
     settled = best.law.shapes and not unidentified(best, parameters)
     wandering = not settled and explained < 0.5 and wanders(best, observations)
-    return (Outcome.WANDERS, {"change": 0.0}) if wandering else None
+    return (FitOutcome.WANDERS, {"change": 0.0}) if wandering else None
 
 
 def _holding(
@@ -151,21 +151,21 @@ def _holding(
     fits: Sequence[LawFit],
     parameters: Mapping[str, Interval],
     explained: float,
-) -> Told:
+) -> NumberedOutcome:
     """What is said of a law that holds, or of the level where none does."""
     best, plateau = fits[0], parameters["plateau"]
     if not best.law.shapes:
         level = {"rows": observations.rows, "level": _range(plateau)}
         slow = plateau.width > float(np.ptp(observations.value_M))
-        return (Outcome.SLOW_NOISE, level) if slow else (Outcome.FLAT, level)
+        return (FitOutcome.SLOW_NOISE, level) if slow else (FitOutcome.FLAT, level)
     if explained < 0.02:
-        return Outcome.EMPTY, {"law": best.law.name}
+        return FitOutcome.EMPTY, {"law": best.law.name}
     if open_names := unidentified(best, parameters):
         names = ", ".join(f"{name} {_range(parameters[name])}" for name in open_names)
-        return Outcome.OPEN, {"law": best.law.name, "names": names}
+        return FitOutcome.OPEN, {"law": best.law.name, "names": names}
     close = close_laws(fits)
     laws = ", ".join(fit.law.name for fit in (best, *close))
-    return (Outcome.SHARED if close else Outcome.CONVERGED), {
+    return (FitOutcome.SHARED if close else FitOutcome.CONVERGED), {
         "law": best.law.name,
         "laws": laws,
         **_converged(best, parameters),
@@ -248,9 +248,9 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
     done = (now - start) / (plateau - start) if plateau != start else 1.0
-    where = f"{100 * min(done, 1.0):.0f} % of the way is done"
+    where = f"{100 * min(done, 1.0):.0f} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
-        where += f"; overshoots by {100 * parameters['overshoot'].value:.0f} % of the way"
+        where += f"; the curve overshoots {100 * parameters['overshoot'].value:.0f} % of the change"
     way = "rises" if plateau > start else "falls"
     return {
         "way": way,
@@ -265,9 +265,9 @@ def _smoothing_note(observations: Observations) -> str:
     if observations.smoothing == 1:
         return ""
     return (
-        f"the series had been smoothed over {observations.smoothing} rows before it was logged: "
-        f"only every {observations.smoothing}th row is used, {observations.time_M.size} in all, "
-        "since the rows between repeat them"
+        f"the series was smoothed over {observations.smoothing} rows before logging: only every "
+        f"{observations.smoothing}th row is used, {observations.time_M.size} in all, because the "
+        "rows between repeat the same data"
     )
 
 
@@ -276,10 +276,10 @@ def _noise_note(best: LawFit) -> str:
     neighbour = best.noise.best_shape.neighbour
     if neighbour < 0.3:
         return ""
-    hidden = "; an exponential smoother would look the same" if neighbour > 0.85 else ""
+    hidden = "; an exponential smoother would have the same effect" if neighbour > 0.85 else ""
     return (
-        f"neighbouring rows correlate by {neighbour:.2f} about the curve; the intervals are "
-        f"widened accordingly{hidden}"
+        f"neighbouring residuals correlate by {neighbour:.2f}, and the intervals are wider for "
+        f"it{hidden}"
     )
 
 
@@ -404,7 +404,9 @@ def fit(
     """
     check_level(level)
     if healthy not in ("up", "any"):
-        raise InvalidArgumentError(f"a metric is healthy going 'up' or 'any' way; got {healthy!r}")
+        raise InvalidArgumentError(
+            f"a metric is healthy if it goes 'up' or 'any' way; got {healthy!r}"
+        )
     laws = LAWS if law is None else (law_by_name(law),)
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
     time, value = floats(time_T), floats(value_T)
@@ -587,8 +589,8 @@ def _still(observations: Observations, time: Float, value: Float, level: float) 
     constant, nan, line = float(value[0]), math.nan, np.full(value.size, float(value[0]))
     return FitResult(
         law="constant",
-        outcome=Outcome.STILL,
-        message=Outcome.STILL.sentence.format(rows=observations.rows, value=constant),
+        outcome=FitOutcome.STILL,
+        message=FitOutcome.STILL.sentence.format(rows=observations.rows, value=constant),
         parameters={"plateau": Interval(constant, constant, constant, level)},
         n=observations.rows,
         r_squared=nan,

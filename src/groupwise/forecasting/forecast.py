@@ -47,8 +47,8 @@ from groupwise.parsing import LARGEST_VALUE, parse_json
 from groupwise.plain import frozen
 from groupwise.processes import on_one_thread
 
-Kind = Literal["window", "row"]
-KINDS: tuple[Kind, ...] = ("window", "row")
+BandKind = Literal["window", "row"]
+KINDS: tuple[BandKind, ...] = ("window", "row")
 PROBABILITIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
 UPPER = PROBABILITIES[5:]  # those of the table
 SPREAD = 2 * float(ndtri(0.95))  # the spread is a standard deviation where the foresight is normal
@@ -62,11 +62,11 @@ _WILDEST = 50.0
 class Calibration:
     """How to stretch the foresight of a window's mean and of a row."""
 
-    terms: Mapping[Kind, Float]  # a, b and c of each of UPPER, shape (P, 3)
+    terms: Mapping[BandKind, Float]  # a, b and c of each of UPPER, shape (P, 3)
     runs: int  # runs it was made from
     clusters: int  # and their clusters, 0 for none: the foresight as it is
 
-    def stretch(self, kind: Kind, probability: float, seen: float, row_S: Float) -> Float:
+    def stretch(self, kind: BandKind, probability: float, seen: float, row_S: Float) -> Float:
         """How many spreads above the centre a quantile from the median on lies; between the
         probabilities of the table by their normal quantiles.
         """
@@ -96,7 +96,7 @@ def read_calibration(text: str) -> Calibration:
     """Read a table that `groupwise-lab calibrate` wrote."""
     try:
         data = parse_json(text)
-        terms: dict[Kind, Float] = {kind: floats(data["terms"][kind]) for kind in KINDS}
+        terms: dict[BandKind, Float] = {kind: floats(data["terms"][kind]) for kind in KINDS}
         table = Calibration(terms, int(data["runs"]), int(data["clusters"]))
         good = data["version"] == 2 and tuple(data["probabilities"]) == UPPER
     except (ValueError, TypeError, KeyError, OverflowError):
@@ -360,7 +360,7 @@ def forecast(
     seen = observe(time_T, value_T, window=window, smoothing=smoothing)
     if ahead.min() < seen.origin:
         raise InvalidArgumentError(
-            f"a forecast looks at times of the log or later; got {float(ahead.min()):g}"
+            f"a forecast needs times within the log or later; got {float(ahead.min()):g}"
         )
     if seen.still:
         return _still(seen, ahead, level, bounds)
@@ -404,7 +404,7 @@ def _checked_times(at_S: ArrayLike) -> Float:
         ahead = np.atleast_1d(floats(at_S))
     except (TypeError, ValueError):
         raise InvalidArgumentError(
-            "a forecast looks at numbers; got something else among the times"
+            "the times of a forecast have to be numbers; got something else"
         ) from None
     if (
         ahead.ndim != 1
@@ -412,22 +412,17 @@ def _checked_times(at_S: ArrayLike) -> Float:
         or not np.isfinite(ahead).all()
         or np.abs(ahead).max() > LARGEST_VALUE
     ):
-        raise InvalidArgumentError(
-            "a forecast needs a line of finite times to look at, at least one"
-        )
+        raise InvalidArgumentError("a forecast needs at least one finite time")
     return ahead
 
 
 def _message(status: ForecastStatus, rows: int) -> str:
     """What stands behind the bands, in a sentence."""
     if status == "short":
-        return (
-            f"{rows} rows are fewer than any run was forecast from before: the bands are too "
-            "narrow rather than too wide"
-        )
+        return f"no earlier run was forecast from only {rows} rows: the bands may be too narrow"
     return (
-        f"the upper ends are as far off as public runs came after {rows} rows, and both ends "
-        "at least as far as a mean that wanders like these rows"
+        f"the upper ends are as far away as in public runs after {rows} rows, and both ends at "
+        "least as far as for a mean that drifts like these rows"
     )
 
 
@@ -440,15 +435,13 @@ def _still(
     value = float(seen.row_value_T[0])
     low, high = bounds or (-np.inf, np.inf)
     line, least, most = (np.full(ahead.size, height) for height in (value, low, high))
-    message = (
-        f"every row is exactly {value:.6g}: the rows say nothing of how far the metric can move"
-    )
+    message = f"every row is exactly {value:.6g}: the rows do not show how far the metric can move"
     gain = Interval(0.0, low - value, high - value, level)
     return Forecast("still", message, level, ahead, line, least, most, least, most, gain)
 
 
 @frozen
-class Ahead:
+class ForecastBands:
     """Means or rows ahead: what is foreseen of them, and the table that stretches it."""
 
     centre_S: Float
@@ -459,7 +452,7 @@ class Ahead:
     place_S: Float  # in rows, from the first seen
     seen: float  # rows from the first to the last seen, both counted
     fallen: bool  # whether the rows have lost their height: no run is foreseen to come back
-    kind: Kind
+    kind: BandKind
     table: Calibration
 
     def quantile(self, probability: float) -> Float:
@@ -483,7 +476,7 @@ def foreseen(
     *targets: tuple[Float, float],
     bounds: tuple[float, float] | None,
     table: Calibration,
-) -> list[Ahead]:
+) -> list[ForecastBands]:
     """Foresee, for each list of times, the mean of so many rows about each, or the curve itself
     for inf.
     """
@@ -512,6 +505,6 @@ def foreseen(
     for at, rows in targets:
         part, start = slice(start, start + at.size), start + at.size
         columns = (centre[part], spread[part], wandering.part(part), floor[part], ceiling[part])
-        kind: Kind = "row" if rows == 1 else "window"
-        made.append(Ahead(*columns, place[part], rows_seen, fallen, kind, table))
+        kind: BandKind = "row" if rows == 1 else "window"
+        made.append(ForecastBands(*columns, place[part], rows_seen, fallen, kind, table))
     return made

@@ -191,7 +191,7 @@ def oscillator_quantities(natural_frequency: Float, damping_ratio: Float) -> dic
 
 
 @frozen
-class Axis:
+class ShapeAxis:
     """One axis of the region in which a law's shape is sought."""
 
     low: float
@@ -244,7 +244,7 @@ class Law:
 
     name: str
     shapes: tuple[str, ...]
-    axes: tuple[Axis, ...]
+    axes: tuple[ShapeAxis, ...]
     decay: Callable[..., Float]
     slopes: Callable[..., Float]
     nodes: int = 48
@@ -314,7 +314,7 @@ LAWS: tuple[Law, ...] = (
     Law(
         "exponential",
         ("time_constant",),
-        (Axis(0.005, 10.0),),
+        (ShapeAxis(0.005, 10.0),),
         exponential_decay,
         exponential_slopes,
     ),
@@ -324,7 +324,7 @@ LAWS: tuple[Law, ...] = (
     Law(
         "oscillator",
         ("natural_frequency", "damping_ratio"),
-        (Axis(0.005, 10.0), Axis(0.03, 30.0, spans=False, scale="damping")),
+        (ShapeAxis(0.005, 10.0), ShapeAxis(0.03, 30.0, spans=False, scale="damping")),
         partial(oscillator_decay, update=1.0),
         partial(oscillator_slopes, update=1.0),
         shapes_of=oscillator_shapes,
@@ -334,7 +334,7 @@ LAWS: tuple[Law, ...] = (
     Law(
         "logistic",
         ("midpoint", "width"),
-        (Axis(-0.5, 2.0, scale="linear"), Axis(0.02, 2.0)),
+        (ShapeAxis(-0.5, 2.0, scale="linear"), ShapeAxis(0.02, 2.0)),
         logistic_decay,
         logistic_slopes,
         nodes=112,
@@ -344,7 +344,7 @@ LAWS: tuple[Law, ...] = (
     Law(
         "scalerl_sigmoid",
         ("midpoint", "exponent"),
-        (Axis(0.005, 10.0), Axis(0.3, 10.0, spans=False)),
+        (ShapeAxis(0.005, 10.0), ShapeAxis(0.3, 10.0, spans=False)),
         scalerl_decay,
         scalerl_slopes,
         nodes=112,
@@ -354,7 +354,7 @@ LAWS: tuple[Law, ...] = (
     Law(
         "power_law",
         ("time_scale", "exponent"),
-        (Axis(0.005, 10.0), Axis(0.1, 5.0, spans=False)),
+        (ShapeAxis(0.005, 10.0), ShapeAxis(0.1, 5.0, spans=False)),
         power_decay,
         power_slopes,
     ),

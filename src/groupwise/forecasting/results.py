@@ -30,14 +30,19 @@ _STEADY = 1.1  # largest over least learning rate
 
 
 def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
-    name, rows = "noise of one size", residual_T.size
+    name, rows = "noise of constant size", residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
-        return _unknown(name, f"{_FEWEST_ROWS} rows could tell whether the noise stays as large.")
+        return _unknown(
+            name,
+            f"At least {_FEWEST_ROWS} rows are needed to test whether the noise stays constant.",
+        )
     middle = rows // 2
     halves = residual_T[:middle], residual_T[middle:]
     spreads = [math.sqrt(float((half**2).mean())) for half in halves]
     if min(spreads) == 0:
-        return _unknown(name, "Half of the rows lie on the curve, as no noise does.")
+        return _unknown(
+            name, "Half of the rows lie exactly on the curve, which real noise does not do."
+        )
     unit = np.concatenate([half / spread for half, spread in zip(halves, spreads, strict=True)])
     first = correlations(unit)[0]
     worth = middle * (1 - first**2) / (1 + first**2)
@@ -48,36 +53,38 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
         f"rows scatter by {before} about the curve before {time_T[middle]:.6g}, {after} after"
     )
     if abs(ratio) <= _ALARM * error:
-        return Assumption(name, HOLDS, f"The noise stays as large: {measured}.")
+        return Assumption(name, HOLDS, f"The noise stays the same size: {measured}.")
     return Assumption(
         name,
         VIOLATED,
-        f"The noise changes its size: {measured}. Give the variance of each value, fit(time_T, "
-        "value_T, variance_T=...), or fit the rows of one size alone.",
+        f"The noise changes its size: {measured}. Give the variance of each value with "
+        "fit(time_T, value_T, variance_T=...), or fit only rows with one noise level.",
     )
 
 
 def noise_of_one_memory(residual_T: Float) -> Assumption:
-    name, rows = "noise that forgets steadily", residual_T.size
+    name, rows = "noise without oscillation", residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
-        return _unknown(name, f"{_FEWEST_ROWS} rows could tell how the noise forgets.")
+        return _unknown(
+            name, f"At least {_FEWEST_ROWS} rows are needed to test whether the noise oscillates."
+        )
     first, second = correlations(residual_T)
     partial = (second - first**2) / (1 - first**2)
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"
     if partial >= -_ALARM / math.sqrt(rows):
-        return Assumption(name, HOLDS, f"The noise does not swing: {measured}.")
+        return Assumption(name, HOLDS, f"The noise does not oscillate: {measured}.")
     return Assumption(
         name,
         VIOLATED,
-        f"The noise swings, as AR(2) noise does: {measured}. The intervals are too long rather "
-        "than too short. Fit every second row: fit(time_T[::2], value_T[::2]).",
+        f"The noise oscillates, like AR(2) noise: {measured}. The intervals are probably too "
+        "wide. Fit every second row: fit(time_T[::2], value_T[::2]).",
     )
 
 
 def constant_rate(rate_T: Float | None) -> Assumption:
     name = "constant learning rate"
     if rate_T is None or not np.isfinite(rate_T).all() or not rate_T.size:
-        sentence = "The learning rate of each row could tell: check_assumptions(rate_T)."
+        sentence = "The learning rate of each row is needed for this: check_assumptions(rate_T)."
         return _unknown(name, sentence)
     least, most = float(rate_T.min()), float(rate_T.max())
     measured = f"it lies between {least:.3g} and {most:.3g}"
@@ -87,7 +94,7 @@ def constant_rate(rate_T: Float | None) -> Assumption:
     return Assumption(
         name,
         VIOLATED,
-        f"The learning rate changes: {measured}. Fit in the time that it sums to: "
+        f"The learning rate changes: {measured}. Fit against the cumulative learning rate: "
         "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T).",
     )
 
@@ -99,27 +106,24 @@ def _unknown(name: str, sentence: str) -> Assumption:
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
 
 
-class Outcome(Enum):
+class FitOutcome(Enum):
     """What fits come to: the status that is reported, and the sentence that takes its numbers."""
 
     CONVERGED = (
         "converged",
-        "the {law} law holds: {way} from {start} to a plateau of {plateau}; {where}",
+        "the {law} law fits: the metric {way} from {start} to a plateau of {plateau}; {where}",
     )
     SHARED = (
         "converged",
         (
-            "the metric {way} from {start} to a plateau of {plateau} by each law that fits "
+            "the metric {way} from {start} to a plateau of {plateau} for each law that fits "
             "({laws}); {where}"
         ),
     )
-    FLAT = "flat", "flat: no law beats a constant over {rows} rows; the level is {level}"
+    FLAT = "flat", "flat: no law beats a constant over {rows} rows, and the level is {level}"
     STILL = (
         "flat",
-        (
-            "flat: every one of {rows} rows is exactly {value:.6g}; a metric without any noise is "
-            "rarely a live one"
-        ),
+        "flat: every one of {rows} rows is exactly {value:.6g}; live metrics are noisy",
     )
     COLLAPSED = (
         "non_stationary",
@@ -127,35 +131,29 @@ class Outcome(Enum):
     )
     WANDERS = (
         "non_stationary",
-        "non-stationary: the mean wanders as slowly as the log is long; no law describes it",
+        "non-stationary: the mean drifts too slowly for this log, so no law describes it",
     )
     TOO_FEW = (
         "not_identifiable",
-        (
-            "not identifiable yet: {rows} independent observations are too few for a law; the "
-            "level is {level}"
-        ),
+        "not identifiable yet: {rows} independent observations are too few; the level is {level}",
     )
     MAYBE_SMOOTHED = (
         "not_identifiable",
         (
-            "not identifiable yet: {rows} rows cannot tell slow noise from a curve smoothed before "
-            "it was logged, which would hide its start; a forecast holds either way; if the log is "
-            "raw, say --set smoothing=1"
+            "not identifiable yet: {rows} rows cannot separate slow noise from a curve that was "
+            "smoothed before logging. A forecast is valid in both cases. If the log is not "
+            "smoothed, give --set smoothing=1"
         ),
     )
     EMPTY = (
         "not_identifiable",
-        (
-            "not identifiable yet: the {law} law is preferred, but it explains nothing of what the "
-            "rows do"
-        ),
+        "not identifiable yet: the {law} law fits best, but it explains nothing of the changes",
     )
     SLOW_NOISE = (
         "not_identifiable",
         (
-            "not identifiable yet: over {rows} rows slow changes cannot be told from slow noise; a "
-            "constant would lie at {level}"
+            "not identifiable yet: {rows} rows cannot separate slow change from slow noise; a "
+            "constant would be at {level}"
         ),
     )
     OPEN = (
@@ -228,7 +226,7 @@ class FitResult(Said):
         "notes",
     )
     law: str
-    outcome: Outcome
+    outcome: FitOutcome
     message: str
     parameters: Mapping[str, Interval]
     n: int
@@ -271,8 +269,8 @@ class FitResult(Said):
             >>> result = fit(np.arange(80), 1 - np.exp(-np.arange(80) / 20) + 0.02 * noise)
             >>> for assumption in result.check_assumptions(np.full(80, 1e-6)):
             ...     print(assumption.name, assumption.status.value)
-            noise of one size holds
-            noise that forgets steadily holds
+            noise of constant size holds
+            noise without oscillation holds
             constant learning rate holds
         """
         # Rows that were averaged before they were logged repeat each other.
@@ -294,8 +292,8 @@ def band_said(
     value, low, high = alike(*mean)
     ends = alike(*following)
     return (
-        f"The mean is forecast at {value} ({low} to {high}) by {where}, a row there at {ends[0]} "
-        f"to {ends[1]} ({share(level)} bands)."
+        f"The mean is forecast to be {value} ({low} to {high}) by {where}, and single rows there "
+        f"{ends[0]} to {ends[1]} ({share(level)} bands)."
     )
 
 

@@ -99,7 +99,7 @@ class Webhook:
             lost = self.lost + len(self._waiting) + (self._thread is not None)
             self._waiting.clear()
         if lost:
-            self._say(f"{count(lost, 'alert')} did not reach {self.host}")
+            self._say(f"{count(lost, 'alert')} were not delivered to {self.host}")
         return lost
 
     def _send(self) -> None:
@@ -129,11 +129,13 @@ class Webhook:
                 reason = f"HTTP {error.code}"
                 if error.code < 500 and error.code not in (408, 425, 429):
                     self.lost += 1
-                    self._say_once(f"{self.host} refuses alerts: {reason}")
+                    self._say_once(f"{self.host} rejects alerts: {reason}")
                     return
             except (OSError, HTTPException, ValueError) as error:
                 reason = type(error).__name__
-            self._say_once(f"an alert did not reach {self.host} ({reason}); it is sent again")
+            self._say_once(
+                f"an alert was not delivered to {self.host} ({reason}); it will be sent again"
+            )
             time.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 

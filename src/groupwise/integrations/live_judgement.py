@@ -74,7 +74,7 @@ class LiveJudgement:
         except InvalidArgumentError as error:
             if webhook is not None:
                 raise
-            say(f"{error}; there are no alerts")
+            say(f"{error}; no alerts will be sent")
             self._webhook = None
 
     def begin(self, *, last_step: int | None, here: bool) -> None:
@@ -84,11 +84,11 @@ class LiveJudgement:
             began = time.perf_counter()
             self._judged(_played())
             self._say(
-                "the checks were made ready before the first step, which took "
+                "the checks were prepared before the first step, which took "
                 f"{time.perf_counter() - began:.1f} s"
             )
         if self.stop_on and not self.on:
-            self._say(f"stop_on={self.stop_on!r} will stop nothing: there are no checks")
+            self._say(f"stop_on={self.stop_on!r} has no effect, because there are no checks")
 
     def due(self, step: int) -> bool:
         """Return whether there is a look after a step; alike on every process."""

@@ -43,7 +43,8 @@ def tell(judgement: Judgement, sentence: str = "", *, page: str | None = None) -
             send(judgement, text, link)
         except Exception as error:  # noqa: BLE001 - a tracker may be offline in any way
             faults.append(
-                f"the alert did not reach the tracker: {type(error).__name__}: {clean(error)}"
+                f"the alert was not delivered to the tracker: {type(error).__name__}: "
+                f"{clean(error)}"
             )
     return faults
 

@@ -5,7 +5,7 @@ run is judged as it goes. A failure here is said once, and the training goes on.
 
 TRL keeps what is read in private attributes; every one that is used is named here, and a trainer
 without them is refused with a sentence. The trainer is left as it is but for the two methods that
-`Watch` replaces for the time of the training.
+`GenerationWatch` replaces for the time of the training.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from groupwise.record.recorder import (
     Failures,
     Identity,
     Recorder,
-    Rollouts,
+    RolloutDicts,
     Say,
     guarded,
     home_of,
@@ -177,7 +177,7 @@ def keep_record(state: Any, number: str) -> None:
         kept[_KEPT] = {"record": number}
 
 
-class Watch:
+class GenerationWatch:
     """Hand on what a trainer's generation returns, without changing it."""
 
     def __init__(self, trainer: Any, taken: Callable[[], None]) -> None:
@@ -338,7 +338,7 @@ class GroupwiseCallback:
         # What all processes do together stands outside of it, or where no failure of one keeps it
         # from the others.
         self._safely = Failures(self._say).caught
-        self._watch, self._metrics = Watch(trainer, self._take), StepMetrics(trainer)
+        self._watch, self._metrics = GenerationWatch(trainer, self._take), StepMetrics(trainer)
         self._active, self._main, self._clock = False, True, time.perf_counter
         self._learning_rate: float | None = None
         self._in_step = dict.fromkeys(("record", "check"), 0.0)
@@ -348,8 +348,8 @@ class GroupwiseCallback:
         """Begin the counts of a training."""
         self.record_seconds = self._started = self._first_seconds = 0.0
         self._generations: list[Generation] = []
-        self._held: tuple[JsonObject, Rollouts | None] | None = None
-        self._last: tuple[JsonObject, Rollouts | None] | None = None
+        self._held: tuple[JsonObject, RolloutDicts | None] | None = None
+        self._last: tuple[JsonObject, RolloutDicts | None] | None = None
         self._sampled_at = self._since_log = self._steps_seen = 0
 
     @property
@@ -402,11 +402,11 @@ class GroupwiseCallback:
             same = (
                 "was made for another trainer"
                 if self not in ours
-                else "is the second of this trainer"
+                else "is the second one of this trainer"
             )
             self._say(
-                f"a GroupwiseCallback {same}, so it does nothing: add one, made with the trainer "
-                "that it is added to"
+                f"a GroupwiseCallback {same}, so it does nothing: make the callback with the "
+                "trainer to which you add it"
             )
             return
         with self._safely():
@@ -550,7 +550,7 @@ class GroupwiseCallback:
             if generation is not None and self._main:
                 self._generations.append(generation)
 
-    def _made(self, state: Any) -> tuple[JsonObject, Rollouts | None]:
+    def _made(self, state: Any) -> tuple[JsonObject, RolloutDicts | None]:
         """Return the row of the step that has ended, and its rollouts."""
         step = int(state.global_step)
         generations, self._generations = self._generations, []
@@ -598,7 +598,9 @@ class GroupwiseCallback:
         if self.stop_on and processes(self.trainer) > 1:
             stop = any(gathered(self.trainer, [stop]))
         if stop:
-            self._say(f"training stops after step {step}, as stop_on={self.stop_on!r} asks")
+            self._say(
+                f"training stops after step {step}, as requested with stop_on={self.stop_on!r}"
+            )
             control.should_training_stop = True
         return control
 
@@ -614,8 +616,8 @@ def _refuse_former(former: JsonView) -> None:
     for name in former:
         if name in ("sketch_every", "sketch"):
             raise InvalidArgumentError(
-                f"expected no {name}, which is gone: measure the variance components at a "
-                "checkpoint, with groupwise components RUN --model CHECKPOINT"
+                f"expected no {name}, which was removed: measure the variance components at a "
+                "checkpoint with groupwise components RUN --model CHECKPOINT"
             )
         raise TypeError(f"GroupwiseCallback() got an unexpected keyword argument {name!r}")
 

@@ -32,7 +32,7 @@ from groupwise.record.recorder import (
     Failures,
     Identity,
     Recorder,
-    Rollouts,
+    RolloutDicts,
     Say,
     guarded,
     home_of,
@@ -51,7 +51,7 @@ _MOST_FAILURES = 5
 _REWARD = Meaning(
     "reward",
     "reward",
-    "mean reward of the rollouts of this step, the KL term included where it is in the reward",
+    "mean reward of the rollouts of this step, including a KL term that is part of the reward",
 )
 
 
@@ -64,7 +64,7 @@ class Tap:
         self._folder: Path | None = None
         self._identity = Identity()
         self._generations: list[Generation] = []
-        self._last: tuple[JsonObject, Rollouts | None] | None = None
+        self._last: tuple[JsonObject, RolloutDicts | None] | None = None
         self._inside = threading.local()
         self._broken = self._noted = False
         self._failures = Failures(
@@ -129,7 +129,7 @@ class Tap:
             return
         rows = self.recorder.rows
         row: JsonObject = {"step": step}
-        rollouts: Rollouts | None = None
+        rollouts: RolloutDicts | None = None
         if (
             self._last is not None and self._last[0]["step"] == step
         ):  # a second call for one step adds to the first
@@ -200,8 +200,8 @@ class Tap:
             if not self._noted:
                 self._noted = True
                 self._say(
-                    "this advantage estimator is given no group ids: its rollouts are not "
-                    "recorded, the metrics are"
+                    "this advantage estimator gets no group ids: its rollouts are not recorded, "
+                    "metrics are"
                 )
             return
         mask_NL, group_N = array_of(given["response_mask"]), np.asarray(given["index"]).astype(str)
@@ -252,8 +252,7 @@ class Tap:
             core_algos.get_adv_estimator_fn = later  # for those that are registered after us
         if tracking is None:
             self._say(
-                "this verl has no Tracking: nothing can be recorded, read its log instead "
-                "(groupwise report)"
+                "this verl has no Tracking, so nothing is recorded: use groupwise report on its log"
             )
             return
         self._attach_tracking(tracking)
@@ -290,7 +289,7 @@ class Tap:
         atexit.register(lambda: tap._safely(tap.end))
 
 
-def _recorded(folder: Path, step: int) -> Rollouts | None:
+def _recorded(folder: Path, step: int) -> RolloutDicts | None:
     """Return the rollouts that a record has of a step."""
     rollouts = RunRecord.load(folder).rollouts
     if rollouts is None:

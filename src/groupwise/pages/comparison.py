@@ -51,7 +51,7 @@ def _print_rest(comparison: RunComparison, out: Printer) -> None:
     if comparison.differing:
         _wrapped(
             out,
-            f"Settings that differ: {', '.join(comparison.differing)}.",
+            f"The runs differ in {', '.join(comparison.differing)}.",
             style="dim",
             longest=_COLUMNS,
         )
@@ -61,7 +61,7 @@ def _print_why(comparison: RunComparison, out: Printer) -> None:
     """Print every run's judgement, the tests of every pair of groups, and what to know."""
     for run in (run for group in comparison.groups for run in group.runs):
         _wrapped(out, f"{run.label}: {run.judgement.headline}")
-    for pairing in comparison.found.pairings:
+    for pairing in comparison.comparison.pairings:
         out.heading(f"{comparison.name(pairing.second)} against {comparison.name(pairing.first)}")
         out.grid(_tests(pairing.contrasts))
     for note in dict.fromkeys(comparison.notes):
@@ -81,7 +81,7 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
         )
         for contrast in contrasts
     )
-    head = ("", "Found", "Difference", "p of all", "8 in 10 find", "Runs needed")
+    head = ("", "Found", "Difference", "corrected p", "found in 8 of 10", "Runs needed")
     return Grid(head, rows, (2, 3, 4, 5))
 
 
@@ -96,7 +96,7 @@ def _grid(comparison: RunComparison, most: int) -> Grid:
 
     Of too many those that failed are shown, then those compared.
     """
-    measured, every = comparison.found, comparison.groups
+    measured, every = comparison.comparison, comparison.groups
     first = sorted(
         range(len(every)), key=lambda g: (not every[g].failed, every[g].place is None, g)
     )[:most]
@@ -123,7 +123,7 @@ def _columns(groups: Sequence[ComparedGroup], measured: Comparison) -> list[tupl
     if math.isfinite(measured.reach):
         columns.append(
             (
-                f"holds {number(measured.reach, digits=2)} from",
+                f"keeps {number(measured.reach, digits=2)} from step",
                 [_held(group, measured) for group in groups],
             )
         )

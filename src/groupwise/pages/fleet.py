@@ -94,8 +94,7 @@ def _body(fleet: Fleet) -> Markup:
     order = tag("label", join((text("Order "), choices)))
     table = tag("table", join((tag("thead", tag("tr", head)), tag("tbody", Markup(""), id="runs"))))
     without_script = text(
-        "This list needs JavaScript; the same rows are embedded below as JSON, and groupwise fleet "
-        "prints them."
+        "This list needs JavaScript. The rows follow as JSON, and groupwise fleet prints them."
     )
     separates = fleet.separates
     advice = Markup("") if separates is None else tag("p", text(separates.sentence))

@@ -57,7 +57,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Cost", _cost(summary.judgement), True),
         ("Rollouts", _rollouts(summary, path), True),
         ("Prompts", _prompts(summary), True),
-        ("Under other choices", _replay(summary), True),
+        ("Other sampling choices", _replay(summary), True),
         ("Other signals", _grid_of(summary.screen.others, f"{path}/screen/others", index), True),
     )
     method = join((_notes(summary), _settings(summary), _columns(summary), _sources(summary)))
@@ -80,7 +80,7 @@ def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
     """Return one line on what the log does not answer, with the reasons folded."""
     names = ", ".join(title.lower() for title, _ in sections)
     reasons = join(join((tag("h2", text(title)), content)) for title, content in sections)
-    return _folded(f"No answer on: {names}", reasons)
+    return _folded(f"No check was possible for {names}", reasons)
 
 
 def tone(judged: Judgement) -> Markup:
@@ -235,7 +235,7 @@ def _first_screen(summary: Summary, path: str, heading: str) -> Markup:
 def _usual(charts: Sequence[Chart]) -> Markup:
     """Return what the grey bands are."""
     bands = [f"{chart.title}, {chart.lines[0].band}" for chart in charts if chart.lines[0].band]
-    caption = f"Grey bands, which no rule uses: {'; '.join(bands)}."
+    caption = f"The grey bands are only for orientation: {'; '.join(bands)}."
     return tag("p", text(caption), class_="usual") if bands else _NOTHING
 
 
@@ -407,9 +407,9 @@ def _cost(judged: Judgement) -> Markup:
     spent = judged.spent
     if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    request = f"GPU-hours: {spent.missing}." if spent.missing else ""
+    request = f"The GPU-hours are unknown: {spent.missing}." if spent.missing else ""
     if not request and spent.gpu_hours is None and spent.seconds is not None:
-        request = "Give --gpus N, and --price P for an hour of one, for GPU-hours and money."
+        request = "Give --gpus N for GPU-hours, and --price P for money."
     return join(
         (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
     )
@@ -419,7 +419,9 @@ def _rollouts(summary: Summary, path: str) -> Markup:
     """Return the place of the completions, which the page's script shows."""
     if summary.rollouts is None:
         return _NOTHING
-    unseen = text(f"{summary.rollouts.said} They are in the page's JSON; a script shows them.")
+    unseen = text(
+        f"{summary.rollouts.said} They are in the JSON of the page, and a script shows them."
+    )
     without = tag("noscript", tag("p", unseen, class_="missing"))
     return join((tag("div", _NOTHING, data_viewer=f"{path}/rollouts", class_="viewer"), without))
 
@@ -430,7 +432,7 @@ def _prompts(summary: Summary) -> Markup:
     if not prompts.rows:
         return _NOTHING
     every = sum(number for _, number in prompts.standings)
-    named = f"Prompts: {len(prompts.rows)} of {every:,}, those that teach first"
+    named = f"Prompts: {len(prompts.rows)} of {every:,}, those with a gradient first"
     return join(
         (
             tag("p", text(prompts.said)),
@@ -451,10 +453,11 @@ def _replay(summary: Summary) -> Markup:
 def _notes(summary: Summary) -> Markup:
     """Return how the numbers come about, and what had to be decided."""
     method = (
-        "Laws are fitted by weighted least squares; the noise is a white part plus an AR(1) part. "
-        "Intervals are profile-likelihood; forecasts follow no law, and their bands are as wide as "
-        "public runs and a wandering mean need. Time runs in optimiser updates, for a forecast in "
-        "the integral of a logged learning rate, and is shown in logged steps."
+        "Laws are fitted by weighted least squares; the noise is white noise plus AR(1) noise. "
+        "Intervals are profile-likelihood intervals. Forecasts use no law, and their bands are "
+        "as wide as the errors on public runs and a drifting mean require. Time is measured in "
+        "optimiser updates, for a forecast in the sum of logged learning rates, and is shown in "
+        "logged steps."
     )
     return _folded("Method and notes", _listed(map(text, (method, *map(sentence, summary.notes)))))
 
@@ -465,12 +468,12 @@ def _settings(summary: Summary) -> Markup:
         [text(name.replace("_", " ")), isolated(setting["value"]), isolated(setting["source"])]
         for name, setting in summary.settings.items()
     ]
-    settings = table(["Setting", "Value", "Found in"], rows) if rows else _NOTHING
+    settings = table(["Setting", "Value", "Source"], rows) if rows else _NOTHING
     unknown = ", ".join(name.replace("_", " ") for name in summary.unknown_settings)
     rest = (
         tag(
             "p",
-            text(f"Unknown: {unknown}. Give them with --set NAME=VALUE or --config FILE."),
+            text(f"These settings are unknown: {unknown}. Give --set NAME=VALUE or --config FILE."),
             class_="small",
         )
         if unknown
@@ -495,7 +498,7 @@ def _columns(summary: Summary) -> Markup:
             ]
         )
     body = table(["Key", "Read as", "Definition"], rows, keys={0}) if rows else _NOTHING
-    return _folded(f"What each logged key means: {count(len(rows), 'key')}", body)
+    return _folded(f"Meaning of logged keys: {count(len(rows), 'key')}", body)
 
 
 def _sources(summary: Summary) -> Markup:

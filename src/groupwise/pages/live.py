@@ -133,17 +133,18 @@ class Guard:
                 guarded, 431, f"A request has at most {_MOST_HEAD:,} bytes before its body."
             )
         elif len(hosts) != 1 or not allowed_host(hosts[0]):
-            await _refuse(guarded, 421, "This page answers to 127.0.0.1 and localhost alone.")
+            await _refuse(
+                guarded, 421, "This page answers only requests to 127.0.0.1 and localhost."
+            )
         elif site not in ("none", "same-origin") and not navigates:
-            await _refuse(guarded, 403, "This page answers to itself alone.")
+            await _refuse(guarded, 403, "This page answers only requests that it sends itself.")
         elif scope["path"] == "/favicon.ico":  # which browsers ask for without the token
             await _refuse(guarded, 204, "")
         elif not _same(scope["path"].removeprefix("/").partition("/")[0], self._token):
             await _refuse(
                 guarded,
                 403,
-                "This page opens with the whole address that groupwise watch printed, and with "
-                "no other.",
+                "This page opens only with the whole address that groupwise watch printed.",
             )
         else:
             await self._application({**scope, "root_path": f"/{self._token}"}, receive, guarded)
@@ -167,7 +168,7 @@ def _index_of(hub: Hub, request: Request) -> int:
 
     number = request.path_params["number"]
     if not re.fullmatch("[0-9]{1,9}", number) or not 1 <= int(number) <= len(hub.runs):
-        raise HTTPException(404, "There is no such run.")
+        raise HTTPException(404, "This page has no such run.")
     return int(number) - 1
 
 
@@ -181,7 +182,7 @@ async def _report(hub: Hub, request: Request) -> Response:
     except GroupwiseError as error:
         raise HTTPException(503, clean(error, longest=600)) from None
     if made is None:
-        raise HTTPException(503, "There are no rows yet.")
+        raise HTTPException(503, "This run has no rows yet.")
     policy_tag = _META.search(made)
     assert policy_tag is not None  # every page of ours says what it may load
     policy = f"{html.unescape(policy_tag[1].decode())}; frame-ancestors 'none'"
@@ -197,7 +198,8 @@ async def _rollouts(hub: Hub, request: Request) -> Response:
     view, first, most = query.get("view", VIEWS[0]), query.get("from", "0"), query.get("most", "0")
     if view not in VIEWS or not all(re.fullmatch("[0-9]{1,9}", number) for number in (first, most)):
         raise HTTPException(
-            400, f"Expected a view ({', '.join(VIEWS)}), from and most as whole numbers."
+            400,
+            f"The request needs a view ({', '.join(VIEWS)}) and whole numbers for from and most.",
         )
     try:
         answer = await asyncio.to_thread(
@@ -278,8 +280,7 @@ def bound_socket(port: int | None) -> socket.socket:
         else f"a free port, got {port}"
     )
     raise GroupwiseError(
-        f"expected {tried} ({reason}): end another watcher, or choose a port with --port (0 for "
-        "any that is free)"
+        f"expected {tried} ({reason}): stop another watcher, or choose another --port (0 for any)"
     )
 
 

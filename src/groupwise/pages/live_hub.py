@@ -38,7 +38,7 @@ from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import clean, shortest_paths
 
 # hears of a run, its judgement as plain data with the cause in words, and its path
-Told = Callable[[str, dict[str, Any], str], None]
+JudgementListener = Callable[[str, dict[str, Any], str], None]
 INTERVAL = 1.0  # seconds between two looks at a log
 # a look, or a judgement, is not repeated before this many times what it took: a twentieth of one
 # processor at most
@@ -52,7 +52,7 @@ _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
 _LEARNING = {
     Learning.LEARNING: "rising",
-    Learning.AT_TOP: "at its top",
+    Learning.AT_TOP: "at its maximum",
     Learning.FLAT: "flat",
     Learning.ARRIVED: "arrived",
     Learning.FALLING: "falling",
@@ -121,14 +121,14 @@ class Hub:
         metric: str = "reward",
         level: float = 0.9,
         pool: Callable[[], Executor] | None = new_pool,
-        tell: Told | None = None,
+        tell: JudgementListener | None = None,
     ) -> None:
         """Look at nothing yet."""
         names = _names(followers)
         self.runs = [
             LiveRun(follower, name) for follower, name in zip(followers, names, strict=True)
         ]
-        self.metric, self.level, self._told = metric, level, tell
+        self.metric, self.level, self._listener = metric, level, tell
         self.points = max(_FEWEST_POINTS, 2 * _POINTS // max(2, len(self.runs)))
         self.boot, self.version, self.stopping = secrets.token_hex(4), 0, False
         self._parts: dict[
@@ -230,8 +230,8 @@ class Hub:
         except Exception as error:  # noqa: BLE001 - one run must not stop the page of the others
             what = f"{type(error).__name__}: {clean(error, longest=200)}"
             run.fault = (
-                f"the last look failed ({what}), which is a defect of groupwise; the next look "
-                "tries again"
+                f"the last update of this page failed ({what}), a defect of groupwise; it is "
+                "tried again"
             )
             run.looked = False
             self._say(index, "state", self.state(index))
@@ -266,7 +266,7 @@ class Hub:
         except BrokenProcessPool:
             self._failures += 1
             judgement = {
-                "problem": "The process that judges the run died, perhaps for want of memory."
+                "problem": "The process that judges the run died, perhaps because memory ran out."
             }
         except Exception as error:  # noqa: BLE001
             # the page goes on without a judgement and says so
@@ -284,9 +284,9 @@ class Hub:
         )
         run.judged = judgement | {"at": time.time()}
         self._say(index, "judged", run.judged)
-        if self._told is not None and "judgement" in run.judged:
+        if self._listener is not None and "judgement" in run.judged:
             judgement_words = run.judged["judgement"] | {"cause": run.judged["cause"]}
-            self._told(self._name(index), judgement_words, str(run.follower.path.resolve()))
+            self._listener(self._name(index), judgement_words, str(run.follower.path.resolve()))
 
     async def report(self, index: int) -> bytes | None:
         """Return the report of a run as it is now."""
@@ -299,8 +299,7 @@ class Hub:
             page: str = await self._ask(made, run.follower.record, self.metric, self.level)
         except BrokenProcessPool:
             raise GroupwiseError(
-                "expected a report, got none: the process that makes it died, perhaps for want of "
-                "memory"
+                "expected a report, got none: its process died, perhaps because memory ran out"
             ) from None
         return page.encode()
 

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
+from groupwise.files import table_rows
 from groupwise.intervals import Interval
 from groupwise.plain import Words, frozen
 from groupwise.wording import capital, clean, number, sentence
@@ -20,20 +21,9 @@ _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22,
 _LONGEST_REMARK = 1000
 _MOST_PARTS = 4  # of a line of a page
 _SECOND = 2  # by so much the second line of an entry is worth less than its first
-_MARKS = {
-    State.OK: "✓",
-    State.WARNING: "!",
-    State.FAILING: "✗",
-    State.FAILED: "✗",
-    State.CANNOT_TELL: "?",
-}
-STYLES = {
-    State.OK: "green",
-    State.WARNING: "yellow",
-    State.FAILING: "red",
-    State.FAILED: "red",
-    State.CANNOT_TELL: "magenta",
-}
+# In the order of the states: ok, warning, failing, failed, cannot tell.
+_MARKS = dict(zip(State, "✓!✗✗?", strict=True))
+STYLES = dict(zip(State, ("green", "yellow", "red", "red", "magenta"), strict=True))
 _CHECK_STYLES = {
     Status.CRITICAL: "red",
     Status.WARNING: "yellow",
@@ -60,7 +50,7 @@ _ASCII = str.maketrans(
 
 
 @frozen
-class _Line:
+class _LabelledLine:
     """What a labelled line may say."""
 
     label: str
@@ -108,7 +98,7 @@ def actions_said(judgement: Judgement) -> Iterable[str]:
     """Yield what to do, an action a line, with the settings of the user's trainer."""
     for action in judgement.actions:
         settings = f": {' '.join(action.settings)}" if action.settings else ""
-        ask = f" (for its setting give --set {action.missing})" if action.missing else ""
+        ask = f" (give --set {action.missing} to get the value)" if action.missing else ""
         yield clean(f"Do: {action.words}{settings}{ask}", longest=_LONGEST)
 
 
@@ -197,12 +187,12 @@ def _shortened(name: str, room: int, *, plain: bool) -> str:
     return f"{set_cell_size(name, start)}{dots}{set_cell_size(name[::-1], end)[::-1]}"
 
 
-def _labelled(judgement: Judgement) -> Iterable[_Line]:
+def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
     """Yield the labelled lines that there are, in their order."""
     first, then = judgement.first_sign, judgement.then
     if first is not None:
         beside = tuple(sign for sign in then if sign.step == first.step)
-        yield _Line("first sign", _signs((first, *beside)), 5, lines=2)
+        yield _LabelledLine("first sign", _signs((first, *beside)), 5, lines=2)
         then = tuple(sign for sign in then if sign.step != first.step)
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
@@ -210,17 +200,19 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
             steps = {sign.step for sign in then if sign.signal in moves}
             then = tuple(sorted(then, key=lambda sign: sign.step not in steps))
     if then:
-        yield _Line("then", _signs(then), 6, lines=2)
+        yield _LabelledLine("then", _signs(then), 6, lines=2)
     if judgement.cause.named:
-        yield _Line(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
+        yield _LabelledLine(judgement.cause.sure, (judgement.cause.named,), 4, lines=2)
     if judgement.do:
-        yield _Line("do", (judgement.do,), 3, lines=2)
+        yield _LabelledLine("do", (judgement.do,), 3, lines=2)
     if judgement.cost is not None:
-        yield _Line("cost", _joined(judgement.cost.parts, ", "), 5)
+        yield _LabelledLine("cost", _joined(judgement.cost.parts, ", "), 5)
     if judgement.gpu_hours:  # who gives the GPUs wants to know
-        yield _Line("GPU-hours", (judgement.gpu_hours,), 3)
+        yield _LabelledLine("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:
-        yield _Line("goes on", ("the run has not ended: what may be a dip is given more rows",), 7)
+        yield _LabelledLine(
+            "goes on", ("the run has not ended, so a possible dip is given more rows",), 7
+        )
     if (
         judgement.not_logged
         and judgement.state is not State.OK
@@ -228,7 +220,7 @@ def _labelled(judgement: Judgement) -> Iterable[_Line]:
     ):
         bare = [_KEYS.sub("", name) for name in judgement.not_logged]
         shorter = bare[0].partition(", ")[0]
-        yield _Line("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
+        yield _LabelledLine("not logged", _joined(bare, "; "), 8, lines=2, shorter=shorter)
 
 
 def _signs(signs: Sequence[Sign]) -> Words:
@@ -252,7 +244,7 @@ def _joined(texts: Sequence[str], joint: str) -> Words:
     return (texts[0], *(f"{joint}{text}" for text in texts[1:]))
 
 
-def _drawn(line: _Line, *, plain: bool) -> list[str]:
+def _drawn(line: _LabelledLine, *, plain: bool) -> list[str]:
     """Return a labelled line with as many of its parts as have room."""
     head = f"  {line.label:<{_LABEL}}"
     first, *others = (_brief(part, plain=plain) for part in line.parts)
@@ -320,7 +312,9 @@ def _start(text: str, room: int) -> str:
 
 def title_of(check: str) -> str:
     """Return the name of a check or of a cause as words."""
-    return capital(check.replace("_", " "))
+    rows = table_rows("diagnostics/checks.tsv")
+    usual = capital(check.replace("_", " "))
+    return next((row["title"] for row in rows if row["check"] == check), usual)
 
 
 def _answer(check: Finding) -> str:
@@ -346,7 +340,7 @@ def _numbers(check: Finding) -> Iterable[str]:
     limit = "" if check.limit is None else f", limit {number(check.limit)}"
     numbers = [] if check.value is None else [f"measured {_ends(check.value)}{limit}"]
     numbers += [fact.value for fact in check.facts]
-    numbers += [f"first column: {check.column}"] if check.column else []
+    numbers += [f"the first such column is {check.column}"] if check.column else []
     if numbers:
         yield clean("; ".join(numbers), longest=_LONGEST)
 

@@ -80,9 +80,7 @@ def forecast_grid(outlook: Outlook) -> Grid:
         low, mean, high = alike(row.mean_low, row.mean, row.mean_high, decimals=mean_places)
         first, last = alike(row.low, row.high, decimals=row_places)
         rows.append((f"{row.step:,.0f}", mean, f"{low} to {high}", f"{first} to {last}"))
-    return Grid(
-        ("Step", "Expected", f"Mean, {level}", f"A logged row, {level}"), rows, (0, 1, 2, 3)
-    )
+    return Grid(("Step", "Expected", f"Mean, {level}", f"Single row, {level}"), rows, (0, 1, 2, 3))
 
 
 def _decimals(bands: Iterable[tuple[float, float]]) -> int | None:
@@ -110,10 +108,10 @@ def component_grid(components: Components) -> Grid:
             "G*",
             number(size.value),
             between(size),
-            "group size of least error of the next update: 1 + √(R/Vp)",
+            "group size with the smallest error of the next update, 1 + √(R/Vp)",
         )
     )
-    return Grid(("", "Value", f"{percent(components.level)} interval", "What it is"), rows, (1, 2))
+    return Grid(("", "Value", f"{percent(components.level)} interval", "Meaning"), rows, (1, 2))
 
 
 def between(interval: Interval) -> str:
@@ -135,7 +133,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     """Return group sizes with their prompts, and their error over the best one's."""
     points = [point for point in plan.curve if point.group_size in set(sizes)]
     least = min(point.mse for point in plan.curve)
-    words = {plan.next_update: ["least error now"]}
+    words = {plan.next_update: ["smallest error now"]}
     words.setdefault(plan.group_size, []).append("safe")
     if plan.present is not None:
         words.setdefault(plan.present.group_size, []).append("in use")
@@ -152,15 +150,15 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
     best = next(
         (place for place, point in enumerate(points) if point.group_size == plan.group_size), -1
     )
-    head = ("Group size", "Prompts", "More error now", "At most", "")
+    head = ("Group size", "Prompts", "Extra error now", "Extra error at most", "")
     return Grid(head, rows, (0, 1, 2, 3), best)
 
 
 def explained(fit: FitResult) -> str:
     """Say how much of the metric's variance a law explains."""
     noise = fit.r_squared_explainable
-    left = f", of what sampling noise leaves to explain {number(noise)}"
-    return f"R² {number(fit.r_squared)}{left * math.isfinite(noise)}"
+    left = f", and {number(noise)} of the variation beyond sampling noise"
+    return f"R² is {number(fit.r_squared)}{left * math.isfinite(noise)}"
 
 
 def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
@@ -183,7 +181,7 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
         )
     level = percent(outlook.now.level)
     return Grid(
-        ("Group size", "Zero-variance", f"{level} interval", "More informative", ""),
+        ("Group size", "Zero-variance", f"{level} interval", "More mixed groups", ""),
         rows,
         (0, 1, 2, 3),
     )
@@ -201,9 +199,9 @@ _COSTS = {
 def cost_grid(judged: Judgement) -> Grid:
     """Return what was spent, what of it since the first sign, and what is to come."""
     costs = {
-        "Spent": judged.spent,
+        "Used so far": judged.spent,
         "Since the first sign": judged.cost,
-        "To come, by plan": judged.to_come,
+        "Remaining, as planned": judged.to_come,
     }
     spent = {name: cost for name, cost in costs.items() if cost is not None}
     units = [
@@ -239,7 +237,7 @@ def prompt_grid(table: PromptTable) -> Grid:
             (row.prompt, row.standing, f"{row.teaching} of {row.visits}", rate, f"{row.rollouts}")
         )
     now = "Pass rate now" if table.binary else "Mean reward now"
-    head = ("Prompt", "Stands", "Visits that taught", now, "Of rollouts")
+    head = ("Prompt", "Stands", "Visits with a gradient", now, "Rollouts")
     return Grid(head, rows, (2, 3, 4))
 
 
@@ -259,7 +257,7 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
         f"momentum {number(mode.momentum)}, {interval}",
     )
     if evidence.doubts:
-        read = "Force per update, as read", value, "not to be trusted here"
+        read = "Force per update, as estimated", value, "not reliable here"
         return Grid(("", "Value", ""), (read, threshold), (1,))
     rows = [
         ("Force per update", value, "learning rate × stiffness"),
@@ -267,20 +265,22 @@ def evidence_grid(evidence: StabilityEvidence) -> Grid:
         (
             "Margin",
             ranged_margin(margin) if margin else margin_alone(mode.margin),
-            "threshold over force; above 1 is stable",
+            "threshold divided by force; above 1 is stable",
         ),
         (
             "Published rule",
             number(mode.rule_threshold),
-            "of the force: below (1 − momentum) over the interval",
+            "limit of the force: (1 − momentum) / interval",
         ),
     ]
     if mode.bounds[0] != mode.bounds[1] or mode.bounds[0] != mode.threshold:
         ends = " to ".join(number(end) for end in dict.fromkeys(mode.bounds))
-        rows.append(("Thresholds possible", ends, "what the settings leave open"))
+        rows.append(("Possible thresholds", ends, "thresholds that the unknown settings allow"))
     if evidence.knows_rate and mode.max_learning_rate is not None:
-        rows.append(("Largest learning rate", number(mode.max_learning_rate), "of this mode alone"))
-    rows.append(("Longest refresh interval", _longest(mode), "updates, at this force"))
+        rows.append(
+            ("Largest learning rate", number(mode.max_learning_rate), "for this mode alone")
+        )
+    rows.append(("Longest refresh interval", _longest(mode), "updates at this force"))
     return Grid(("", "Value", ""), rows, (1,))
 
 
@@ -315,13 +315,13 @@ def replay_grids(run: RunReplay) -> list[Grid]:
             row.status,
         )
         rows.append(cells)
-    head = ("", "Live of the groups", "Rollouts", "Rollouts saved", "Gradient variance", "")
+    head = ("", "Mixed groups", "Rollouts", "Rollouts saved", "Gradient variance", "")
     grids = [Grid(head, rows, tuple(range(1, 5)))]
     if made.denominators:
         parts = [
             (capital(row.name), share_ranged(row.rate), share_ranged(row.longest))
             for row in made.denominators
         ]
-        names = ("Loss divided", "Effective learning rate", "Weight of the longest quarter")
+        names = ("Loss divided by", "Effective learning rate", "Weight of the longest quarter")
         grids.append(Grid(names, parts, (1, 2)))
     return grids

@@ -89,7 +89,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     assert fit is not None
     print_first_line(judged, console)
     out.line(
-        "The law is fitted to all rows, those of the failure included, and explains nothing of it."
+        "The law is fitted to all rows, including those of the failure, and does not explain it."
         if judged.alarm
         else ""
     )
@@ -99,7 +99,8 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     out.line(
-        f"{explained(fit)}; neighbouring residuals correlate by {number(fit.noise.lag1, digits=2)}."
+        f"{explained(fit)}; neighbouring residuals have a correlation of "
+        f"{number(fit.noise.lag1, digits=2)}."
     )
     out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
 
@@ -137,7 +138,7 @@ def print_plan(
 def _print_needed(judged: Judgement | None, console: Console) -> None:
     """Print that a run failed, or needs attention before its group size does."""
     if judged is not None and judged.state is State.WARNING:
-        Printer(console).line(f"The run needs attention first. {judged.fact}")
+        Printer(console).line(f"Fix the run first. {judged.fact}")
     elif judged is not None and judged.alarm:
         print_first_line(judged, console)
 
@@ -150,7 +151,7 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(plan.batch.said)
     if plan.zero_variance is not None:
         out.grid(outlook_grid(plan.zero_variance))
-    out.line(f"For a safe size and its price: {plan.command}")
+    out.line(f"For a safe group size, run {plan.command}")
 
 
 def print_replay(run: RunReplay, console: Console) -> None:

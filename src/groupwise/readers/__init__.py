@@ -197,7 +197,7 @@ class Located:
             record = _with_skipped(record, skipped_beside(self.path, folder))
             quoted = last_beside(self.path, folder)
         if quoted:
-            note = f"beside the log stands a traceback: {quoted}"
+            note = f"a traceback is beside the log: {quoted}"
             record = replace(record, notes=(*record.notes, note), error=quoted)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
@@ -221,7 +221,7 @@ def locate(place: Path, request: Request) -> Located:
             located = locate(logs[0], request)
             return replace(located, request=replace(located.request, home=place))
         beside = _beside_rollouts(place) if dumps else []
-        unread = f"{some_of(beside)} beside the rollouts is not read: give its path"
+        unread = f"{some_of(beside)} beside the rollouts was not read: give its path"
         return Located(place, reader, request, (unread,) if beside else ())
     runs = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     runs = list({log.resolve(): log for log in runs}.values())  # "latest-run" is a link to one
@@ -230,7 +230,7 @@ def locate(place: Path, request: Request) -> Located:
         raise UnreadableRunError(f"expected a run folder, got {shown(place)}, {_AIM}")
     if not runs:
         quoted = last_beside(None, place)
-        hint = f"it stopped with {quoted}" if quoted else "give one with a log"
+        hint = f"the run stopped with {quoted}" if quoted else "give a folder with a log"
         raise NothingYetError(
             f"expected a run folder, got {shown(place)}, which holds no log: {hint}"
         )
@@ -244,11 +244,14 @@ def locate(place: Path, request: Request) -> Located:
         )
         raise UnreadableRunError(
             f"expected one run, got {shown(place)}, which holds {len(runs)}{more} ({some}): give "
-            "the path of one, or ask groupwise fleet"
+            "the path of one run, or use groupwise fleet"
         )
     located = locate(runs[0], request if runs[0].is_dir() else replace(request, home=place))
     others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
-    note = f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run: left out"
+    note = (
+        f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run and was "
+        "left out"
+    )
     return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
 
 
@@ -257,7 +260,9 @@ def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
     if not skipped:
         return record
     column = pl.Series("printed/stale_groups", [float(skipped[n]) for n in record.steps["step"]])
-    meaning = Meaning(column.name, "stale_groups", "lines that say so in the output beside the log")
+    meaning = Meaning(
+        column.name, "stale_groups", "number of lines in the output beside the log that report it"
+    )
     steps = record.steps.with_columns(column)
     return replace(record, steps=steps, meanings=(*record.meanings, meaning))
 
@@ -271,16 +276,16 @@ def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
     try:
         side = open_run(dumps[0])
     except GroupwiseError as error:  # the log is whole without them
-        note = f"the rollouts in {dumps[0].name}/ are left out: {error}"
+        note = f"the rollouts in {dumps[0].name}/ were left out: {error}"
         return replace(record, notes=(*record.notes, note))
     assert side.rollouts is not None
     rollouts = side.rollouts.join(record.steps, on="step", how="semi", maintain_order="left")
     note = (
-        f"{len(rollouts):,} of {len(side.rollouts):,} rollouts in {dumps[0].name}/ are of steps of "
-        "the log"
+        f"{len(rollouts):,} of {len(side.rollouts):,} rollouts in {dumps[0].name}/ have logged "
+        "steps"
     )
     if rollouts.is_empty():
-        return replace(record, notes=(*record.notes, f"{note}: left out"))
+        return replace(record, notes=(*record.notes, f"{note}, so all were left out"))
     sources, notes = (*record.sources, *side.sources), (*record.notes, *side.notes, note)
     return replace(record, rollouts=rollouts, sources=sources, notes=notes, texts=side.texts)
 
@@ -303,11 +308,11 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     lost = len(scores.join(record.steps, on="step", how="anti"))
     if lost == len(scores):
         raise UnreadableRunError(
-            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number its "
-            "rows as the log does"
+            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number "
+            "its rows like the log"
         )
-    note = f"{name} is {key} of {path.name}" + (
-        f"; {lost} of {len(scores)} values are of steps that the log lacks" if lost else ""
+    note = f"{name} is the column {key} of {path.name}" + (
+        f"; {lost} of {len(scores)} values belong to steps that the log lacks" if lost else ""
     )
     judged = side.meaning(key)
     meaning = Meaning(
@@ -343,7 +348,7 @@ def _split(path: str | Path) -> tuple[Path, str]:
     text = path_text(path, "log")
     if "\0" in text or not text:
         raise UnreadableRunError(
-            "expected the path of a log, got one that no system allows: check it"
+            "expected the path of a log, got one that no system allows: check the path"
         )
     place = Path(text)
     if not os.path.lexists(place):
@@ -362,7 +367,7 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
         stated = read_settings(Path(config))
         if not stated:
             raise InvalidArgumentError(
-                f"expected settings in {shown(Path(config))}, got none that is known: write "
+                f"expected settings in {shown(Path(config))}, got no known setting: write "
                 "group_size: 8"
             )
         given = with_found(given, stated, f"--config {Path(config).name}")

@@ -92,7 +92,7 @@ def check_kind(record: RunRecord, path: Path) -> None:
         and len(step) < record.sources[0].rows
         and any(name.startswith("profiling/") for name in names)
     ):
-        kind = "profiling of a run that ended before its first update"
+        kind = "profiling data of a run that ended before its first update"
     if kind:
         raise refusal(kind, names, path)
 
@@ -101,8 +101,8 @@ def refusal(kind: str, names: Sequence[str], path: Path) -> UnreadableRunError:
     """Return what is said of the log of another program."""
     some = some_of([name[:40] for name in names if not CLOCK.fullmatch(name)])
     return UnreadableRunError(
-        f"expected a log with a reward, got {shown(path)}: no reward in it: it looks like {kind} "
-        f"({some}); name the reward with --column reward=NAME"
+        f"expected a log with a reward, got {shown(path)}, which has no reward and looks like "
+        f"{kind} ({some}); name the reward with --column reward=NAME"
     )
 
 
@@ -328,7 +328,9 @@ def _by_metric(log: Log, request: Request) -> Log:
     }:
         return log
     return replace(
-        log, store=long, notes=(*log.notes, "each row names one metric: they are put side by side")
+        log,
+        store=long,
+        notes=(*log.notes, "each row holds one metric, so the metrics of a step were combined"),
     )
 
 
@@ -454,7 +456,7 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[s
         "",
         store.number,
         each,
-        ["no column holds the step, so the rows are counted: name it with --column step=NAME"],
+        ["no column contains the step, so the rows are counted: name it with --column step=NAME"],
     )
 
 
@@ -490,7 +492,7 @@ def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
     each = np.trim_zeros(np.diff(updates) / np.diff(merged.step))
     whole = len(each) > 1 and each[0] >= 1 and each[0] % 1 == 0 and np.ptp(each) == 0
     return (
-        config.with_settings({"updates_per_step": each[0]}, "the log's count of updates")
+        config.with_settings({"updates_per_step": each[0]}, "the update count of the log")
         if whole
         else config
     )
@@ -539,10 +541,14 @@ def _continued(
         if before is not None and last < start <= end:
             until = np.arange(len(kept[name])) < start
             kept[name] = np.where(until, kept.pop(before), kept[name])
-            notes.append(f"{before} is called {name} from row {start + 1} on: they are one column")
+            notes.append(
+                f"{before} is called {name} from row {start + 1} on; both are read as one column"
+            )
         elif first_and_last(kept[before or name])[0] < start <= last < end:
             rows = f"rows {start + 1} to {last + 1}"
-            notes.append(f"{before} and {name} are both {quantity} in {rows}: they stay apart")
+            notes.append(
+                f"{before} and {name} are both {quantity} in {rows} and are kept as two columns"
+            )
         latest[quantity] = name
     return kept, tuple(meaning for meaning in meanings if meaning.column in kept)
 
@@ -565,14 +571,14 @@ def _alike(columns: Columns, meanings: Meanings) -> tuple[dict[str, Float], Mean
         name, values, text = (
             f"{right} + {wrong.rpartition('/')[2]}",
             columns[right] + columns[wrong],
-            "groups all right or all wrong",
+            "groups that are all right or all wrong",
         )
     elif others is not None:
-        name, values, text = f"1 - {others}", 1.0 - columns[others], f"groups besides {others}"
+        name, values, text = f"1 - {others}", 1.0 - columns[others], f"groups other than {others}"
     elif kept is not None and total is not None:
         with np.errstate(divide="ignore", invalid="ignore"):
             values = 1.0 - columns[kept] / columns[total]
-        name, text = f"1 - {kept} / {total}", f"groups besides {kept}"
+        name, text = f"1 - {kept} / {total}", f"groups other than {kept}"
     else:
         return {}, meanings
     return {name: values}, (*meanings, Meaning(name, "dead_group_share", f"share of {text}"))
@@ -712,8 +718,8 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Floa
                 else ""
             )
             raise InvalidArgumentError(
-                f"expected a column that never falls for {name}, got {chosen[name][:80]!r}: name "
-                f"another{other}"
+                f"expected a column that never decreases for {name}, got {chosen[name][:80]!r}: "
+                f"name another{other}"
             )
     return clocks
 
@@ -769,16 +775,14 @@ def _store_notes(store: RowStore) -> list[str]:
         if key not in mixed and plain(key) not in _NO_NUMBERS
     }
     if mixed:
-        cells = count(
-            sum(mixed.values()), "cell that holds a text counts", "cells that hold a text count"
-        )
+        cells = count(sum(mixed.values()), "cell with text counts", "cells with text count")
         notes.append(
             f"{cells} as missing: {some_of([f'{key} ({number})' for key, number in mixed.items()])}"
         )
     if lost:
         columns = count(len(lost), "column is", "columns are")
         notes.append(
-            f"{columns} no plain numbers and left out: "
+            f"{columns} not numeric and left out: "
             f"{some_of([f'{key} ({cell!r})' for key, cell in lost.items()])}"
         )
     return notes + store.left_out_notes()

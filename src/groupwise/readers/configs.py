@@ -206,7 +206,7 @@ def _prompts(leaves: JsonView, group_size: int | None) -> JsonObject:
     assumed = {}
     if rollouts is None and "per_device_train_batch_size" in leaves:
         processes = leaves.get("world_size", leaves.get("num_processes"))
-        assumed = {ASSUMED: "one process assumed"} if processes is None else {}
+        assumed = {ASSUMED: "assuming one process"} if processes is None else {}
         rollouts = (
             leaves["per_device_train_batch_size"]
             * leaves.get("gradient_accumulation_steps", 1)
@@ -406,8 +406,7 @@ def config_of(
             continue
         except (GroupwiseError, OSError):
             said.append(
-                f"{shown(Path(path.name))} beside the log holds no settings that can be read and "
-                "was left out"
+                f"{shown(Path(path.name))} beside the log has no readable settings and was left out"
             )
             continue
         config = with_found(config, beside, "README.md of the output" if readme else path.name)

@@ -60,7 +60,7 @@ from groupwise.readers.source import (
 from groupwise.record.run import RunRecord
 from groupwise.wording import count
 
-Row = dict[Any, Any]
+PrintedRow = dict[Any, Any]
 Numbers = dict[str, float]  # by name
 
 _NAN = re.compile(r"(?<=: )(nan|inf|-inf)(?=[,}])")
@@ -124,7 +124,7 @@ class Console(Feed):
 
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
-        came = "no reward: it looks like an inference server's," if self._serves else "none"
+        came = "the output of an inference server, which has no reward," if self._serves else "none"
         return came, "give the log of the training itself"
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
@@ -145,7 +145,10 @@ class Console(Feed):
             self.damaged, "printed row is damaged and was", "printed rows are damaged and were"
         )
         notes += noted(
-            self._cut_rows, "row is", "rows are", "cut off with the line: what is cut is missing"
+            self._cut_rows,
+            "row was",
+            "rows were",
+            "cut off with its line, so some of its values are missing",
         )
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)
@@ -156,7 +159,7 @@ class Console(Feed):
         record = replace(record, notes=(*record.notes, *self._restarts(own, before)))
         if quoted := self._tracebacks.behind.get(before):
             step = record.steps["step"][-1]
-            stopped = f"behind its last row, step {step}, stands a traceback: {quoted}"
+            stopped = f"after the last row, step {step}, the log has a traceback: {quoted}"
             record = replace(record, notes=(*record.notes, stopped), error=quoted)
         return record
 
@@ -167,7 +170,7 @@ class Console(Feed):
             rows, steps = max(map(self.store.sparse, counters), key=lambda held: len(held[0]))
             said = dict.fromkeys(
                 [*self._tracebacks.behind][:_MOST_BREAKS],
-                "an error stands behind step {:.0f}, and the run goes on",
+                "an error follows step {:.0f}, and the run goes on",
             )
             said |= dict.fromkeys(self._resumed, "the program resumed after step {:.0f}")
             for row, words in said.items():
@@ -176,7 +179,7 @@ class Console(Feed):
                     yield words.format(steps[place - 1])
 
 
-def parse_row(text: str) -> Row | None:
+def parse_row(text: str) -> PrintedRow | None:
     """Return the row that a Python literal holds, or None."""
     plain = bare(text)
     if '"' not in plain and "\\" not in plain:
@@ -394,7 +397,7 @@ class TrlConsole(Console):
         while len(self._seen) > _MOST_BARS:
             del self._seen[next(iter(self._seen))]
 
-    def _row(self, row: Row | None, *, alone: bool) -> None:
+    def _row(self, row: PrintedRow | None, *, alone: bool) -> None:
         """Keep a row of the training with the bar before it; what stands within a text counts
         only with a trainer's keys.
         """
@@ -432,8 +435,9 @@ class TrlConsole(Console):
         if runs > 1:
             several = "several" if runs > _MOST_RUNS else f"{runs}"
             raise UnreadableRunError(
-                f"expected one run, got {shown(origin.path)}, into which {several} print by turns: "
-                "epochs come again with other values, or rise and fall. Give the output of one"
+                f"expected one run, got {shown(origin.path)}, into which {several} print "
+                "alternately: epochs come again with other values, or rise and fall. Give the "
+                "output of one program"
             )
         if again.any():
             notes.append(
@@ -463,13 +467,13 @@ class TrlConsole(Console):
         """Return the trainer's own rows and what was printed around them."""
         store, odd = self.store, _strangers(self.store.marked("shape"))
         words = (
-            "printed dictionary is no row of the trainer and was",
-            "printed dictionaries are no rows of the trainer and were",
+            "printed dictionary is not a row of the trainer and was",
+            "printed dictionaries are not rows of the trainer and were",
         )
         notes += noted(
             self._embedded + len(odd),
             *words,
-            "left out: within other text, or without the keys of its rows",
+            "left out: they are inside other text, or lack the usual keys",
         )
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
@@ -575,7 +579,7 @@ class VerlConsole(Console):
     def nothing(self) -> tuple[str, str]:
         """Return what was found in place of rows, and what to do or why."""
         if self._headless:
-            return f"{count(self._headless, 'line')} without their step", "copy it again"
+            return f"only {count(self._headless, 'line')} without a step", "copy it again"
         return "none", "the run stopped before its first step"
 
     def line(self, line: str) -> None:
@@ -619,8 +623,8 @@ class VerlConsole(Console):
         """Return the rows with the settings printed before them."""
         if self._scaled:
             notes.append(
-                f"{', '.join(sorted(self._scaled))}: multiplied out, and without the factor in the "
-                "name"
+                f"{', '.join(sorted(self._scaled))} had a scale factor in the name: the values "
+                "were multiplied by it and the name shortened"
             )
         notes += noted(
             self._headless,
@@ -629,14 +633,14 @@ class VerlConsole(Console):
         )
         why = "left out: another process may have printed into the line"
         notes += noted(
-            self._broken, "value is no number and was", "values are not numbers and were", why
+            self._broken, "value is not a number and was", "values are not numbers and were", why
         )
         self._tell_runs_apart()
         first = next(
             (row for row, name in self.store.labels.get("run", {}).items() if name == self.chosen),
             0,
         )
-        settings = self._settings_of[self.store.marked("sender")[first]].found()
+        settings = self._settings_of[self.store.marked("sender")[first]].settings()
         stated = (
             (settings, "the settings that verl printed"),
             ({"framework": "verl"}, "the printed rows"),
@@ -746,7 +750,7 @@ class VerlSettings:
             else:
                 self._dumped[path] = _value(rest.strip("'\""))
 
-    def found(self) -> JsonObject:
+    def settings(self) -> JsonObject:
         """Return what verl printed, by its path; the dump wins, for it holds what the overrides
         made of the defaults.
         """
@@ -851,7 +855,7 @@ class DictConsole(Console):
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
         notes += (
-            ["the rows are what the trainer printed, rounded to four places"]
+            ["the rows come from printed output and are rounded to four digits"]
             if self._rounded
             else []
         )
@@ -1013,7 +1017,7 @@ class PrintedConsole(Console):
         elif self._by_epoch >= 0:
             self.store, self._by_epoch = RowStore(), math.nan
 
-    def _keep(self, row: Row | JsonView) -> None:
+    def _keep(self, row: PrintedRow | JsonView) -> None:
         """Keep a row that names its step; epochs are none then."""
         if self._by_epoch >= 0:
             self.store = RowStore()
@@ -1174,12 +1178,12 @@ class PrintedConsole(Console):
         while at < len(plain) and (match := _CHAINED.match(plain, at)):
             cells.append((match[1].strip(), match[2], match[3]))
             at = match.end()
-        known = (
+        names_fit = (
             any(_KNOWN.search(name) for name, _, _ in cells)
             if len(cells) > 1
             else cells and _CHAINED_ALONE.fullmatch(cells[0][0])
         )
-        return self._named(cells) if known and at == len(plain) else {}
+        return self._named(cells) if names_fit and at == len(plain) else {}
 
     def _named(self, cells: Iterable[tuple[str, str, str]]) -> Numbers:
         """Return numbers by name, the first of each; counters of steps are none."""
@@ -1197,7 +1201,7 @@ class PrintedConsole(Console):
 
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far with the settings that the program printed."""
-        notes.append("the rows are what the program printed, rounded as it printed them")
+        notes.append("the rows come from printed output and have its rounding")
         what = f"read as shares ({', '.join(dict.fromkeys(self._shares))})"
         notes += noted(len(self._shares), "value in % is", "values in % are", what)
         stated: Stated = ((self._stated, "the printed output"),)
@@ -1249,10 +1253,10 @@ def _cells(line: str) -> Numbers:
     names, values = cells[::2], list(map(number_of, cells[1::2]))
     if {*map(number_of, names)} != {None}:
         return {}
-    known = {
+    numbers = {
         name[:200]: value for name, value in zip(names, values, strict=True) if value is not None
     }
-    return {} if None in values else known
+    return {} if None in values else numbers
 
 
 def sniff_printed(seen: Peek) -> float:
@@ -1289,7 +1293,7 @@ def foreign_rows(seen: Peek, form: str) -> list[str]:
     """Return notes on the rows of other programs in a file that is read by one form."""
     start = b"\n" + start_of(seen, _SCAN)
     return [
-        f"rows in {program} form are in the file too and are not read: {TWO_PROGRAMS}"
+        f"the file also has rows in {program} form, which are not read: {TWO_PROGRAMS}"
         for other, (row, program) in _PROGRAMS.items()
         if other != form and (row != _DICT_BYTES or _ANY_DICT.search(start))
         if len(row.findall(start)) > 1

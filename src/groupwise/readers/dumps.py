@@ -13,7 +13,7 @@ from typing import Any
 from groupwise.parsing import JsonObject
 from groupwise.readers.source import vocabulary
 
-Row = Mapping[Any, Any]
+DumpedRow = Mapping[Any, Any]
 
 
 # What was logged of a completion beside its reward: the name in the record, and how logs spell it;
@@ -22,7 +22,7 @@ SPELLINGS = {name: vocabulary(name) for name in vocabulary("of_a_completion")}
 SPELLED = frozenset(key for keys in SPELLINGS.values() for key in keys)
 
 
-def dump_of(rows: Sequence[Row]) -> str:
+def dump_of(rows: Sequence[DumpedRow]) -> str:
     """Return whose dump the first rows of a file are, "" for none that needs to be taken apart."""
     seen = [row for row in rows if row]
     dump = next(
@@ -42,7 +42,7 @@ def dump_of(rows: Sequence[Row]) -> str:
     return dump or (GROUPS if groups else "")
 
 
-def _is_swift(row: Row) -> bool:
+def _is_swift(row: DumpedRow) -> bool:
     """Return whether a row is a table of completions by columns."""
     columns = [row.get(key) for key in ("prompt", "completion", "step")]
     return all(
@@ -51,7 +51,7 @@ def _is_swift(row: Row) -> bool:
     )
 
 
-def _swift(row: Row) -> Iterator[JsonObject]:
+def _swift(row: DumpedRow) -> Iterator[JsonObject]:
     """Yield the completions of one of ms-swift's tables."""
     columns = {str(key): values for key, values in row.items() if isinstance(values, list)}
     named = SPELLED | {"prompt", "completion", "step", "reward"}
@@ -64,7 +64,7 @@ def _swift(row: Row) -> Iterator[JsonObject]:
         }
 
 
-def _is_wandb_table(row: Row) -> bool:
+def _is_wandb_table(row: DumpedRow) -> bool:
     """Return whether a row is one of W&B's tables, with prompts and completions in it."""
     names, data = row.get("columns"), row.get("data")
     return (
@@ -76,7 +76,7 @@ def _is_wandb_table(row: Row) -> bool:
     )
 
 
-def _wandb_table(row: Row) -> Iterator[JsonObject]:
+def _wandb_table(row: DumpedRow) -> Iterator[JsonObject]:
     """Yield the completions of one of W&B's tables."""
     columns = dict(zip(row["columns"], map(list, zip(*row["data"], strict=False)), strict=False))
     for kind in ("prompt", "completion", "reward"):
@@ -85,7 +85,7 @@ def _wandb_table(row: Row) -> Iterator[JsonObject]:
     yield from _swift(columns)
 
 
-def _of_conversation(row: Row, texts: str, reward: str) -> Iterator[JsonObject]:
+def _of_conversation(row: DumpedRow, texts: str, reward: str) -> Iterator[JsonObject]:
     """Yield the one completion of a row of NeMo-RL's or ART's; its prompt is None where the
     conversation is not parted.
     """
@@ -120,7 +120,7 @@ def _text(part: Any) -> str:
         return ""
 
 
-def _episode(row: Row) -> Iterator[JsonObject]:
+def _episode(row: DumpedRow) -> Iterator[JsonObject]:
     """Yield the traces of one of prime-rl's episodes; an episode that failed has no reward."""
     for trace in row["traces"]:
         if not isinstance(trace, Mapping):
@@ -167,14 +167,14 @@ _COMPLETIONS = vocabulary("completions_of_a_group")
 _OF_A_STEP = vocabulary("only_of_a_step")
 
 
-def _values(row: Row, keys: Sequence[str]) -> list[Any]:
+def _values(row: DumpedRow, keys: Sequence[str]) -> list[Any]:
     """Return what a row has of each completion of its group, or of each group, none where it
     does not.
     """
     return next((row[key] for key in keys if isinstance(row.get(key), list) and row[key]), [])
 
 
-def _is_group(row: Row) -> bool:
+def _is_group(row: DumpedRow) -> bool:
     """Return whether a row lists the rewards of a group, or of several, and nothing of a step of
     training.
     """
@@ -189,7 +189,7 @@ def _is_group(row: Row) -> bool:
     )
 
 
-def _is_skipped(row: Row) -> bool:
+def _is_skipped(row: DumpedRow) -> bool:
     """Return whether a row tells of a group that was not trained on."""
     return any(
         "skip" in f"{key} {value if isinstance(value, str) else ''}".lower()
@@ -197,7 +197,7 @@ def _is_skipped(row: Row) -> bool:
     )
 
 
-def _group(row: Row) -> Iterator[JsonObject]:
+def _group(row: DumpedRow) -> Iterator[JsonObject]:
     """Yield the completions of a group, or of several, that stand on one line; a skipped group
     may have no rewards.
     """
@@ -217,7 +217,7 @@ def _group(row: Row) -> Iterator[JsonObject]:
         yield shared | {key: values[index] for key, values in own.items()} | {"reward": reward}
 
 
-def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
+def _of_each(row: DumpedRow, count: int) -> dict[str, list[Any]]:
     """Return what a row lists of each of as many completions beside its reward."""
     listed = {"completion": _values(row, _COMPLETIONS)} | {
         key: values for key, values in row.items() if key in SPELLED
@@ -229,7 +229,9 @@ def _of_each(row: Row, count: int) -> dict[str, list[Any]]:
     }
 
 
-DUMPS: dict[str, tuple[Callable[[Row], bool], Callable[[Row], Iterator[JsonObject]]]] = {
+DUMPS: dict[
+    str, tuple[Callable[[DumpedRow], bool], Callable[[DumpedRow], Iterator[JsonObject]]]
+] = {
     "ms-swift": (_is_swift, _swift),
     "wandb": (_is_wandb_table, _wandb_table),
     "art": (

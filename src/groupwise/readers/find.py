@@ -29,10 +29,10 @@ def runs_below(place: Path, without: Collection[Path] = ()) -> list[Path]:
     reader, left_out = _reader_of(place), {path.resolve() for path in without}
     if reader is not None and reader.name != _ROLLOUTS:
         return [place]
-    return sorted(_found(place, left_out, 0, beside_rollouts=reader is not None)) or [place]
+    return sorted(_runs_below(place, left_out, 0, beside_rollouts=reader is not None)) or [place]
 
 
-def _found(
+def _runs_below(
     folder: Path, without: Collection[Path], depth: int, *, beside_rollouts: bool = False
 ) -> list[Path]:
     """Return the runs below a folder that no reader knows, or only one of rollouts: what lies
@@ -73,10 +73,10 @@ def _below(
     for inner in folders:
         reader = _reader_of(inner)
         if reader is None:
-            runs += _found(inner, without, depth + 1)
+            runs += _runs_below(inner, without, depth + 1)
         elif reader.name != _ROLLOUTS:
             runs.append(inner)
-        elif inside := _found(inner, without, depth + 1, beside_rollouts=True):
+        elif inside := _runs_below(inner, without, depth + 1, beside_rollouts=True):
             runs += inside
         else:  # a run that kept nothing else, or what lies beside one
             (runs if (inner / "rollouts").is_dir() else beside).append(inner)

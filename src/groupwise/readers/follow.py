@@ -116,11 +116,11 @@ class Follower:
 
     def _forget(self) -> None:
         """Start anew: nothing is known of the file."""
-        self._found: Located | None = None
+        self._located: Located | None = None
         self._feed: Feed | None = None
         self._offset, self._before, self._tail, self._encoding = 0, b"", b"", "utf-8"
         self._open_line = False
-        self._told = 0
+        self._damages_said = 0
         self._signature: Signature | None = None
         self._identity: tuple[int, int] | None = None
         self._last: tuple[int, int] | None = None
@@ -157,7 +157,7 @@ class Follower:
 
     def _look(self) -> bool:
         """Read what is new; return whether there was anything."""
-        if self._found is None:
+        if self._located is None:
             signature = signature_of(self.place)
             if self._broken is not None and signature == self._signature:
                 return False
@@ -168,13 +168,15 @@ class Follower:
                 self._broken = error
                 return True
             if self._gone:
-                self._event(f"The file {self._gone} is back; it was read again from its start.")
+                self._event(f"The file {self._gone} is back, and was read again from its start.")
                 self._gone = ""
-        assert self._found is not None
+        assert self._located is not None
         if self._feed is None:
             return self._read_whole()
         return self._read_on(
-            self._found.path / JOURNAL if isinstance(self._feed, JournalFeed) else self._found.path
+            self._located.path / JOURNAL
+            if isinstance(self._feed, JournalFeed)
+            else self._located.path
         )
 
     def _open(self) -> None:
@@ -182,8 +184,7 @@ class Follower:
         by_line = self.place.suffix.lower() in _BY_LINE and not self.place.is_dir()
         if by_line and not (seen := peek(self.place)).binary and "\n" not in seen.text:
             raise NothingYetError(
-                f"expected a log, got {shown(self.place)}, whose first line is not whole yet: "
-                "waiting"
+                f"expected a log, got {shown(self.place)}, whose first line is incomplete: wait"
             )
         located = locate(self.place, self._request)
         feed = located.reader.feed() if located.reader.feed is not None else None
@@ -197,7 +198,7 @@ class Follower:
             self._encoding = seen.encoding
             if is_wide(seen.encoding):  # a line feed cannot be found in its bytes
                 feed = None
-        self._found, self._feed, self._signature, self.follows = (
+        self._located, self._feed, self._signature, self.follows = (
             located,
             feed,
             None,
@@ -206,7 +207,7 @@ class Follower:
 
     def _read_whole(self) -> bool:
         """Read a format without a feed whole where it changed."""
-        assert self._found is not None
+        assert self._located is not None
         signature = signature_of(self.place)
         if signature == self._signature:
             return False
@@ -236,12 +237,10 @@ class Follower:
             status = file.stat()
         except FileNotFoundError:
             self._gone = shown(file)
-            self._event(
-                f"The file {self._gone} is gone; what was read of it stays here until it is back."
-            )
+            self._event(f"The file {self._gone} is gone. Its rows stay here until it is back.")
             self._forget()
             raise NothingYetError(
-                f"the file {shown(file)} is gone: waiting for it to come back"
+                f"the file {shown(file)} is gone: wait until it is back"
             ) from None
         identity, now = (status.st_dev, status.st_ino), (status.st_size, status.st_mtime_ns)
         if self._identity not in (None, identity):
@@ -257,9 +256,9 @@ class Follower:
             whole = stream.tell() >= status.st_size
         first, self._identity, self._last = self._identity is None, identity, now if whole else None
         for damage in (
-            self._feed.damage[self._told :] if isinstance(self._feed, JournalFeed) else ()
+            self._feed.damage[self._damages_said :] if isinstance(self._feed, JournalFeed) else ()
         ):
-            self._told += 1
+            self._damages_said += 1
             self._event(f"The journal {shown(file)} is damaged: {damage.said()}.")
         if took or first:
             self._assemble()
@@ -283,12 +282,12 @@ class Follower:
     def _assemble(self) -> None:
         """Make the record of what was taken so far."""
         assert self._feed is not None
-        assert self._found is not None
+        assert self._located is not None
         self._broken = None
         try:
             self._feed.take_newest()
             self.record = self._feed.record(
-                Origin(self._found.path, self._offset, self._encoding), self._found.request
+                Origin(self._located.path, self._offset, self._encoding), self._located.request
             )
         except GroupwiseError as error:
             self._broken = error
@@ -299,12 +298,12 @@ class Follower:
         """
         stream.seek(self._offset - len(self._before))
         if stream.read(len(self._before)) != self._before:
-            return "was written anew"
+            return "was rewritten"
         if self._open_line:
             following = stream.read(1)
             stream.seek(self._offset)
             if following not in (b"", b"\n", b"\r"):
-                return "went on within the line that was its last"
+                return "continued within its last line"
         return ""
 
     def _take(self, stream: BinaryIO, *, settled: bool) -> bool:

@@ -27,7 +27,7 @@ Version = tuple[int, int]
 
 
 @frozen
-class Rule:
+class KeyRule:
     """What one key of one framework holds."""
 
     # who logs it; "" for a log whose framework is unknown, where only the name speaks
@@ -92,13 +92,13 @@ def version_of(text: str | None) -> Version | None:
     return (int(version[1]), int(version[2])) if version else None
 
 
-def _rules() -> Iterator[Rule]:
+def _rules() -> Iterator[KeyRule]:
     """Yield the rules in the order in which they are tried."""
     for cells in table_rows("readers/keys.tsv"):
         flags = cells.pop("flags").split()
         setting = next((flag for flag in flags if "=" in flag), "")
         marks = dict.fromkeys((flag for flag in flags if flag != setting), True)
-        yield Rule(**cells, setting=setting, **marks)  # type: ignore[arg-type]
+        yield KeyRule(**cells, setting=setting, **marks)  # type: ignore[arg-type]
 
 
 RULES = tuple(_rules())
@@ -320,7 +320,7 @@ def with_reward(columns: Columns, meanings: Meanings) -> Meanings:
     if not set(totals) - set(task):  # the task is all that is paid
         task = [key for key in task if key not in totals]
     rewards = [
-        Meaning(key, TASK, "score of the task, by its name alone", ambiguous=True) for key in task
+        Meaning(key, TASK, "task score, judged by its name alone", ambiguous=True) for key in task
     ]
     return (*(meaning for meaning in meanings if meaning.column not in task), *rewards)
 
@@ -362,11 +362,11 @@ def _with_reward(columns: Columns, meanings: Meanings) -> Meanings:
             Meaning(
                 success,
                 "reward",
-                "success by its name alone: the log calls nothing a reward",
+                "success, judged by its name alone: the log calls nothing a reward",
                 ambiguous=True,
             ),
         )
-    text = "reward on held-out prompts, the only one in the log: it is judged as the reward"
+    text = "held-out reward, used as the reward because it is the only one in the log"
     return _replaced(meanings, {"eval/reward"}, quantity="reward", definition=text)
 
 
@@ -382,8 +382,8 @@ def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
         rows = int(np.isfinite(columns[key]).sum())
         if 0 < _SPARSE * rows <= most:
             text = (
-                f"success by its name, logged at {rows} of the {most} steps of the reward: taken "
-                "for an evaluation"
+                f"success, judged by its name and logged at {rows} of the {most} steps of the "
+                "reward, so it counts as an evaluation"
             )
             return (*meanings, Meaning(key, "eval/reward", text, ambiguous=True))
     return meanings
@@ -414,9 +414,9 @@ def as_shares(
         percent = _PERCENT.search(meaning.column)
         if percent and (percent[0] == "%" or high > 1.0) and high <= 100.0 and _is_share(base):
             shares[meaning.column] = columns[meaning.column] / 100.0
-            notes.append(f"{meaning.column} is in %, and read as a share")
+            notes.append(f"{meaning.column} is in per cent and was converted to a share")
         elif high > _LARGEST_SHARE:
-            text = f"{meaning.definition}: but no share, for it reaches {high:g}"
+            text = f"{meaning.definition}; it is not a share, because it reaches {high:g}"
             meaning = replace(meaning, definition=text, unavailable=True)  # noqa: PLW2901
         kept.append(meaning)
     return shares, tuple(kept), tuple(notes)
@@ -428,7 +428,7 @@ def _is_share(base: str) -> bool:
 
 
 @cache
-def _rules_of(framework: str) -> tuple[Rule, ...]:
+def _rules_of(framework: str) -> tuple[KeyRule, ...]:
     """Return the rules of one framework, and TRL's behind those of its family."""
     names = [framework, *(["trl"] if framework in TRL_FAMILY - {"trl"} else [])]
     return tuple(rule for name in names for rule in RULES if rule.framework == name)
@@ -470,7 +470,7 @@ def _is_part(key: str, present: Container[str]) -> bool:
     return bool(shorter) and (shorter in present or _is_part(shorter, present))
 
 
-def _by_rule(key: str, values: Float, rule: Rule, match: re.Match[str], prefix: str) -> Meaning:
+def _by_rule(key: str, values: Float, rule: KeyRule, match: re.Match[str], prefix: str) -> Meaning:
     """Return the meaning that a rule gives a key."""
     groups = {name: text for name, text in match.groupdict().items() if text is not None}
     quantity = re.sub(r"<(\w+)>", lambda word: groups.get(word[1], word[0]), rule.quantity)
@@ -484,10 +484,7 @@ def _by_rule(key: str, values: Float, rule: Rule, match: re.Match[str], prefix: 
         and rule.quantity.startswith("clip_ratio")
         and not np.isfinite(values[np.nonzero(values)]).any()
     ):
-        nothing = (
-            "0 in every row, as it must be when every batch is used for one update, so it says "
-            "nothing"
-        )
+        nothing = "0 in every row, as always with one update per batch, so it shows nothing"
         return Meaning(key, prefix + quantity, f"{text.split(';')[0]}: {nothing}", unavailable=True)
     return Meaning(key, prefix + quantity, text, rule.ambiguous, rule.unavailable)
 
@@ -587,7 +584,7 @@ def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str,
     if ratio is None:
         return None
     if not ratio:
-        return "within_group", "it is not proportional to the batch's in the log"
+        return "within_group", "in this log it is not proportional to that of the batch"
     total = next(
         (values for key, values in columns.items() if _evaluated(key) == ("reward", bool(prefix))),
         None,
@@ -595,7 +592,10 @@ def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str,
     mean = functions[0].get("mean")
     weight = None if mean is None or total is None else _ratio(total, mean)
     if np.isclose(ratio, abs(weight or 1.0), rtol=1e-3):
-        return "batch", "in every row that of its only function times its weight"
+        return (
+            "batch",
+            "it equals the value of the only reward function times its weight in every row",
+        )
     return None
 
 
@@ -613,12 +613,10 @@ def _ratio(values: Float, others: Float) -> float | None:
 
 _DEVIATIONS = {
     "within_group": "mean over groups of the standard deviation of the total reward in the group",
-    "batch": (
-        "standard deviation of the total reward over the whole batch, within and between prompts"
-    ),
+    "batch": "standard deviation of the total reward over the batch, within and between prompts",
     "ambiguous": (
-        "within-group standard deviation up to TRL 0.26, of the whole batch from 0.27, and the log "
-        "does not say which: read as an upper bound of the spread within groups"
+        "standard deviation within groups up to TRL 0.26 and over the batch from 0.27. The log "
+        "does not say which, so it is used as an upper bound of the one within groups"
     ),
 }
 
@@ -630,13 +628,13 @@ def _reward_std(
     and in its asynchronous trainer, else of the whole batch.
     """
     if any(_ASYNCHRONOUS.fullmatch(_evaluated(name)[0]) for name in columns):
-        return "within_group", "TRL's asynchronous trainer, which divides by G and not by G - 1"
+        return "within_group", "TRL's asynchronous trainer divides by G and not by G - 1"
     if versions.high <= (0, 26):
         return "within_group", versions.words()
     if versions.low >= (0, 27):
         return "batch", versions.words()
     if config.value("prompts_per_step") == 1:
-        return "within_group", "a step has one group"
+        return "within_group", "each step has one group"
     return _judged_by_function(columns, values, prefix) or ("ambiguous", versions.words())
 
 
@@ -656,8 +654,8 @@ def _dead_groups(
     if not causes or (np.abs(counts - np.round(counts)) > 0.01).any():  # finer than of a batch
         return meaning
     text = (
-        f"{meaning.definition}, unless {' or '.join(causes)}, when it reads 0 although groups are "
-        "dead: a lower bound"
+        f"{meaning.definition}, unless {' or '.join(causes)}. Then it reads 0 although groups "
+        "have zero variance, so it is a lower bound"
     )
     return replace(meaning, definition=text, ambiguous=True)
 
@@ -667,12 +665,12 @@ def _plain_meaning(key: str, columns: Columns) -> Meaning | None:
     name, evaluated = _evaluated(snake(key))
     prefix = "eval/" if evaluated else ""
     if evaluated and (score := _score_of(name)):
-        return Meaning(key, score, "score on held-out prompts, judged by its name alone")
+        return Meaning(key, score, "held-out score, judged by its name alone")
     if name == "p" and "reward_mean" in columns:
         return Meaning(
             key,
             "positive_share",
-            "share of positive completions among those that the log counted (by its name)",
+            "share of positive completions among those that the log counts, judged by its name",
         )
     quantity = _named(name)
     if quantity is not None:
@@ -729,14 +727,17 @@ def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) 
         and _constant(columns[key])
         and not _constant(columns["p"])
     ):
-        text = "mean reward by its name, but one constant while p moves: it was not written"
+        text = (
+            "mean reward by its name, but it is constant while p changes, so the trainer did not "
+            "fill it"
+        )
         return Meaning(key, f"{prefix}{quantity}", text, unavailable=True)
     ambiguous = quantity == "reward_std_ambiguous"
     text = f"{quantity.replace('_ambiguous', '').replace('_', ' ')}, judged by its name alone"
     if ambiguous:
         text += (
-            ": within groups or over the batch is not said, so it is read as an upper bound of the "
-            "spread within groups"
+            ": the log does not say whether within groups or over the batch, so it is used as an "
+            "upper bound of the one within groups"
         )
     return Meaning(key, f"{prefix}{quantity}", text, ambiguous=ambiguous)
 

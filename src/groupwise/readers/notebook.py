@@ -67,18 +67,16 @@ def read_notebook(path: Path, request: Request) -> RunRecord:
     if not tables:
         return _printed(path, seen.size, notebook, request, settings)
     longest = max(tables, key=len)
-    notes = [
-        "the table of a notebook rounds its values to six decimals and hides some of the log's keys"
-    ]
+    notes = ["the notebook table rounds values to six decimals and lacks some keys of the log"]
     if len(tables) > 1:
-        notes.append(f"the notebook has {len(tables)} progress tables: the longest is read")
+        notes.append(f"the notebook has {len(tables)} progress tables, and the longest was read")
     store, (head, *rows) = RowStore(), longest
     while len(rows) > parsing.MOST_ROWS:
         rows = list(compress(rows, thinned(len(rows))))
     names = [name or f"column {number}" for number, name in enumerate(_cells(head), start=1)]
     store.add_cells(names, [*filter(None, map(_cells, rows))])
     store.read, store.share = len(longest) - 1, len(rows) / (len(longest) - 1)
-    stated = ((settings, "the notebook's code"),)
+    stated = ((settings, "the code of the notebook"),)
     return assemble(
         Log(store, path, "notebook", seen.size, notes, stated=stated, complete=False),
         request,
@@ -93,7 +91,8 @@ def _printed(
     """
     records = []
     request = replace(
-        request, config=with_found(request.config, settings_in(settings), "the notebook's code")
+        request,
+        config=with_found(request.config, settings_in(settings), "the code of the notebook"),
     )
     for text in _texts(notebook, "text"):
         for console in (VerlConsole, TrlConsole, DictConsole, PrintedConsole):
@@ -104,7 +103,7 @@ def _printed(
                 records.append(feed.record(Origin(path, size), request))
     if not records:
         hint = (
-            "print step 1: reward=0.5, or give the run's log"
+            "print lines like step 1: reward=0.5, or give the log of the run"
             if any(_texts(notebook, "text"))
             else "run its cells"
         )

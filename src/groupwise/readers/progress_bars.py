@@ -27,10 +27,7 @@ Bars = dict[int, int]  # length of a progress bar -> how far it has come, the la
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
-_COUNTED = (
-    "the log states no step, so the rows are counted: a row may be several steps (set "
-    "logging_steps with --set)"
-)
+_COUNTED = "the log has no steps, so rows are counted: several steps a row need --set logging_steps"
 
 
 @frozen
@@ -69,24 +66,19 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     done = _positions(printed.bars, main, printed.total)
     by_bars, lost = _by_bars(done, main)
     if by_bars is not None:
-        note = "the step of a row is the position of the progress bar printed before it"
+        note = "the step of a row is the position of the preceding progress bar"
         if lost:
             rows = count(
                 lost, "row has no bar of its own and is", "rows have no bar of their own and are"
             )
-            note += f"; {rows} put between the neighbours"
+            note += f"; {rows} placed between their neighbours"
         return by_bars, [note]
     if store.share < 1:
         return store.number, [_COUNTED]
     order, falls = _counted_rows(store, main)
     number = int(order.max())
     notes = (
-        [
-            (
-                f"the epoch drops back {count(falls, 'time')}: the rows are counted on from the "
-                "row before that epoch"
-            )
-        ]
+        [f"the epoch goes back {count(falls, 'time')}, so rows are counted on from there"]
         if falls
         else []
     )
@@ -201,7 +193,7 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
         else 0
     )
     if length:
-        return printed.reached.get(length, 0), "that the progress bar has come to"
+        return printed.reached.get(length, 0), "that the progress bar shows"
     if printed.total and _reached_its_end(store, main, printed, count):
         return printed.total, "that the log states"
     return 0, ""

@@ -397,21 +397,15 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
         step = file_step
         if not np.isfinite(step).any():
             notes.append(
-                "no column holds the step, so all rollouts count as step 1: name it with --column "
-                "step=NAME"
+                "no column contains the step, so all rollouts count as step 1: name it with "
+                "--column step=NAME"
             )
             return np.ones(rows.store.count)
-        notes.append(
-            "the steps are the numbers in the names of the files, or of the parts that the rows "
-            "belong to"
-        )
+        notes.append("the steps come from the names of the files or of the parts with the rows")
     finite = step[np.isfinite(step)]
     blocks = finite[np.append(True, np.diff(finite) != 0)] if len(finite) else finite
     if len(blocks) > len(np.unique(blocks)):
-        notes.append(
-            "the rows of a step do not follow one another: those of a step are taken together, "
-            "also where a run was resumed"
-        )
+        notes.append("the rows of a step are not contiguous: all rows with one step were combined")
     return step
 
 
@@ -450,16 +444,15 @@ def grouped(
             break
         if mixed and len(groups) < len(table):
             notes.append(
-                f"the column {key} puts different prompts together, so it does not tell the groups"
+                f"the column {key} combines different prompts, so it does not identify the groups"
             )
     if group_key:
         table = table.with_columns(pl.Series("key", labels[group_key], dtype=pl.Utf8))
-        notes.append(f"groups of completions by the column {group_key}")
+        notes.append(f"completions are grouped by the column {group_key}")
     else:
         table = table.with_columns(pl.col("prompt").alias("key")).drop_nulls("key")
         notes.append(
-            "groups of completions by equal prompts within a step: two groups of one prompt at one "
-            "step count as one"
+            "completions are grouped by equal prompts within a step: one prompt makes one group"
         )
     named = (
         table["key"].cast(pl.Int64, strict=False)
@@ -476,11 +469,11 @@ def grouped(
 
 def row_notes(rows: RolloutRows) -> list[str]:
     """Return notes on rows and texts that are not as they should be."""
-    why = "neither a prompt nor a group, or neither a completion nor a reward: left out"
+    why = "neither a prompt nor a group, or neither a completion nor a reward, and were left out"
     notes = noted(rows.left_out, "row has", "rows have", why)
-    notes += noted(rows.silent, "row has", "rows have", "no completion: rewards only")
+    notes += noted(rows.silent, "row has", "rows have", "no completion, only rewards")
     notes += noted(
-        rows.messages, "text is a list", "texts are lists", "of chat messages: kept as JSON text"
+        rows.messages, "text is a list", "texts are lists", "of chat messages and kept as JSON text"
     )
     return notes
 
@@ -680,7 +673,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
         except UnreadableRunError:
             if len(files) == 1:
                 raise
-            notes.append(f"the file {shown(path)} is damaged or holds no rollouts and was left out")
+            notes.append(f"the file {shown(path)} is damaged or has no rollouts and was left out")
             continue
         sources.append(
             Source(str(path), "rollouts", path.stat().st_size, rows.store.count - before)
@@ -688,7 +681,7 @@ def _read(files: Sequence[Path], name: str, home: Path | None, request: Request)
     of = rows.store.count + rows.over
     if rows.over and len(files) > 1:  # every other file then, the last among them
         record = _read(files[::-2][::-1], name, home, request)
-        note = f"{len(record.sources)} of {len(files)} files were read, evenly"
+        note = f"{len(record.sources)} of {len(files)} files were read, evenly spaced"
         source = replace(record.sources[0], note=note, of=of)
         return replace(record, sources=(source, *record.sources[1:]))
     if not rows.store.count or not rows.store.names():
@@ -884,7 +877,7 @@ def _table(
         [pl.Series("step", np.where(usable, step, 0.0).astype(np.int64)), *texts, *numbers]
     ).with_columns(pl.Series("environment", rows.environments, dtype=pl.Utf8))
     notes += noted(
-        int((~usable).sum()), "row has", "rows have", "no whole number as its step: left out"
+        int((~usable).sum()), "row has", "rows have", "no whole-number step and were left out"
     )
     labels = {key: list(compress(rows.label_column(key), usable)) for key in rows.labels}
     table = grouped(table.filter(pl.Series(usable)), labels, notes, trusted=trusted)
@@ -896,7 +889,7 @@ def _table(
             missing,
             "reward is",
             "rewards are",
-            "missing or no finite number: left out of the means",
+            "missing, NaN or infinite and were left out of the means",
         )
     if total and total != "reward":
         notes.append(f"the reward of a completion is the column {total}")
@@ -1037,23 +1030,22 @@ def _by_environment(rollouts: pl.DataFrame) -> pl.DataFrame | None:
 def _meaning(column: str, reward: str) -> Meaning:
     """Return what a mean over the rollouts of a step is."""
     if column.startswith("environment_reward/"):
-        return Meaning(column, column, "mean reward of one environment over the file's rollouts")
-    if column == "reward":
         return Meaning(
-            column, "reward", f"mean reward ({reward}) over the file's rollouts of the step"
+            column, column, "mean reward of one environment over the rollouts of the file"
         )
+    if column == "reward":
+        return Meaning(column, "reward", f"mean reward ({reward}) over the rollouts of the step")
     if column.startswith("reward/"):
         title = column.removeprefix("reward/")
         return Meaning(
             column,
             column,
-            f"mean of the reward function {title}, unweighted, over the file's rollouts of the "
-            "step",
+            f"mean of the reward function {title}without its weight, over the rollouts of the step",
         )
     return Meaning(
         column,
         column,
-        f"{column}, as given with --column: mean over the file's rollouts of the step",
+        f"{column} as given with --column, averaged over the rollouts of the step",
     )
 
 
@@ -1080,11 +1072,11 @@ def _sized(rollouts: pl.DataFrame, config: RunConfig, notes: list[str]) -> RunCo
         return config.with_settings({"group_size": low}, "the groups of the rollouts")
     elif stated is None:
         notes.append(
-            "one completion of each prompt is in the file, and advantages say that it had others: "
-            "the group size is not known"
+            "the file has one completion per prompt, but the advantages show that there were "
+            "more: the group size is unknown"
         )
     if stated is not None and (low, high) != (stated, stated):
         notes.append(
-            f"the group size {stated} ({config.group_size.source}) is not that of the logged groups"
+            f"the group size {stated} ({config.group_size.source}) differs from the logged groups"
         )
     return config

@@ -94,8 +94,10 @@ def is_summary(row: Mapping[Any, Any]) -> bool:
 
 def summary_notes(skipped: int) -> list[str]:
     """Return the note on rows that sum up a whole training."""
-    sentence = "the summary row at the end is left out"
-    return [sentence if skipped == 1 else f"{skipped} summary rows left out"] if skipped else []
+    sentence = "the summary row at the end was left out"
+    return (
+        [sentence if skipped == 1 else f"{skipped} summary rows were left out"] if skipped else []
+    )
 
 
 def unwrapped(row: JsonObject) -> JsonView:
@@ -108,7 +110,7 @@ def unwrapped(row: JsonObject) -> JsonView:
     return {key: value for key, value in row.items() if key != "metrics"} | inner
 
 
-class _Column:
+class _SparseColumn:
     """Values of one key with the rows that hold it."""
 
     __slots__ = ("rows", "values")
@@ -147,7 +149,7 @@ class RowStore:
         self.marks: Marks = {}  # row -> what a reader notes beside its cells
         self.too_wide = 0  # cells left out for too many keys
         self._number = array("q")  # of each row that is kept, among those that came
-        self._columns: dict[str, _Column] = {}
+        self._columns: dict[str, _SparseColumn] = {}
         self._kinds: dict[str, set[str]] = {}
         self._varied: set[str] = set()
 
@@ -256,11 +258,11 @@ class RowStore:
         """The number of each row among those that came, from 1."""
         return np.array(self._number, dtype=float) + 1
 
-    def _new(self, name: str) -> _Column | None:
+    def _new(self, name: str) -> _SparseColumn | None:
         """The column of a new key; None where there is no room."""
         if len(self._columns) >= parsing.most_keys(self.count + 1):
             return None
-        return self._columns.setdefault(name, _Column())
+        return self._columns.setdefault(name, _SparseColumn())
 
     def _cell(self, name: str, value: Any, depth: int = 0) -> None:
         """Append one cell of any kind to the present row."""
@@ -349,7 +351,7 @@ class RowStore:
 
     def set_column(self, name: str, values: Float) -> None:
         """Put numbers, one a row, in the place of a column."""
-        self._columns[name] = _Column(range(self.count), values)
+        self._columns[name] = _SparseColumn(range(self.count), values)
 
     def _numbers(self, name: str, numbers: Float) -> None:
         """Append one number a row, from the current row on."""
@@ -391,7 +393,9 @@ class RowStore:
                 own_rows = np.flatnonzero((place[rows] >= 0) & (names == name))
                 own_rows = own_rows[np.argsort(place[rows[own_rows]])]
                 if len(own_rows):
-                    store._columns[name or key] = _Column(place[rows[own_rows]], values[own_rows])
+                    store._columns[name or key] = _SparseColumn(
+                        place[rows[own_rows]], values[own_rows]
+                    )
         store.labels, store.marks = _moved(self.labels, place), _moved(self.marks, place)
         return store
 
@@ -433,7 +437,7 @@ class RowStore:
 
     def sparse(self, key: str) -> tuple[Whole, Float]:
         """Return the rows that hold the key, and their values."""
-        column = self._columns.get(key) or _Column()
+        column = self._columns.get(key) or _SparseColumn()
         return np.array(column.rows, dtype=np.int64), np.array(column.values)
 
     def dense(self, key: str) -> Float:
@@ -494,7 +498,7 @@ def merge_rows(
     trains = _main_rows(store, kinds)
     given, (step_R, clock) = step_R, _numbered(step_R, run_rows, trains)
     usable = _usable(step_R, run_rows, notes)
-    notes += noted(int((~run_rows).sum()), "row", "rows", "of other runs left out")
+    notes += noted(int((~run_rows).sum()), "row of other runs was", "rows of other runs were")
     usable &= run_rows
     main = usable & trains
     if not main.any():
@@ -514,7 +518,7 @@ def merge_rows(
         why = (
             ""
             if clock is not None
-            else " in the order of the rows, for they fall too often to be a clock"
+            else " in the order of the rows, because they decrease too often to be a clock"
         )
         notes.append(
             f"the steps of the log are fractional, so they are numbered 1 to {len(step)}{why}"
@@ -523,7 +527,7 @@ def merge_rows(
     merged = Merged(step, columns, trained, rows, tuple(notes), clock)
     if runs == 1 or rows >= _ALL_BUT * of:
         return merged
-    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows read"
+    in_part = f"last of {runs} runs: {rows:,} of {of:,} rows were read"
     return replace(merged, of=of, in_part=in_part)
 
 
@@ -548,12 +552,12 @@ def _usable(step_R: Float, run_rows: Flags, notes: list[str]) -> Flags:
         (~finite, "without a step"),
         (
             finite & ~exact,
-            "with a step of 2^53 or more, where doubles no longer tell neighbours apart,",
+            "with a step of 2^53 or more (too large to be exact)",
         ),
         (exact & ~whole, "with a fractional step"),
     )
     for bad, words in reasons:
-        notes += noted(int((bad & run_rows).sum()), "row", "rows", f"{words} left out")
+        notes += noted(int((bad & run_rows).sum()), f"row {words} was", f"rows {words} were")
     return whole
 
 
@@ -585,7 +589,7 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
     if chosen in names or (not chosen and len(names) == 1):
         return chosen or next(iter(names))
     got = (
-        f"no {chosen[:60]!r} among the {len(names)} runs of {shown(path)}"
+        f"no run {chosen[:60]!r} among the {len(names)} runs of {shown(path)}"
         if chosen
         else f"{shown(path)}, which holds {len(names)} runs"
     )
@@ -743,7 +747,7 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         len(falls) > max(2, _UNORDERED_SHARE * len(position))
         and (step[position[falls]] > step[position].min()).any()
     ):
-        notes.append("the rows were not in the order of their steps and have been sorted")
+        notes.append("the rows were not in the order of their steps and were sorted")
         return usable, 1
     restarts = np.full(len(step) + 1, np.iinfo(np.int64).max)
     restarts[position[falls]] = step[position[falls]]
@@ -752,9 +756,9 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
     lost = int((usable & ~kept).sum())
     if not (kept[: position[falls[-1]]] & main[: position[falls[-1]]]).any():
         notes.append(
-            f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}: "
-            "that looks like a second run in the same log, so the last run is read and "
-            f"{count(lost, 'row')} before it set aside"
+            f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}, "
+            "which looks like a second run in the same log: the last run is read and "
+            f"{count(lost, 'row')} before it were left out"
         )
         return kept, len(falls) + 1
     times, back = (
@@ -762,8 +766,8 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         ", ".join(str(int(step[place])) for place in position[falls[:20]]),
     )
     notes.append(
-        f"the run was restarted {times} (the step drops back to {back}): "
-        f"{count(lost, 'row')} superseded by what came after"
+        f"the run was restarted {times} (the step drops back to {back}): {count(lost, 'row')} "
+        "were replaced"
     )
     return kept, 1
 
@@ -808,11 +812,11 @@ def _reduced(
     if averaged:
         most = max(averaged.values())
         notes.append(
-            f"several rows of one step were averaged, up to {most} rows a step "
+            f"several rows of one step were averaged, at most {most} per step "
             f"({some_of(list(averaged))})"
         )
     first = f"logged more than once (at {step[min(repeated, default=0)]}): the last values are kept"
-    notes += noted(len(repeated), "step", "steps", first)
+    notes += noted(len(repeated), "step was", "steps were", first)
     return reduced
 
 
@@ -898,7 +902,7 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Fl
         .fill_null(strategy="backward")
         .to_numpy()
     )
-    return best, carried, f"the step of a row is its {best}, or that of the row after it"
+    return best, carried, f"the step of a row is its {best}, or that of the next row"
 
 
 def _whole_values(values: Float) -> int:
@@ -943,7 +947,7 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     return (
         each,
         step,
-        f"slime numbers the rows of training by updates: they are put with their rollout, {what}",
+        f"slime numbers the training rows by updates, so they follow their rollout, {what}",
     )
 
 

@@ -23,7 +23,10 @@ from groupwise.plain import frozen
 from groupwise.wording import count
 
 HEAD_BYTES = 1 << 16
-DAMAGED_LINES = "line is no whole JSON object and was", "lines are not whole JSON objects and were"
+DAMAGED_LINES = (
+    "line is not a complete JSON object and was",
+    "lines are not complete JSON objects and were",
+)
 ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")  # what colours a terminal and moves its cursor
 # A number as NumPy or PyTorch print theirs.
 _SCALAR = re.compile(
@@ -258,11 +261,11 @@ def _beginning(file: TextIO) -> Iterator[str]:
             yield line
 
 
-def noted(number: int, one: str, many: str, what: str = "left out") -> list[str]:
+def noted(number: int, singular: str, plural: str, what: str = "left out") -> list[str]:
     """Return the note on so many things, none where there is none of them: "3 lines are damaged
     and were" and what became of them.
     """
-    return [f"{count(number, one, many)} {what}"] if number else []
+    return [f"{count(number, singular, plural)} {what}"] if number else []
 
 
 class Blocks:

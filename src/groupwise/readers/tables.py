@@ -273,7 +273,7 @@ class CsvFeed(Feed):
         notes = self._notes if self._names is None else []
         names = _unique([name.strip().lstrip("\ufeff") for name in row], notes)
         if self._names not in (None, names):
-            self._notes.append(f"the columns are others from row {self.store.count + 1} on")
+            self._notes.append(f"the columns change at row {self.store.count + 1}")
         return names
 
     def record(self, origin: Origin, request: Request) -> RunRecord:
@@ -285,10 +285,10 @@ class CsvFeed(Feed):
             name = one_run(origin.path, runs, request.chosen)
             store = store.renamed(runs[name])
             notes.append(
-                "a table that W&B exported: the bounds of what its chart averaged (__MIN, __MAX) "
-                "are left out"
+                "this is a table exported from W&B: the bounds of averages (__MIN, __MAX) are "
+                "ignored"
                 if any(name.endswith("__MIN") for name in self._names or [])
-                else "a table of a chart that a tracker exported: each of its columns is of one run"
+                else "this is a chart table exported from a tracker, with one run per column"
             )
         elif {spelled(key) for key in (self._names or [])[:9]} == _OF_ONE_TAG:
             store = store.renamed(
@@ -300,8 +300,8 @@ class CsvFeed(Feed):
                 }
             )
         what = (
-            "more or fewer cells than the header, or one of over a million characters: missing "
-            "cells are empty, further ones left out"
+            "more or fewer cells than the header, or a cell of over a million characters: "
+            "missing cells are empty and extra ones left out"
         )
         notes += noted(self._broken, "row has", "rows have", what)
         named = name if request.chosen else ""
@@ -309,7 +309,7 @@ class CsvFeed(Feed):
         if not self._over:
             return record
         rows = len(record.steps)
-        note = f"behind row {rows:,} a cell does not end: what follows is not read"
+        note = f"after row {rows:,} a cell does not end, so the rest is not read"
         source = replace(record.sources[0], note=note, of=rows + 1)
         return replace(record, sources=(source, *record.sources[1:]))
 
@@ -345,9 +345,9 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
     ]
     notes += noted(
         len(again),
-        "column",
-        "columns",
-        "of a name that comes more than once: the later ones carry a number",
+        "column has",
+        "columns have",
+        "a repeated name: the later ones got a number",
     )
     return list(unique)
 
@@ -547,8 +547,7 @@ def _read_list(path: Path, seen: Peek, request: Request) -> RunRecord:
                 "copy it again"
             )
         notes.append(
-            f"the JSON is cut off or damaged after row {store.count}: the whole rows before are "
-            "used"
+            f"the JSON is cut off or damaged after row {store.count}: only complete rows are used"
         )
     notes += noted(
         strange,
@@ -877,7 +876,10 @@ def _read_run(
         )
     record = _record_of(path, seen, request, rows, run, name)
     without = noted(
-        silent, "entry", "entries", "of the file without a log left out, as of runs that failed"
+        silent,
+        "entry",
+        "entries",
+        "of the file without a log were left out, for example failed runs",
     )
     return replace(record, notes=(*record.notes, *without))
 
@@ -930,13 +932,10 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
     store = RowStore.of(sorted(rows, key=lambda row: float(row["step"])))
     notes = [
         *blocks.notes(),
-        (
-            "the events are put in the order of their steps, the numbers in their partition_id or "
-            "the policy's version"
-        ),
+        "the events were sorted by step, the number in their partition_id or policy version",
     ]
-    notes += noted(unplaced, "event", "events", "of no step left out")
-    notes += noted(damaged, "line is no event and was", "lines are no events and were")
+    notes += noted(unplaced, "event", "events", "without a step were left out")
+    notes += noted(damaged, "line is not an event and was", "lines are no events and were")
     return assemble(Log(store, path, "events", seen.size, notes), request)
 
 

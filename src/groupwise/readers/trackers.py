@@ -175,7 +175,9 @@ def _read_trackio(path: Path, database: sqlite3.Connection, request: Request) ->
         if numbers is not None:
             store.add({**numbers, "step": step})
     notes = noted(
-        damaged, "row is no whole JSON object and was", "rows are not whole JSON objects and were"
+        damaged,
+        "row is not a complete JSON object and was",
+        "rows are not complete JSON objects and were",
     )
     stated = ((_trackio_config(database, original), "trackio's table of settings"),)
     record = assemble(
@@ -807,10 +809,10 @@ def read_events(path: Path, request: Request) -> RunRecord:
         notes += noted(records.damaged, *wrong, f"left out of {shown(file)}")
         if not records.complete:
             notes.append(
-                f"the file {shown(file)} is cut off or damaged: the whole records before are used"
+                f"the file {shown(file)} is cut off or damaged: only complete records are used"
             )
         if len(files) > 1 and first == store.count:
-            notes.append(f"the file {shown(file)} holds no scalar")
+            notes.append(f"the file {shown(file)} has no scalar")
     if not store.count:
         raise UnreadableRunError(
             f"expected scalars in {shown(path)}, got none: the run stopped before its first row, "
@@ -845,8 +847,7 @@ def _in_order(
     if len(processes) < 2:
         return store
     notes.append(
-        f"files without a common tag are read side by side, as {len(processes)} processes of one "
-        "run"
+        f"files without a common tag were combined, as {len(processes)} processes of one run"
     )
     step = store.dense(_STEP).tolist()
     order = list(heapq.merge(*(rows for _, rows in processes), key=step.__getitem__))
@@ -1020,7 +1021,9 @@ def _of_lines(seen: Peek, settings: JsonObject, notes: list[str]) -> Iterator[En
         elif operation.get("type") == "LogFloats" and not key.startswith("monitoring/"):
             for point in operation.get("values") or ():
                 yield 1000 * point.get("ts", 0), point.get("step"), key, point.get("value")
-    notes += noted(damaged, "line is no whole JSON and was", "lines are not whole JSON and were")
+    notes += noted(
+        damaged, "line is not complete JSON and was", "lines are not complete JSON and were"
+    )
 
 
 def _of_swanlab(seen: Peek, notes: list[str]) -> Iterator[Entry]:

@@ -45,7 +45,7 @@ _MOST_FOLDERS = 10_000
 
 
 @frozen
-class State:
+class TrainerStateFile:
     """One trainer_state.json."""
 
     path: Path  # of the file
@@ -68,7 +68,7 @@ def read_state(path: Path, request: Request) -> RunRecord:
     return _record(load_state(path), home if path.name == STATE else None, request)
 
 
-def load_state(path: Path) -> State:
+def load_state(path: Path) -> TrainerStateFile:
     """Return the rows of a trainer_state.json and what else it says."""
     seen = peek(path)
     text = read_whole(seen)
@@ -85,10 +85,10 @@ def load_state(path: Path) -> State:
         what = (
             "no row: log with a smaller logging_steps"
             if about
-            else "no whole row, it is cut off or damaged: copy it again"
+            else "no complete row, because it is cut off or damaged: copy it again"
         )
         raise UnreadableRunError(f"expected logged rows in {shown(path)}, got {what}")
-    return State(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
+    return TrainerStateFile(path, seen.size, RowStore.of(rows), about, len(history) - len(rows))
 
 
 def _stated(about: JsonView) -> JsonObject:
@@ -103,17 +103,17 @@ def _stated(about: JsonView) -> JsonObject:
 
 
 def _record(
-    state: State, folder: Path | None, request: Request, notes: Sequence[str] = ()
+    state: TrainerStateFile, folder: Path | None, request: Request, notes: Sequence[str] = ()
 ) -> RunRecord:
     """Return the record of a state, with the completions in its folder."""
     remarks = list(notes)
     if not state.about:
         remarks.append(
             f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: "
-            "the whole rows before are used"
+            "the complete rows before it are used"
         )
     if state.skipped:
-        remarks.append("the summary row at the end is left out")
+        remarks.append("the summary row at the end was left out")
     stated = ((_stated(state.about), shown(state.path)),)
     name = folder.name if folder is not None and folder.name else state.path.name
     record = assemble(
@@ -214,7 +214,7 @@ def read_folder(path: Path, request: Request) -> RunRecord:
             state = load_state(file)
         except UnreadableRunError as error:
             problem = problem if notes else error
-            notes.append(f"the file {shown(file)} could not be read, so an older state is used")
+            notes.append(f"the file {shown(file)} could not be read, so an older state was used")
         else:
             return _record(
                 state, path.parent if _CHECKPOINT.fullmatch(path.name) else path, request, notes
@@ -240,8 +240,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
             table = None
         if table is None:
             notes.append(
-                f"the file {path.name} is damaged, too large or holds no completions and was left "
-                "out"
+                f"the file {path.name} is damaged, too large or has no completions and was left out"
             )
             continue
         generation = written.drop("step")
@@ -253,7 +252,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
     if tables and size > parsing.MOST_TEXT:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
-    reused = "the completions of the update before, which used them again: counted once"
+    reused = "the completions of the previous update and were counted once"
     notes += noted(again, "file repeats", "files repeat", reused)
     return (pl.concat(tables, how="diagonal") if tables else None), notes, sources
 
@@ -287,8 +286,8 @@ def _without_evaluations(
         return rollouts, []
     left = rollouts.filter(~pl.col("step").is_in(foreign.implode()))
     note = (
-        f"the completions of {count(len(foreign), 'step')} with an evaluation are the "
-        "evaluation's (TRL writes them over the training's): left out"
+        f"in {count(len(foreign), 'step')} with an evaluation TRL overwrote the training "
+        "completions with those of the evaluation, so they were left out"
     )
     return (left if len(left) else None), [note]
 
@@ -327,20 +326,18 @@ def _grouped(
     placed = rows.with_columns(prompt_id=pl.int_range(pl.len()).over("step") // (group or 1))
     groups = placed.group_by("step", "prompt_id").agg(pl.len(), pl.col("prompt").n_unique())
     if group and (groups["len"] == group).all() and (groups["prompt"] == 1).all():
-        notes.append(f"groups of completions by position: {group} rows each ({source})")
+        notes.append(f"completions are grouped by position, {group} rows per group ({source})")
         return placed, config
     run = pl.col("prompt_id")
     rows = rows.with_columns(prompt_id=pl.struct("step", "prompt").rle_id().cast(pl.Int64))
     rows = rows.with_columns(run - run.min().over("step"))
     notes.append(
-        "groups of completions by runs of equal prompts: two neighbouring groups of one prompt "
-        "would count as one"
+        "completions are grouped by runs of equal prompts: neighbours with one prompt are one group"
     )
     sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
         notes.append(
-            f"the rows of a step are no groups of {group} for one prompt ({source}): that size is "
-            "not used for them"
+            f"the rows of a step do not form groups of {group} per prompt ({source}): ignored"
         )
     elif len(sizes) == 1 and sizes[0] > 1:
         config = config.with_settings(
@@ -374,13 +371,13 @@ def rewarded(
     )
     if agrees is not None and agrees < _AGREEMENT:
         notes.append(
-            f"the advantages contradict a total reward of {names}: the functions are weighted "
-            "otherwise, so the total is unknown"
+            f"the advantages contradict a total reward of {names}: the functions have other "
+            "weights, so the total is unknown"
         )
         total = _weighted(rows, {})
     elif len(weights) > 1 or stated:
-        how = "the advantages agree" if agrees is not None else "no advantage could confirm it"
-        why = "as the log's own mean rewards tell" if stated else "the plain sum"
+        how = "the advantages agree" if agrees is not None else "no advantages could confirm it"
+        why = "as the mean rewards in the log show" if stated else "the unweighted sum"
         notes.append(f"the total reward of a completion is {names}, {why} ({how})")
     renamed = rows.rename({name: f"reward/{name}" for name in weights}).with_columns(total)
     wanted = [

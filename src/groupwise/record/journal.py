@@ -58,7 +58,7 @@ class Damage:
     def said(self) -> str:
         """Return it in words, as "1 damaged line between steps 33 and 35, 212 bytes"."""
         if self.after is None:
-            where = "without a sound step" if self.before is None else f"before step {self.before}"
+            where = "without a valid step" if self.before is None else f"before step {self.before}"
         else:
             where = (
                 f"after step {self.after}"
@@ -317,8 +317,8 @@ class Journal(AbstractContextManager["Journal"]):
         try:
             hold(
                 self._file.fileno(),
-                f"expected to be the only writer of {path}, got one that is writing it now: "
-                "give this run a folder of its own, or end the other",
+                f"expected to be the only writer of {path}, got another writer: give this run "
+                "its own folder, or stop the other one",
             )
             content = read_journal(path, keep=keep)
             self.entries, self.damage = content.entries, content.damage
@@ -371,8 +371,8 @@ class Journal(AbstractContextManager["Journal"]):
                 self._open_line = True  # half a line stays: the next one begins behind a line feed
             if isinstance(error, OSError):
                 raise GroupwiseError(
-                    f"expected to write {self.path}, got {error.strerror}: make room or repair the "
-                    "disk; what was there before stays"
+                    f"expected to write {self.path}, got {error.strerror}: make room or repair "
+                    "the disk; the earlier contents stay"
                 ) from None
             raise
 
@@ -385,7 +385,7 @@ class Journal(AbstractContextManager["Journal"]):
                 return
             came = "another file in its place"
         except (FileNotFoundError, NotADirectoryError):
-            came = "none there, for it was deleted or moved"
+            came = "none there, because it was deleted or moved"
         except OSError:
             return  # what is wrong, the writing itself will say
         raise JournalGoneError(

@@ -70,7 +70,7 @@ UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is
 FOLDER = "groupwise"
 _WAITING_WITH_ROLLOUTS, _WAITING = 200, 20_000
 RECENT = 64
-_GOES_ON = "the group size goes on changing: group_size has it for each step"
+_GOES_ON = "the group size keeps changing: the column group_size has it for each step"
 # of the group size that are noted: each note is written with all that stand before it
 _MOST_CHANGES = 20
 # a record that cannot be opened is not tried again before this many times what the last try took
@@ -78,7 +78,7 @@ _SHARE = 20
 
 Say = Callable[[str], None]
 Measure = Callable[[Columns, RunConfig], Meanings]
-Rollouts = Sequence[Mapping[str, Any]]
+RolloutDicts = Sequence[Mapping[str, Any]]
 
 
 def to_terminal(sentence: str) -> None:
@@ -127,7 +127,7 @@ class Failures:
     """
 
     def __init__(self, say: Say, most: float = math.inf) -> None:
-        self.in_a_row, self._say, self._most, self._told = 0, say, most, set[str]()
+        self.in_a_row, self._say, self._most, self._reasons_said = 0, say, most, set[str]()
 
     @property
     def too_many(self) -> bool:
@@ -142,8 +142,8 @@ class Failures:
         except Exception as error:  # noqa: BLE001 - whatever it is, the training goes on
             self.in_a_row += 1
             reason = reason_of(error)
-            if self.too_many or reason not in self._told:
-                self._told.add(reason)
+            if self.too_many or reason not in self._reasons_said:
+                self._reasons_said.add(reason)
                 self._say(
                     f"recording failed: {reason}; training goes "
                     f"on{', not recorded any further' if self.too_many else ''}"
@@ -177,8 +177,8 @@ class Recorder:
         self._meanings: Meanings = ()
         self._columns: set[str] = set()
         self._odd_columns: set[str] = set()  # of which it was said
-        self._recent: deque[tuple[int, Rollouts]] = deque(maxlen=recent)
-        self._waiting: deque[tuple[JsonView, Rollouts | None]] = deque()
+        self._recent: deque[tuple[int, RolloutDicts]] = deque(maxlen=recent)
+        self._waiting: deque[tuple[JsonView, RolloutDicts | None]] = deque()
         self._confirmed: list[int] = []
         self._failing = self._dropped = False
         self._writer: RecordWriter | None = None
@@ -201,13 +201,10 @@ class Recorder:
         self._syncer.start()
         last = standing[-1]["step"] if standing else min(after, 0)
         if last > after:
-            self.note(
-                f"resumed after step {after}: steps {after + 1} to {last} are replaced as they are "
-                "done again"
-            )
+            self.note(f"resumed after step {after}: steps {after + 1} to {last} will be replaced")
         elif last < after:
             self.note(
-                f"resumed after step {after}: steps {last + 1} to {after} are not in the record"
+                f"resumed after step {after}: steps {last + 1} to {after} are missing in the record"
             )
         else:
             self._describe()
@@ -233,7 +230,7 @@ class Recorder:
                 return [], {}
             for damage in notes_on(journal.damage):
                 self._say(
-                    f"the record in {self.folder} is damaged: {damage}; it goes on behind that"
+                    f"the record in {self.folder} is damaged: {damage}; it continues after that"
                 )
         return rows, description_in(journal.entries)
 
@@ -275,9 +272,9 @@ class Recorder:
                 f"expected to move the older record in {self.folder} aside, got {error.strerror}: "
                 "move it, or choose another folder"
             ) from None
-        self._say(f"{self.folder} held the record of an earlier run: it is in {aside} now")
+        self._say(f"{self.folder} held the record of an earlier run: it is now in {aside}")
 
-    def append(self, row: JsonView, rollouts: Rollouts | None = None) -> None:
+    def append(self, row: JsonView, rollouts: RolloutDicts | None = None) -> None:
         """Write one step; one that comes again replaces what was there from it on."""
         try:
             row = checked_row(self._readable([row])[0][0])
@@ -309,8 +306,8 @@ class Recorder:
         if row.get(UNEVEN) and not self._uneven:
             self._uneven = True
             self.note(
-                f"groups are of several sizes from step {step} on: group_size is the median of "
-                "each step, the setting stays"
+                f"groups have several sizes from step {step} on: the column group_size has the "
+                "median of each step, and the setting stays"
             )
         if not size:
             return
@@ -380,7 +377,7 @@ class Recorder:
                 )
                 self._syncer.problem = ""
 
-    def _readable(self, rows: Rollouts) -> tuple[list[JsonObject], bool]:
+    def _readable(self, rows: RolloutDicts) -> tuple[list[JsonObject], bool]:
         """Return rows with None for what cannot be recorded, and whether there was any.
 
         It is told once a column.
@@ -390,8 +387,8 @@ class Recorder:
         for name in sorted({name for _, name in odd} - self._odd_columns):
             self._odd_columns.add(name)
             self._say(
-                f"{clean(name, longest=60)!r} holds what is no number or text: such cells are "
-                "missing in the record"
+                f"{clean(name, longest=60)!r} contains values that are not numbers or texts: "
+                "these cells are missing in the record"
             )
         return readable, bool(odd)
 
@@ -399,8 +396,8 @@ class Recorder:
         """Begin a record that was deleted again, with the rows in memory; return whether."""
         self._let_go()
         self._say(
-            f"{error}; training goes on, and the record begins anew with the steps so far, with "
-            "completions of the newest only"
+            f"{error}; training goes on, and the record starts again with the steps so far and "
+            "only the newest completions"
         )
         rollouts = dict(self._recent)
         self._waiting = deque((row, rollouts.get(row["step"])) for row in self.rows)
@@ -439,7 +436,9 @@ class Recorder:
             self._waiting[index] = (self._waiting[index][0], None)
             if not self._dropped:
                 self._dropped = True
-                self.notes.append("the disk was full for long: rollouts of some steps are missing")
+                self.notes.append(
+                    "the disk was full for a long time: rollouts of some steps are missing"
+                )
         while len(self._waiting) > _WAITING:
             self._waiting.popleft()
 
@@ -687,7 +686,7 @@ def opened(
     run = run or Identity()
     places = _choices(folder, after, run)
     another = is_record(folder) and folder not in [place for place, _ in places[:1]]
-    problem = f"the record in {folder} is that of another run" if another else ""
+    problem = f"the record in {folder} belongs to another run" if another else ""
     for place, there in places:
         recorder = make(place)
         recorder.run = asdict(

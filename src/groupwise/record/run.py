@@ -83,7 +83,7 @@ class Setting:
 
 
 UNKNOWN = Setting()
-Rule = tuple[Callable[[Any], Any], str]
+SettingRule = tuple[Callable[[Any], Any], str]
 """What checks and converts a value, raising a ValueError where it cannot, and the values that are
 expected, in words.
 """
@@ -97,7 +97,7 @@ def _number(value: Any) -> float:
     return number
 
 
-def _within(holds: Callable[[float], bool], expected: str) -> Rule:
+def _within(holds: Callable[[float], bool], expected: str) -> SettingRule:
     """Return the rule of a number for which a condition holds."""
 
     def check(value: Any) -> float:
@@ -109,7 +109,7 @@ def _within(holds: Callable[[float], bool], expected: str) -> Rule:
     return check, expected
 
 
-def _whole(least: float, expected: str) -> Rule:
+def _whole(least: float, expected: str) -> SettingRule:
     """Return the rule of an integer that is exact in double precision."""
 
     def check(value: Any) -> int:
@@ -121,7 +121,7 @@ def _whole(least: float, expected: str) -> Rule:
     return check, expected
 
 
-def _choice(*words: str, spelled: Mapping[str, str] | None = None) -> Rule:
+def _choice(*words: str, spelled: Mapping[str, str] | None = None) -> SettingRule:
     """Return the rule of one of a few words, which may be spelled otherwise too."""
 
     def check(value: Any) -> str:
@@ -145,7 +145,7 @@ def _printable(value: Any) -> str:
 
 
 _COUNT = _whole(1, "a whole number of at least 1")
-_TEXT: Rule = (_printable, "a text of 1 to 300 characters")
+_TEXT: SettingRule = (_printable, "a text of 1 to 300 characters")
 _DECAY = _within(lambda number: 0 <= number < 1, "a number in [0, 1)")
 _POSITIVE = _within(lambda number: number > 0, "a number above 0")
 _NOT_NEGATIVE = _within(lambda number: number >= 0, "a number of at least 0")
@@ -317,7 +317,7 @@ class RunConfig:
         return setting.value
 
 
-RULES: dict[str, Rule] = {
+RULES: dict[str, SettingRule] = {
     name: hint.__metadata__[0]
     for name, hint in get_type_hints(RunConfig, include_extras=True).items()
 }
@@ -462,7 +462,7 @@ class RunRecord:
         return (
             *self.notes,
             *(
-                [f"settings not found: {unknown}; give them with --set NAME=VALUE"]
+                [f"These settings were not found: {unknown}; give them with --set NAME=VALUE"]
                 if unknown
                 else []
             ),
@@ -893,7 +893,7 @@ def load_saved(home: Path) -> RunRecord:
         try:
             rollouts = _sound_table(home / ROLLOUTS, sums)
         except UnreadableRunError:
-            lost = f"{ROLLOUTS} is missing or not as it was saved, so its completions are left out"
+            lost = f"{ROLLOUTS} is missing or was changed later, so its completions were left out"
             notes = (*notes, lost)
     texts = (
         {str(key): str(text) for key, text in labels.items()} if isinstance(labels, dict) else {}

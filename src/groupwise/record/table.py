@@ -51,10 +51,10 @@ _ODD = {
     "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
     "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
-    "clock": "{cells} of {column} fell or was not finite: the steps stand in for this clock",
+    "clock": "{cells} of {column} fell or was NaN or infinite: the steps are the clock",
     "old": "{cells} of {column} {is_or_are} of more rollouts than there is room for, and left out",
     "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
-    "window": "{cells} of {column} did not lie above 0: 1 stands in for it",
+    "window": "{cells} of {column} did not lie above 0: 1 is used instead",
 }
 
 
@@ -409,8 +409,8 @@ def plain_rollout(rollout: JsonView) -> JsonObject:
     prompt = rollout.get("prompt_id")
     if isinstance(prompt, bool) or not isinstance(prompt, int | np.integer):
         raise InvalidArgumentError(
-            f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the prompts "
-            "of the step"
+            f"expected a whole number for prompt_id, got {str(prompt)[:40]!r}: number the "
+            "prompts of the step"
         )
     plain: JsonObject = {"prompt_id": _writable(int(prompt))}
     for name in TEXT_COLUMNS:

@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from torch.nn import Module, Parameter
 
     Contribution = Use | torch.Tensor
-    Rule = Callable[
+    ScoreRule = Callable[
         ["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]
     ]
     Consume = Callable[[str, ParameterScores], None]
     Batch = Mapping[str, torch.Tensor]
-    Total = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
+    ScoreTotal = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
 
 _CONV1D = ("transformers.pytorch_utils", "Conv1D")  # GPT-2's linear layer, turned
 
 
 @dataclass(slots=True)
-class Recorder:
+class ScoreRecorder:
     """What one pass has left behind so far."""
 
     selected: Mapping[str, Parameter]  # parameters whose scores are wanted, by name
@@ -119,7 +119,7 @@ class Recorder:
         self.consume(name, StoredScores(sum(stored, start=torch.zeros(()))))
 
 
-def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..., Any]:
+def _hook(recorder: ScoreRecorder, own: Mapping[str, str], rule: ScoreRule) -> Callable[..., Any]:
     """Return the forward hook of one layer."""
 
     def after(module: Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> Any:
@@ -141,9 +141,9 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
         def before(gradient: Tensor) -> None:
             if source._version != version:
                 raise InvalidArgumentError(
-                    "expected layers that leave their input alone, but that of "
-                    f"{type(module).__name__} ({', '.join(own.values())}) was"
-                    " changed in place: use method='loop'"
+                    "expected layers that do not change their input, but the input of "
+                    f"{type(module).__name__} ({', '.join(own.values())}) was changed: use "
+                    "method='loop'"
                 )
             gradient = single_or_better(gradient.detach())
             parts = rule(module, source, gradient[None] if lifted else gradient)
@@ -156,7 +156,7 @@ def _hook(recorder: Recorder, own: Mapping[str, str], rule: Rule) -> Callable[..
 
 
 def _aligned(
-    recorder: Recorder, module: Module, given: list[Any], output: Any
+    recorder: ScoreRecorder, module: Module, given: list[Any], output: Any
 ) -> tuple[Tensor, Tensor, bool] | None:
     """Return input and output of a layer, rollouts first; None where that is unknown.
 
@@ -205,12 +205,12 @@ def single_or_better(value: Tensor) -> Tensor:
     return value if value.dtype.itemsize >= 4 else value.float()
 
 
-def rule_of(module: Module) -> Rule | None:
+def rule_of(module: Module) -> ScoreRule | None:
     """Return how a layer's parameters get their gradients, or None where only the loop knows."""
     import torch
 
     nn, layer = torch.nn, cast("Any", module)
-    rules: dict[Any, Rule] = {nn.Linear.forward: _linear, nn.Embedding.forward: _embedding}
+    rules: dict[Any, ScoreRule] = {nn.Linear.forward: _linear, nn.Embedding.forward: _embedding}
     rule = rules.get(type(module).forward)
     if rule is _embedding:
         odd = layer.max_norm is not None or layer.scale_grad_by_freq or layer.sparse
@@ -315,7 +315,7 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
 
 
 def loop_scores(
-    model: Module, total: Total, batch: Batch, parameters: Mapping[str, Parameter]
+    model: Module, total: ScoreTotal, batch: Batch, parameters: Mapping[str, Parameter]
 ) -> dict[str, Tensor]:
     """Return N gradients of each parameter by one backward pass a rollout."""
     import torch

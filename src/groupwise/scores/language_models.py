@@ -50,7 +50,7 @@ class LanguageModel:
 
 
 @frozen
-class Reader:
+class PolicyTokenizer:
     """What of a language model makes tokens of texts: its weights stay on disk."""
 
     tokenizer: Any  # of the model's folder; that of the base model where an adapter has none
@@ -74,7 +74,7 @@ def model_folder(path: str | Path) -> Path:
     )
 
 
-def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader:
+def load_reader(folder: str | Path, *, base: str | Path | None = None) -> PolicyTokenizer:
     """Load the tokenizer and the configuration that `load_language_model` would."""
     folder, under, _, gguf = _checked(model_folder(folder), base)
     from transformers import AutoConfig
@@ -84,7 +84,7 @@ def load_reader(folder: str | Path, *, base: str | Path | None = None) -> Reader
         configuration = AutoConfig.from_pretrained(
             str(under), local_files_only=True, trust_remote_code=False, **kind
         )
-    return Reader(_loaded_tokenizer([folder, under], gguf), _context(configuration))
+    return PolicyTokenizer(_loaded_tokenizer([folder, under], gguf), _context(configuration))
 
 
 def load_language_model(
@@ -140,7 +140,7 @@ def _checked(folder: Path, base: str | Path | None) -> tuple[Path, Path, bool, s
 
 
 def tokens_of(
-    reader: Reader | LanguageModel,
+    reader: PolicyTokenizer | LanguageModel,
     prompts: Sequence[Prompt],
     completions: Sequence[str],
     *,
@@ -168,7 +168,7 @@ def tokens_of(
     ]
 
 
-def end_of(reader: Reader | LanguageModel) -> int:
+def end_of(reader: PolicyTokenizer | LanguageModel) -> int:
     """Return the end-of-sequence token."""
     if reader.tokenizer.eos_token_id is None:
         raise InvalidArgumentError(
@@ -466,8 +466,8 @@ def _loaded_model(
     )
     if left:
         raise InvalidArgumentError(
-            f"expected GPUs that hold {base}, got {torch.cuda.device_count()} that leave layers to "
-            f"the {left.pop()}: give a worker more"
+            f"expected GPUs that hold {base}, got {torch.cuda.device_count()}, and some layers "
+            f"are left to the {left.pop()}: give each worker more GPUs"
         )
     if adapter is None:
         result: Module = model

@@ -9,7 +9,7 @@ the gradients, `sketch.py` reduces them as they come.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from fnmatch import fnmatchcase
@@ -24,7 +24,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.parsing import JsonObject
 from groupwise.plain import Words, frozen
 from groupwise.scores.hooks import (
-    Recorder,
+    ScoreRecorder,
     loop_scores,
     only_these_differentiable,
     single_or_better,
@@ -32,14 +32,13 @@ from groupwise.scores.hooks import (
 from groupwise.scores.sketch import CountSketch, GramTotal, SketchTotal, StoredScores
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-    Batch = Mapping[str, torch.Tensor]
+    from groupwise.scores.hooks import Batch
 
 Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
-Method = Literal["auto", "loop"]
+ScoreMethod = Literal["auto", "loop"]
 Total = GramTotal | SketchTotal
 WEIGHT = "weight of the rollout"  # a key that no caller's batch has
 
@@ -58,7 +57,7 @@ class ScoreOptions(TypedDict, total=False):
     memory_limit: int | None  # bytes of one pass at most, as far as they can be told before
     # auto (default): hooks, and a loop over rollouts for what they do not cover; loop: for
     # everything
-    method: Method
+    method: ScoreMethod
 
 
 @frozen
@@ -126,7 +125,7 @@ def _prepared(model: Module, batch: Batch, options: ScoreOptions) -> Job:
     temperature = options.get("temperature", 1.0)
     for name, value, kind in (
         ("aggregation", aggregation, Aggregation),
-        ("method", method, Method),
+        ("method", method, ScoreMethod),
     ):
         if value not in get_args(kind):
             raise InvalidArgumentError(
@@ -537,7 +536,7 @@ def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]
     """Give `total` the scores that layers' rules cover; return the other parameters."""
     import torch
 
-    recorder = Recorder(job.parameters, rollouts, batch["input_ids"].shape[1], total.add)
+    recorder = ScoreRecorder(job.parameters, rollouts, batch["input_ids"].shape[1], total.add)
     with only_these_differentiable(job.model, []), torch.enable_grad():
         with recorder.attached(job.model):
             value = job.total(job.model, batch)

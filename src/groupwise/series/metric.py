@@ -29,7 +29,7 @@ from groupwise.record.table import zero_rows
 
 _CHANCE = 1e-3  # of rounded values that all lie near multiples by luck
 
-Clock = Literal["updates", "steps"]
+ClockName = Literal["updates", "steps"]
 
 
 @frozen
@@ -79,7 +79,7 @@ class MetricSeries:
 
 
 def metric_series(
-    record: RunRecord, metric: str = "reward", *, clock: Clock = "updates"
+    record: RunRecord, metric: str = "reward", *, clock: ClockName = "updates"
 ) -> MetricSeries:
     """Take one metric out of a record.
 
@@ -102,7 +102,7 @@ def metric_series(
         ...     RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]}))
         ... )
         >>> series.step_T.tolist(), series.noise_source
-        ([1, 3], 'unavailable: the group size and the prompts a step are unknown; give --set
+        ([1, 3], 'unavailable: the group size and the prompts per step are unknown; give --set
         group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
@@ -138,10 +138,10 @@ def metric_series(
     )
 
 
-def _time(rows: pl.DataFrame, step_T: Whole, clock: Clock) -> Float:
+def _time(rows: pl.DataFrame, step_T: Whole, clock: ClockName) -> Float:
     """Return what the clock counts at each row: steps, or updates where they are known and rise."""
     if clock not in ("updates", "steps"):
-        raise InvalidArgumentError(f"a clock counts updates or steps; got {clock!r}")
+        raise InvalidArgumentError(f"a clock has to count updates or steps; got {clock!r}")
     steps = step_T.astype(float)
     updates = rows["optimizer_updates"].to_numpy()
     rising = bool(np.isfinite(updates).all()) and bool((np.diff(updates) > 0).all())
@@ -224,14 +224,17 @@ def _sampling_variance(
     """
     name = "reward" if column == "reward" else quantity
     if name != "reward" and not name.startswith("reward/"):
-        return None, "unavailable: known for training rewards only"
+        return None, "unavailable: it is known for training rewards only"
     from_rollouts = _from_rollouts(record, rows, name)
     if from_rollouts is not None:
-        return from_rollouts / window, "variance of the group means of the logged rollouts over B"
+        return (
+            from_rollouts / window,
+            "variance of the group means of the logged rollouts, over the number of prompts B",
+        )
     rollouts = _rollouts_of_a_step(record)
     if rollouts is None:
         missing = (
-            "the group size and the prompts a step are unknown; give --set group_size=G --set "
+            "the group size and the prompts per step are unknown; give --set group_size=G --set "
             "prompts_per_step=B"
         )
         return None, f"unavailable: {missing}"
@@ -239,8 +242,8 @@ def _sampling_variance(
     if is_binary_mean(value_T, count, resolution):
         level = np.clip(_smooth(value_T), 0.5 / count, 1 - 0.5 / count)
         return level * (1 - level) / count, (
-            f"binomial, p(1-p)/(B G) with B G = {count / window:g}; what prompts differ in comes "
-            "on top and counts as noise of the run"
+            f"binomial variance p(1-p)/(B G) with B G = {count / window:g}; differences between "
+            "prompts add to it and count as noise of the run"
         )
     return _from_logged_std(record, rows, name, count)
 
@@ -321,10 +324,11 @@ def _from_logged_std(
             if finite.any():
                 kind = words or "logged (within-group or batch-wide: the log cannot tell)"
                 variance = np.where(finite, deviation, float(deviation[finite].mean())) ** 2 / count
-                return _smooth(
-                    variance
-                ), f"{kind} standard deviation of the reward over B G = {count:g} rollouts a row"
-    return None, "unavailable: the reward is not 0/1 and the log has no standard deviation of it"
+                return _smooth(variance), (
+                    f"{kind} standard deviation of the reward over the square root of B G = "
+                    f"{count:g} rollouts per row"
+                )
+    return None, "unavailable: the reward is not 0/1 and its standard deviation is not logged"
 
 
 def _smooth(value_T: Float) -> Float:
@@ -405,7 +409,7 @@ def group_evidence(record: RunRecord) -> GroupEvidence:
         return completed
     gap = (
         logged.spread_gap
-        and "the completions hold what each reward function gave, but not the total"
+        and "the completions have the value of each reward function, but not the total"
     )
     return replace(completed, spread=logged.spread, spread_gap=gap)
 
@@ -561,28 +565,19 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
     """
     values = outcomes["outcome"].n_unique()
     if values > MOST_VALUES:
-        how = (
-            f"unavailable: the reward takes {values:,} values, and the expectation needs one of "
-            f"few values (at most {MOST_VALUES})"
-        )
+        how = f"unavailable: the reward takes {values:,} values, more than {MOST_VALUES}"
         return groups.with_columns(pl.lit(None, dtype=pl.Float64).alias("expected")), how
     if "prompt" in groups.columns and groups["prompt"].null_count() < len(groups):
         by_prompt = _prompt_expectation(groups, outcomes)
         if 2 * by_prompt["expected"].count() >= len(by_prompt):
             return (
                 by_prompt,
-                (
-                    "each prompt's success rate taken from its visits just before and after, then "
-                    "the mean over prompts"
-                ),
+                "success rate of each prompt from its visits just before and after, as a mean",
             )
     expected = _step_expectation(groups, outcomes)
     return (
         expected,
-        (
-            "as if all prompts of a step were equally hard, which gives the smallest share that "
-            "can be expected"
-        ),
+        "computed as if all prompts of a step were equally hard, which gives a lower bound",
     )
 
 
@@ -677,7 +672,7 @@ def _logged(record: RunRecord, quantities: tuple[str, ...]) -> GroupSeries:
                 source = f"logged as {meaning.column}: {meaning.definition}{doubt}"
                 step, value = _array(record.steps["step"]), _array(record.steps[meaning.column])
                 return GroupSeries(source, step, value, meaning.resolution)
-    return GroupSeries(f"unavailable: not in the log; {LOG_COMPLETIONS}")
+    return GroupSeries(f"unavailable: it is not in the log; {LOG_COMPLETIONS}")
 
 
 def _expected_from_mean(record: RunRecord) -> GroupSeries:
@@ -697,12 +692,9 @@ def _expected_from_mean(record: RunRecord) -> GroupSeries:
     rollouts = float(size) * float(prompts) * (float(np.median(window)) if window.size else 1.0)
     if not is_binary_mean(mean[finite], rollouts, rewards[0].resolution):
         return GroupSeries(
-            f"unavailable: the mean reward is no count of right answers; {LOG_COMPLETIONS}"
+            f"unavailable: the mean reward is not a count of right completions; {LOG_COMPLETIONS}"
         )
-    how = (
-        "from the step's mean reward as if all prompts were equally hard, which gives the smallest "
-        "share that can be expected"
-    )
+    how = "from the mean reward as if all prompts were equally hard, which gives a lower bound"
     return GroupSeries(how, _array(record.steps["step"]), mean**size + (1 - mean) ** size)
 
 

@@ -7,15 +7,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal, cast
 
-from groupwise.edge.mode import ImportanceRatio, Kind, KLTerm, LagSetting, defaults_of
+from groupwise.edge.mode import ImportanceRatio, KLTerm, LagKind, LagSetting, defaults_of
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
-    "Not known, and it would change the answer: where the KL term is. In the reward it keeps the "
-    "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
+    "The location of the KL term is unknown and would change the answer. In the reward it keeps "
+    "the whole force stale with any importance ratio. Give it with --set kl_in=none, reward or "
+    "loss."
 )
 _REQUESTS = {
     "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",
@@ -24,8 +25,8 @@ _REQUESTS = {
     "refresh_interval": "refresh_interval=UPDATES",
 }
 CURRENT_TERM = (
-    "A KL term in the loss is current while the reward's part of the force is stale: the whole "
-    "force is taken as stale (in the two-armed bandit 1.04 of it is)."
+    "A KL term in the loss is current while the reward part of the force is stale. The whole "
+    "force is treated as stale (in the two-armed bandit it is 1.04 of it)."
 )
 
 
@@ -36,7 +37,7 @@ class UnknownSettingError(InvalidArgumentError):
         requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
         default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
         super().__init__(
-            f"expected {', '.join(names)}, which the run does not say: give {requests}{default}"
+            f"expected {', '.join(names)}, which the run does not state: give {requests}{default}"
         )
         self.names = names
 
@@ -49,8 +50,8 @@ def optimizer_of(name: str) -> Optimizer:
     if "sgd" in spelled or spelled in {"momentum", "heavy_ball"}:
         return "sgd"
     raise InvalidArgumentError(
-        f"expected an optimizer that maps to heavy ball, sgd or adam, got {name[:60]!r}: no rule "
-        "is known for it"
+        f"expected an optimizer that maps to heavy ball, sgd or adam, got {name[:60]!r}: there "
+        "is no rule for it"
     )
 
 
@@ -89,8 +90,8 @@ def stability_setting(record: RunRecord) -> StabilitySetting:
         float(cast("float", record.config.value("beta1") if adam else momentum)),
         adam,
         lag,
-        f"Assumed are the defaults of {framework}, since the run does not say them: {listed}. "
-        "Where it had others, give them with --set NAME=VALUE."
+        f"The run does not state some settings, so the defaults of {framework} are assumed: "
+        f"{listed}. If the run used others, give them with --set NAME=VALUE."
         if assumed
         else "",
     )
@@ -121,7 +122,7 @@ def lag_of(record: RunRecord) -> LagSetting:
     """Return the lag that a run's settings give."""
     if missing := _missing_of_lag(record):
         raise UnknownSettingError(*missing)
-    kind = cast("Kind", record.config.value("lag_kind"))
+    kind = cast("LagKind", record.config.value("lag_kind"))
     if kind == "none":
         return LagSetting("none", 1)
     framework = _framework_of(record)

@@ -22,9 +22,9 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.forecast import (
     FEWEST,
     PROBABILITIES,
-    Ahead,
+    BandKind,
     Calibration,
-    Kind,
+    ForecastBands,
     foreseen,
     shipped,
 )
@@ -85,8 +85,8 @@ class Trial:
     deviation: float  # standard deviation of all rows
     truth_S: Float  # mean of each window of the rest
     row_S: Float  # the row in its middle
-    windows: Ahead  # what was foreseen of the means
-    rows: Ahead  # and of the rows
+    windows: ForecastBands  # what was foreseen of the means
+    rows: ForecastBands  # and of the rows
     rivals: Mapping[str, Rival]  # what the other methods foretold of the means
 
     def score(self, table: Calibration, *, level: float = 0.9) -> Backtest:
@@ -162,7 +162,7 @@ class Trial:
     def case(self, cluster: str, run: str) -> Case:
         """How the run went on, for a table of calibration."""
         windows, rows = self.windows, self.rows
-        error: dict[Kind, Float] = {
+        error: dict[BandKind, Float] = {
             "window": (self.truth_S - windows.centre_S) / windows.spread_S,
             "row": (self.row_S - rows.centre_S) / rows.spread_S,
         }

@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from groupwise.arrays import Float
-from groupwise.forecasting.forecast import KINDS, UPPER, Calibration, Kind, terms_of
+from groupwise.forecasting.forecast import KINDS, UPPER, BandKind, Calibration, terms_of
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 
@@ -48,7 +48,7 @@ class Case:
     share: float  # of the run that was seen
     seen: float  # rows seen
     row_S: Float  # places foreseen, in rows
-    error_S: Mapping[Kind, Float]  # truth minus centre, in spreads
+    error_S: Mapping[BandKind, Float]  # truth minus centre, in spreads
 
 
 def calibrate(cases: Sequence[Case]) -> Calibration:

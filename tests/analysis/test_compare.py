@@ -275,7 +275,7 @@ C = group("C", 2, run(0.6))
             ("seed_noise_unknown", "seed_noise_unknown"),
             (
                 "B is highest: 0.7 over steps 151-200. B, C differ from A by more "
-                "than step noise, with one seed per group."
+                "than step noise (one seed each)."
             ),
         ),
         (

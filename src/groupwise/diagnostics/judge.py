@@ -96,6 +96,7 @@ class Look:
     evidence: Evidence
     answers: Mapping[str, Finding]
     progress: Progress
+    worst: Finding | None = None  # the gravest answer, where another is told in its place
 
     def cause(
         self,
@@ -330,8 +331,12 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         default=None,
     )
     advice = look.advice(cause, worst, first, worst.step)
-    headline, progress = worst.message, look.progress
-    if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
+    headline, gain, gravest = worst.message, look.progress.gain, look.worst
+    if gravest is not None and gravest.status is Status.CRITICAL is not worst.status:
+        since = "" if gravest.step is None else f" since step {gravest.step:,}"
+        words = gravest.signs[0].words if gravest.signs else gravest.message
+        headline = f"{headline.rstrip('.')}; critical{since}: {words}"
+    elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
         headline = f"{headline.rstrip('.')}; the reward rises"
     return Story(headline, worst.step, signs, cause, advice)
 
@@ -504,10 +509,9 @@ def judged(evidence: Evidence) -> Judgement:
     state = _state(evidence, worst, progress)
     if state is State.OK and is_serious(answers[numerics.CRASH]):
         state = State.WARNING
+    look = Look(evidence, answers, progress, worst)
     worst = _explaining(ranked, worst)
-    story = story_of(
-        Look(evidence, answers, progress), worst, can_tell=state is not State.CANNOT_TELL
-    )
+    story = story_of(look, worst, can_tell=state is not State.CANNOT_TELL)
     if state is not State.CANNOT_TELL:
         state = _by_cause(evidence, state, worst, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None

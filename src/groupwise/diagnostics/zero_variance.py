@@ -75,6 +75,8 @@ _FOLLOWS = 0.5
 def check(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     share = _equal_share(evidence)
+    batches = None if share is not None else _of_batches(evidence)
+    share = share or batches
     equal = None if share is None else _pooled(evidence, share)
     if equal is None or len(equal) < FEWEST_ROWS:
         said, log = "nothing in the log says how many groups have rewards that are all equal", LOG
@@ -103,6 +105,13 @@ def check(evidence: Evidence) -> Finding:
     onset = lasting(
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
+    if onset is None and batches is not None:
+        value = batches.mean(slice(-max(len(batches) // 4, 5), None))
+        message = (
+            f"{100 * value.value:.0f} % of the groups or more have zero variance: "
+            f"{batches.column} counts only batches of which all groups do"
+        )
+        return Finding(NAME, Status.INFO, message, None, value)
     if onset is None:
         fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
         if fewer is not None and not fewer.facts:
@@ -196,6 +205,16 @@ def _equal_share(evidence: Evidence) -> Signal | None:
     spread = evidence.groups.spread
     if spread.known and (spread.is_zero | ~np.isfinite(spread.value_T)).all():
         return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
+    return None
+
+
+def _of_batches(evidence: Evidence) -> Signal | None:
+    """The share of batches with one reward: so many groups at the least have zero variance."""
+    columns = (m.column for m in evidence.record.meanings if m.quantity == "dead_batch_share")
+    for column in columns:
+        value = evidence.record.values(column)
+        if np.isfinite(value).any():
+            return replace(share_of(evidence.record.steps["step"], value), column=column)
     return None
 
 

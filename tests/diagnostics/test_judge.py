@@ -645,14 +645,14 @@ def test_a_headline_that_is_not_the_critical_answer_names_that_too() -> None:
     """
     columns = {
         "reward": np.where(ROW < 20, -1.5, -1.0) + noise(by=0.05),
-        "cut": np.where(ROW < 25, 0.0, 1.0),
-        "entropy": np.where(ROW < 40, 0.8, 0.001),
-        "dead": np.where(ROW < 40, 0.1, 0.6),
+        "cut": np.where(ROW < 45, 0.0, 1.0),
+        "entropy": np.where(ROW < 60, 0.8, 0.001),
+        "dead": np.where(ROW < 60, 0.1, 0.6),
     }
     found = judge(log(**columns))
     critical = [answer for answer in found.checks if answer.status is Status.CRITICAL]
     assert [answer.check for answer in critical] == ["concentration"]
     assert found.headline == (
-        "100 % of the completions are truncated since step 26, 0 % before; critical since step 41: "
+        "100 % of the completions are truncated since step 46, 0 % before; critical since step 61: "
         "entropy 0.80 → 0.001"
     )

@@ -14,7 +14,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import Ahead, Fitted, _outlook, ahead, fit_metric, gained
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -118,6 +118,20 @@ def test_a_plateau_that_the_forecast_goes_past_is_not_where_the_metric_ends(
     assert (seen.plateau is not None, seen.as_dict()["plateau"] is not None, beside == "") == (
         settled,
     ) * 3
+
+
+@each_case(
+    ("learning", "said"),
+    [(Learning.LEARNING, True), (Learning.ROSE, False), (Learning.AT_TOP, False)],
+)
+def test_no_plateau_is_settled_beside_a_reward_that_still_learns(
+    made_fitted: Make, learning: Learning, said: bool
+) -> None:
+    fitted = made_fitted(plateau=(0.9, 0.88, 0.92))
+    judged = Judgement("run", State.OK, "", metric=fitted.metric, learning=learning)
+    assert ("its plateau is not settled" in fitted.law_said(judged)) is said
+    other = dataclasses.replace(judged, metric="another")
+    assert "its plateau" not in fitted.law_said(other)
 
 
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:

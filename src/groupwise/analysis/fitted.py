@@ -23,7 +23,7 @@ from groupwise.analysis.charts import (
     useful_range,
 )
 from groupwise.arrays import Float, floats
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
@@ -199,6 +199,19 @@ class Fitted:
             "The forecast, which follows no law, goes past this plateau: it is not settled where "
             "the metric ends."
         )
+
+    def law_said(self, judged: Judgement) -> str:
+        """Say what the law is, and that its plateau is not settled where the judgement or the
+        forecast sees the metric go on.
+        """
+        assert self.fit is not None
+        said, beside = sentence(readable(self.fit.message)), self.beside_the_law
+        of_judgement = self.metric == judged.metric
+        if no_forecast(judged) or (of_judgement and judged.learning is not Learning.LEARNING):
+            return said
+        if of_judgement and not beside and self.fit.status == "converged":
+            beside = "The reward is not seen to stand yet: its plateau is not settled."
+        return f"{said} {beside}".strip()
 
     def in_steps(self) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""

@@ -50,7 +50,7 @@ _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment 
 _PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
 _LONGEST = 256  # tokens of an answer where no setting says
 _GIVE = "give checkpoints with the tokenizer that sampled"
-_ROSE = {Learning.LEARNING, Learning.ARRIVED, Learning.AT_TOP}
+_ROSE = {Learning.LEARNING, Learning.ROSE, Learning.ARRIVED, Learning.AT_TOP}
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 

@@ -747,7 +747,7 @@ class Case:
         Of groups that broke at once, or of which hardly any teaches a policy without entropy, only
         a reward that rises since says so.
         """
-        if self.learning is not Learning.LEARNING or stands_since(self.evidence, finding.step):
+        if not self.learning.gained or stands_since(self.evidence, finding.step):
             return False
         spent = Fact.ENTROPY_GONE in finding.facts and self.finding(Fact.GROUPS_ALIKE) is not None
         lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in finding.facts

@@ -376,15 +376,15 @@ def _course(progress: Progress, evidence: Evidence) -> str:
             if dips
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
+    if progress.learning is Learning.ROSE:
+        return (
+            f"{moved} in {progress.steps:,} steps; no gain is certain since step {progress.since:,}"
+        )
     level = f"reward {short(progress.after)}"
     bounds = None if evidence.reward is None else evidence.reward.bounds
     low, high = bounds or (0.0, 0.0)
     if progress.learning is Learning.AT_TOP:
-        left = (high - progress.after) / (high - low) if bounds else 1.0
-        near = left <= learning.NEAR and not evidence.memo.get("guessed")
-        top = f"near its top of {high:g}" if near else "near its likely top"
-        top = "at its top" if left <= _OF_RANGE else top
-        return f"{level if progress.since is None else moved}, {top}"
+        return f"{level if progress.since is None else moved}, {_top_of(evidence, progress.after)}"
     if progress.learning is Learning.RECOVERED:
         return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
@@ -401,6 +401,21 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     learnt = "no gain is certain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
     return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
+
+
+def _top_of(evidence: Evidence, level: float) -> str:
+    """Where a reward that has arrived stands, by the lower limit of its last quarter: a look later
+    says the same, or that it is higher.
+    """
+    reward = evidence.reward
+    if reward is None or reward.bounds is None:
+        return "near its likely top"
+    low, high = reward.bounds
+    late = reward.mean(slice(-max(len(reward) // 4, 1), None))
+    left = (high - max(late.low, level if level >= high else low)) / (high - low)
+    near = left <= learning.NEAR and not evidence.memo.get("guessed")
+    top = f"near its top of {high:g}" if near else "near its likely top"
+    return "at its top" if left <= _OF_RANGE else top
 
 
 def _open(evidence: Evidence, progress: Progress) -> str:

@@ -22,7 +22,6 @@ from groupwise.diagnostics.falls import constant_tail, reward_level
 from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
-    Learning,
     Status,
     exactly,
     no_sign,
@@ -355,7 +354,7 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     if reward is None or evidence.rewards_differ or reward.low < 0 or len(reward) < FEWEST_ROWS:
         return None
-    zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning is Learning.LEARNING
+    zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning.gained
     if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:
         return None
     message = f"the groups are all wrong in {zero} of {count(len(reward), 'row')}: no gradient"
@@ -471,7 +470,7 @@ def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
     fact, words = Fact.UPDATE_DILUTED, f"{100 * last.value:.0f} % of the groups have zero variance"
     if last.value >= _TIMES * first:
         fact, words = Fact.GROUPS_ALIKE_TREBLED, f"{words}, {100 * first:.0f} % at first"
-    elif progress_of(evidence).learning is Learning.LEARNING:
+    elif progress_of(evidence).learning.gained:
         if first < HALVED:
             return None
     elif norm is None or max(rank_correlations(equal, norm)) > -_FOLLOWS:

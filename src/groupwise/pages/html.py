@@ -40,7 +40,7 @@ from groupwise.pages.tables import (
 )
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
-from groupwise.wording import capital, clean, count, file_size, law_name, number, readable, sentence
+from groupwise.wording import capital, clean, count, file_size, law_name, number, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -354,9 +354,8 @@ def _law(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
-    beside = "" if summary.no_forecast else summary.fitted.beside_the_law
     weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
-    lead = tag("p", text(f"{sentence(readable(fit.message))} {beside}".strip()))
+    lead = tag("p", text(summary.fitted.law_said(summary.judgement)))
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING

@@ -95,7 +95,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     )
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
     if fit.status != "non_stationary" or not judged.alarm:  # the judgement dates a failure
-        out.line(sentence(readable(fit.message)))
+        out.line(fitted.law_said(judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     out.line(

@@ -4,19 +4,25 @@ those beside the run.
 
 from __future__ import annotations
 
+import dataclasses
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.plan import NOT_LOGGED, Batch, batch_of, plan
+from groupwise.analysis.plan import NOT_LOGGED, Batch, batch_of, plan, size_named
+from groupwise.analysis.replay import RunReplay
+from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
+from groupwise.pages.text import print_replay, print_run_plan
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.metric import LOG_COMPLETIONS
@@ -86,7 +92,6 @@ def test_without_components_rewards_are_told() -> None:
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
     says("analysis/plan/2", found.status)
-    assert (found.pass_rate, found.smallest_size) == (0.25, 3)
     assert found.dynamic_sampling is not None
     assert found.dynamic_sampling.value == pytest.approx(2)
     assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
@@ -95,8 +100,6 @@ def test_without_components_rewards_are_told() -> None:
         "batch",
         "zero_variance",
         "effective_group_size",
-        "pass_rate",
-        "smallest_size",
         "dynamic_sampling",
         "plan",
         "missing",
@@ -129,3 +132,23 @@ def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     assert (found.plan.budget.amount, found.command, found.status) == (512, "", found.plan.status)
     with pytest.raises(InsufficientDataError, match="expected the batch in use, got none"):
         plan(run)
+
+
+def test_the_only_size_that_rewards_name_is_that_of_the_judgement() -> None:
+    """A flat reward at G = 4, half of its groups alike: plan, replay and page quote what the
+    diagnosis names.
+    """
+    action = Action("group_size", 2.0, 8.0, (), "rollouts of a prompt × 2", "")
+    judged = Judgement("made", State.WARNING, "nothing learnt", actions=(action,))
+    assert size_named(judged) == (
+        "The diagnosis names one change of size, rollouts of a prompt × 2, to 8, since the reward "
+        "stands: more groups of the same prompts teach, for 2 times the rollouts."
+    )
+    assert size_named(dataclasses.replace(judged, actions=())) == ""
+    record = log(group_size=4, prompts_per_step=4)
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_run_plan(plan(record), judged, console)
+    print_replay(RunReplay(None, None, plan(record), ()), judged, console)
+    printed = console.export_text()
+    assert printed.count(size_named(judged)) == 2
+    assert "smallest size" not in printed

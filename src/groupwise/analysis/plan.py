@@ -12,10 +12,11 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate, smallest_group
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, Words, frozen
@@ -182,6 +183,22 @@ _NEEDS_SIZE = (
 )
 
 
+def size_named(judged: Judgement) -> str:
+    """Return the group size that the judgement names, with what it costs; "" where it names none.
+
+    It is the only one that rewards name: a plan says how many groups teach, a replay what a live
+    group costs.
+    """
+    action = next((action for action in judged.actions if action.kind == "group_size"), None)
+    if action is None or action.factor is None:
+        return ""
+    size = "" if action.value is None else f", to {action.value:.0f}"
+    return (
+        f"The diagnosis names one change of size, {action.words}{size}, since the reward stands: "
+        f"more groups of the same prompts teach, for {action.factor:g} times the rollouts."
+    )
+
+
 @frozen
 class Batch(Plain):
     """What one logged step is made of; None is unknown."""
@@ -227,7 +244,7 @@ class Batch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "effective_group_size", "smallest_size", "dynamic_sampling")
+    MORE = ("status", "effective_group_size", "dynamic_sampling")
 
     batch: Batch  # of one step
     zero_variance: (
@@ -240,12 +257,6 @@ class RunPlan(Said):
     # what to log, where completions are missing, and the command that measures components; "" where
     # they are there
     command: str
-    pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
-
-    @property
-    def smallest_size(self) -> int | None:
-        """The smallest group of which most have a success, at the mean pass rate."""
-        return None if self.pass_rate is None else smallest_group(self.pass_rate)
 
     @property
     def dynamic_sampling(self) -> Interval | None:
@@ -277,12 +288,6 @@ class RunPlan(Said):
             f"{teach} at {row.group_size}"
             for teach, row in zip(others, outlook.shares[1:], strict=True)
         )
-        smallest = ""
-        if self.pass_rate is not None:
-            smallest = (
-                f"; at the mean, {percent(self.pass_rate)}, the smallest size is "
-                f"{self.smallest_size}"
-            )
         drawn = self.dynamic_sampling
         times = (
             "without end"
@@ -293,7 +298,7 @@ class RunPlan(Said):
         return (
             f"Late in the log {first} of the groups teach at G = {outlook.group_size}; {larger} "
             f"would. Below a pass rate of {percent(even_pass_rate(outlook.group_size))} most have "
-            f"no success{smallest}. Dynamic sampling would draw {times}."
+            f"no success. Dynamic sampling would draw {times}."
         )
 
     def __str__(self) -> str:
@@ -361,18 +366,7 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
-        _pass_rate(record),
     )
-
-
-def _pass_rate(record: RunRecord) -> float | None:
-    """The mean reward of the last quarter of the rows, where it can be a share of right answers."""
-    try:
-        reward = record.steps[record.column("reward")].drop_nulls().drop_nans().to_numpy()
-    except GroupwiseError:
-        return None
-    late = float(reward[-max(1, len(reward) // 4) :].mean()) if len(reward) else 0.0
-    return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 
 
 def batch_in_use(record: RunRecord) -> Batch:

@@ -24,7 +24,8 @@ UNKNOWN = (
 )
 PROXY = (
     "Gradient variance is a proxy by rewards alone, within prompts; the part between prompts "
-    "speaks for smaller groups."
+    "speaks for smaller groups. A row of another G says what a live group costs there; it names no "
+    "size."
 )
 LOG_LENGTHS = "Log each completion's length: what the loss's denominator does needs it."
 

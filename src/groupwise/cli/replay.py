@@ -20,8 +20,9 @@ def replay(
     from groupwise.analysis.replay import replay_run
     from groupwise.pages.text import print_replay
 
-    replayed = replay_run(opening.open(run), seed=seed, opened=run)
+    record = opening.open(run)
+    replayed = replay_run(record, seed=seed, opened=run)
     if as_json:
         cli.print_json(replayed)
     else:
-        print_replay(replayed, cli.out_console())
+        print_replay(replayed, cli.judgement_of(record), cli.out_console())

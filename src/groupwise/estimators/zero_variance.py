@@ -350,11 +350,6 @@ def even_pass_rate(group_size: int) -> float:
     return 1 - 2 ** (-1 / group_size)
 
 
-def smallest_group(pass_rate: float) -> int:
-    """Return the smallest group of which most have a success: ln 2 / -ln(1 - p)."""
-    return max(2, math.ceil(math.log(2) / -math.log1p(-pass_rate)))
-
-
 @frozen
 class RewardStatistics(Said):
     """Rewards of groups, without scores."""

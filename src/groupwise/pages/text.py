@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.analysis.fitted import THIS_LAW, Fitted, ahead, gained, no_forecast
+from groupwise.analysis.plan import size_named
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
@@ -137,7 +138,9 @@ def print_plan(
 def _print_needed(judged: Judgement | None, console: Console) -> None:
     """Print that a run failed, or needs attention before its group size does."""
     if judged is not None and judged.state is State.WARNING:
-        Printer(console).line(f"The run needs attention first. {judged.fact}")
+        out = Printer(console)
+        out.line(f"The run needs attention first. {judged.fact}")
+        out.line(size_named(judged))
     elif judged is not None and judged.alarm:
         print_first_line(judged, console)
 
@@ -153,10 +156,11 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(f"For a safe size and its price: {plan.command}")
 
 
-def print_replay(run: RunReplay, console: Console) -> None:
+def print_replay(run: RunReplay, judged: Judgement, console: Console) -> None:
     """Print what a run would have cost under other choices."""
     out = Printer(console)
     out.line(run.status)
+    out.line(size_named(judged))
     for grid in replay_grids(run):
         out.grid(grid)
     out.notes(run.notes)

@@ -549,3 +549,13 @@ def test_a_run_without_settings_says_what_is_missing() -> None:
     assert "--set momentum=VALUE" in section
     assert "data-chart" not in section
     assert summary.stability.unavailable.startswith("expected momentum, lag_kind, refresh")
+
+
+def test_python_asks_for_settings_and_not_for_options() -> None:
+    """The command asks for --set, the object for settings of `open_run`."""
+    from groupwise.series.staleness import UnknownSettingError
+
+    said = str(UnknownSettingError("momentum", "lag_kind", how=""))
+    assert "--set" not in said
+    assert "give open_run the settings momentum=VALUE for SGD or beta1=VALUE for Adam" in said
+    assert "--set beta1=VALUE" in str(UnknownSettingError("momentum"))

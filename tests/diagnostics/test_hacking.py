@@ -161,7 +161,7 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
     found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
     assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
     assert found.message.endswith(
-        "held-out gain over training gain is -0.0022 (-0.024 to 0.02) over the whole log."
+        "held-out gain over training gain is −0.0022 (−0.024 to 0.02) over the whole log."
     )
     follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
     assert (follows.status, follows.message) == (
@@ -559,7 +559,7 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
         for level in (0.3, 0.5 - 0.2 * ROW / N)
     )
     assert (stands.status, falls.status) == (Status.WARNING, Status.CRITICAL)
-    assert [one.words for one in stands.signs] == ["reward -2.99 → 4.72", "held-out 0.30 → 0.30"]
+    assert [one.words for one in stands.signs] == ["reward −2.99 → 4.72", "held-out 0.30 → 0.30"]
 
 
 @each_case(

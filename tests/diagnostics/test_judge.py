@@ -113,7 +113,7 @@ NO_NUMBER = "the reward is no finite number in any of 100 rows"
             {"reward": 0.3 + noise()},
             State.WARNING,
             Learning.FLAT,
-            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.0074 to 0.0084)",
+            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain −0.0074 to 0.0084)",
         ),
         (
             {"reward": PLATEAU},
@@ -313,7 +313,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
     )
     found = judge(log(reward=level))
     assert (
-        found.headline == "reward 0.81 → -0.0018, collapsed at steps 51-61"
+        found.headline == "reward 0.81 → −0.0018, collapsed at steps 51-61"
     )  # the first row below, and the first at 0
     assert found.first_sign is not None
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
@@ -656,3 +656,19 @@ def test_a_headline_that_is_not_the_critical_answer_names_that_too() -> None:
         "100 % of the completions are truncated since step 46, 0 % before; critical since step 61: "
         "entropy 0.80 → 0.001"
     )
+
+
+@each_case(("cut", "masked"), [(0.0, False), (0.3, True), (None, True)])
+def test_truncated_completions_are_masked_only_where_some_are(
+    cut: float | None, masked: bool
+) -> None:
+    """A policy that runs away in length: where the log says that nothing is cut off there is
+    nothing to mask.
+    """
+    columns = {"reward": fallen(), "length": np.where(ROW < 58, 100.0, 300.0) + noise(by=1.0)}
+    if cut is not None:
+        columns["cut"] = np.where(ROW < 58, 0.0, cut)
+    found = judge(log(**columns))
+    assert found.cause.names == ("the policy ran away in length",)
+    assert ("mask truncated" in found.do) is masked
+    assert ("mask" in {action.kind for action in found.actions}) is masked

@@ -26,6 +26,7 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.signals import Evidence, arrow
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
+from groupwise.wording import number, short
 from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
@@ -158,7 +159,7 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     assert serious(found) == []
     assert found.state is State.CANNOT_TELL
     said = (
-        f"the mean reward is {level:.2f} in all rows while rewards differ (spread 0.40): centred, "
+        f"the mean reward is {short(level)} in all rows while rewards differ (spread 0.40): centred, "
         "ranked, or not what was earned"
     )
     assert found.headline == said
@@ -226,7 +227,10 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     )
     told = found_by(found, "reward_hacking")
     assert told.value is not None
-    assert f"held-out gain over training gain is {told.value.value:.2g} (" in told.message
+    assert (
+        f"held-out gain over training gain is {number(told.value.value, digits=2)} ("
+        in told.message
+    )
     parts = {"rewards/g/mean": train, "rewards/f/mean": np.where(np.arange(N) % 2, 0.01, 0.02)}
     bare = judge(log(reward=train, **parts))
     assert bare.headline == "reward 0.33 → 0.79, f 0.015 → 0.015: reward hacking likely"
@@ -408,7 +412,7 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
     )
     assert found.cause.keys == ("rate_rose",)
     assert found.first_sign is not None
-    assert found.first_sign.words == "learning rate 1e-6 → 1.2e-5"
+    assert found.first_sign.words == "learning rate 1e−6 → 1.2e−5"
     assert found.do.startswith("restart from step 60 with the learning rate of then")
     assert [one.kind for one in found.actions] == ["restart", "rate"]
 

@@ -426,8 +426,8 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({readable(fit.message).rstrip('.')}): no force can be read off it; give another "
-        "--until or --metric"
+        f"({readable(fit.message).rstrip('.')}): no force can be read off it; use another last "
+        "step or metric"
     )
 
 

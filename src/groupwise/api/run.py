@@ -207,8 +207,12 @@ class Run(RunRecord):
             'stable'
         """
         from groupwise.analysis.stability import run_stability
+        from groupwise.series.staleness import UnknownSettingError
 
-        return run_stability(self, metric=metric, until=until, level=level)
+        try:
+            return run_stability(self, metric=metric, until=until, level=level)
+        except UnknownSettingError as error:
+            raise UnknownSettingError(*error.names, framework=error.framework, how="") from None
 
     def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
         """Write the page of `groupwise report`.

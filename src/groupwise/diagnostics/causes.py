@@ -874,8 +874,9 @@ def advice_for(
     step: int | None,
     onset: int | None,
     anew: bool = False,
+    cut: bool = True,
 ) -> Advice:
-    """Return what to do: of the cause, or else of the check."""
+    """Return what to do: of the cause, or else of the check; `cut`: completions may be cut off."""
     keys, line = cause.keys[:1], "" if finding is None else finding.advice
     if cause.keys:
         line = CAUSES[cause.keys[0]].do
@@ -885,13 +886,15 @@ def advice_for(
         line = f"log {cause.log[0]}; {line}"
     if anew:
         line = line.replace("restart from step {step}", "start anew")
-    if step is None:
-        line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
+    missing = {"{step}": step is None, "{cut}": not cut}
+    parts = line.split("; ")
+    line = "; ".join(p for p in parts if not any(lacks and m in p for m, lacks in missing.items()))
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
     line = line.format(
         step=f"{step:,}" if step is not None else "",
         onset=f"{onset:,}" if onset is not None else "",
+        cut="",
     )
     return Advice(line, keys, step)
 

@@ -45,7 +45,6 @@ from groupwise.diagnostics.signals import (
     Signal,
     arrow,
     long_run_deviation,
-    ranged,
 )
 from groupwise.diagnostics.verifier import (
     LONG,
@@ -60,7 +59,7 @@ from groupwise.diagnostics.verifier import (
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
-from groupwise.wording import clean
+from groupwise.wording import clean, number
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
 # both are logged, the healthy runs of the log collection stand at 1.0 to 1.4 and the hacked at 0.02
@@ -123,7 +122,7 @@ def check(evidence: Evidence) -> Finding:
     coupling = _overall(pair)
     moved = "The training reward has not moved beyond four standard errors"
     if coupling is not None:
-        moved = f"Held-out gain over training gain is {coupling.value:.2g}"
+        moved = f"Held-out gain over training gain is {number(coupling.value, digits=2)}"
     return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
@@ -561,14 +560,12 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         _sign("reward", "reward", since, replace(pair.total or held_out, before=first)),
         _sign("held_out", name, since, held_out),
     )
-    ratio = (
-        ""
-        if coupling is None
-        else (
-            "; held-out gain over training gain is "
-            f"{ranged(coupling, 2)}{where}{IN_SHARES * pair.percent}"
-        )
-    )
+    ratio = ""
+    if coupling is not None:
+        ends = (coupling.value, coupling.low, coupling.high)
+        value, low, high = (number(end, digits=2) for end in ends)
+        ratio = f"; held-out gain over training gain is {value} ({low} to {high})"
+        ratio += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
     return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)

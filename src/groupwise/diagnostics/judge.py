@@ -33,6 +33,7 @@ from groupwise.diagnostics.falls import (
     signs_of_fall,
 )
 from groupwise.diagnostics.judgement import (
+    MASK,
     Cause,
     Certainty,
     Fact,
@@ -129,7 +130,8 @@ class Look:
         reward = self.evidence.reward
         row = 0 if reward is None or since is None else reward.at(since)
         step = reward.step_at(row - 1) if reward is not None and row > 0 else None
-        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1)
+        cut = not self.evidence.never_cut
+        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1, cut=cut)
 
 
 @frozen
@@ -551,7 +553,11 @@ def judged(evidence: Evidence) -> Judgement:
         cause=story.cause,
         learning=progress.learning,
         do=story.advice.do,
-        actions=actions_of(story.advice.keys, evidence.record.config, story.advice.step),
+        actions=tuple(
+            action
+            for action in actions_of(story.advice.keys, evidence.record.config, story.advice.step)
+            if action.kind != MASK or not evidence.never_cut
+        ),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,

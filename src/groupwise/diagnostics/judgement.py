@@ -221,7 +221,8 @@ def stated(*facts: Fact | None) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact is not None)
 
 
-RESTART = "restart"  # the kind of an action: from the checkpoint of a step
+# Kinds of actions: from the checkpoint of a step; leave out what was cut off.
+RESTART, MASK = "restart", "mask"
 
 
 @frozen

@@ -157,9 +157,8 @@ class Signal:
         """Write a value as surely as it is known: exactly 0, or 0 to within half a unit of the
         last printed digit.
         """
-        return (
-            f"{value:z.6g} (± {self.resolution:g})" if self.resolution else f"exactly {value:z.6g}"
-        )
+        text = f"{value:z.6g}".replace("-", "−")
+        return f"{text} (± {self.resolution:g})" if self.resolution else f"exactly {text}"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -572,6 +571,15 @@ class Evidence:
         return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
 
     @cached_property
+    def never_cut(self) -> bool:
+        """Whether the log shows that no completion is cut off."""
+        cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
+        limit = self.setting("max_completion_length")
+        if cut is not None:
+            return not cut.value_T.any()
+        return longest is not None and limit is not None and longest.high < float(limit)
+
+    @cached_property
     def trend(self) -> float:
         """The trend of the reward; 0 without one."""
         return 0.0 if self.reward is None else self.reward.trend
@@ -734,12 +742,6 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     start = reward.level_until(late.stop - late.start)
     room = here - start if reward.bounds is None else reward.bounds[1] - here
     return reward.change(early, late).high < _LITTLE * room
-
-
-def ranged(value: Interval, digits: int = 3) -> str:
-    """Write a number with its interval: "0.74 (0.7 to 0.79)"."""
-    middle, low, high = (f"{end:.{digits}g}" for end in (value.value, value.low, value.high))
-    return f"{middle} ({low} to {high})"
 
 
 def ends_of(signal: Signal) -> tuple[slice, slice]:

@@ -519,8 +519,8 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
 def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     """What the group size in use costs beside the safe one."""
     now, simulated, size = present.now, present.simulated, present.group_size
-    ends = f" ({_signed(now.low)} to {_signed(now.high)})" if now.high > now.low else ""
-    today = f"as things stand {size} in use loses {_signed(now.value)} of an update's speed{ends}"
+    ends = f" ({percent(now.low)} to {percent(now.high)})" if now.high > now.low else ""
+    today = f"as things stand {size} in use loses {percent(now.value)} of an update's speed{ends}"
     if now.value < 0:
         today = (
             f"as things stand {size} in use is {percent(-now.value)} faster{ends}, but expect no "
@@ -529,14 +529,9 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     return (
         f"Beside it, {today}; once prompts part at most {percent(max(present.at_most, 0.0))}, "
         f"twice that near the edge of the learning rate. Simulated runs that looked like this lost "
-        f"{_signed(simulated.value)} ({_signed(simulated.low)} to {_signed(simulated.high)}). "
+        f"{percent(simulated.value)} ({percent(simulated.low)} to {percent(simulated.high)}). "
         f"From {size} to {plan.group_size}: learning rate × {number(present.rate_factor)}."
     )
-
-
-def _signed(share: float) -> str:
-    """A share in per cent, with a true minus."""
-    return percent(share).replace("-", "−")
 
 
 def _rollouts_in_words(

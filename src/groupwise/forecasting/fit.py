@@ -241,7 +241,7 @@ def _range(interval: Interval) -> str:
     """An interval as people write it."""
     low = f"{interval.low:.4g}" if np.isfinite(interval.low) else "no limit"
     high = f"{interval.high:.4g}" if np.isfinite(interval.high) else "no limit"
-    return f"{interval.value:.4g} ({low} to {high})"
+    return f"{interval.value:.4g} ({low} to {high})".replace("-", "−")
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:

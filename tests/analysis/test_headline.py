@@ -134,6 +134,25 @@ def test_no_plateau_is_settled_beside_a_reward_that_still_learns(
     assert "its plateau" not in fitted.law_said(other)
 
 
+@each_case(("high", "little"), [(0.7, False), (0.9, True)])
+def test_a_band_of_most_of_the_range_tells_little(
+    made_fitted: Make, high: float, little: bool
+) -> None:
+    """A reward between 0 and 1: a mean between .3 and .9 is no answer."""
+    fitted = made_fitted()
+    assert fitted.outlook is not None
+    far = dataclasses.replace(fitted.outlook.rows[-1], mean_low=0.3, mean_high=high)
+    outlook = dataclasses.replace(fitted.outlook, rows=(far,))
+    said = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
+    told = "tells little: by step 150 the mean may be anywhere from 0.30 to 0.90"
+    assert (told in said) is little
+    assert ("is forecast at" in said) is not little
+    near = dataclasses.replace(fitted.outlook.rows[-1], step=120)
+    outlook = dataclasses.replace(outlook, rows=(near, far))
+    both = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
+    assert ("by step 120. Further on the forecast tells little" in both) is little
+
+
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
     """The same with another gain of the steps ahead."""
     assert fitted.outlook is not None

@@ -162,7 +162,8 @@ def short_names(names: Sequence[str]) -> list[str]:
     short = [name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}" for name in whole]
     if len({*short}) == len({*whole}):
         return short
-    differs = max(len(os.path.commonprefix(whole)) - half // 2, 0)
+    alike_until = len(os.path.commonprefix(whole))  # noqa: RUF071 - of letters
+    differs = max(alike_until - half // 2, 0)
     parts = [name[differs : differs + _LONGEST - 2] for name in whole]
     return [f"…{part}{'…' if len(part) == _LONGEST - 2 else ''}" for part in parts]
 

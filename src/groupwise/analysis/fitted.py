@@ -96,6 +96,8 @@ def _carried(at_S: Float, known_T: Float, wanted_T: Float) -> Float:
 _GRID = 48
 _UPDATE = re.compile(r"\bupdate [\d.e+-]+")
 _LAST_STEP = 1e12
+# A band of the mean that is wider, as a part of the metric's range, is no answer.
+_TELLS_LITTLE = 0.5
 
 
 @frozen
@@ -471,13 +473,23 @@ def ahead(
     now = capital(f"{who} is {level} {when}")
     if result.status == "still":
         return f"{now}; {readable(result.message)}."
+    value_T = fitted.series.value_T
+    bottom, top = fitted.series.likely_bounds or (float(value_T.min()), float(value_T.max()))
+    most = _TELLS_LITTLE * (top - bottom)
+    telling = [row for row in rows if row.step <= last or row.mean_high - row.mean_low <= most]
+    low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
+    little = f"by step {far.step:,.0f} the mean may be anywhere from {low} to {high}"
+    if not telling:
+        return f"{now}. The forecast tells little: {little}, most of its range."
+    more = "" if telling[-1] is far else f" Further on the forecast tells little: {little}."
+    far = telling[-1]
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
     where = (
         f"is forecast at {mean} ({low} to {high}) by"
         if far.step > last
         else f"is put at {mean} ({low} to {high}) for"
     )
-    return f"{now}, and its mean {where} step {far.step:,.0f}."
+    return f"{now}, and its mean {where} step {far.step:,.0f}.{more}"
 
 
 def gained(fitted: Fitted) -> str:

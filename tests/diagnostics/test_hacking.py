@@ -755,3 +755,16 @@ def test_a_held_out_reward_that_may_yet_gain_is_not_said_to_overfit() -> None:
             meanings=tuple(Meaning(column, name, "") for column, name in names.items()),
         )
         assert Fact.OVERFITTING not in check(Evidence(record)).facts
+
+
+@each_case(("ended", "status"), [(True, Status.WARNING), (False, Status.INFO)])
+def test_a_wanted_score_at_nothing_is_waited_for_while_a_run_goes_on(
+    ended: bool, status: Status
+) -> None:
+    """Form is learnt first: a correctness that has earned nothing yet may come."""
+    given = {"reward": UP + noise(), "rewards/correct/mean": np.full(N, 0.0)}
+    given["rewards/format/mean"] = given["reward"]
+    evidence_ = evidence(**given)
+    found = check(Evidence(evidence_.record, ended=ended))
+    assert found.status is status
+    assert "nothing is earned of what is wanted" in found.message

@@ -47,7 +47,6 @@ from groupwise.diagnostics.signals import (
     long_run_deviation,
 )
 from groupwise.diagnostics.verifier import (
-    LONG,
     LOST,
     UNPAID,
     WANTED,
@@ -638,6 +637,8 @@ def _parted(
             for key, column in zip(names, (total, other), strict=True)
         )
         finding = _apart(*rows, names, changes, nothing=name in absent)
+        if name in absent and not evidence.ended:  # form is learnt first
+            finding = replace(finding, status=Status.INFO)
         if own or not shapes:
             return finding
         notes.append(replace(finding, status=Status.INFO, facts=()))
@@ -648,11 +649,9 @@ def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
     """The scores of the task that stay at nothing, where none of them earns: beside one that does
     another may be stricter. Form that earns alone is told by another check.
     """
-    reward = evidence.reward
     absent = {name for name, signal in scores.items() if earns_nothing(signal)}
-    long = evidence.ended or (reward is not None and len(reward) >= LONG)
     flat_reward = bool(verifier.reward_functions(evidence).facts)
-    return absent if absent == set(scores) and long and not flat_reward else set()
+    return absent if absent == set(scores) and not flat_reward else set()
 
 
 def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:

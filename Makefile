@@ -102,8 +102,8 @@ processors:  ## make demo and make test in a fresh clone under every pair of ker
 freeze: $(VENV)/.installed  ## what every command answers on the logs of ../shared/data, against the frozen answers
 	@$(BIN)/python scripts/freeze.py check
 
-sentences: $(VENV)/.installed-test  ## tests/golden/sentences.tsv anew: the sentences that tests compare
-	@WRITE_SENTENCES=1 $(BIN)/python -m pytest -n 0 -q -m "" $$(grep -rl "says(" tests --include="test_*.py")
+sentences: $(VENV)/.installed-test  ## tests/golden anew: the sentences that tests compare, and what the examples are answered
+	@WRITE_SENTENCES=1 $(BIN)/python -m pytest -n 0 -q -m "" tests/golden/test_answers.py $$(grep -rl "says(" tests --include="test_*.py")
 
 mutants: $(VENV)/.installed-dev  ## mutation testing of the mathematics: 300 seeded mutants a room, resumable (an hour)
 	@for room in $(MUTATED); do echo "== $$room"; $(BIN)/python scripts/mutants.py $$room || exit 1; done

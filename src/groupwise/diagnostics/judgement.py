@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import field, replace
-from enum import Enum, StrEnum
+from enum import StrEnum
 from typing import ClassVar
 
 import numpy as np
@@ -30,7 +30,7 @@ from groupwise.record.run import RunConfig, RunRecord
 from groupwise.wording import clean, count, duration, number, sentence, share, tokens
 
 
-class Seen(Enum):
+class Seen(StrEnum):
     """What a log says of a fact."""
 
     SEEN = "seen"
@@ -38,7 +38,7 @@ class Seen(Enum):
     NOT_LOGGED = "not logged"
 
 
-class Fact(Enum):
+class Fact(StrEnum):
     """One fact each; the value is how `--why` writes it."""
 
     # collapse: what the reward, one of its functions or the answers lost

@@ -593,12 +593,17 @@ class Evidence:
 
     def _logged(self, name: str) -> Signal | None:
         """The longest column of a quantity, None where there is none that carries anything."""
-        signals = [
-            self._column(meaning.column)
-            for meaning in self.record.meanings
-            if meaning.quantity == name and not meaning.unavailable
-        ]
-        return max((signal for signal in signals if signal is not None), key=len, default=None)
+        signals = filter(None, map(self._column, self._spellings.get(name, ())))
+        return max(signals, key=len, default=None)
+
+    @cached_property
+    def _spellings(self) -> dict[str, list[str]]:
+        """The columns of each quantity."""
+        names = dict[str, list[str]]()
+        for meaning in self.record.meanings:
+            if not meaning.unavailable:
+                names.setdefault(meaning.quantity, []).append(meaning.column)
+        return names
 
     def matching(self, pattern: str) -> list[Signal]:
         """Return the columns whose whole names match a regular expression, whatever the case."""

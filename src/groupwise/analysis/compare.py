@@ -9,7 +9,6 @@ and seed.
 from __future__ import annotations
 
 import math
-import os
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -140,7 +139,7 @@ def grouped_by(
             )
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
-    key_name = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
+    key_name = clean(key, longest=max(left, 9))
     names = _told_apart(
         [
             f"{key_name} {value}" if re.fullmatch(_NUMBER, value) else name
@@ -162,10 +161,8 @@ def short_names(names: Sequence[str]) -> list[str]:
     short = [name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}" for name in whole]
     if len({*short}) == len({*whole}):
         return short
-    alike_until = len(os.path.commonprefix(whole))  # noqa: RUF071 - of letters
-    differs = max(alike_until - half // 2, 0)
-    parts = [name[differs : differs + _LONGEST - 2] for name in whole]
-    return [f"…{part}{'…' if len(part) == _LONGEST - 2 else ''}" for part in parts]
+    differs = max(len(commonprefix(whole)) - half // 2, 0)  # noqa: RUF071 - of letters
+    return [f"…{name[differs : differs + _LONGEST - 2]}…" for name in whole]
 
 
 def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:

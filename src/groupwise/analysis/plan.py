@@ -186,8 +186,8 @@ _NEEDS_SIZE = (
 def size_named(judged: Judgement) -> str:
     """Return the group size that the judgement names, with what it costs; "" where it names none.
 
-    It is the only one that rewards name: a plan says how many groups teach, a replay what a live
-    group costs.
+    It is the only one that rewards name: a plan says how many groups teach, a replay, which names
+    none, what a live group costs.
     """
     action = next((action for action in judged.actions if action.kind == "group_size"), None)
     if action is None or action.factor is None:
@@ -244,7 +244,7 @@ class Batch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "effective_group_size", "dynamic_sampling")
+    MORE = ("status", "dynamic_sampling")
 
     batch: Batch  # of one step
     zero_variance: (
@@ -266,14 +266,6 @@ class RunPlan(Said):
             return None
         high = 1 / (1 - share.high) if share.high < 1 else math.inf
         return Interval(1 / (1 - share.value), 1 / (1 - share.low), high, share.level)
-
-    @property
-    def effective_group_size(self) -> float | None:
-        """Rollouts of a group that carry a gradient, on average; None where zero-variance groups
-        are not logged.
-        """
-        outlook = self.zero_variance
-        return None if outlook is None else outlook.group_size * (1 - outlook.now.value)
 
     @property
     def status(self) -> str:

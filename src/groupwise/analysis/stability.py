@@ -28,7 +28,8 @@ from groupwise.series.staleness import (
     kl_notes,
     stability_setting,
 )
-from groupwise.wording import alike, law_name, number, readable, sentence
+from groupwise.wording import law_name, number, readable, sentence
+from groupwise.wording import ranged as with_ends
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce, LastingSwing
@@ -306,11 +307,9 @@ def ranged(interval: Interval) -> str:
     """Write a value with its interval; a lower end of no use is not bounded."""
     if interval.low == interval.high:
         return number(interval.value)
-    if math.isinf(interval.high):
-        low = f"at least {number(interval.low)}" if interval.low > 0 else "not bounded"
-        return f"{number(interval.value)} ({low})"
-    low, value, high = alike(interval.low, interval.value, interval.high)
-    return f"{value} ({low} to {high})"
+    if math.isinf(interval.high) and interval.low <= 0:
+        return f"{number(interval.value)} (not bounded)"
+    return with_ends(interval)
 
 
 def ranged_margin(interval: Interval) -> str:

@@ -6,7 +6,6 @@ Every answer is made elsewhere, by what the commands call too; here it is asked 
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -105,7 +104,6 @@ class Run(RunRecord):
         at: Sequence[float] | None = None,
         metric: str = "reward",
         level: float = 0.9,
-        until: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
@@ -115,7 +113,6 @@ class Run(RunRecord):
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
-            until: what `to` was called before version 0.2.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
@@ -128,10 +125,6 @@ class Run(RunRecord):
         """
         from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
 
-        if until is not None:
-            message = "forecast(until=) is forecast(to=), until version 0.3"
-            warnings.warn(message, DeprecationWarning, stacklevel=2)
-            to = until
         if to is not None and at is not None:
             raise InvalidArgumentError("expected to or at, got both: leave out one of them")
         steps = at if to is None else self._steps_to(to)
@@ -154,11 +147,11 @@ class Run(RunRecord):
             The choices with intervals over prompts; `print` shows the answer.
 
         Raises:
-            InsufficientDataError: there are no whole groups with rewards that differ.
+            InsufficientDataError: no whole groups with rewards that differ are logged.
         """
         from groupwise.analysis.replay import replay_run
 
-        return replay_run(self, seed=seed, opened=self.opened)
+        return replay_run(self, seed=seed)
 
     def plan(self, *, budget: Budget | None = None) -> RunPlan:
         """Say what a run tells of its group size, as `groupwise plan` does.

@@ -20,9 +20,8 @@ def replay(
     from groupwise.analysis.replay import replay_run
     from groupwise.pages.text import print_replay
 
-    record = opening.open(run)
-    replayed = replay_run(record, seed=seed, opened=run)
+    replayed = replay_run(opening.open(run), seed=seed)
     if as_json:
         cli.print_json(replayed)
     else:
-        print_replay(replayed, cli.judgement_of(record), cli.out_console())
+        print_replay(replayed, cli.out_console())

@@ -105,7 +105,7 @@ def check(evidence: Evidence) -> Finding:
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
     if onset is None and batches is not None:
-        value = batches.mean(slice(-max(len(batches) // 4, 5), None))
+        value = batches.mean(slice(None))
         message = (
             f"{100 * value.value:.0f} % of the groups or more have zero variance: "
             f"{batches.column} counts only batches of which all groups do"
@@ -209,12 +209,11 @@ def _equal_share(evidence: Evidence) -> Signal | None:
 
 def _of_batches(evidence: Evidence) -> Signal | None:
     """The share of batches with one reward: so many groups at the least have zero variance."""
-    columns = (m.column for m in evidence.record.meanings if m.quantity == "dead_batch_share")
-    for column in columns:
-        value = evidence.record.values(column)
-        if np.isfinite(value).any():
-            return replace(share_of(evidence.record.steps["step"], value), column=column)
-    return None
+    record, quantity = evidence.record, "dead_batch_share"
+    column = next((m.column for m in record.meanings if m.quantity == quantity), None)
+    if column is None:
+        return None
+    return replace(share_of(record.steps["step"], record.values(column)), column=column)
 
 
 def _pooled(evidence: Evidence, equal: Signal) -> Signal:

@@ -156,11 +156,10 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(f"For a safe size and its price: {plan.command}")
 
 
-def print_replay(run: RunReplay, judged: Judgement, console: Console) -> None:
+def print_replay(run: RunReplay, console: Console) -> None:
     """Print what a run would have cost under other choices."""
     out = Printer(console)
     out.line(run.status)
-    out.line(size_named(judged))
     for grid in replay_grids(run):
         out.grid(grid)
     out.notes(run.notes)

@@ -20,7 +20,6 @@ from groupwise.diagnostics.signals import (
     ends_of,
     gained_since,
     lowest_grade,
-    ranged,
     rare_event_factors,
     signal_of,
     since_when,
@@ -179,7 +178,6 @@ def test_blocks_hold_every_row_once() -> None:
 
 
 def test_numbers_in_words() -> None:
-    assert ranged(Interval(0.7412, 0.7, 0.79)) == "0.741 (0.7 to 0.79)"
     assert [count(1, "row"), count(2, "row"), count(1_000, "stretch", "stretches")] == [
         "1 row",
         "2 rows",

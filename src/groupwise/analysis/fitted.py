@@ -473,9 +473,7 @@ def ahead(
     now = capital(f"{who} is {level} {when}")
     if result.status == "still":
         return f"{now}; {readable(result.message)}."
-    value_T = fitted.series.value_T
-    bottom, top = fitted.series.likely_bounds or (float(value_T.min()), float(value_T.max()))
-    most = _TELLS_LITTLE * (top - bottom)
+    most = _TELLS_LITTLE * np.ptp(fitted.series.likely_bounds or fitted.series.value_T)
     telling = [row for row in rows if row.step <= last or row.mean_high - row.mean_low <= most]
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
     little = f"by step {far.step:,.0f} the mean may be anywhere from {low} to {high}"

@@ -190,7 +190,7 @@ def size_named(judged: Judgement) -> str:
     none, what a live group costs.
     """
     action = next((action for action in judged.actions if action.kind == "group_size"), None)
-    if action is None or action.factor is None:
+    if action is None:
         return ""
     size = "" if action.value is None else f", to {action.value:.0f}"
     return (

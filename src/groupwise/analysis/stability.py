@@ -307,8 +307,9 @@ def ranged(interval: Interval) -> str:
     """Write a value with its interval; a lower end of no use is not bounded."""
     if interval.low == interval.high:
         return number(interval.value)
-    if math.isinf(interval.high) and interval.low <= 0:
-        return f"{number(interval.value)} (not bounded)"
+    if math.isinf(interval.high):
+        low = f"at least {number(interval.low)}" if interval.low > 0 else "not bounded"
+        return f"{number(interval.value)} ({low})"
     return with_ends(interval)
 
 

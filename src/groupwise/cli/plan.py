@@ -54,6 +54,7 @@ def plan(
 
         batch = batch_in_use(record)
         notes = [batch.said, *scaling_notes(record)]
+        notes += ["The budget is the run's own."] if budget is None else []
         budget, own = budget or batch.completions, batch.group_size
         if group_size is None and own is not None and own > 1:
             fits = budget is None or own <= budget

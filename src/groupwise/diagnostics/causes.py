@@ -889,9 +889,9 @@ def advice_for(
         line = f"log {cause.log[0]}; {line}"
     if anew:
         line = line.replace("restart from step {step}", "start anew")
-    missing = {"{step}": step is None, "{cut}": not cut}
-    parts = line.split("; ")
-    line = "; ".join(p for p in parts if not any(lacks and m in p for m, lacks in missing.items()))
+    for mark, lacks in (("{step}", step is None), ("{cut}", not cut)):
+        if lacks:
+            line = "; ".join(part for part in line.split("; ") if mark not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
     line = line.format(

@@ -34,6 +34,7 @@ from groupwise.diagnostics.falls import (
 )
 from groupwise.diagnostics.judgement import (
     MASK,
+    Action,
     Cause,
     Certainty,
     Fact,
@@ -553,11 +554,7 @@ def judged(evidence: Evidence) -> Judgement:
         cause=story.cause,
         learning=progress.learning,
         do=story.advice.do,
-        actions=tuple(
-            action
-            for action in actions_of(story.advice.keys, evidence.record.config, story.advice.step)
-            if action.kind != MASK or not evidence.never_cut
-        ),
+        actions=_actions(evidence, story.advice),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,
@@ -576,6 +573,12 @@ def judged(evidence: Evidence) -> Judgement:
         now_from=now_from,
         environments=verifier.environments_of(evidence),
     )
+
+
+def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
+    """What to do; where nothing is cut off there is nothing to mask."""
+    actions = actions_of(advice.keys, evidence.record.config, advice.step)
+    return tuple(action for action in actions if action.kind != MASK or not evidence.never_cut)
 
 
 def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:

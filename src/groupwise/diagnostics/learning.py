@@ -349,9 +349,9 @@ def _since_its_gain(
             for stretch in both
         )
 
-    still, (low, high) = _still(level, half), level.bounds or (0.0, 0.0)
+    still, span = _still(level, half), np.ptp(level.bounds or (0.0,))
     # Near its top a gain that is certain is none to speak of where its upper limit is small.
-    small = near and level.change(*thirds_since(level, half)).high < _TENTH * (high - low)
+    small = near and level.change(*thirds_since(level, half)).high < _TENTH * span
     if n >= ENOUGH and near is not False and (still or small):
         return Learning.AT_TOP, level.step_at(half)
     # Below its top a reward that has stood for most of a long log is worth a look; before that it

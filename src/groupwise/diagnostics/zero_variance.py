@@ -107,8 +107,8 @@ def check(evidence: Evidence) -> Finding:
     if onset is None and batches is not None:
         value = batches.mean(slice(None))
         message = (
-            f"{100 * value.value:.0f} % of the groups or more have zero variance: "
-            f"{batches.column} counts only batches of which all groups do"
+            f"{100 * value.value:.0f} % of the groups or more have zero variance: {batches.column} "
+            "counts only batches of which all groups do"
         )
         return Finding(NAME, Status.INFO, message, None, value)
     if onset is None:

@@ -13,6 +13,8 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 Made = TypeVar("Made")
 Words = tuple[str, ...]
 
+FORMER_STATES = {"watch": "warning"}  # words of schema 1, accepted where a state is asked for
+
 
 class Plain:
     """A result that shows itself as plain data.

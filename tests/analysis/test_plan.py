@@ -91,6 +91,7 @@ def test_without_components_rewards_are_told() -> None:
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
     says("analysis/plan/2", found.status)
+    assert (found.pass_rate, found.smallest_size) == (0.25, 3)
     assert found.dynamic_sampling is not None
     assert found.dynamic_sampling.value == pytest.approx(2)
     assert str(found).endswith("A step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
@@ -98,6 +99,8 @@ def test_without_components_rewards_are_told() -> None:
         "status",
         "batch",
         "zero_variance",
+        "pass_rate",
+        "smallest_size",
         "dynamic_sampling",
         "plan",
         "missing",
@@ -139,7 +142,7 @@ def test_the_only_size_that_rewards_name_is_that_of_the_judgement() -> None:
     action = Action("group_size", 2.0, 8.0, (), "rollouts of a prompt × 2", "")
     judged = Judgement("made", State.WARNING, "nothing learnt", actions=(action,))
     assert size_named(judged) == (
-        "The diagnosis names one change of size, rollouts of a prompt × 2, to 8, since the reward "
+        "The diagnosis names one change of size, rollouts of a prompt × 2, since the reward "
         "stands: more groups of the same prompts teach, for 2 times the rollouts."
     )
     assert size_named(dataclasses.replace(judged, actions=())) == ""
@@ -149,4 +152,3 @@ def test_the_only_size_that_rewards_name_is_that_of_the_judgement() -> None:
     printed = console.export_text()
     assert size_named(judged) in printed
     assert "it names no size" in PROXY
-    assert "smallest size" not in printed

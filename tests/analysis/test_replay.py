@@ -90,11 +90,14 @@ def test_the_table_of_denominators_has_each_number_under_its_name() -> None:
         }
 
 
-def test_without_rollouts_the_plan_is_named_that_answers() -> None:
-    with pytest.raises(InsufficientDataError, match="expected rollouts with their prompts") as said:
-        replay_run(make_record(rollouts=False))
-    assert "log the completions" in str(said.value)
-    assert "groupwise plan" in str(said.value)
+def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
+    found = replay_run(make_record(rollouts=False))
+    assert found.replay is None
+    assert "Dynamic sampling would draw" in str(found)
+    assert "log the completions" in found.notes[-1]
+    bare = replace(make_record(rollouts=False), meanings=())
+    with pytest.raises(InsufficientDataError, match="expected rollouts with their prompts"):
+        replay_run(bare)
 
 
 def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:

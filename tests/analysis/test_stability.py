@@ -551,11 +551,9 @@ def test_a_run_without_settings_says_what_is_missing() -> None:
     assert summary.stability.unavailable.startswith("expected momentum, lag_kind, refresh")
 
 
-def test_python_asks_for_settings_and_not_for_options() -> None:
-    """The command asks for --set, the object for settings of `open_run`."""
+def test_settings_are_asked_for_as_the_command_and_python_take_them() -> None:
     from groupwise.series.staleness import UnknownSettingError
 
-    said = str(UnknownSettingError("momentum", "lag_kind", how=""))
-    assert "--set" not in said
-    assert "give open_run the settings momentum=VALUE for SGD or beta1=VALUE for Adam" in said
-    assert "--set beta1=VALUE" in str(UnknownSettingError("momentum"))
+    said = str(UnknownSettingError("momentum"))
+    assert "--set beta1=VALUE for Adam" in said
+    assert said.endswith("(in Python, settings of open_run)")

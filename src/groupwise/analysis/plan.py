@@ -16,7 +16,7 @@ from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate, smallest_group
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, Words, frozen
@@ -192,9 +192,8 @@ def size_named(judged: Judgement) -> str:
     action = next((action for action in judged.actions if action.kind == "group_size"), None)
     if action is None:
         return ""
-    size = "" if action.value is None else f", to {action.value:.0f}"
     return (
-        f"The diagnosis names one change of size, {action.words}{size}, since the reward stands: "
+        f"The diagnosis names one change of size, {action.words}, since the reward stands: "
         f"more groups of the same prompts teach, for {action.factor:g} times the rollouts."
     )
 
@@ -244,7 +243,7 @@ class Batch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "dynamic_sampling")
+    MORE = ("status", "smallest_size", "dynamic_sampling")
 
     batch: Batch  # of one step
     zero_variance: (
@@ -257,6 +256,12 @@ class RunPlan(Said):
     # what to log, where completions are missing, and the command that measures components; "" where
     # they are there
     command: str
+    pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
+
+    @property
+    def smallest_size(self) -> int | None:
+        """The smallest group of which most have a success, at the mean pass rate."""
+        return None if self.pass_rate is None else smallest_group(self.pass_rate)
 
     @property
     def dynamic_sampling(self) -> Interval | None:
@@ -280,6 +285,12 @@ class RunPlan(Said):
             f"{teach} at {row.group_size}"
             for teach, row in zip(others, outlook.shares[1:], strict=True)
         )
+        smallest = ""
+        if self.pass_rate is not None:
+            smallest = (
+                f"; at the mean, {percent(self.pass_rate)}, the smallest size is "
+                f"{self.smallest_size}"
+            )
         drawn = self.dynamic_sampling
         times = (
             "without end"
@@ -290,7 +301,7 @@ class RunPlan(Said):
         return (
             f"Late in the log {first} of the groups teach at G = {outlook.group_size}; {larger} "
             f"would. Below a pass rate of {percent(even_pass_rate(outlook.group_size))} most have "
-            f"no success. Dynamic sampling would draw {times}."
+            f"no success{smallest}. Dynamic sampling would draw {times}."
         )
 
     def __str__(self) -> str:
@@ -358,7 +369,18 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
+        _pass_rate(record),
     )
+
+
+def _pass_rate(record: RunRecord) -> float | None:
+    """The mean reward of the last quarter of the rows, where it can be a share of right answers."""
+    try:
+        reward = record.steps[record.column("reward")].drop_nulls().drop_nans().to_numpy()
+    except GroupwiseError:
+        return None
+    late = float(reward[-max(1, len(reward) // 4) :].mean()) if len(reward) else 0.0
+    return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 
 
 def batch_in_use(record: RunRecord) -> Batch:

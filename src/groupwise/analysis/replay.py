@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import polars as pl
 
+from groupwise.analysis.plan import RunPlan, plan_of_rewards
 from groupwise.analysis.rollouts import named_outcomes
 from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
@@ -30,12 +32,13 @@ LOG_LENGTHS = "Log each completion's length: what the loss's denominator does ne
 
 @frozen
 class RunReplay(Said):
-    """A run replayed."""
+    """A run replayed, or what rewards alone say of it."""
 
     MORE = ("status",)
 
-    replay: Replay
+    replay: Replay | None  # None without rollouts
     spent: Cost | None  # by the whole run
+    rewards: RunPlan | None  # None with rollouts
     notes: tuple[str, ...]  # what cannot be known, and what to log
 
     @property
@@ -45,7 +48,7 @@ class RunReplay(Said):
         """
         rows = [
             row
-            for row in self.replay.choices
+            for row in (self.replay.choices if self.replay else ())
             if row.choice not in (Choice.SIZE, Choice.CONFORMAL)
             and row.cost.high < 1
             and (row.variance is None or row.variance.low <= 1)
@@ -55,6 +58,8 @@ class RunReplay(Said):
     @property
     def status(self) -> str:
         """The answer, in a sentence."""
+        if self.replay is None:
+            return str(self.rewards)
         made, best = self.replay, self.cheapest
         cheaper = "no rule at this group size makes a live group cheaper"
         if best is not None:
@@ -77,24 +82,27 @@ class RunReplay(Said):
         return self.status
 
 
-def replay_run(record: RunRecord, *, seed: int = 0) -> RunReplay:
+def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) -> RunReplay:
     """Replay a run from its logged rewards.
 
     Raises:
-        InsufficientDataError: no group has two rollouts, groups are torn or none is live, or no
-            rollouts are logged.
+        InsufficientDataError: no group has two rollouts, groups are torn, none is live, or neither
+            rollouts nor a share of zero-variance groups are logged.
     """
-    groups = logged_groups(record)
+    groups, spent = logged_groups(record), cost_since(record, None)
     if groups is None:
         if record.rollouts is not None and "reward" in record.rollouts.columns:
             raise InsufficientDataError(
                 "expected two rollouts or more of one prompt in a row of the log, got single ones: "
                 "log whole groups, with the prompt's text or number"
             )
-        raise InsufficientDataError(
-            f"expected rollouts with their prompts and rewards, got none: {log_completions(record)}"
-            "; groupwise plan says what the log holds without them"
-        )
+        rewards = plan_of_rewards(record, opened)
+        if rewards.zero_variance is None:
+            raise InsufficientDataError(
+                "expected rollouts with their prompts and rewards, or the share of zero-variance "
+                f"groups, got neither: {log_completions(record)}"
+            )
+        return RunReplay(None, spent, rewards, (UNKNOWN, f"For more, {log_completions(record)}"))
     made = replay(groups, seed=seed)
     dynamic = (
         "Rollouts saved are those for as many live groups. Dynamic sampling saves updates alone: "
@@ -104,7 +112,7 @@ def replay_run(record: RunRecord, *, seed: int = 0) -> RunReplay:
     )
     log = LOG_LENGTHS if groups.tokens_N is None else ""
     notes = (record.in_part, UNKNOWN, PROXY, dynamic, *made.notes, log)
-    return RunReplay(made, cost_since(record, None), tuple(filter(None, notes)))
+    return RunReplay(made, spent, None, tuple(filter(None, notes)))
 
 
 def replay_of_rollouts(record: RunRecord) -> RunReplay | None:

@@ -129,12 +129,13 @@ def forecast(
         >>> ahead.rows[-1].step, round(ahead.rows[-1].mean, 2)
         (400, 0.81)
     """
+    former = details.pop("until", None)
     if value_T is None or at_S is None:
         _refuse(details)
         return run_of(run, value_T, metric=metric).forecast(
-            to=to, at=at_S, metric=metric, level=level
+            to=to, at=at_S, metric=metric, level=level, until=former
         )
-    if to is not None:
+    if to is not None or former is not None:
         raise InvalidArgumentError("expected to or times, got both: leave out one of them")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 

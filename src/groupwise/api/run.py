@@ -6,6 +6,7 @@ Every answer is made elsewhere, by what the commands call too; here it is asked 
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
@@ -104,6 +105,7 @@ class Run(RunRecord):
         at: Sequence[float] | None = None,
         metric: str = "reward",
         level: float = 0.9,
+        until: float | None = None,
     ) -> Outlook:
         """Forecast one metric, as `groupwise forecast` does.
 
@@ -113,6 +115,7 @@ class Run(RunRecord):
             at: the steps to forecast instead; a few beyond the last one where neither is given.
             metric: the log's own key, or a canonical quantity.
             level: nominal coverage of the bands.
+            until: what `to` was called before version 0.2.
 
         Returns:
             Its `rows` have whole steps, the mean and both bands; `print` shows the last in a
@@ -125,6 +128,10 @@ class Run(RunRecord):
         """
         from groupwise.analysis.fitted import Ahead, fit_metric, no_forecast
 
+        if until is not None:
+            message = "forecast(until=) is forecast(to=), until version 0.3"
+            warnings.warn(message, DeprecationWarning, stacklevel=2)
+            to = until
         if to is not None and at is not None:
             raise InvalidArgumentError("expected to or at, got both: leave out one of them")
         steps = at if to is None else self._steps_to(to)
@@ -151,7 +158,7 @@ class Run(RunRecord):
         """
         from groupwise.analysis.replay import replay_run
 
-        return replay_run(self, seed=seed)
+        return replay_run(self, seed=seed, opened=self.opened)
 
     def plan(self, *, budget: Budget | None = None) -> RunPlan:
         """Say what a run tells of its group size, as `groupwise plan` does.
@@ -200,12 +207,8 @@ class Run(RunRecord):
             'stable'
         """
         from groupwise.analysis.stability import run_stability
-        from groupwise.series.staleness import UnknownSettingError
 
-        try:
-            return run_stability(self, metric=metric, until=until, level=level)
-        except UnknownSettingError as error:
-            raise UnknownSettingError(*error.names, framework=error.framework, how="") from None
+        return run_stability(self, metric=metric, until=until, level=level)
 
     def report(self, path: str | Path, *, metric: str = "reward", force: bool = False) -> Path:
         """Write the page of `groupwise report`.

@@ -28,7 +28,7 @@ from typer.core import TyperCommand, TyperGroup
 from groupwise import __version__
 from groupwise.errors import GroupwiseError, GroupwiseWarning, InvalidArgumentError
 from groupwise.parsing import JsonObject
-from groupwise.plain import frozen, to_json
+from groupwise.plain import FORMER_STATES, frozen, to_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -105,9 +105,10 @@ def whole(least: int, most: float = math.inf) -> Check:
 
 
 def one_of(*words: str) -> Check:
-    """Refuse a word that is none of a few."""
+    """Refuse a word that is none of a few; a former state stands for its new name."""
 
     def check(param: typer.CallbackParam, value: str | None) -> str | None:
+        value = FORMER_STATES.get(value or "", value)
         if value is not None and value not in words:
             raise InvalidArgumentError(
                 f"{param.opts[0]} expects {', '.join(words[:-1])} or {words[-1]}; got "
@@ -619,7 +620,7 @@ class Program:
         said = error.format_message().rstrip(".")
         # Of a leaf's own arguments only too many are no error of a kind of its own.
         of_one = context is not None and any(p.name == "run" for p in context.command.params)
-        if of_one and type(error).__name__ == "UsageError":
+        if of_one and type(error).__name__ == "UsageError" and "compare" in self.commands:
             said += f": {path} takes one run; several are for groupwise compare A B, or fleet"
         return f"{said}. See {path} --help.".replace("?. See", "? See")
 

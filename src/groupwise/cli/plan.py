@@ -54,13 +54,15 @@ def plan(
 
         batch = batch_in_use(record)
         notes = [batch.said, *scaling_notes(record)]
-        notes += ["The budget is the run's own."] if budget is None else []
-        budget, own = budget or batch.completions, batch.group_size
-        if group_size is None and own is not None and own > 1:
-            fits = budget is None or own <= budget
-            group_size = own if fits else None
-            beyond = f"The run's own group size, {own}, is beyond this budget and is not compared."
-            notes += [] if fits else [beyond]
+        own = batch.group_size or 0
+        if budget is None:
+            budget = batch.completions
+            notes.append("The budget is the run's own.")
+        if group_size is None and own > 1:
+            if budget is None or own <= budget:
+                group_size = own
+            else:
+                notes.append(f"The run's own group size, {own}, is beyond this budget.")
     elif opening:
         raise InvalidArgumentError(
             f"expected no --set, --config or --column with {source}, which is no run: leave "

@@ -20,7 +20,7 @@ def replay(
     from groupwise.analysis.replay import replay_run
     from groupwise.pages.text import print_replay
 
-    replayed = replay_run(opening.open(run), seed=seed)
+    replayed = replay_run(opening.open(run), seed=seed, opened=run)
     if as_json:
         cli.print_json(replayed)
     else:

@@ -459,25 +459,22 @@ def resampled(
     right: int | None,
     change_P: Float | None = None,
     lost_P: Float | float = 0.0,
-    logged: Sequence[Sequence[str]] = (),
 ) -> Shown:
-    """Tell whether a policy answers each prompt in one way, of groups that were logged early in
-    more, or in many that are wrong; of prompts of before a fall, by what they earn now less what
-    they earned then, and by what each lost in the log, whether it still can.
+    """Tell whether a policy answers each prompt in one way, or in many that are wrong; of prompts
+    of before a fall, by what they earn now less what they earned then, and by what each lost in
+    the log, whether it still can.
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
-    same, early = (float(np.mean([*map(_collision, texts)] or [0])) for texts in (answers, logged))
+    same = float(np.mean([_collision(texts) for texts in answers]))
     message = f"two answers to a prompt are one in {100 * same:.0f} %"
-    message += f" ({100 * early:.0f} % early in the log)" if logged else ""
-    alike = Fact.ANSWERS_ALIKE if 1 - same < (1 - _ALIKE) * (1 - early) else None
     if right is None:
-        return Shown(alike, message, exactly(same))
+        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
     share = wilson(right, count)
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
     message += (
         f", {100 * share.value:.0f} % are right: pass@{each} {passing[0]:.2f} to {passing[1]:.2f}"
     )
-    alike = alike if share.value < _HALF else None
+    alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += f"; they earn {ranged(change)} more than then, of {short(lost)} lost"

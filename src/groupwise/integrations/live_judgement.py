@@ -14,6 +14,7 @@ from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.alerts import webhook_of
 from groupwise.integrations.sinks import tell, title_of
+from groupwise.plain import FORMER_STATES
 from groupwise.record.recorder import Say, each_once, reason_of
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
@@ -30,6 +31,7 @@ _LONGEST = 600
 
 def state_to_stop_on(name: str) -> StopOn:
     """Return the mildest state that is to end a training, by its name."""
+    name = FORMER_STATES.get(name, name)
     if name in get_args(StopOn):
         return cast("StopOn", name)
     raise InvalidArgumentError(

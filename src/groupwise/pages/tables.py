@@ -300,6 +300,8 @@ def replay_grids(run: RunReplay) -> list[Grid]:
     """Return the choices of a replay, and what denominators of the loss do."""
     from groupwise.analysis.stability import ranged
 
+    if run.replay is None:
+        return []
     made, hours, rows = run.replay, run.gpu_hours, []
     for row in made.rows:
         logged = "As logged, " if row.group_size == made.group_size else ""

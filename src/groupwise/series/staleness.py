@@ -18,7 +18,7 @@ UNKNOWN_PLACE = (
     "whole force stale whatever the ratio; give it with --set kl_in=none, reward or loss."
 )
 _REQUESTS = {
-    "momentum": "momentum=VALUE for SGD or {}beta1=VALUE for Adam",
+    "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",
     "beta1": "beta1=VALUE",
     "lag_kind": "lag_kind=none, fixed, refresh or async",
     "refresh_interval": "refresh_interval=UPDATES",
@@ -32,15 +32,14 @@ CURRENT_TERM = (
 class UnknownSettingError(InvalidArgumentError):
     """Settings that are needed are unknown."""
 
-    def __init__(self, *names: str, framework: str = "", how: str = "--set ") -> None:
-        requests = [f"{{}}{_REQUESTS[name]}" for name in names]
-        requests += [] if framework else ["or {}framework=trl, verl, ... for its defaults"]
-        asked = "; ".join(requests).replace("{}", how)
-        place = "" if how else "open_run the settings "
+    def __init__(self, *names: str, framework: str = "") -> None:
+        requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
+        default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
         super().__init__(
-            f"expected {', '.join(names)}, which the run does not say: give {place}{asked}"
+            f"expected {', '.join(names)}, which the run does not say: give {requests}{default} "
+            "(in Python, settings of open_run)"
         )
-        self.names, self.framework = names, framework
+        self.names = names
 
 
 def optimizer_of(name: str) -> Optimizer:

@@ -68,7 +68,6 @@ def test_exit_codes_follow_the_state(
     shown = ["--json"] if as_json else []
     assert main(["diagnose", str(log), *shown]) == CODES[state][0]
     assert main(["diagnose", str(log), "--fail-on", "warning", *shown]) == CODES[state][0]
-    assert main(["diagnose", str(log), "--fail-on", "watch", *shown]) == CODES[state][0]
     assert main(["diagnose", str(log), "--fail-on", "failing", *shown]) == CODES[state][1]
     assert capsys.readouterr().err == ""
 

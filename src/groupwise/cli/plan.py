@@ -57,10 +57,11 @@ def plan(
         notes += ["The budget is the run's own."] if budget is None else []
         budget, own = budget or batch.completions, batch.group_size
         if group_size is None and own is not None and own > 1:
-            fits = budget is None or own <= budget
-            group_size = own if fits else None
-            beyond = f"The run's own group size, {own}, is beyond this budget and is not compared."
-            notes += [] if fits else [beyond]
+            if budget is None or own <= budget:
+                group_size = own
+            else:
+                said = f"The run's own group size, {own}, is beyond this budget"
+                notes.append(f"{said} and is not compared.")
     elif opening:
         raise InvalidArgumentError(
             f"expected no --set, --config or --column with {source}, which is no run: leave "

@@ -507,7 +507,8 @@ def causes_page() -> str:
         if row.first:
             order = "before all else" if row.lag < 0 else f"within {row.lag} rows of the reward"
             lines += [f"Moves {order}: {', '.join(row.first)}.", ""]
-        lines += [f"Do: {row.do.format(step='N', onset='N', cut='')} ([page](playbook/{row.page}.md)).", ""]
+        do = row.do.format(step="N", onset="N", cut="")
+        lines += [f"Do: {do} ([page](playbook/{row.page}.md)).", ""]
         lines += [f"{records[row.key]}", ""] if row.key in records else []
         lines += [f"Log, to tell it apart: {'; '.join(row.tells)}.", ""] if row.tells else []
     return "\n".join(lines)

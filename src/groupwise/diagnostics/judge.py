@@ -33,7 +33,6 @@ from groupwise.diagnostics.falls import (
     signs_of_fall,
 )
 from groupwise.diagnostics.judgement import (
-    MASK,
     Action,
     Cause,
     Certainty,
@@ -578,7 +577,7 @@ def judged(evidence: Evidence) -> Judgement:
 def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
     """What to do; where nothing is cut off there is nothing to mask."""
     actions = actions_of(advice.keys, evidence.record.config, advice.step)
-    return tuple(action for action in actions if action.kind != MASK or not evidence.never_cut)
+    return tuple(action for action in actions if action.kind != "mask" or not evidence.never_cut)
 
 
 def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:

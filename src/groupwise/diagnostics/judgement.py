@@ -221,8 +221,7 @@ def stated(*facts: Fact | None) -> tuple[Fact, ...]:
     return tuple(fact for fact in facts if fact is not None)
 
 
-# Kinds of actions: from the checkpoint of a step; leave out what was cut off.
-RESTART, MASK = "restart", "mask"
+RESTART = "restart"  # the kind of an action: from the checkpoint of a step
 
 
 @frozen

@@ -209,11 +209,12 @@ def _equal_share(evidence: Evidence) -> Signal | None:
 
 def _of_batches(evidence: Evidence) -> Signal | None:
     """The share of batches with one reward: so many groups at the least have zero variance."""
-    record, quantity = evidence.record, "dead_batch_share"
-    column = next((m.column for m in record.meanings if m.quantity == quantity), None)
-    if column is None:
-        return None
-    return replace(share_of(record.steps["step"], record.values(column)), column=column)
+    record = evidence.record
+    for meaning in record.meanings:
+        if meaning.quantity == "dead_batch_share":
+            share = share_of(record.steps["step"], record.values(meaning.column))
+            return replace(share, column=meaning.column)
+    return None
 
 
 def _pooled(evidence: Evidence, equal: Signal) -> Signal:

@@ -514,7 +514,8 @@ def causes_page() -> str:
         if row.first:
             order = "before all else" if row.lag < 0 else f"within {row.lag} rows of the reward"
             lines += [f"Moves {order}: {', '.join(row.first)}.", ""]
-        lines += [f"Do: {row.do.format(step='N', onset='N')} ([page](playbook/{row.page}.md)).", ""]
+        do = row.do.format(step="N", onset="N", cut="")
+        lines += [f"Do: {do} ([page](playbook/{row.page}.md)).", ""]
         lines += [f"{records[row.key]}", ""] if row.key in records else []
         lines += [f"Log, to tell it apart: {'; '.join(row.tells)}.", ""] if row.tells else []
     return "\n".join(lines)
@@ -545,7 +546,7 @@ def with_causes(path: Path) -> str:
     from groupwise.diagnostics.causes import CAUSES
 
     lines = [
-        f"- *{row.label.format(column='a column')}*: {row.do.format(step='N', onset='N')}"
+        f"- *{row.label.format(column='a column')}*: {row.do.format(step='N', onset='N', cut='')}"
         for row in CAUSES.values()
         if row.page == path.stem
     ]

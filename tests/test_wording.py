@@ -178,7 +178,7 @@ def test_what_is_small_is_not_written_as_0() -> None:
     assert [*map(short, (0.0, 0.0031, 3e-7, 4e-4, 0.078))] == [
         "0.00",
         "0.0031",
-        "3e-7",
+        "3e−7",
         "0.0004",
         "0.078",
     ]

@@ -65,8 +65,11 @@ def test_what_looks_like_a_cause_does_not_name_it(name: str, tmp_path: Path) -> 
     ("columns", "words"),
     [
         # of rows that are not finite to the end, as a trainer that skips such updates prints them
-        ({"actor/pg_loss": np.nan, "actor/grad_norm": np.nan}, "numerics"),
-        ({"training/rollout_actor_probs_pearson_corr": 0.62, "rollout_corr/kl": 0.004}, "routed"),
+        ({"actor/pg_loss": np.nan, "actor/grad_norm": np.nan}, "numerical failure"),
+        (
+            {"training/rollout_actor_probs_pearson_corr": 0.62, "rollout_corr/kl": 0.004},
+            "different experts",
+        ),
     ],
 )
 def test_a_reward_that_goes_on_hides_nothing(
@@ -75,8 +78,14 @@ def test_a_reward_that_goes_on_hides_nothing(
     rows = log_of(healthy, "verl", 3)
     late = [row | columns for row in rows[len(rows) * 3 // 4 :]]
     path = tmp_path / "verl.jsonl"
-    early = rows[: len(rows) * 3 // 4] if words == "numerics" else [row | columns for row in rows]
-    path.write_text("\n".join(map(json.dumps, early + late if words == "numerics" else early)))
+    early = (
+        rows[: len(rows) * 3 // 4]
+        if words == "numerical failure"
+        else [row | columns for row in rows]
+    )
+    path.write_text(
+        "\n".join(map(json.dumps, early + late if words == "numerical failure" else early))
+    )
     judgement = judge(open_run(path), ended=True)
     assert judgement.state is not State.OK
     assert any(words in label for label in judgement.cause.names)
@@ -87,4 +96,4 @@ def test_advantages_that_are_no_number_in_any_row_are_groups_of_one(tmp_path: Pa
     rows = [row | {"critic/advantages/min": np.nan} for row in log_of(healthy, "verl", 4)]
     path.write_text("\n".join(map(json.dumps, rows)))
     headline = judge(open_run(path), ended=True).headline
-    assert headline.startswith("groups of one: critic/advantages/min is not a number in any row")
+    assert headline.startswith("the group size is 1: critic/advantages/min is NaN in every row")

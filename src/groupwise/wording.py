@@ -81,14 +81,14 @@ def short(value: float) -> str:
     """Write a level as a reader of a log does, wherever it stands: two decimals, and two digits
     of what is small.
     """
-    size = abs(value)
+    size, form = abs(value), ".2g"
     if size >= 100:
-        return f"{value:,.0f}" if size < 1e6 else f"{value:.1e}"
-    if size >= 9.995 or (size > 1 and size % 1 == 0):
-        return f"{value:.3g}"
-    if size >= 0.0995 or value == 0:
-        return f"{value:z.2f}"
-    return f"{value:.2g}".replace("e-0", "e-")
+        form = ",.0f" if size < 1e6 else ".1e"
+    elif size >= 9.995 or (size > 1 and size % 1 == 0):
+        form = ".3g"
+    elif size >= 0.0995 or value == 0:
+        form = "z.2f"
+    return f"{value:{form}}".replace("e-0", "e-").replace("-", "−")
 
 
 def _trimmed(text: str) -> str:
@@ -162,7 +162,7 @@ def share(value: float) -> str:
     if not math.isfinite(value):
         return "–"
     whole = abs(value) >= 0.0095 or value == 0
-    return f"{100 * value:.0f} %" if whole else f"{number(100 * value, digits=1)} %"
+    return f"{_fixed(100 * value, 0)} %" if whole else f"{number(100 * value, digits=1)} %"
 
 
 def share_ranged(interval: Interval) -> str:

@@ -96,6 +96,10 @@ def test_an_axis_shows_all_data_and_stretches_only_so_far_for_a_band() -> None:
     flat = useful_range(shown=[0.5, 0.5])
     assert flat is not None
     assert flat[0] < 0.5 < flat[1]
+    # A learning rate that is one number is not drawn at 0.
+    alike = useful_range(shown=[1e-6, 1e-6])
+    assert alike is not None
+    assert 0 < alike[0] < 1e-6 < alike[1] < 2e-6
 
 
 @given(arrays(float, st.integers(1, 200), elements=st.floats(-1e3, 1e3)), st.integers(1, 15))

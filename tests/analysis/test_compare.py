@@ -20,6 +20,7 @@ from groupwise.analysis.compare import (
     answered,
     named_apart,
     shared_key,
+    short_names,
 )
 from groupwise.comparison.compare import Comparison, Contrast, Measured, Pairing, Question
 from groupwise.diagnostics.judgement import Judgement, State
@@ -173,7 +174,7 @@ SENTENCES = [
         level("within_step_noise", low=-0.1),
         (
             "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
-            "difference of 0.20 (−0.10 to 0.30) is step noise."
+            "difference of 0.20 (−0.10 to 0.30) is within step noise."
         ),
     ),
     (
@@ -344,3 +345,11 @@ def test_runs_of_one_name_go_by_the_folders_of_their_logs() -> None:
     assert [run.name for run in named_apart(runs)] == ["seed-1", "seed-2"]
     alike = [dataclasses.replace(run, name="a") for run in runs]
     assert [run.name for run in named_apart(alike)] == ["a", "a"]
+
+
+def test_names_that_are_shortened_to_one_keep_what_differs() -> None:
+    start, end = "an_experiment_with_many_settings_", "_and_a_tail_that_all_of_them_have"
+    first, second = short_names([f"{start}lr_1e-5{end}.csv", f"{start}lr_3e-6{end}.csv"])
+    assert (first[:1], len(first)) == ("…", 24)
+    assert ("lr_1e-5" in first, "lr_3e-6" in second) == (True, True)
+    assert short_names(["plain.csv", f"other{end}.log"]) == ["plain", "other_and_a…f_them_have"]

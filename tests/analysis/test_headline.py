@@ -14,7 +14,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import Fitted, ForecastRequest, _outlook, ahead, fit_metric, gained
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.intervals import Interval
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -118,6 +118,39 @@ def test_a_plateau_that_the_forecast_goes_past_is_not_where_the_metric_ends(
     assert (seen.plateau is not None, seen.as_dict()["plateau"] is not None, beside == "") == (
         settled,
     ) * 3
+
+
+@each_case(
+    ("learning", "said"),
+    [(Learning.LEARNING, True), (Learning.ROSE, False), (Learning.AT_TOP, False)],
+)
+def test_no_plateau_is_settled_beside_a_reward_that_still_learns(
+    made_fitted: Make, learning: Learning, said: bool
+) -> None:
+    fitted = made_fitted(plateau=(0.9, 0.88, 0.92))
+    judged = Judgement("run", State.OK, "", metric=fitted.metric, learning=learning)
+    assert ("its plateau is not settled" in fitted.law_said(judged)) is said
+    other = dataclasses.replace(judged, metric="another")
+    assert "its plateau" not in fitted.law_said(other)
+
+
+@each_case(("high", "little"), [(0.7, False), (0.9, True)])
+def test_a_band_of_most_of_the_range_tells_little(
+    made_fitted: Make, high: float, little: bool
+) -> None:
+    """A reward between 0 and 1: a mean between .3 and .9 is no answer."""
+    fitted = made_fitted()
+    assert fitted.outlook is not None
+    far = dataclasses.replace(fitted.outlook.rows[-1], mean_low=0.3, mean_high=high)
+    outlook = dataclasses.replace(fitted.outlook, rows=(far,))
+    said = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
+    told = "says little: by step 150 the mean may be anywhere from 0.30 to 0.90"
+    assert (told in said) is little
+    assert ("is forecast to be" in said) is not little
+    near = dataclasses.replace(fitted.outlook.rows[-1], step=120)
+    outlook = dataclasses.replace(outlook, rows=(near, far))
+    both = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
+    assert ("by step 120. Beyond that the forecast says little" in both) is little
 
 
 def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:

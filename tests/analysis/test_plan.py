@@ -4,19 +4,25 @@ those beside the run.
 
 from __future__ import annotations
 
+import dataclasses
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
+from rich.console import Console
 from tests.cases import each_case
 from tests.golden.sentences import says
 
 import groupwise
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.plan import NOT_LOGGED, StepBatch, batch_of, plan
+from groupwise.analysis.plan import NOT_LOGGED, StepBatch, batch_of, plan, size_named
+from groupwise.analysis.replay import PROXY
+from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
 from groupwise.estimators.best_group_size import Budget
 from groupwise.estimators.components import components
+from groupwise.pages.text import print_run_plan
 from groupwise.record.run import Meaning, RunConfig, RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 from groupwise.series.metric import LOG_COMPLETIONS
@@ -82,7 +88,6 @@ def test_the_batch_in_one_line(batch: StepBatch, said: str) -> None:
 def test_without_components_rewards_are_told() -> None:
     found = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
     assert found.zero_variance is not None
-    assert found.effective_group_size == pytest.approx(4 * (1 - found.zero_variance.now.value))
     assert (found.plan, found.command) == (
         None,
         f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT",
@@ -97,7 +102,6 @@ def test_without_components_rewards_are_told() -> None:
         "status",
         "batch",
         "zero_variance",
-        "effective_group_size",
         "pass_rate",
         "smallest_size",
         "dynamic_sampling",
@@ -132,3 +136,22 @@ def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     assert (found.plan.budget.amount, found.command, found.status) == (512, "", found.plan.status)
     with pytest.raises(InsufficientDataError, match="expected the batch in use, got none"):
         plan(run)
+
+
+def test_the_only_size_that_rewards_name_is_that_of_the_judgement() -> None:
+    """A flat reward at G = 4, half of its groups alike: the plan quotes what the diagnosis names,
+    and a replay names none.
+    """
+    action = Action("group_size", 2.0, 8.0, (), "rollouts of a prompt × 2", "")
+    judged = Judgement("made", State.WARNING, "nothing learnt", actions=(action,))
+    assert size_named(judged) == (
+        "The diagnosis names one change of size, rollouts of a prompt × 2, since the reward "
+        "stands: more groups of the same prompts teach, for 2 times the rollouts."
+    )
+    assert size_named(dataclasses.replace(judged, actions=())) == ""
+    record = log(group_size=4, prompts_per_step=4)
+    console = Console(record=True, width=200, file=io.StringIO())
+    print_run_plan(plan(record), judged, console)
+    printed = console.export_text()
+    assert size_named(judged) in printed
+    assert "it recommends no size" in PROXY

@@ -554,15 +554,6 @@ def test_answers_of_one_kind_and_of_many() -> None:
     assert resampled([["a"] * 16] * 4, 64).fact is None  # one answer, and right
 
 
-def test_answers_that_were_alike_early_are_no_concentration() -> None:
-    alike = [["a"] * 15 + ["b"]] * 4
-    early = resampled(alike, 2, logged=[["a", "a", "a", "b"]])
-    assert early.fact is Fact.ANSWERS_ALIKE  # half of the pairs were
-    assert "88 % of cases (50 % early in the log)" in early.message
-    assert resampled(alike, 2, logged=alike).fact is None
-    assert resampled(alike, None, logged=[["a"] * 4] * 2).fact is None
-
-
 @each_case(
     ("answers", "now", "fact"),
     [

@@ -549,3 +549,11 @@ def test_a_run_without_settings_says_what_is_missing() -> None:
     assert "--set momentum=VALUE" in section
     assert "data-chart" not in section
     assert summary.stability.unavailable.startswith("expected momentum, lag_kind, refresh")
+
+
+def test_settings_are_asked_for_as_the_command_and_python_take_them() -> None:
+    from groupwise.series.staleness import UnknownSettingError
+
+    said = str(UnknownSettingError("momentum"))
+    assert "--set beta1=VALUE for Adam" in said
+    assert said.endswith("(in Python, settings of open_run)")

@@ -126,7 +126,7 @@ def test_completion_is_offered(
 
 @pytest.mark.parametrize(
     ("typed", "offered"),
-    [("wa", "watch"), ("watch --po", "--port"), ("plan --prompt-c", "--prompt-cost")],
+    [("wa", "watch"), ("watch --po", "--port"), ("plan --group", "--group-size")],
 )
 def test_commands_and_options_are_completed_though_loaded_late(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: str, offered: str

@@ -113,7 +113,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": 0.3 + noise()},
             State.WARNING,
             Learning.FLAT,
-            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain -0.0074 to 0.0084)",
+            "nothing learnt in 99 steps: reward 0.30 → 0.30 (gain −0.0074 to 0.0084)",
         ),
         (
             {"reward": PLATEAU},
@@ -317,7 +317,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
     )
     found = judge(log(reward=level))
     assert (
-        found.headline == "reward 0.81 → -0.0018, collapsed at steps 51-61"
+        found.headline == "reward 0.81 → −0.0018, collapsed at steps 51-61"
     )  # the first row below, and the first at 0
     assert found.first_sign is not None
     assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
@@ -481,7 +481,7 @@ def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
     entropy, dead = np.where(ROW < 60, 0.4, 0.004), np.where(ROW < 60, 0.1, share)
     found = judge(log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy))
     assert (found.learning, found.cause.names) == (
-        Learning.LEARNING,
+        Learning.ROSE if sure and by < 0.1 else Learning.LEARNING,
         ("entropy collapse: the policy is nearly deterministic",),
     )
     assert (found.state, found.cause.certainty) == (
@@ -654,3 +654,38 @@ def test_a_log_without_rows_is_told() -> None:
         "the log has no reward",
         None,
     )
+
+
+def test_a_headline_that_is_not_the_critical_answer_names_that_too() -> None:
+    """Truncation came first and explains a spent entropy: both are told, and no rise beside a
+    reward that stands.
+    """
+    columns = {
+        "reward": np.where(ROW < 20, -1.5, -1.0) + noise(by=0.05),
+        "cut": np.where(ROW < 45, 0.0, 1.0),
+        "entropy": np.where(ROW < 60, 0.8, 0.001),
+        "dead": np.where(ROW < 60, 0.1, 0.6),
+    }
+    found = judge(log(**columns))
+    critical = [answer for answer in found.checks if answer.status is Status.CRITICAL]
+    assert [answer.check for answer in critical] == ["concentration"]
+    assert found.headline == (
+        "100 % of the completions are truncated from step 46 on, 0 % before; critical from step 61 "
+        "on: entropy 0.80 → 0.001"
+    )
+
+
+@each_case(("cut", "masked"), [(0.0, False), (0.3, True), (None, True)])
+def test_truncated_completions_are_masked_only_where_some_are(
+    cut: float | None, masked: bool
+) -> None:
+    """A policy that runs away in length: where the log says that nothing is cut off there is
+    nothing to mask.
+    """
+    columns = {"reward": fallen(), "length": np.where(ROW < 58, 100.0, 300.0) + noise(by=1.0)}
+    if cut is not None:
+        columns["cut"] = np.where(ROW < 58, 0.0, cut)
+    found = judge(log(**columns))
+    assert found.cause.names == ("the policy ran away in length",)
+    assert ("mask truncated" in found.do) is masked
+    assert ("mask" in {action.kind for action in found.actions}) is masked

@@ -96,7 +96,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
     assert nothing.cause.names == ("the task is too hard", "a broken verifier")
     assert nothing.cause.log == ("completions with their rewards",)
     assert "more rows" not in " ".join(nothing.not_logged)  # 200 of them say all that rows can
-    for level, said in ((0.5, "0.50"), (-0.25, "-0.25"), (1.0, "1.00")):
+    for level, said in ((0.5, "0.50"), (-0.25, "−0.25"), (1.0, "1.00")):
         found = judge(log(reward=np.full(N, level), **more))
         assert (found.state, found.headline) == (
             State.CANNOT_TELL,

@@ -92,7 +92,7 @@ def test_together_they_meet_what_is_asked_of_all(
 def test_diagnose_and_report_never_differ(
     runs: dict[str, Judged], others: dict[str, Judged], shared_data: Path
 ) -> None:
-    """On four logs; `lab/experiments/diagnosis/labels.py --commands` asks of all."""
+    """On four logs; `tests/test_one_voice.py` asks of all."""
     files = (
         "hard/rho0.30_seed43.log",
         "hard/rho3.00_seed44.log",

@@ -77,13 +77,16 @@ def test_a_total_that_does_not_rise_is_not_parted_from() -> None:
     assert all(answer.status not in ("warning", "critical") for answer in found.checks)
 
 
-def test_while_a_run_goes_on_the_task_may_come_after_fifty_rows() -> None:
+def test_while_a_run_goes_on_the_task_may_come_yet() -> None:
+    """Four of 240 beginnings of healthy public runs had no success in fifty rows and more, while
+    none of 14 hacks was told by this before its end.
+    """
     columns = paid(format_reward=RISES + WAVE, env_reward=NOTHING)
     states = [
         told(columns, ended=ended, rows=rows).state
-        for ended, rows in ((False, 49), (False, 50), (True, 12))
+        for ended, rows in ((False, 49), (False, 90), (True, 12))
     ]
-    assert states == [State.OK, State.WARNING, State.WARNING]
+    assert states == [State.OK, State.OK, State.WARNING]
 
 
 def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> None:
@@ -106,7 +109,7 @@ def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
     rewards, score = -19 + 17 * ROW / N + WAVE, 0.5 - 0.12 * ROW / N + 0.2 * WAVE
     found = told({"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl")
     message = (
-        "critic/rewards/mean -17.7 → -3.56 while critic/score/mean 0.49 → 0.39: one function "
+        "critic/rewards/mean −17.7 → −3.56 while critic/score/mean 0.49 → 0.39: one function "
         "gains while the other loses."
     )
     assert message in [

@@ -161,7 +161,7 @@ def test_functions_that_pull_against_each_other() -> None:
 
     assert told(right, brief) == (
         Status.WARNING,
-        "right 0.25 → 0.75 while brief -0.044 → -0.55, and the reward stays at 0.20",
+        "right 0.25 → 0.75 while brief −0.044 → −0.55, and the reward stays at 0.20",
     )
     assert told(right, 0.2 * brief)[0] is Status.NONE  # the total rises
     assert told(right, 2 * brief)[0] is Status.NONE  # it falls, which others say

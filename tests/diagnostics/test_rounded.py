@@ -72,7 +72,7 @@ def test_the_settings_tell_a_rate_that_is_hidden() -> None:
     found = learning.rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
     assert (found.status, found.message) == (
         Status.NONE,
-        f"No sign of it: the learning rate is 1e-6 in the settings; {HIDDEN}.",
+        f"No sign of it: the learning rate is 1e−6 in the settings; {HIDDEN}.",
     )
     found = learning.rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
     says("diagnostics/rounded/1", found.message)
@@ -173,7 +173,7 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
     assert (finding.status, finding.message) == (
         Status.NONE,
         (
-            "No sign of it: the learning rate is 1e-6 in the settings; learning_rate is 0 in "
+            "No sign of it: the learning rate is 1e−6 in the settings; learning_rate is 0 in "
             "all 60 rows, so it counts as not measured."
         ),
     )

@@ -26,7 +26,7 @@ from groupwise.diagnostics.judgement import (
 )
 from groupwise.diagnostics.signals import Evidence, arrow
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
-from groupwise.wording import ranged
+from groupwise.wording import ranged, short
 from groupwise_lab.worlds.runs import FAILURES, simulated_run
 
 NAMES = {
@@ -159,7 +159,7 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     assert serious(found) == []
     assert found.state is State.CANNOT_TELL
     said = (
-        f"the mean reward is {level:.2f} in all rows although rewards differ (standard "
+        f"the mean reward is {short(level)} in all rows although rewards differ (standard "
         "deviation 0.40): it was centred or ranked, or it is not the training reward"
     )
     assert found.headline == said
@@ -417,7 +417,7 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
     )
     assert found.cause.keys == ("rate_rose",)
     assert found.first_sign is not None
-    assert found.first_sign.words == "learning rate 1e-6 → 1.2e-5"
+    assert found.first_sign.words == "learning rate 1e−6 → 1.2e−5"
     assert found.do.startswith("restart from step 60 with the learning rate of that step")
     assert [one.kind for one in found.actions] == ["restart", "rate"]
 

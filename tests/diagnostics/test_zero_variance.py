@@ -517,3 +517,24 @@ def test_three_times_as_many_groups_without_variance_are_noted(
     assert (found.facts, found.status is Status.INFO) == (facts, bool(facts))
     if facts:
         assert found.message == "66 % of the groups have zero variance, against 16 % at first"
+
+
+@each_case(
+    ("equal", "status"),
+    [(np.where(ROW % 5, 0.0, 1.0), Status.INFO), (np.ones(N), Status.CRITICAL)],
+)
+def test_whole_batches_with_one_reward_are_the_fewest_groups(equal: Any, status: Status) -> None:
+    """TRL's column counts batches where rewards are scaled by the batch: it is read as the least
+    that groups can have.
+    """
+    column = "frac_reward_zero_std"
+    meaning = Meaning(column, "dead_batch_share", "of the batch", unavailable=True)
+    table = steps_table(range(N), {"reward": 0.4 + NOISE, column: equal})
+    meanings = (Meaning("reward", "reward", "test"), meaning)
+    config = RunConfig().with_settings({"prompts_per_step": 32}, "--set")
+    found = check(Evidence(RunRecord("run", table, config=config, meanings=meanings)))
+    assert found.status is status
+    assert found.value is not None
+    assert np.isclose(found.value.value, equal.mean())
+    if status is Status.INFO:
+        assert found.message.startswith("20 % of the groups or more have zero variance: ")

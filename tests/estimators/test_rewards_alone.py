@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.estimators.zero_variance import LABEL, reward_statistics, zero_variance_of_groups
+from groupwise.estimators.zero_variance import reward_statistics, zero_variance_of_groups
 from groupwise.intervals import mean_interval
 
 GROUPS = [
@@ -56,15 +56,9 @@ def test_moments_of_rewards_by_hand() -> None:
         (0.4, 3.6)
     )
     assert (found.prompts, found.rollouts, found.group_size, found.notes) == (5, 30, 6, ())
-    part = round(100 * between / (between + found.within_variance.value))
-    assert found.status.startswith("40 % of the groups have zero variance (")
-    assert found.status.endswith(f"; {part} % of their variance lies between prompts.")
     plain = found.as_dict()
-    assert (
-        plain["label"],
-        plain["dead_share"]["value"],
-        plain["dead_shares"][0]["group_size"],
-    ) == (LABEL, 0.4, 2)
+    assert plain["zero_variance_share"]["value"] == 0.4
+    assert plain["zero_variance_shares"][0]["group_size"] == 2
 
 
 def test_the_interval_between_prompts_is_that_of_leaving_each_out() -> None:

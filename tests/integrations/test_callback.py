@@ -390,7 +390,7 @@ def test_a_change_of_the_state_is_told_once(
     ]
 
 
-@pytest.mark.parametrize(("stop_on", "step"), [("warning", 4), ("watch", 4), ("failing", 8)])
+@pytest.mark.parametrize(("stop_on", "step"), [("warning", 4), ("failing", 8)])
 def test_the_run_stops_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stop_on: str, step: int
 ) -> None:

@@ -19,11 +19,6 @@ from groupwise.errors import InvalidArgumentError
 from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.record.run import RunRecord
 
-GONE = (
-    "which was removed: measure the variance components at a checkpoint with groupwise components "
-    "RUN --model CHECKPOINT"
-)
-
 
 def test_a_callback_of_another_trainer_is_told_though_that_one_has_none(tmp_path: Path) -> None:
     first, other = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
@@ -90,8 +85,6 @@ def test_a_log_of_one_step_is_that_of_the_step(tmp_path: Path) -> None:
         ({"record": 5}, "expected a folder for record, got '5': give its path"),
         ({"record": ""}, "expected a folder for record, got '': give its path"),
         ({"record": b"f"}, "expected a folder for record, got \"b'f'\": give its path"),
-        ({"sketch_every": 10}, f"expected no sketch_every, {GONE}"),
-        ({"sketch": None}, f"expected no sketch, {GONE}"),
     ],
 )
 def test_arguments_of_another_kind_are_refused(

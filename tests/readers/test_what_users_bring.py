@@ -761,7 +761,7 @@ def test_groups_that_are_too_old_are_held_against_those_that_shares_tell(
     said = [f"Step {n}: Samples are too stale, skipping" for n in range(40)] * skipped
     (tmp_path / "logs.log").write_text("\n".join(said))
     names = judge(open_run(tmp_path), ended=True).cause.names
-    assert ("discards starve slow, hard prompts" in names) is named
+    assert ("discarding stale rollouts removes slow, hard prompts" in names) is named
 
 
 def test_printed_outputs_are_looked_through_up_to_one_bound_together(

@@ -216,7 +216,7 @@ def test_a_folder_that_goes_is_said_within_a_step(how: str, tmp_path: Path) -> N
     recorder.close()
     check(tmp_path / "run", 7)  # the completions of the newest steps are in memory still
     assert "got none there, because it was deleted or moved" in said[0]
-    assert "the record begins anew with the steps so far" in said[0]
+    assert "the record starts again with the steps so far" in said[0]
     assert said[1:] == [
         f"the record in {tmp_path / 'run'} can be written again: the steps that waited are in it"
     ]

@@ -1,15 +1,14 @@
 """The judgement of real public runs against their labels: one line a run, and what part 9 asks of
 them all.
 
-    python lab/experiments/diagnosis/labels.py [FOLDER] [--commands] [--looks 40]
+    python lab/experiments/diagnosis/labels.py [FOLDER] [--looks 40] [--cuts]
 
 FOLDER holds the logs (else $GROUPWISE_DATA, else ../shared/data beside the repository), which state
 no licence and are not part of the project. Labels: FOLDER/hard/LABELS.tsv for the files beside it,
 labels.tsv here for the rest: "manifest" where FOLDER/MANIFEST.md states the outcome, "eye" where
-the numbers of the log were looked at; both were written before the judgement was asked. --commands
-asks `diagnose --json` and `report --json` of each run too, and compares; --looks judges beginnings
-of the runs too, as if they went on. Writes the table `labels`, which
-holds no number of a log but steps.
+the numbers of the log were looked at; both were written before the judgement was asked. --looks
+judges beginnings of the runs too, as if they went on; --cuts says how often those of healthy ones
+warn of hacking. Writes the table `labels`, which holds no number of a log but steps.
 """
 
 import argparse
@@ -32,6 +31,7 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import results_of
 
+from groupwise.diagnostics.causes import is_serious
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.errors import GroupwiseError
@@ -336,60 +336,56 @@ def _asked(home: Path, file: str, command: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class Looked:
-    """A run that was judged again and again while it went on."""
+def looked_at(record: RunRecord, onset: int, looks: int) -> tuple[bool, bool]:
+    """Whether beginnings of a run, judged as what goes on, alarm, the shortest of four rows; and
+    whether the first alarm is within five rows of the onset.
+    """
+    places = record.steps["step"].to_list()
+    rows, first = len(places), bisect_left(places, onset)
+    alarms = [
+        count - 1 - first <= NEAR
+        for count in sorted({round(4 + (rows - 4) * look / (looks - 1)) for look in range(looks)})
+        if judge(beginning(record, count), ended=False).alarm
+    ]
+    return bool(alarms), any(alarms)
 
-    label: Label
-    alarms: tuple[int, ...]  # steps of the looks that found it failing or failed
-    near: bool  # whether the first of them is within five rows of the onset
 
-    @property
-    def false(self) -> bool:
-        """Whether a run that ended well was said to fail."""
-        return self.label.label in HEALTHY and bool(self.alarms)
+def beginning(record: RunRecord, rows: int) -> RunRecord:
+    """The first rows of a run."""
+    steps, rollouts = record.steps.head(rows), record.rollouts
+    if rollouts is not None:
+        rollouts = rollouts.filter(rollouts["step"] <= steps["step"][-1])
+    return replace(record, steps=steps, rollouts=rollouts)
 
 
-def looked_at(record: RunRecord, label: Label, looks: int) -> Looked:
-    """Judge so many beginnings of a run, the shortest of four rows, as what goes on."""
-    places, alarms = record.steps["step"].to_list(), []
-    rows = len(places)
-    for count in sorted({round(4 + (rows - 4) * look / (looks - 1)) for look in range(looks)}):
-        steps = record.steps.head(count)
-        last = places[count - 1]
-        rollouts = (
-            None
-            if record.rollouts is None
-            else record.rollouts.filter(record.rollouts["step"] <= last)
+def print_cuts(home: Path) -> None:
+    """Print how many healthy and recovered runs are warned of hacking, cut at quarters."""
+    runs = [opened(home, label.file) for label in labels_in(home) if label.label in HEALTHY]
+    for part in range(1, 5):
+        warned = sum(
+            check.check == "reward_hacking" and is_serious(check)
+            for run in runs
+            for check in judge(beginning(run, len(run.steps) * part // 4), ended=False).checks
         )
-        if judge(replace(record, steps=steps, rollouts=rollouts), ended=False).alarm:
-            alarms.append(last)
-    onset = bisect_left(places, label.onset or 0)
-    near = any(bisect_left(places, step) - onset <= NEAR for step in alarms)
-    return Looked(label, tuple(alarms), near)
+        print(f"at {25 * part} % of the log: {warned} of {len(runs)} healthy runs, hacking")
 
 
 def print_looks(home: Path, looks: int) -> None:
     """Print false alarms along the runs that ended well, and how late those that failed were
     found.
     """
-    runs = (
-        (opened(home, label.file), label)
-        for label in labels_in(home)
-        if label.label in (*HEALTHY, "collapse", "hacking")
-    )
-    every = [looked_at(record, label, looks) for record, label in runs if len(record.steps) > 8]
-    sound = [run for run in every if run.label.label in HEALTHY]
-    print(
-        f"alarm at any of {looks} looks: {sum(run.false for run in sound)} of {len(sound)} healthy "
-        "and recovered runs"
-    )
-    near = [run.near for run in every if run.label.label == "collapse"]
+    sound: list[bool] = []
+    near: list[bool] = []
+    for label in labels_in(home):
+        if label.label in (*HEALTHY, "collapse"):
+            record = opened(home, label.file)
+            if len(record.steps) > 8:
+                alarmed, soon = looked_at(record, label.onset or 0, looks)
+                (near if label.label == "collapse" else sound).append(
+                    soon if label.label == "collapse" else alarmed
+                )
+    print(f"alarm at any of {looks} looks: {sum(sound)} of {len(sound)} healthy and recovered runs")
     print(f"within five rows of the onset: {sum(near)} of {len(near)} collapses")
-    for run in every:
-        if run.false or run.label.label not in HEALTHY:
-            first, label = run.alarms[:1], run.label
-            print(f"  {label.file[-50:]:50} {label.label}, onset {label.onset}: alarm at {first}")
 
 
 def judged_runs(home: Path) -> Iterator[Judged]:
@@ -410,11 +406,9 @@ def main() -> None:
     )
     parser.add_argument("folder", nargs="?", help="with the logs")
     parser.add_argument(
-        "--commands", action="store_true", help="ask diagnose and report too, and compare"
-    )
-    parser.add_argument(
         "--looks", type=int, default=0, help="judge so many beginnings of each run too"
     )
+    parser.add_argument("--cuts", action="store_true", help="judge healthy runs cut at quarters")
     given = parser.parse_args()
     home = data_folder(given.folder)
     if not home.is_dir():
@@ -440,8 +434,8 @@ def main() -> None:
         print(
             f"{'kept  ' if met else 'BROKEN'} {what:38} {value:>12}  {asked and f'asked: {asked}'}"
         )
-    if given.commands:
-        print("diagnose and report differ on:", differing(home, runs) or "none")
+    if given.cuts:
+        print_cuts(home)
     if given.looks > 1:
         print_looks(home, given.looks)
 

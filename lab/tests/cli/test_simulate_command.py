@@ -174,7 +174,7 @@ def test_nothing_is_overwritten(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["casino"], "bandit"),
         (["bandit", "--rewards", "1,1"], "rewards that differ"),
-        (["bandit", "--rewards", "1,x"], "numbers with commas"),
+        (["bandit", "--rewards", "1,x"], "numbers separated by commas"),
         (["bandit", "--arms", "3", "--rewards", "1,0"], "3 numbers"),
         (["bandit", "--arms", "1"], "from 2 to 1000"),
         (["bandit", "--momentum", "1"], "momentum to be a number of at least 0 and below 1"),

@@ -75,7 +75,7 @@ def test_a_run_that_another_process_writes_is_not_touched(
         before = contents(run)
         with pytest.raises(
             GroupwiseError,
-            match=r"expected to be the only writer of .*journal.jsonl, got one that is writing it now",
+            match=r"expected to be the only writer of .*journal.jsonl, got another writer",
         ):
             train(
                 make_policy(),

@@ -317,7 +317,7 @@ def test_stability_knows_all_that_it_asks_of_a_trained_run(
     main(["stability", str(tmp_path / "run")])
     said = capfd.readouterr()
     assert "nknown" not in said.out + said.err
-    assert "Not known" not in said.out + said.err
+    assert "would change the answer" not in said.out + said.err
     assert "--set" not in said.out + said.err
     config = RunRecord.load(tmp_path / "run").config
     assert config.value("importance_ratio") == ratio

@@ -226,7 +226,7 @@ def useful_range(
     if not must.size:
         return None
     low, high = float(must.min()), float(must.max())
-    span = (high - low) or max(abs(high), 1.0) * 0.1
+    span = (high - low) or abs(high) * 0.1 or 0.1
     rest = np.concatenate([floats(part).ravel() for part in parts]) if parts else must
     rest = rest[np.isfinite(rest)]
     if rest.size:

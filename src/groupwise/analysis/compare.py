@@ -139,11 +139,11 @@ def grouped_by(
             )
         order = [first, *(value for value in order if value != first)]
     left = _LONGEST - 1 - max(map(len, order))
-    key_name = clean(key) if len(key) <= left else clean(key)[: max(left - 1, 8)] + "…"
+    key_name = clean(key, longest=max(left, 9))
     names = _told_apart(
         [
-            f"{key_name} {value}" if re.fullmatch(_NUMBER, value) else short_name(value)
-            for value in order
+            f"{key_name} {value}" if re.fullmatch(_NUMBER, value) else name
+            for value, name in zip(order, short_names(order), strict=True)
         ]
     )
     return [
@@ -152,11 +152,17 @@ def grouped_by(
     ]
 
 
-def short_name(name: str) -> str:
-    """A run's name without the ending of its file, its middle left out where it is long."""
-    cleaned = re.sub(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$", "", clean(name))
+def short_names(names: Sequence[str]) -> list[str]:
+    """Names without the endings of files, their middles left out where they are long; where that
+    leaves two alike, what differs is kept.
+    """
+    whole = [re.sub(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$", "", clean(name)) for name in names]
     half = (_LONGEST - 1) // 2
-    return cleaned if len(cleaned) <= _LONGEST else f"{cleaned[:half]}…{cleaned[-half:]}"
+    short = [name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}" for name in whole]
+    if len({*short}) == len({*whole}):
+        return short
+    differs = max(len(commonprefix(whole)) - half // 2, 0)  # noqa: RUF071 - of letters
+    return [f"…{name[differs : differs + _LONGEST - 2]}…" for name in whole]
 
 
 def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
@@ -202,8 +208,8 @@ def typed_groups(records: Sequence[Sequence[RunRecord]]) -> list[RunGroup]:
         for name, row in zip(common, records, strict=True)
     ]
     names = [
-        f"group {place}" if lost[place - 1] else short_name(name)
-        for place, name in enumerate(common, start=1)
+        f"group {place}" if lost[place - 1] else name
+        for place, name in enumerate(short_names(common), start=1)
     ]
     return [
         RunGroup(name, tuple(row)) for name, row in zip(_told_apart(names), records, strict=True)
@@ -554,7 +560,7 @@ def _level(
         case "within_step_noise":
             return (
                 f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is "
-                "step noise."
+                "within step noise."
             )
         case "unavailable":
             return f"{_end(second, first)}. The late means cannot be compared: {level.message}."
@@ -993,9 +999,10 @@ def _shown(
             )
         )
         each, runs = iter(measured), []
-        for run in row:
+        labels = short_names([run.record.name for run in row])
+        for run, own in zip(row, labels, strict=True):
             level, speed = (None, None) if run.left_out or place is None else next(each)
-            label = group.name if len(row) == 1 else short_name(run.record.name)
+            label = group.name if len(row) == 1 else own
             ends = run.judgement.now
             if ends is None or run.judgement.metric != run.series.metric:
                 ends = float(run.series.value_T[-TRAILING:].mean()) if run.rows else math.nan

@@ -23,7 +23,7 @@ from groupwise.analysis.charts import (
     useful_range,
 )
 from groupwise.arrays import Float, floats
-from groupwise.diagnostics.judgement import Judgement, State
+from groupwise.diagnostics.judgement import Judgement, Learning, State
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.forecasting.results import FitResult, Forecast, band_said
 from groupwise.intervals import Interval, finite_or_none, percent
@@ -96,6 +96,8 @@ def _carried(at_S: Float, known_T: Float, wanted_T: Float) -> Float:
 _GRID = 48
 _UPDATE = re.compile(r"\bupdate [\d.e+-]+")
 _LAST_STEP = 1e12
+# A band of the mean that is wider, as a part of the metric's range, is no answer.
+_TELLS_LITTLE = 0.5
 
 
 @frozen
@@ -196,6 +198,19 @@ class Fitted:
         if self.outlook is None or self.outlook.plateau is not None:
             return ""
         return "The forecast uses no law and goes beyond this plateau: its end is not settled."
+
+    def law_said(self, judged: Judgement) -> str:
+        """Say what the law is, and that its plateau is not settled where the judgement or the
+        forecast sees the metric go on.
+        """
+        assert self.fit is not None
+        said, beside = sentence(readable(self.fit.message)), self.beside_the_law
+        of_judgement = self.metric == judged.metric
+        if no_forecast(judged) or (of_judgement and judged.learning is not Learning.LEARNING):
+            return said
+        if of_judgement and not beside and self.fit.status == "converged":
+            beside = "The reward has not levelled off yet, so its plateau is not settled."
+        return f"{said} {beside}".strip()
 
     def in_steps(self) -> FitResult:
         """The fit in steps of the log; rates and time constants stay in updates."""
@@ -455,13 +470,21 @@ def ahead(
     now = capital(f"{who} is {level} {when}")
     if result.status == "still":
         return f"{now}; {readable(result.message)}."
+    most = _TELLS_LITTLE * np.ptp(fitted.series.likely_bounds or fitted.series.value_T)
+    telling = [row for row in rows if row.step <= last or row.mean_high - row.mean_low <= most]
+    low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
+    little = f"by step {far.step:,.0f} the mean may be anywhere from {low} to {high}"
+    if not telling:
+        return f"{now}. The forecast says little: {little}, most of its range."
+    more = "" if telling[-1] is far else f" Beyond that the forecast says little: {little}."
+    far = telling[-1]
     low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
     where = (
         f"is forecast to be {mean} ({low} to {high}) by"
         if far.step > last
         else f"is estimated at {mean} ({low} to {high}) for"
     )
-    return f"{now}. Its mean {where} step {far.step:,.0f}."
+    return f"{now}. Its mean {where} step {far.step:,.0f}.{more}"
 
 
 def gained(fitted: Fitted) -> str:

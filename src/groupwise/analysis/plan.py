@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
+from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
@@ -179,6 +180,21 @@ _NEEDS_SIZE = (
 )
 
 
+def size_named(judged: Judgement) -> str:
+    """Return the group size that the judgement names, with what it costs; "" where it names none.
+
+    It is the only one that rewards name: a plan says how many groups teach, a replay, which names
+    none, what a live group costs.
+    """
+    action = next((action for action in judged.actions if action.kind == "group_size"), None)
+    if action is None:
+        return ""
+    return (
+        f"The diagnosis names one change of size, {action.words}, since the reward stands: "
+        f"more groups of the same prompts teach, for {action.factor:g} times the rollouts."
+    )
+
+
 @frozen
 class StepBatch(Plain):
     """What one logged step is made of; None is unknown."""
@@ -228,7 +244,7 @@ class StepBatch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "effective_group_size", "smallest_size", "dynamic_sampling")
+    MORE = ("status", "smallest_size", "dynamic_sampling")
 
     batch: StepBatch  # of one step
     zero_variance: (
@@ -256,14 +272,6 @@ class RunPlan(Said):
             return None
         high = 1 / (1 - share.high) if share.high < 1 else math.inf
         return Interval(1 / (1 - share.value), 1 / (1 - share.low), high, share.level)
-
-    @property
-    def effective_group_size(self) -> float | None:
-        """Rollouts of a group that carry a gradient, on average; None where zero-variance groups
-        are not logged.
-        """
-        outlook = self.zero_variance
-        return None if outlook is None else outlook.group_size * (1 - outlook.now.value)
 
     @property
     def status(self) -> str:

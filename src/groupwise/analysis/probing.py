@@ -50,7 +50,7 @@ _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment 
 _PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
 _LONGEST = 256  # tokens of an answer where no setting says
 _GIVE = "give checkpoints with the tokenizer of the sampler"
-_ROSE = {Learning.LEARNING, Learning.ARRIVED, Learning.AT_TOP}
+_ROSE = {Learning.LEARNING, Learning.ROSE, Learning.ARRIVED, Learning.AT_TOP}
 _NEAR = 4  # times the answers that are drawn: those nearest to the change, of which they are
 
 
@@ -287,14 +287,9 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     prompts = _drawn(prompts.tail(_NEAR * asking), asking, np.random.default_rng(how.seed))
     each = max(how.rollouts // len(prompts), _EACH)
     parts = _sampled(record, prompts["prompt"].to_list(), each, how)
-    texts, logged = [*chain(*parts)], list[list[str]]()
-    if "completion" in rows.columns:
-        begun = rows.filter(pl.col("step") <= pl.col("step").quantile(0.25))
-        groups = begun.drop_nulls("completion").group_by("step", "prompt").agg("completion", column)
-        taught = pl.col(column).list.min() < rows[column].max()
-        logged = groups.filter(taught, pl.col("completion").list.len() > 1)["completion"].to_list()
+    texts = [*chain(*parts)]
     if not how.function:
-        return resampled(parts, None, logged=logged), len(texts)
+        return resampled(parts, None), len(texts)
     again = prompts[np.repeat(np.arange(len(prompts)), each)]
     fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
     logged_N, change = rows[column].to_numpy(), None
@@ -307,7 +302,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
         lost_P = then_P - (late[column].mean() or 0.0)
     kept_P = ~right_N.reshape(-1, each).all(axis=1) | fell | right_N.all()
     parts = [part for part, kept in zip(parts, kept_P, strict=True) if kept]
-    shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P, logged)
+    shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P)
     message = f"{shown.message} (a completion counts as right at {short(best)} of {column}"
     always = len(kept_P) - len(parts)
     message += f"; {count(always, 'prompt')} that are always right are left out)" if always else ")"

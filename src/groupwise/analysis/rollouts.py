@@ -125,10 +125,9 @@ class Rollouts:
         """View -> the numbers of its completions, in order; without what the log cannot tell."""
         newest = np.arange(len(self) - 1, -1, -1)
         orders = {"newest": newest}
-        if self.frame["zero_variance"].count():
-            orders["zero_variance"] = newest[_flags(self.frame["zero_variance"])[newest]]
-        if self.frame["truncated"].count():
-            orders["truncated"] = newest[_flags(self.frame["truncated"])[newest]]
+        for mark in _MARKS:
+            if self.frame[mark].count():
+                orders[mark] = newest[_flags(self.frame[mark])[newest]]
         reward = self.reward
         rewarded = newest[np.isfinite(reward[newest])]
         if rewarded.size:

@@ -28,7 +28,8 @@ from groupwise.series.staleness import (
     kl_notes,
     stability_setting,
 )
-from groupwise.wording import alike, law_name, number, readable, sentence
+from groupwise.wording import law_name, number, readable, sentence
+from groupwise.wording import ranged as with_ends
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce, LastingSwing
@@ -306,8 +307,7 @@ def ranged(interval: Interval) -> str:
     if math.isinf(interval.high):
         low = f"at least {number(interval.low)}" if interval.low > 0 else "not bounded"
         return f"{number(interval.value)} ({low})"
-    low, value, high = alike(interval.low, interval.value, interval.high)
-    return f"{value} ({low} to {high})"
+    return with_ends(interval)
 
 
 def ranged_margin(interval: Interval) -> str:
@@ -420,7 +420,7 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({readable(fit.message).rstrip('.')}): give another --until or --metric"
+        f"({readable(fit.message).rstrip('.')}): choose another last step or metric"
     )
 
 

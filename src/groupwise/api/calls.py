@@ -63,7 +63,7 @@ def fit(
         ...     )
         ... )
         The single exponential fits: the metric rises from 0.2004 (0.1946 to 0.2062) to a
-            plateau of 0.8 (0.7981 to 0.8019); 100 % of this change is done.
+            plateau of 0.8 (0.7981 to 0.8019); 99 to 100 % of this change is done.
     """
     if value_T is None:
         _refuse(variance_T=variance_T, window=window, smoothing=smoothing)

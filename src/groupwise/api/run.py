@@ -154,7 +154,7 @@ class Run(RunRecord):
             The choices with intervals over prompts; `print` shows the answer.
 
         Raises:
-            InsufficientDataError: there are no whole groups with rewards that differ.
+            InsufficientDataError: no whole groups with rewards that differ are logged.
         """
         from groupwise.analysis.replay import replay_run
 

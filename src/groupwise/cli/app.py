@@ -628,9 +628,12 @@ class Program:
         """Return typer's message for a wrong argument, with where to read on."""
         context = getattr(error, "ctx", None)
         path = context.command_path if context is not None else self.name
-        return f"{error.format_message().rstrip('.')}. See {path} --help.".replace(
-            "?. See", "? See"
-        )
+        said = error.format_message().rstrip(".")
+        # Of a leaf's own arguments only too many are no error of a kind of its own.
+        of_one = context is not None and any(p.name == "run" for p in context.command.params)
+        if of_one and type(error).__name__ == "UsageError" and "compare" in self.commands:
+            said += f": {path} takes one run; several are for groupwise compare A B, or fleet"
+        return f"{said}. See {path} --help.".replace("?. See", "? See")
 
 
 def _discard_output() -> None:

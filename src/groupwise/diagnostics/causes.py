@@ -462,26 +462,23 @@ def resampled(
     right: int | None,
     change_P: Float | None = None,
     lost_P: Float | float = 0.0,
-    logged: Sequence[Sequence[str]] = (),
 ) -> Shown:
-    """Tell whether a policy answers each prompt in one way, of groups that were logged early in
-    more, or in many that are wrong; of prompts of before a fall, by what they earn now less what
-    they earned then, and by what each lost in the log, whether it still can.
+    """Tell whether a policy answers each prompt in one way, or in many that are wrong; of prompts
+    of before a fall, by what they earn now less what they earned then, and by what each lost in
+    the log, whether it still can.
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
-    same, early = (float(np.mean([*map(_collision, texts)] or [0])) for texts in (answers, logged))
+    same = float(np.mean([_collision(texts) for texts in answers]))
     message = f"two completions of a prompt are the same in {100 * same:.0f} % of cases"
-    message += f" ({100 * early:.0f} % early in the log)" if logged else ""
-    alike = Fact.ANSWERS_ALIKE if 1 - same < (1 - _ALIKE) * (1 - early) else None
     if right is None:
-        return Shown(alike, message, exactly(same))
+        return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
     share = wilson(right, count)
     passing = [1 - (1 - chance) ** each for chance in (share.low, share.high)]
     message += (
         f", and {100 * share.value:.0f} % are right: pass@{each} is {passing[0]:.2f} to "
         f"{passing[1]:.2f}"
     )
-    alike = alike if share.value < _HALF else None
+    alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += f"; they earn {ranged(change)} more than before, of {short(lost)} that was lost"
@@ -761,7 +758,7 @@ class Case:
         Of groups that broke at once, or of which hardly any teaches a policy without entropy, only
         a reward that rises since says so.
         """
-        if self.learning is not Learning.LEARNING or stands_since(self.evidence, finding.step):
+        if not self.learning.gained or stands_since(self.evidence, finding.step):
             return False
         spent = Fact.ENTROPY_GONE in finding.facts and self.finding(Fact.GROUPS_ALIKE) is not None
         lost = spent or Fact.GROUPS_ALIKE_AT_ONCE in finding.facts
@@ -888,8 +885,9 @@ def advice_for(
     step: int | None,
     onset: int | None,
     anew: bool = False,
+    cut: bool = True,
 ) -> Advice:
-    """Return what to do: of the cause, or else of the check."""
+    """Return what to do: of the cause, or else of the check; `cut`: completions may be cut off."""
     keys, line = cause.keys[:1], "" if finding is None else finding.advice
     if cause.keys:
         line = CAUSES[cause.keys[0]].do
@@ -899,13 +897,15 @@ def advice_for(
         line = f"log {cause.log[0]}; {line}"
     if anew:
         line = line.replace("restart from step {step}", "start anew")
-    if step is None:
-        line = "; ".join(part for part in line.split("; ") if "{step}" not in part)
+    for mark, lacks in (("{step}", step is None), ("{cut}", not cut)):
+        if lacks:
+            line = "; ".join(part for part in line.split("; ") if mark not in part)
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
     line = line.format(
         step=f"{step:,}" if step is not None else "",
         onset=f"{onset:,}" if onset is not None else "",
+        cut="",
     )
     return Advice(line, keys, step)
 

@@ -47,7 +47,6 @@ from groupwise.diagnostics.signals import (
     long_run_deviation,
 )
 from groupwise.diagnostics.verifier import (
-    LONG,
     LOST,
     UNPAID,
     WANTED,
@@ -59,7 +58,7 @@ from groupwise.diagnostics.verifier import (
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
-from groupwise.wording import clean, ranged
+from groupwise.wording import clean, number, ranged
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
 # both are logged, the healthy runs of the log collection stand at 1.0 to 1.4 and the hacked at 0.02
@@ -128,7 +127,7 @@ def check(evidence: Evidence) -> Finding:
     coupling = _overall(pair)
     moved = "The training reward has not changed by more than four standard errors"
     if coupling is not None:
-        moved = f"The held-out reward gained {coupling.value:.2g} per unit of training gain"
+        moved = f"The held-out reward gained {number(coupling.value)} per unit of training gain"
     return no_sign(NAME, f"{moved} ({pair.name}).")
 
 
@@ -566,14 +565,10 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
         _sign("reward", "reward", since, replace(pair.total or held_out, before=first)),
         _sign("held_out", name, since, held_out),
     )
-    ratio = (
-        ""
-        if coupling is None
-        else (
-            "; the ratio of held-out gain to training gain is "
-            f"{ranged(coupling)}{where}{IN_SHARES * pair.percent}"
-        )
-    )
+    ratio = ""
+    if coupling is not None:
+        ratio = f"; the ratio of held-out gain to training gain is {ranged(coupling)}"
+        ratio += f"{where}{IN_SHARES * pair.percent}"
     began = f"Since step {since:,} ({parting.first:,} to {parting.last:,})"
     message = f"{began} {signs[0].words} while {signs[1].words}{ratio}."
     return Finding(NAME, status, message, since, coupling, TRANSFER, signs=signs)
@@ -649,6 +644,8 @@ def _parted(
             for key, column in zip(names, (total, other), strict=True)
         )
         finding = _apart(*rows, names, changes, nothing=name in absent)
+        if name in absent and not evidence.ended:  # form is learnt first
+            finding = replace(finding, status=Status.INFO)
         if own or not shapes:
             return finding
         notes.append(replace(finding, status=Status.INFO, facts=()))
@@ -659,11 +656,9 @@ def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
     """The scores of the task that stay at nothing, where none of them earns: beside one that does
     another may be stricter. Form that earns alone is told by another check.
     """
-    reward = evidence.reward
     absent = {name for name, signal in scores.items() if earns_nothing(signal)}
-    long = evidence.ended or (reward is not None and len(reward) >= LONG)
     flat_reward = bool(verifier.reward_functions(evidence).facts)
-    return absent if absent == set(scores) and long and not flat_reward else set()
+    return absent if absent == set(scores) and not flat_reward else set()
 
 
 def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:

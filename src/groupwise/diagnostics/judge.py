@@ -33,6 +33,7 @@ from groupwise.diagnostics.falls import (
     signs_of_fall,
 )
 from groupwise.diagnostics.judgement import (
+    Action,
     Cause,
     Certainty,
     Fact,
@@ -96,6 +97,7 @@ class Look:
     evidence: Evidence
     answers: Mapping[str, Finding]
     progress: Progress
+    worst: Finding | None = None  # the gravest answer, where another is told in its place
 
     def cause(
         self,
@@ -128,7 +130,8 @@ class Look:
         reward = self.evidence.reward
         row = 0 if reward is None or since is None else reward.at(since)
         step = reward.step_at(row - 1) if reward is not None and row > 0 else None
-        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1)
+        cut = not self.evidence.never_cut
+        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1, cut=cut)
 
 
 @frozen
@@ -330,8 +333,12 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         default=None,
     )
     advice = look.advice(cause, worst, first, worst.step)
-    headline, progress = worst.message, look.progress
-    if worst.check == completions.TRUNCATION and progress.gain and progress.gain.low > 0:
+    headline, gain, gravest = worst.message, look.progress.gain, look.worst
+    if gravest is not None and gravest.status is Status.CRITICAL is not worst.status:
+        since = "" if gravest.step is None else f" from step {gravest.step:,} on"
+        words = gravest.signs[0].words if gravest.signs else gravest.message
+        headline = f"{headline.rstrip('.')}; critical{since}: {words}"
+    elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
         headline = f"{headline.rstrip('.')}; the reward still rises"
     return Story(headline, worst.step, signs, cause, advice)
 
@@ -371,15 +378,15 @@ def _course(progress: Progress, evidence: Evidence) -> str:
             if dips
             else f"{moved} in {progress.steps:,} steps, still learning"
         )
+    if progress.learning is Learning.ROSE:
+        return (
+            f"{moved} in {progress.steps:,} steps; no gain is certain since step {progress.since:,}"
+        )
     level = f"reward {short(progress.after)}"
     bounds = None if evidence.reward is None else evidence.reward.bounds
     low, high = bounds or (0.0, 0.0)
     if progress.learning is Learning.AT_TOP:
-        left = (high - progress.after) / (high - low) if bounds else 1.0
-        near = left <= learning.NEAR and not evidence.memo.get("guessed")
-        top = f"near its maximum of {high:g}" if near else "near its likely maximum"
-        top = "at its maximum" if left <= _OF_RANGE else top
-        return f"{level if progress.since is None else moved}, {top}"
+        return f"{level if progress.since is None else moved}, {_top_of(evidence, progress.after)}"
     if progress.learning is Learning.RECOVERED:
         return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
@@ -396,6 +403,21 @@ def _course(progress: Progress, evidence: Evidence) -> str:
     learnt = "a gain is uncertain" if hidden else "nothing learnt"
     said = f"(gain {short(gain.low)} to {short(gain.high)})"
     return f"{learnt} in {progress.steps:,} steps: {moved} {said}"
+
+
+def _top_of(evidence: Evidence, level: float) -> str:
+    """Where a reward that has arrived stands, by the lower limit of its last quarter: a look later
+    says the same, or that it is higher.
+    """
+    reward = evidence.reward
+    if reward is None or reward.bounds is None:
+        return "near its likely maximum"
+    low, high = reward.bounds
+    late = reward.mean(slice(-max(len(reward) // 4, 1), None))
+    left = (high - max(late.low, level if level >= high else low)) / (high - low)
+    near = left <= learning.NEAR and not evidence.memo.get("guessed")
+    top = f"near its maximum of {high:g}" if near else "near its likely maximum"
+    return "at its maximum" if left <= _OF_RANGE else top
 
 
 def _open(evidence: Evidence, progress: Progress) -> str:
@@ -504,10 +526,9 @@ def judged(evidence: Evidence) -> Judgement:
     state = _state(evidence, worst, progress)
     if state is State.OK and is_serious(answers[numerics.CRASH]):
         state = State.WARNING
+    look = Look(evidence, answers, progress, worst)
     worst = _explaining(ranked, worst)
-    story = story_of(
-        Look(evidence, answers, progress), worst, can_tell=state is not State.CANNOT_TELL
-    )
+    story = story_of(look, worst, can_tell=state is not State.CANNOT_TELL)
     if state is not State.CANNOT_TELL:
         state = _by_cause(evidence, state, worst, progress, story.cause)
     last = int(evidence.record.steps["step"][-1]) if len(evidence.record.steps) else None
@@ -532,7 +553,7 @@ def judged(evidence: Evidence) -> Judgement:
         cause=story.cause,
         learning=progress.learning,
         do=story.advice.do,
-        actions=actions_of(story.advice.keys, evidence.record.config, story.advice.step),
+        actions=_actions(evidence, story.advice),
         cost=cost_since(evidence.record, first.step if first is not None else story.onset)
         if alarm
         else None,
@@ -551,6 +572,12 @@ def judged(evidence: Evidence) -> Judgement:
         now_from=now_from,
         environments=verifier.environments_of(evidence),
     )
+
+
+def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
+    """What to do; where nothing is cut off there is nothing to mask."""
+    actions = actions_of(advice.keys, evidence.record.config, advice.step)
+    return tuple(action for action in actions if action.kind != "mask" or not evidence.never_cut)
 
 
 def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:

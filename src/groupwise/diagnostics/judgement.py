@@ -344,13 +344,19 @@ class Course(StrEnum):
 class Learning(StrEnum):
     """What the reward does."""
 
-    LEARNING = "learning"
+    LEARNING = "learning"  # its later rows gain for certain
+    ROSE = "rose"  # it gained; of its later rows that is not certain
     AT_TOP = "at_top"
     ARRIVED = "arrived"  # it rose, and stands below its top
     FLAT = "flat"
     FALLING = "falling"
     RECOVERED = "recovered"
     UNKNOWN = "unknown"
+
+    @property
+    def gained(self) -> bool:
+        """Whether it rose and may go on."""
+        return self in (Learning.LEARNING, Learning.ROSE)
 
 
 @frozen

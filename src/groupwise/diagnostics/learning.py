@@ -66,6 +66,9 @@ _GAIN, _LITTLE = 2.0, 0.5
 # The part of what it gained in all that a reward which stands cannot have gained since, by the
 # upper limit: noise alone hides as much.
 _PART = 0.5
+# And the part below which, where none is certain, the later rows of a run that has ended are told
+# to have gained none.
+_SMALL_PART = 0.2
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
 # standard errors by which it fell back from the best of its stretches, 5 % and 0.5 % by chance.
 _WASTED, _FELL, _FELL_SURELY = 0.85, 2.6, 3.4
@@ -142,7 +145,7 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
-    if drop is not None and (evidence.ended or standing in (Learning.LEARNING, Learning.AT_TOP)):
+    if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
         state = Learning.FALLING if evidence.ended else Learning.LEARNING
         return _between(
             level,
@@ -158,9 +161,7 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
         )
     # The gain is of quarters, and its sentence names their levels; noisy ends may say the opposite.
     before, after = (level.level(part) for part in ends)
-    if (standing is Learning.FLAT and since is None) or (
-        standing is Learning.LEARNING and after <= before
-    ):
+    if (standing is Learning.FLAT and since is None) or (standing.gained and after <= before):
         ends = early, late
     return _or_held_out(evidence, level, _between(level, ends, standing, gain, since))
 
@@ -339,29 +340,33 @@ def _since_its_gain(
 ) -> tuple[Learning, int | None]:
     """Tell a reward that gained and goes on from one that stands, and since when."""
     n, half = len(level), len(level) // 2
-    if n < ENOUGH or not _still(level, half):
-        return Learning.LEARNING, None
-    if near is not False:
-        return Learning.AT_TOP, level.step_at(half)
-    # Below its top a reward that has stood for most of a long log is worth a look; before that it
-    # is learning, if little.
-    looks = ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if evidence.ended else ()
-    most = _PART * level.change(slice(n // 10), slice(n - n // 4, n)).value
-    # And no plateau is made by its last three rows.
+    gained = level.change(slice(max(n // 10, 1)), slice(n - n // 4, n)).value
+    # A plateau is not made by its last three rows.
     both = (level, replace(level, step_T=level.step_T[:-_LAST], value_T=level.value_T[:-_LAST]))
 
-    def stood(row: int, below: float) -> bool:
+    def stood(row: int, below: float, part: float = _PART) -> bool:
         return all(
             _still(stretch, row, below=below)
-            and stretch.change(*thirds_since(stretch, row)).high < most
+            and stretch.change(*thirds_since(stretch, row)).high < part * gained
             for stretch in both
         )
 
+    still, span = _still(level, half), np.ptp(level.bounds or (0.0,))
+    # Near its top a gain that is certain is none to speak of where its upper limit is small.
+    small = near and level.change(*thirds_since(level, half)).high < _TENTH * span
+    if n >= ENOUGH and near is not False and (still or small):
+        return Learning.AT_TOP, level.step_at(half)
+    # Below its top a reward that has stood for most of a long log is worth a look; before that it
+    # is learning, if little, or has risen.
+    looks = (
+        ((n // 4, _LONG, _GAIN), (half, ENOUGH, _LITTLE)) if evidence.ended and n >= ENOUGH else ()
+    )
     since = next(
         (row for row, fewest, below in looks if n - row >= fewest and stood(row, below)), None
     )
-    if since is None:
-        return Learning.LEARNING, None
+    if not still or since is None:
+        rose = evidence.ended and stood(half, _GAIN, _SMALL_PART)
+        return (Learning.ROSE, level.step_at(half)) if rose else (Learning.LEARNING, None)
     row = _arrived(level, since)
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
     at_once = n - begun >= _WASTED * n and stood(begun, _GAIN)

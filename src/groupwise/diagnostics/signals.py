@@ -157,9 +157,8 @@ class Signal:
         """Write a value as surely as it is known: exactly 0, or 0 to within half a unit of the
         last printed digit.
         """
-        return (
-            f"{value:z.6g} (± {self.resolution:g})" if self.resolution else f"exactly {value:z.6g}"
-        )
+        text = f"{value:z.6g}".replace("-", "−")
+        return f"{text} (± {self.resolution:g})" if self.resolution else f"exactly {text}"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -571,6 +570,15 @@ class Evidence:
         still = all(update is not None and bool(update.is_zero.all()) for update in updates)
         dead = self.groups.zero_variance
         return still or (dead.known and float(np.nanmin(dead.value_T)) == 1.0)
+
+    @cached_property
+    def never_cut(self) -> bool:
+        """Whether the log shows that no completion is cut off."""
+        cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
+        limit = self.setting("max_completion_length")
+        if cut is not None:
+            return not cut.value_T.any()
+        return longest is not None and limit is not None and longest.high < float(limit)
 
     @cached_property
     def trend(self) -> float:

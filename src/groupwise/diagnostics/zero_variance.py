@@ -75,6 +75,8 @@ _FOLLOWS = 0.5
 def check(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     share = _equal_share(evidence)
+    batches = None if share is not None else _of_batches(evidence)
+    share = share or batches
     equal = None if share is None else _pooled(evidence, share)
     if equal is None or len(equal) < FEWEST_ROWS:
         said, log = "the log does not show how many groups have equal rewards", LOG
@@ -103,6 +105,13 @@ def check(evidence: Evidence) -> Finding:
     onset = lasting(
         np.where(room > 2 * STARVED, rare_event_factors(starved, usual), 0.0), event_T=starved
     )
+    if onset is None and batches is not None:
+        value = batches.mean(slice(None))
+        message = (
+            f"{100 * value.value:.0f} % of the groups or more have zero variance: {batches.column} "
+            "counts only batches of which all groups do"
+        )
+        return Finding(NAME, Status.INFO, message, None, value)
     if onset is None:
         fewer, alike = _fewer(evidence, equal, taught, room), _many_alike(evidence, equal)
         if fewer is not None and not fewer.facts:
@@ -196,6 +205,16 @@ def _equal_share(evidence: Evidence) -> Signal | None:
     spread = evidence.groups.spread
     if spread.known and (spread.is_zero | ~np.isfinite(spread.value_T)).all():
         return share_of(spread.step_T, np.where(np.isfinite(spread.value_T), 1.0, np.nan))
+    return None
+
+
+def _of_batches(evidence: Evidence) -> Signal | None:
+    """The share of batches with one reward: so many groups at the least have zero variance."""
+    record = evidence.record
+    for meaning in record.meanings:
+        if meaning.quantity == "dead_batch_share":
+            share = share_of(record.steps["step"], record.values(meaning.column))
+            return replace(share, column=meaning.column)
     return None
 
 
@@ -340,7 +359,7 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     reward = evidence.reward
     if reward is None or evidence.rewards_differ or reward.low < 0 or len(reward) < FEWEST_ROWS:
         return None
-    zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning is Learning.LEARNING
+    zero, gains = int(reward.is_zero.sum()), progress_of(evidence).learning.gained
     if gains or zero <= _MOSTLY_DEAD * len(reward) or reward.level_from(0) > STARVED:
         return None
     message = (
@@ -458,7 +477,7 @@ def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
     fact, words = Fact.UPDATE_DILUTED, f"{100 * last.value:.0f} % of the groups have zero variance"
     if last.value >= _TIMES * first:
         fact, words = Fact.GROUPS_ALIKE_TREBLED, f"{words}, against {100 * first:.0f} % at first"
-    elif progress_of(evidence).learning is Learning.LEARNING:
+    elif progress_of(evidence).learning.gained:
         if first < HALVED:
             return None
     elif norm is None or max(rank_correlations(equal, norm)) > -_FOLLOWS:

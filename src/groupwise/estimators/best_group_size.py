@@ -519,8 +519,8 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
 def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     """What the group size in use costs beside the safe one."""
     now, simulated, size = present.now, present.simulated, present.group_size
-    ends = f" ({_signed(now.low)} to {_signed(now.high)})" if now.high > now.low else ""
-    today = f"the current group size {size} loses {_signed(now.value)} of an update's speed{ends}"
+    ends = f" ({percent(now.low)} to {percent(now.high)})" if now.high > now.low else ""
+    today = f"the current group size {size} loses {percent(now.value)} of an update's speed{ends}"
     if now.value < 0:
         today = (
             f"the current group size {size} is {percent(-now.value)} faster{ends}, but expect "
@@ -529,15 +529,10 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     return (
         f"Compared with this, {today}. As prompts become more different in difficulty it can lose "
         f"up to {percent(max(present.at_most, 0.0))}, and twice that near the largest stable "
-        f"learning rate. Simulated runs with similar numbers lost {_signed(simulated.value)} "
-        f"({_signed(simulated.low)} to {_signed(simulated.high)}). From {size} to "
+        f"learning rate. Simulated runs with similar numbers lost {percent(simulated.value)} "
+        f"({percent(simulated.low)} to {percent(simulated.high)}). From {size} to "
         f"{plan.group_size}, multiply the learning rate by {number(present.rate_factor)}."
     )
-
-
-def _signed(share: float) -> str:
-    """A share in per cent, with a true minus."""
-    return percent(share).replace("-", "−")
 
 
 def _rollouts_in_words(

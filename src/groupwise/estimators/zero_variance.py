@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, Groups, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, hull, mean_interval, percent, wilson
-from groupwise.plain import Plain, Said, frozen
+from groupwise.plain import Plain, frozen
 
 _LEVEL = 0.95  # of intervals
 _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta law
@@ -340,7 +340,6 @@ def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
 
 
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
-LABEL = "This uses rewards alone: it is not the variance of the gradient."
 
 
 def even_pass_rate(group_size: int) -> float:
@@ -354,23 +353,8 @@ def smallest_group(pass_rate: float) -> int:
 
 
 @frozen
-class RewardStatistics(Said):
-    """Rewards of groups, without scores."""
-
-    KEYS = (
-        "label",
-        "prompts",
-        "rollouts",
-        "group_size",
-        "mean",
-        "within_variance",
-        "between_variance",
-        "dead_share=zero_variance_share",
-        "effective_group_size",
-        "dead_shares=zero_variance_shares",
-        "status",
-        "notes",
-    )
+class RewardStatistics(Plain):
+    """Rewards of groups, without scores: not the gradient's variance, and no group size follows."""
 
     prompts: int  # groups of at least two rollouts
     rollouts: int  # in them
@@ -383,34 +367,6 @@ class RewardStatistics(Said):
     effective_group_size: float
     zero_variance_shares: tuple[ZeroVarianceShare, ...]  # at other group sizes
     notes: tuple[str, ...]  # sentences
-
-    @property
-    def status(self) -> str:
-        """What the rewards say, in one sentence."""
-        share, within, between = (
-            self.zero_variance_share,
-            self.within_variance,
-            self.between_variance,
-        )
-        total = within.value + max(between.value, 0.0)
-        part = (
-            f"; {percent(max(between.value, 0.0) / total)} of their variance lies between prompts"
-            if total > 0
-            else ""
-        )
-        return (
-            f"{percent(share.value)} of the groups have zero variance ({percent(share.low)} to "
-            f"{percent(share.high)}){part}."
-        )
-
-    def __str__(self) -> str:
-        """What the rewards say, in a sentence."""
-        return self.status
-
-    @property
-    def label(self) -> str:
-        """What these numbers are not."""
-        return LABEL
 
 
 def reward_statistics(

@@ -241,14 +241,17 @@ def _range(interval: Interval) -> str:
     """An interval as people write it."""
     low = f"{interval.low:.4g}" if np.isfinite(interval.low) else "no limit"
     high = f"{interval.high:.4g}" if np.isfinite(interval.high) else "no limit"
-    return f"{interval.value:.4g} ({low} to {high})"
+    return f"{interval.value:.4g} ({low} to {high})".replace("-", "−")
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
-    done = (now - start) / (plateau - start) if plateau != start else 1.0
-    where = f"{100 * min(done, 1.0):.0f} % of this change is done"
+    ends = parameters["plateau"].low, parameters["plateau"].high
+    # A plateau that may lie on this side of the last row is reached.
+    parts = ((now - start) / (end - start) for end in ends if (end - now) * (plateau - start) > 0)
+    least, most = (f"{100 * part:.0f}" for part in sorted((*parts, 1.0, 1.0)[:2]))
+    where = f"{least if least == most else f'{least} to {most}'} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
         where += f"; the curve overshoots {100 * parameters['overshoot'].value:.0f} % of the change"
     way = "rises" if plateau > start else "falls"

@@ -320,9 +320,7 @@ class GroupwiseCallback:
         stop_on: StopOn | None = None,
         webhook: str | None = None,
         say: Say = to_terminal,
-        **former: Any,
     ) -> None:
-        _refuse_former(former)
         check_trainer(trainer)
         _check_options(record, check_every)
         self.stop_on = None if stop_on is None else state_to_stop_on(stop_on)
@@ -609,17 +607,6 @@ class GroupwiseCallback:
         assert self.recorder is not None
         self._flush()
         return self.recorder.snapshot()
-
-
-def _refuse_former(former: JsonView) -> None:
-    """Refuse keywords that there are none of, or are none of any more."""
-    for name in former:
-        if name in ("sketch_every", "sketch"):
-            raise InvalidArgumentError(
-                f"expected no {name}, which was removed: measure the variance components at a "
-                "checkpoint with groupwise components RUN --model CHECKPOINT"
-            )
-        raise TypeError(f"GroupwiseCallback() got an unexpected keyword argument {name!r}")
 
 
 def _check_options(record: Any, check_every: Any) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from groupwise.analysis.charts import Chart
 from groupwise.analysis.fitted import THIS_LAW, ahead, gained
-from groupwise.analysis.plan import GroupSizeEvidence
+from groupwise.analysis.plan import size_named
 from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Screen, Summary
 from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
@@ -40,7 +40,7 @@ from groupwise.pages.tables import (
 )
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import to_json
-from groupwise.wording import capital, clean, count, file_size, law_name, number, readable, sentence
+from groupwise.wording import capital, clean, count, file_size, law_name, number, sentence
 
 _NOTHING = Markup("")
 _ANSWERS = {Status.NONE: "no sign of it", Status.NOT_LOGGED: "not logged"}
@@ -53,7 +53,7 @@ def run_section(summary: Summary, index: int, *, several: bool) -> Markup:
         ("Forecast", _forecast(summary, path), not summary.no_forecast),
         ("Law", _law(summary), summary.law_answers),
         ("Stability", _stability(summary.stability), summary.stability.answers),
-        ("Group size", _group_size(summary.group_size), not summary.group_size.missing),
+        ("Group size", _group_size(summary), not summary.group_size.missing),
         ("Cost", _cost(summary.judgement), True),
         ("Rollouts", _rollouts(summary, path), True),
         ("Prompts", _prompts(summary), True),
@@ -354,9 +354,8 @@ def _law(summary: Summary) -> Markup:
     fit = summary.fitted.fit
     if fit is None:
         return _NOTHING
-    beside = "" if summary.no_forecast else summary.fitted.beside_the_law
     weights = f"{explained(fit)}. A high R² alone shows no inertia; the weights compare the laws."
-    lead = tag("p", text(f"{sentence(readable(fit.message))} {beside}".strip()))
+    lead = tag("p", text(summary.fitted.law_said(summary.judgement)))
     title = tag("h3", text(f"Parameters, {THIS_LAW}: {law_name(fit.law)}"))
     parameters = grid(parameter_grid(fit), wraps={3: ("span", "unit"), 4: ("small", "meaning")})
     first = join((title, parameters)) if fit.status != "non_stationary" else _NOTHING
@@ -371,9 +370,9 @@ def _law(summary: Summary) -> Markup:
     return join((lead, _folded("numbers", numbers)))
 
 
-def _group_size(evidence: GroupSizeEvidence) -> Markup:
+def _group_size(summary: Summary) -> Markup:
     """Return the plan with its components, or else what rewards alone say; tables folded."""
-    grids = []
+    evidence, grids = summary.group_size, []
     if evidence.plan is not None:
         grids += [
             tag("h3", text("Group sizes at this budget")),
@@ -387,7 +386,7 @@ def _group_size(evidence: GroupSizeEvidence) -> Markup:
     if evidence.rewards is not None and evidence.rewards.zero_variance is not None:
         grids.append(grid(outlook_grid(evidence.rewards.zero_variance)))
     notes = _listed(map(isolated, evidence.notes)) if evidence.notes else _NOTHING
-    answers = (*evidence.said, *((evidence.missing,) if evidence.missing else ()))
+    answers = filter(None, (*evidence.said, size_named(summary.judgement), evidence.missing))
     return join(
         (*(tag("p", text(answer)) for answer in answers), _folded("numbers", join((*grids, notes))))
     )

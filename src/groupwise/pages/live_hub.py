@@ -52,6 +52,7 @@ _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
 _LEARNING = {
     Learning.LEARNING: "rising",
+    Learning.ROSE: "rose",
     Learning.AT_TOP: "at its maximum",
     Learning.FLAT: "flat",
     Learning.ARRIVED: "arrived",

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from groupwise.analysis.fitted import THIS_LAW, Fitted, ahead, gained, no_forecast
+from groupwise.analysis.plan import size_named
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.pages.screen import print_first_line
 from groupwise.pages.tables import (
@@ -95,7 +96,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
     )
     out.heading(f"{clean(fitted.metric)}: {count(fit.n, 'row')}")
     if fit.status != "non_stationary" or not judged.alarm:  # the judgement dates a failure
-        out.line(sentence(readable(fit.message)))
+        out.line(fitted.law_said(judged))
     out.grid(_parameters(fit))
     out.grid(candidate_grid(fit))
     out.line(
@@ -138,7 +139,9 @@ def print_plan(
 def _print_needed(judged: Judgement | None, console: Console) -> None:
     """Print that a run failed, or needs attention before its group size does."""
     if judged is not None and judged.state is State.WARNING:
-        Printer(console).line(f"Fix the run first. {judged.fact}")
+        out = Printer(console)
+        out.line(f"Fix the run first. {judged.fact}")
+        out.line(size_named(judged))
     elif judged is not None and judged.alarm:
         print_first_line(judged, console)
 

@@ -37,7 +37,8 @@ class UnknownSettingError(InvalidArgumentError):
         requests = "; ".join(f"--set {_REQUESTS[name]}" for name in names)
         default = "" if framework else "; or --set framework=trl, verl, ... for its defaults"
         super().__init__(
-            f"expected {', '.join(names)}, which the run does not state: give {requests}{default}"
+            f"expected {', '.join(names)}, which the run does not state: give {requests}{default} "
+            "(in Python, settings of open_run)"
         )
         self.names = names
 

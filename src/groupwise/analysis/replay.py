@@ -21,7 +21,7 @@ from groupwise.wording import number, share_ranged
 UNKNOWN = "A log does not show how the policy would have changed: the logged policy is replayed."
 PROXY = (
     "The gradient variance is a proxy from rewards alone, within prompts; the variance between "
-    "prompts favours smaller groups. A row of another G shows what a live group costs there; it "
+    "prompts favours smaller groups. A row of another G shows what a mixed group costs there; it "
     "recommends no size."
 )
 LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's denominator."

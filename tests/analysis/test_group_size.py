@@ -108,7 +108,7 @@ def test_without_components_rewards_speak_and_are_labelled(made_record: Make) ->
     assert found.rewards is not None
     assert found.said == (found.rewards.status, found.rewards.batch.said)
     command = "groupwise components 'my run.csv' --model CHECKPOINT"
-    assert f"For a safe group size, run {command}" in found.notes
+    assert f"For a safe group size: {command}" in found.notes
     section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
     assert found.rewards.status in html.unescape(section).replace("\u00a0", " ")
     assert "More mixed groups" in section

@@ -144,10 +144,10 @@ def test_the_only_size_that_rewards_name_is_that_of_the_judgement() -> None:
     """
     action = Action("group_size", 2.0, 8.0, (), "rollouts of a prompt × 2", "")
     judged = Judgement("made", State.WARNING, "nothing learnt", actions=(action,))
-    assert size_named(judged) == (
-        "The diagnosis names one change of size, rollouts of a prompt × 2, since the reward "
-        "stands: more groups of the same prompts teach, for 2 times the rollouts."
-    )
+    said = "The diagnosis recommends one change of the group size: "
+    assert size_named(judged) == f"{said}rollouts of a prompt × 2, for 2 times the rollouts."
+    fixed = dataclasses.replace(action, factor=None, words="rollouts of a prompt = 4")
+    assert size_named(dataclasses.replace(judged, actions=(fixed,))) == f"{said}{fixed.words}."
     assert size_named(dataclasses.replace(judged, actions=())) == ""
     record = log(group_size=4, prompts_per_step=4)
     console = Console(record=True, width=200, file=io.StringIO())

@@ -140,7 +140,7 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     assert found["batch"]["said"] in text
     assert text.startswith(found["status"])
     assert text.endswith(
-        f"For a safe group size, run groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
+        f"For a safe group size: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
     )
     told = [line for line in text.splitlines() if not line.startswith(" ")]
     assert (

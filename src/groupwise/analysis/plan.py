@@ -85,7 +85,7 @@ def group_size_evidence(
         rewards=rewards,
         notes=(
             *notes,
-            f"For a safe group size, run {rewards.command}",
+            f"For a safe group size: {rewards.command}",
         ),
     )
 
@@ -186,13 +186,11 @@ def size_named(judged: Judgement) -> str:
     It is the only one that rewards name: a plan says how many groups teach, a replay, which names
     none, what a live group costs.
     """
-    action = next((action for action in judged.actions if action.kind == "group_size"), None)
-    if action is None:
-        return ""
-    return (
-        f"The diagnosis names one change of size, {action.words}, since the reward stands: "
-        f"more groups of the same prompts teach, for {action.factor:g} times the rollouts."
-    )
+    for action in judged.actions:
+        if action.kind == "group_size":
+            times = f", for {action.factor:g} times the rollouts" if action.factor else ""
+            return f"The diagnosis recommends one change of the group size: {action.words}{times}."
+    return ""
 
 
 @frozen

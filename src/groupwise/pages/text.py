@@ -154,7 +154,7 @@ def print_run_plan(plan: RunPlan, judged: Judgement, console: Console) -> None:
     out.line(plan.batch.said)
     if plan.zero_variance is not None:
         out.grid(outlook_grid(plan.zero_variance))
-    out.line(f"For a safe group size, run {plan.command}")
+    out.line(f"For a safe group size: {plan.command}")
 
 
 def print_replay(run: RunReplay, console: Console) -> None:

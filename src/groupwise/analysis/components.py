@@ -230,9 +230,8 @@ def save_components(
         ...     rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3))
         ... )
         >>> with tempfile.TemporaryDirectory() as home:
-        ...     load_components(
-        ...         save_components(found, home + "/c.json", provenance={})
-        ...     ).components.prompts
+        ...     path = save_components(found, home + "/c.json", provenance={})
+        ...     load_components(path).components.prompts
         8
     """
     target = Path(path)

@@ -185,11 +185,11 @@ def live() -> Iterator[Show]:
 
 def ahead(record: Any, at: list[int]) -> Any:
     """The forecast of the mean of 20 steps around each step asked for, from what is there."""
-    import groupwise as gw
+    from groupwise.forecasting.forecast import forecast
     from groupwise.series.metric import metric_series
 
     series = metric_series(record, "reward")
-    found = gw.forecast(
+    found = forecast(
         series.time_T,
         series.value_T,
         [step - WINDOW / 2 for step in at],

@@ -24,7 +24,7 @@ def finite_or_none(value: float) -> float | None:
 def percent(share: float) -> str:
     """Return a share as whole per cent; .9996 is "99.96 %", which is not all of it."""
     digits = 0 if not 0.995 <= share < 1 else min(max(0, math.ceil(-math.log10(1 - share)) - 2), 12)
-    return f"{100 * share:.{digits}f} %".replace("-", "−")
+    return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")
 
 
 @frozen

@@ -135,7 +135,7 @@ def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
 def level(
     status: Any, low: float = 0.1, value: float = 0.2, high: float = 0.3, **fields: Any
 ) -> Contrast:
-    return Contrast("level", status, "no run reaches it", Interval(value, low, high), **fields)
+    return Contrast("level", status, "no run has any", Interval(value, low, high), **fields)
 
 
 A, B = group("A", 0, run(0.5)), group("B", 1, run(0.7))
@@ -167,7 +167,7 @@ SENTENCES = [
         (
             "B does not clearly differ from A: 0.70 against 0.50 over steps 151-200. The "
             "difference of 0.20 (−0.10 to 0.30) is within seed noise. About 4 runs per group would "
-            "show it."
+            "decide it."
         ),
     ),
     (
@@ -181,7 +181,7 @@ SENTENCES = [
         level("unavailable"),
         (
             "B ends at 0.70 and A ends at 0.50 (means of the last rows). The late means cannot be "
-            "compared: no run reaches it."
+            "compared: no run has any."
         ),
     ),
 ]
@@ -208,7 +208,7 @@ def test_below_is_said_of_less() -> None:
         ),
         (
             ((30.0, math.inf), (40.0, 50.0)),
-            "By step 200, 2 of 2 runs of B keep 0.4, 1 of 2 runs of A.",
+            "By step 200, 2 of 2 runs of B keep 0.4, against 1 of 2 runs of A.",
         ),
         (((math.inf,), (math.inf,)), ""),
         (((math.nan,), (40.0,)), ""),

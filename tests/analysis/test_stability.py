@@ -20,7 +20,7 @@ from groupwise.analysis.stability import (
     StabilityEvidence,
     _notes,
     measured_stability,
-    ranged,
+    ranged_force,
     ranged_margin,
     stability_evidence,
 )
@@ -487,7 +487,7 @@ def test_the_longest_interval_is_the_last_that_is_stable(mode: Stability, longes
 def test_margins_are_written_with_their_ends() -> None:
     assert ranged_margin(Interval(2.0, 1.0, np.inf)) == "2 (at least 1)"
     assert ranged_margin(Interval(2.0, 0.0, np.inf)) == "2 (not bounded)"
-    assert ranged(Interval(2000.0, 1000.0, 3000.0)) == "2,000 (1,000 to 3,000)"
+    assert ranged_force(Interval(2000.0, 1000.0, 3000.0)) == "2,000 (1,000 to 3,000)"
 
 
 @each_case(
@@ -516,7 +516,7 @@ def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(
     assert open_one.verdict == "open"
     assert open_one.conclusion.endswith(
         "a margin of over 1,000 times (0.2 to over 1,000). The margin may be below 1, so the data "
-        "do not show whether the reward is stable."
+        "do not show whether these dynamics are stable."
     )
     rows = {row[0]: row[1] for row in evidence_grid(open_one).rows}
     assert rows["Margin"] == "over 1,000 times (0.2 to over 1,000)"
@@ -527,7 +527,7 @@ def test_the_report_has_the_section(known_run: tuple[RunRecord, Fitted]) -> None
     page = render([summary])
     section = page[page.index("<h2>Stability") :].split("</section>")[0]
     for words in (
-        "As far as the log shows, the reward is stable",
+        "As far as the log shows, the dynamics of the reward are stable",
         "no guarantee",
         "Published rule",
     ):

@@ -90,7 +90,7 @@ LOST = Finding("check", Status.CRITICAL, "")
             (Fact.NOT_FINITE,),
             (),
             LIKELY,
-            ("numerical failure (loss became NaN or infinite first)",),
+            ("numerical failure, first in loss",),
         ),
         ((Fact.GRADIENT_EXPLODED,), (), LIKELY, ("numerical failure (the gradient exploded)",)),
         (
@@ -506,7 +506,7 @@ def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:
     given = Look(evidence(), {}, progress_of(evidence()))
     advised = [given.advice(told(LIKELY, "length"), LOST, step, step).do for step in (2, 3)]
     others = "mask truncated completions; lr ÷ 3"
-    assert advised == [f"start anew; {others}", f"restart from step 2; {others}"]
+    assert advised == [f"start the run again; {others}", f"restart from step 2; {others}"]
 
 
 def test_nothing_to_do_is_no_line() -> None:

@@ -99,7 +99,7 @@ def test_healthy_runs_raise_no_alarm(kind: str) -> None:
         (
             "policy_concentration",
             State.FAILED,
-            "entropy collapse: the policy is nearly deterministic",
+            "entropy collapse: the policy has lost its variety",
         ),
         ("length_runaway", State.WARNING, "truncation: most completions hit the limit"),
     ],

@@ -593,7 +593,7 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
     says("diagnostics/collapse/3", answer(found, "collapse").message)
     assert (found.state, found.cause.names) == (
         State.FAILED,
-        ("entropy collapse: the policy is nearly deterministic",),
+        ("entropy collapse: the policy has lost its variety",),
     )
 
 

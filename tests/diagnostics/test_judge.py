@@ -182,7 +182,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": np.full(N, 0.5)},
             State.CANNOT_TELL,
             Learning.UNKNOWN,
-            "the reward is 0.50 in all 100 rows: no sign of learning",
+            "the reward is 0.50 in all 100 rows, which cannot show whether the run learns",
         ),
         ({"entropy": TRAIN}, State.CANNOT_TELL, Learning.UNKNOWN, "the log has no reward"),
         (
@@ -206,7 +206,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             Learning.UNKNOWN,
             (
                 "the mean reward is 0.00 in all rows although rewards differ (standard "
-                "deviation 0.40): it was centred or ranked, or it is not the training reward"
+                "deviation 0.40): it was centred or ranked, or it is not what completions earned"
             ),
         ),
     ],
@@ -361,7 +361,7 @@ def test_a_slower_fall_names_both_its_ends() -> None:
         (
             {"loss": np.where(ROW < 60, 0.01, np.nan), "gradient": np.where(ROW < 60, 0.5, np.nan)},
             Certainty.LIKELY,
-            ("numerical failure (loss became NaN or infinite first)",),
+            ("numerical failure, first in loss",),
         ),
     ],
 )
@@ -448,7 +448,7 @@ PAUSES = np.minimum(np.linspace(0.35, 0.85, N), 0.6)
             PAUSES + noise(by=0.1),
             0.6,
             0.004,
-            "entropy collapse: the policy is nearly deterministic",
+            "entropy collapse: the policy has lost its variety",
         ),
     ],
 )
@@ -482,7 +482,7 @@ def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
     found = judge(log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy))
     assert (found.learning, found.cause.names) == (
         Learning.ROSE if sure and by < 0.1 else Learning.LEARNING,
-        ("entropy collapse: the policy is nearly deterministic",),
+        ("entropy collapse: the policy has lost its variety",),
     )
     assert (found.state, found.cause.certainty) == (
         (State.FAILED, Certainty.LIKELY) if sure else (State.WARNING, Certainty.POSSIBLE)
@@ -602,12 +602,12 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
         ),
         (
             {"reward": np.full(N, 0.7)},
-            "the reward is 0.70 in all 100 rows: no sign of learning",
+            "the reward is 0.70 in all 100 rows, which cannot show whether the run learns",
             "completions with their rewards",
         ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},
-            "reward is NaN or infinite from step 6 on (95 rows) and was 0.50 before.",
+            "reward is missing, NaN or infinite from step 6 on (95 rows; 0.50 before).",
             "at least 20 rows of the reward",
         ),
         (

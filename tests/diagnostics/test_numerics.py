@@ -78,10 +78,10 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
         "loss",
     )
     assert found.message == (
-        f"loss is NaN or infinite from step 100 on (21 rows) and was {norm[98] / 100:.2g} before, "
+        f"loss is missing, NaN or infinite from step 100 on (21 rows; {norm[98] / 100:.2g} before), "
         "and so is grad_norm."
     )
-    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → NaN or infinite"
+    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → no finite value"
 
 
 def test_the_first_of_several_columns_is_named() -> None:
@@ -107,7 +107,7 @@ def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
     assert (found.status, found.signs, found.message) == (
         Status.INFO,
         (),
-        "kl is NaN or infinite in all 120 rows.",
+        "kl is missing, NaN or infinite in all 120 rows.",
     )
 
 
@@ -228,8 +228,8 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
         90,
         111,
     )
-    assert [one.words for one in found.then] == ["loss 0.36 → NaN or infinite"]
-    assert found.cause.names == ("numerical failure (loss became NaN or infinite first)",)
+    assert [one.words for one in found.then] == ["loss 0.36 → no finite value"]
+    assert found.cause.names == ("numerical failure, first in loss",)
     assert found.do.startswith("restart from step 89; ")
     # A run that went on to learn with such a gradient failed of something later.
     learnt = judge(
@@ -271,7 +271,7 @@ def test_one_spike_is_worth_knowing_and_a_small_gradient_may_grow() -> None:
     assert (found.status, found.step, found.signs) == (Status.INFO, 61, ())
     assert (
         found.message
-        == f"Gradient norm jumped from {np.median(spiked[:60]):.2f} to 1,000 at step 61."
+        == f"The gradient norm jumped from {np.median(spiked[:60]):.2f} to 1,000 at step 61."
     )
     assert gradient(log(grad_norm=np.where(np.arange(N) < 60, 1e-4, 0.5))).status is Status.NONE
 

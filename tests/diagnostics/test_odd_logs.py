@@ -100,7 +100,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
         found = judge(log(reward=np.full(N, level), **more))
         assert (found.state, found.headline) == (
             State.CANNOT_TELL,
-            f"the reward is {said} in all 200 rows: no sign of learning",
+            f"the reward is {said} in all 200 rows, which cannot show whether the run learns",
         )
         assert found.not_logged[0].startswith("completions with their rewards")
 
@@ -146,7 +146,7 @@ def test_numbers_that_are_not_finite_to_the_end_are_told_with_their_first_column
     assert (found.state, found.since_step, found.cause.names) == (
         State.FAILED,
         121,
-        ("numerical failure (loss became NaN or infinite first)",),
+        ("numerical failure, first in loss",),
     )
     says("diagnostics/odd_logs/2", found.headline)
 
@@ -349,16 +349,16 @@ def test_numbers_that_end_after_five_rows_are_told_and_no_level_stands_for_them(
     found = judge(
         log(reward=few, loss=few / 3, **({"length": 100.0 + np.arange(rows)} if logged else {}))
     )
-    said = f"loss is NaN or infinite from step 6 on ({rows - 5} rows) and was 0.10 before, and so is reward."
+    said = f"loss is missing, NaN or infinite from step 6 on ({rows - 5} rows; 0.10 before), and so is reward."
     assert (found.state, found.headline, found.now) == (State.FAILED, said, None)
-    assert found.cause.names == ("numerical failure (loss became NaN or infinite first)",)
+    assert found.cause.names == ("numerical failure, first in loss",)
 
 
 def test_a_reward_alone_that_ends_after_five_rows_cannot_be_told_and_says_why() -> None:
     found = judge(log(reward=np.where(STEP < 5, 0.3 + 0.01 * STEP, np.nan), loss=np.full(N, 0.1)))
     assert (found.state, found.headline) == (
         State.CANNOT_TELL,
-        "reward is NaN or infinite from step 6 on (195 rows) and was 0.34 before.",
+        "reward is missing, NaN or infinite from step 6 on (195 rows; 0.34 before).",
     )
 
 

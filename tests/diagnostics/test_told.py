@@ -160,7 +160,7 @@ def test_a_constant_mean_of_groups_that_differ_is_no_failure(level: float) -> No
     assert found.state is State.CANNOT_TELL
     said = (
         f"the mean reward is {short(level)} in all rows although rewards differ (standard "
-        "deviation 0.40): it was centred or ranked, or it is not the training reward"
+        "deviation 0.40): it was centred or ranked, or it is not what completions earned"
     )
     assert found.headline == said
     verifier = found_by(found, "verifier")

@@ -247,7 +247,7 @@ def test_the_checkpoints_name_the_record_and_a_resumed_run_finds_it(tmp_path: Pa
         5,
         6,
     ]
-    assert any("is that of another run" in notice for notice in callback.notices)
+    assert any("belongs to another run" in notice for notice in callback.notices)
 
 
 def test_a_row_without_rollouts_has_no_mean_over_other_steps(tmp_path: Path) -> None:

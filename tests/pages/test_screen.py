@@ -317,7 +317,7 @@ def test_why_adds_the_numbers() -> None:
     lines = printed(replace(OK, checks=CHECKS), why=True).splitlines()[2:]
     assert (
         lines[2]
-        == "      measured 0.95 (0.9 to 0.97), limit 0.5; a part of the reward was lost at once"
+        == "      measured 0.95 (0.90 to 0.97), limit 0.5; a part of the reward was lost at once"
     )
 
 

@@ -270,11 +270,11 @@ def test_completions_of_seventy_million_cells(
     )
     in_folder, alone = opened_bounded(tmp_path, home / "completions_00001.parquet")
     assert (
-        "completions_00001.parquet is damaged, too large or holds no completions and was left out"
+        "completions_00001.parquet is damaged, too large or has no completions and was left out"
         in in_folder
     )
     assert "refused: expected completions in " in alone
-    assert "is damaged, too large or holds no completions" in alone
+    assert "is damaged, too large or has no completions" in alone
 
 
 def test_names_that_come_again(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     record = open_run(path)
     assert record.steps["reward"].to_list()[:8] == REWARDS
     assert any(
-        "exceeds 2,000 keys or 60 cells:" in note and "were left out" in note
+        "exceeds 2,000 keys or 60 cells:" in note and "are left out" in note
         for note in record.notes
     )
     path.write_text("\n".join(json.dumps({"step": step, "reward": 0.5}) for step in range(50)))
@@ -330,7 +330,7 @@ def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         record = open_run(tmp_path / name)
         assert set(record.steps.columns) >= {"reward", "k0", "k1"}
         assert "k2" not in record.steps.columns
-        assert any(": 8 were left out" in note for note in record.notes)
+        assert any(": 8 are left out" in note for note in record.notes)
 
 
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -422,7 +422,7 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     follower.poll()
     assert follower.record is not None
     assert follower.record.steps["reward"].to_list() == [0.5] * rows
-    assert any("were left out" in note for note in follower.record.notes)
+    assert any("are left out" in note for note in follower.record.notes)
 
 
 MANY = "[" + "[]," * 700 + "[]]"

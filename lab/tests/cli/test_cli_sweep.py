@@ -416,4 +416,4 @@ def test_a_sweep_says_of_its_best_what_compare_says_of_the_same_runs(
         == compared.answer[0]
         == found.comparisons["learning_rate"].answer[0]
     )
-    assert found.best.against_next.endswith("beyond seed noise.")
+    assert found.best.against_next.endswith("exceeds seed noise.")

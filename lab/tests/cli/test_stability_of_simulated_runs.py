@@ -60,7 +60,7 @@ def test_an_unstable_run_is_not_called_stable(
     simulated(capsys, "run", arguments)
     plain = answer(capsys, "run")
     assert plain["verdict"] == "open"
-    assert any("keeps swinging" in doubt for doubt in plain["doubts"])
+    assert any("still oscillates" in doubt for doubt in plain["doubts"])
     assert (
         plain["margin"]
         is plain["margin_interval"]
@@ -71,8 +71,8 @@ def test_an_unstable_run_is_not_called_stable(
     assert plain["threshold"] > 0
     assert main(["stability", "run"]) == 0
     said = capsys.readouterr().out
-    assert "Open: the reward keeps swinging" in said
-    assert "No margin can be promised" in said
+    assert "Undecided, because the reward still oscillates" in " ".join(said.split())
+    assert "No margin can be given" in said
     assert "Margin" not in said
     assert "not reliable here" in said
 
@@ -99,10 +99,10 @@ def test_a_run_whose_ratio_leaves_no_lag(capsys: pytest.CaptureFixture[str]) -> 
         < plain["effective_force"]["force"]["high"]
     )
     assert (plain["verdict"], plain["margin_interval"]) == ("open", None)
-    assert any("leaves no lag" in note for note in plain["notes"])
+    assert any("removes the lag" in note for note in plain["notes"])
     both = answer(capsys, "free --set importance_ratio=clipped")
     assert (both["lag"], both["verdict"]) == ("fixed", "open")
-    assert any("cover both ends" in note for note in both["notes"])
+    assert any("cover all of it and none of it" in note for note in both["notes"])
     stale = answer(capsys, "free --set kl_in=reward")
     assert (stale["lag"], stale["kl_term"]) == ("fixed", "reward")
     assert stale["threshold"] == pytest.approx(0.01394, rel=3e-3)
@@ -122,4 +122,6 @@ def test_a_run_that_another_law_describes_better_is_answered(
     assert plain["law"] not in {"exponential", "oscillator"}
     assert plain["verdict"] == "stable"
     assert plain["margin_interval"]["low"] < 0.0339 / 0.002736 < plain["margin_interval"]["high"]
-    assert any("which has no force: it is read off the" in note for note in plain["notes"])
+    assert any(
+        "which has no restoring force. The force is estimated" in note for note in plain["notes"]
+    )

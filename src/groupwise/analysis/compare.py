@@ -161,8 +161,13 @@ def short_names(names: Sequence[str]) -> list[str]:
     short = [name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}" for name in whole]
     if len({*short}) == len({*whole}):
         return short
-    differs = max(len(commonprefix(whole)) - half // 2, 0)  # noqa: RUF071 - of letters
-    return [f"…{name[differs : differs + _LONGEST - 2]}…" for name in whole]
+    both = list(zip(whole, short, strict=True))
+    alike = commonprefix([name for name, own in both if short.count(own) > 1])  # noqa: RUF071
+    start = max(len(alike) - half // 2, 0)
+    return [
+        f"…{name[start : start + _LONGEST - 2]}…" if short.count(own) > 1 else own
+        for name, own in both
+    ]
 
 
 def named_apart(records: Sequence[RunRecord]) -> Sequence[RunRecord]:
@@ -541,7 +546,7 @@ def _level(
             return f"{higher}. The {ends} exceeds step noise. With one seed per group, {scatter}."
         case "not_separable":
             needed = (
-                f" About {level.seeds_needed} runs per group would show it."
+                f" About {level.seeds_needed} runs per group would decide it."
                 if level.seeds_needed
                 else ""
             )
@@ -586,7 +591,8 @@ def _faster(
             f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}"
             for group in (sooner, later)
         ]
-        return f"By step {comparison.late_to:,.0f}, {shares_of[0]} keep {reach}, {shares_of[1]}."
+        by = f"By step {comparison.late_to:,.0f}"
+        return f"{by}, {shares_of[0]} keep {reach}, against {shares_of[1]}."
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)
@@ -862,7 +868,7 @@ def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
         if not any(run.rows for run in row):
             what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
             raise InsufficientDataError(
-                f"expected rows of {what}, got none in {name}: give a run that logs it, or use -m"
+                f"expected rows of {what}, got none in {name}: give one that logs it, or another -m"
             )
 
 

@@ -157,7 +157,7 @@ def without_groups(
         )
     note = (
         f"{len(bad):,} of {whole:,} groups were left out: {len(wrong):,} of their rollouts are "
-        f"longer than the model's context of {limit} tokens. Prompts with long answers are rare."
+        f"longer than the model's context of {limit} tokens. Long answers are underrepresented."
     )
     return kept, len(bad), (note,)
 

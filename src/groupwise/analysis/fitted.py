@@ -200,8 +200,8 @@ class Fitted:
         return "The forecast uses no law and goes beyond this plateau: its end is not settled."
 
     def law_said(self, judged: Judgement) -> str:
-        """Say what the law is, and that its plateau is not settled where the judgement or the
-        forecast sees the metric go on.
+        """Say what the law is, and that its plateau is not settled where the judgement sees the
+        metric go on; of a metric that is not judged, where the forecast does.
         """
         assert self.fit is not None
         said, beside = sentence(readable(self.fit.message)), self.beside_the_law
@@ -472,19 +472,19 @@ def ahead(
         return f"{now}; {readable(result.message)}."
     most = _TELLS_LITTLE * np.ptp(fitted.series.likely_bounds or fitted.series.value_T)
     telling = [row for row in rows if row.step <= last or row.mean_high - row.mean_low <= most]
-    low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
+    low, _, high = alike(far.mean_low, far.mean, far.mean_high)
     little = f"by step {far.step:,.0f} the mean may be anywhere from {low} to {high}"
     if not telling:
         return f"{now}. The forecast says little: {little}, most of its range."
-    more = "" if telling[-1] is far else f" Beyond that the forecast says little: {little}."
-    far = telling[-1]
-    low, mean, high = alike(far.mean_low, far.mean, far.mean_high)
+    row = telling[-1]
+    more = "" if row is far else f" Beyond that the forecast says little: {little}."
+    low, mean, high = alike(row.mean_low, row.mean, row.mean_high)
     where = (
         f"is forecast to be {mean} ({low} to {high}) by"
-        if far.step > last
+        if row.step > last
         else f"is estimated at {mean} ({low} to {high}) for"
     )
-    return f"{now}. Its mean {where} step {far.step:,.0f}.{more}"
+    return f"{now}. Its mean {where} step {row.step:,.0f}.{more}"
 
 
 def gained(fitted: Fitted) -> str:
@@ -556,7 +556,9 @@ def forecast_chart(fitted: Fitted, *, points: int = POINTS) -> Chart | None:
         lines += _forecast_lines(fitted, fitted.outlook)
         label = "last row used" if held_out else "last row"
         marks = (Mark(fitted.outlook.gain_from, label),)
-        caption = "The forecast uses no law: its band is as wide as past errors on public runs."
+        caption = (
+            "The forecast uses no law: its band covers errors on public runs and a drifting mean."
+        )
     if held_out:
         later = fitted.held_out_step, fitted.held_out_value
         lines.append(observed_line("held out", *later, role="held_out", points=points))

@@ -83,10 +83,7 @@ def group_size_evidence(
         return GroupSizeEvidence(notes=notes, missing=rewards.missing)
     return GroupSizeEvidence(
         rewards=rewards,
-        notes=(
-            *notes,
-            f"For a safe group size: {rewards.command}",
-        ),
+        notes=(*notes, f"For a safe group size: {rewards.command}"),
     )
 
 
@@ -292,7 +289,7 @@ class RunPlan(Said):
             )
         drawn = self.dynamic_sampling
         times = (
-            "without limit"
+            "groups without limit"
             if drawn is None
             else f"{number(drawn.value)} ({number(drawn.low)} to {number(drawn.high)}) times the "
             "groups"

@@ -28,8 +28,7 @@ from groupwise.series.staleness import (
     kl_notes,
     stability_setting,
 )
-from groupwise.wording import law_name, number, readable, sentence
-from groupwise.wording import ranged as with_ends
+from groupwise.wording import law_name, number, ranged, readable, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce, LastingSwing
@@ -264,10 +263,10 @@ class StabilityEvidence(Plain):
             f"{ranged_margin(self.margin)}"
         )
         if self.verdict == "stable":
-            return f"As far as the log shows, the reward is stable: {numbers}."
+            return f"As far as the log shows, the dynamics of the reward are stable: {numbers}."
         return (
             f"Undecided: {numbers}. The margin may be below 1, so the data do not show whether "
-            f"the reward is stable.{self.mode.decision}"
+            f"these dynamics are stable.{self.mode.decision}"
         )
 
     @property
@@ -300,27 +299,25 @@ NO_INTERVAL = {"max_refresh_interval": None, "max_refresh_status": "not applicab
 """What is said of the longest interval where there is no lag."""
 
 
-def ranged(interval: Interval) -> str:
+def ranged_force(interval: Interval) -> str:
     """Write a value with its interval; a lower end of no use is not bounded."""
-    if interval.low == interval.high:
-        return number(interval.value)
     if math.isinf(interval.high):
         low = f"at least {number(interval.low)}" if interval.low > 0 else "not bounded"
         return f"{number(interval.value)} ({low})"
-    return with_ends(interval)
+    return ranged(interval)
 
 
 def ranged_margin(interval: Interval) -> str:
     """Write a margin with its interval; beyond a thousand its size says nothing more."""
     bounded = math.isfinite(interval.high)
     if interval.value < LARGE and not (bounded and interval.high >= LARGE):
-        return ranged(interval)
+        return ranged_force(interval)
     value = margin_alone(interval.value)
     if interval.low >= LARGE or interval.low == interval.high:
         return value
     if bounded:
         return f"{value} ({number(interval.low)} to over {LARGE:,.0f})"
-    return ranged(interval).replace(number(interval.value), value, 1)
+    return ranged_force(interval).replace(number(interval.value), value, 1)
 
 
 def margin_alone(margin: float) -> str:
@@ -403,8 +400,8 @@ def run_stability(
     fitted = fit_metric(record, metric, until=until, level=level)
     if not fitted.rewarding:
         raise MissingMetricError(
-            f"expected a reward, got {fitted.metric}: the force is how a reward approaches its "
-            "plateau"
+            f"expected a reward, got {fitted.metric}: the force is estimated from how a reward "
+            "approaches its plateau"
         )
     if fitted.fit is not None and (problem := no_approach(fitted.fit)):
         raise InsufficientDataError(problem)

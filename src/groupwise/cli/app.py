@@ -189,7 +189,7 @@ CalibrationTable = Annotated[
     Path | None,
     option(
         "FILE",
-        "Widen the bands by this table, which groupwise-lab calibrate writes.",
+        "Scale the bands by this table instead, which groupwise-lab calibrate writes.",
         "--calibration",
     ),
 ]
@@ -631,7 +631,7 @@ class Program:
         said = error.format_message().rstrip(".")
         # Of a leaf's own arguments only too many are no error of a kind of its own.
         of_one = context is not None and any(p.name == "run" for p in context.command.params)
-        if of_one and type(error).__name__ == "UsageError" and "compare" in self.commands:
+        if of_one and type(error).__name__ == "UsageError":
             said += f": {path} takes one run; several are for groupwise compare A B, or fleet"
         return f"{said}. See {path} --help.".replace("?. See", "? See")
 

@@ -51,7 +51,7 @@ def compare(
         float | None,
         cli.option(
             "LEVEL",
-            "Level whose first lasting step is compared as speed; the default is half of the rise.",
+            "Speed is the step from which this level is kept; the default is half of the change.",
         ),
     ] = None,
     level: cli.FitLevel = 0.95,

@@ -49,7 +49,7 @@ def components(
         str | None,
         cli.option(
             "NAME",
-            "How token losses are summed: sum (the default), sequence_mean or batch_token_mean.",
+            "How token losses are combined: sum (the default), sequence_mean or batch_token_mean.",
             check=cli.one_of(*get_args(Aggregation)),
         ),
     ] = None,
@@ -57,14 +57,14 @@ def components(
         list[str] | None,
         cli.option(
             "PATTERN",
-            "Use only parameters with names like '*q_proj*'; head is fast for a test. Repeatable.",
+            "Use only parameters with names like '*q_proj*'; head is a quick test. Repeatable.",
         ),
     ] = None,
     sketch_width: Annotated[
         int | None,
         cli.option(
             "K",
-            "Compress the scores to K numbers; inner products are exact if memory allows.",
+            "Compress scores to K numbers; by default inner products are exact if memory allows.",
             check=cli.whole(1),
         ),
     ] = None,
@@ -72,8 +72,8 @@ def components(
         bool | None,
         typer.Option(
             "--zero-mean/--any-mean",
-            help="Whether scores average to zero within a prompt, as whole sums at temperature 1 "
-            "do.",
+            help="Whether scores average to zero within a prompt, as whole sums at the sampling "
+            "temperature do.",
             show_default=False,
         ),
     ] = None,

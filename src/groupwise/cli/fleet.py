@@ -39,7 +39,7 @@ def fleet(
     opening: cli.Opening,
     as_json: cli.Json = False,
     force: Annotated[
-        bool, cli.flag("--force", "Overwrite a page that another command wrote.")
+        bool, cli.flag("--force", "Overwrite a file that is no page of fleet.")
     ] = False,
     webhook: cli.WebhookAddress = None,
 ) -> int:

@@ -1,4 +1,4 @@
-"""The command `groupwise plan`: what a budget of rollouts, tokens or seconds is best spent on."""
+"""The command `groupwise plan`: what a budget of rollouts is best spent on."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def plan(
     from groupwise.estimators.best_group_size import Budget, plan_from_components
     from groupwise.pages.text import print_plan
 
-    notes: list[str] = []
+    notes, own = list[str](), 0
     judged: Judgement | None = None
     held = components_of_file(source, level=level)
     if held is None:
@@ -50,14 +50,8 @@ def plan(
         from groupwise.analysis.plan import batch_in_use, scaling_notes
 
         batch = batch_in_use(record)
-        notes = [batch.said, *scaling_notes(record)]
-        own = batch.group_size or 0
+        notes, own = [batch.said, *scaling_notes(record)], batch.group_size or 0
         budget = batch.completions if budget is None else budget
-        if group_size is None and own > 1:
-            if budget is None or own <= budget:
-                group_size = own
-            else:
-                notes.append(f"The group size of the run, {own}, exceeds this budget.")
     elif opening:
         raise InvalidArgumentError(
             f"expected no --set, --config or --column with {source}, which is no run: leave "
@@ -72,6 +66,10 @@ def plan(
         raise InvalidArgumentError(
             f"--budget expects at most 1e+12 rollouts; got {budget:g}: use a smaller budget"
         )
+    if group_size is None and 1 < own <= budget:
+        group_size = own
+    elif group_size is None and own > 1:
+        notes.append(f"The group size of the run, {own}, exceeds this budget.")
     try:
         group_plan = plan_from_components(held, Budget(budget), present=group_size)
     except InsufficientDataError as error:

@@ -115,7 +115,7 @@ def _list(
     except GroupwiseError as error:
         lines.append(sentence(str(error)))
     for trial in trials:
-        by = "at most, estimated from a first batch" if trial.timed else "by default estimate"
+        by = "at most, estimated from a first batch" if trial.timed else "by the default estimate"
         cost = (
             f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, "
             f"{trial.bits:.2f} bits"
@@ -131,7 +131,7 @@ def _list(
         lines.append(f"Nothing can be decided yet: log {asked[0]}.")
     elif len(named) < 2:
         do = f" Do: {judgement.do}." if judgement.do else ""
-        lines.append(f"There is no cause left to separate.{do}")
+        lines.append(f"There are no causes to separate.{do}")
     elif not trials:
         lines.append(
             f"No remaining probe separates these causes. Log {asked[0]}, or run a probe by name "

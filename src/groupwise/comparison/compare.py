@@ -561,9 +561,7 @@ def contrast(
     a, b = _usable(first), _usable(second)
     held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
     if not a or not b:
-        problem = next(
-            (run.problem for run in (*first, *second) if run.problem), "no run reaches it"
-        )
+        problem = next((run.problem for run in (*first, *second) if run.problem), "no run has any")
     elif sum(held) < len(a) + len(b):
         problem = f"{held[0]} of {len(a)} and {held[1]} of {len(b)} runs reach and keep it"
     if problem:

@@ -428,7 +428,7 @@ def rescored(
     error = float(np.sqrt(((products - slope * squares) ** 2).sum()) / squares.sum())
     value = Interval(slope, slope - 1.96 * error, slope + 1.96 * error)
     explained = slope * float(products.sum()) / max(float((gap_T**2).sum()), 1e-300)
-    message += f", which is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
+    message += f"; the sampler is {slope:.2g} (± {1.96 * error:.1g}) of the way to the reference"
     fact = None
     if slope > _CLEARLY * error and explained > _EXPLAINS:
         left = float(np.abs(gap_T - np.concatenate([*way])).mean())
@@ -481,7 +481,9 @@ def resampled(
     alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
-        message += f"; they earn {ranged(change)} more than before, of {short(lost)} that was lost"
+        message += (
+            f"; their reward changed by {ranged(change)} since then, when {short(lost)} was lost"
+        )
         if lost <= 0:  # by these prompts nothing was
             return Shown(alike, message, change)
         kept = mean_interval(change_P + _HALF * lost_P)  # beyond half of the loss
@@ -896,7 +898,7 @@ def advice_for(
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
     if anew:
-        line = line.replace("restart from step {step}", "start anew")
+        line = line.replace("restart from step {step}", "start the run again")
     for mark, lacks in (("{step}", step is None), ("{cut}", not cut)):
         if lacks:
             line = "; ".join(part for part in line.split("; ") if mark not in part)

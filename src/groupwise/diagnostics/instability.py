@@ -520,7 +520,7 @@ def restart(evidence: Evidence) -> Finding:
             facts = (Fact.RESTART_JUMP,)
             return Finding(RESTART, Status.WARNING, message, restart.step, signs=jumps, facts=facts)
     if not restarts or restarts[0].unsure:
-        return no_sign(RESTART, "No sign of it: the run was not restarted.")
+        return no_sign(RESTART, "No sign of a restart during the run.")
     step = restarts[0].step
     message = f"{restarts[0].said} at step {step:,}, and no signal jumped there."
     return Finding(RESTART, Status.INFO, message, step)

@@ -431,8 +431,8 @@ def _open(evidence: Evidence, progress: Progress) -> str:
         return f"the log has {count(len(reward), 'row')} of reward, too few to judge the run"
     if reward.span == 0:
         return (
-            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows: no sign "
-            "of learning"
+            f"the reward is {short(float(reward.value_T[0]))} in all {len(reward)} rows, "
+            "which cannot show whether the run learns"
         )
     moved = f"reward {arrow(progress.before, progress.after)} in {progress.steps:,} steps"
     return f"{moved}, but {count(len(reward), 'row')} cannot separate learning from noise"
@@ -673,7 +673,9 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
     if evidence.relative:
         first = LOG_RELATIVE
     elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
-        first = "completions with their rewards, to check by hand whether right ones earn this"
+        first = (
+            "completions with their rewards, to check by hand whether right ones earn this reward"
+        )
     else:
         few = reward is not None and len(reward) < learning.ENOUGH_ENDED
         rows = f"at least {learning.ENOUGH_ENDED} rows of the reward" if few else MORE_ROWS

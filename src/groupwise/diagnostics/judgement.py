@@ -139,7 +139,7 @@ class Fact(StrEnum):
     RESTART_JUMP = "a logged signal jumped at a restart"
     # instability
     REWARD_OSCILLATES = "the reward oscillates"
-    FEW_WEIGHTS_COUNT = "few samples have large importance weights"
+    FEW_WEIGHTS_COUNT = "few samples carry most of the importance weight"
     # completions
     TRUNCATED_LIKELY = "more than half of the completions are truncated"
     TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the mean length is at its limit"
@@ -148,16 +148,16 @@ class Fact(StrEnum):
     PARTS_CUT = "rows of training are cut far below the length of a rollout"
     TEXTS_REPEAT = "completions repeat themselves"
     # concentration
-    ENTROPY_SPENT_AT_TOP = "the entropy is nearly 0 and the reward is at its maximum"
-    ENTROPY_GONE = "the entropy is nearly 0 and the reward is flat or fell"
-    ENTROPY_LOW = "the entropy is nearly 0 and the reward still changes"
+    ENTROPY_SPENT_AT_TOP = "the entropy is nearly used up and the reward is at its maximum"
+    ENTROPY_GONE = "the entropy is nearly used up and the reward is flat or fell"
+    ENTROPY_LOW = "the entropy is nearly used up and the reward still changes"
     # groups whose rewards are all equal
     GROUPS_ALIKE = "more groups have zero variance than chance explains"
     GROUPS_ALL_WRONG = "in nearly all groups every rollout is wrong"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
     GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
     UPDATE_DILUTED = "the gradient norm follows the few groups with mixed rewards"
-    SMALL_GROUP_LIKELY = "most groups have zero variance, and larger groups would too"
+    SMALL_GROUP_LIKELY = "most groups have zero variance, and larger groups would not"
     SMALL_GROUP_POSSIBLE = "larger groups would halve the share of zero-variance groups"
     # what an experiment of ours showed
     GRADES_CHANGED = "fresh grades of these completions give back what was lost"
@@ -192,7 +192,7 @@ class Fact(StrEnum):
     LENGTH_SHRANK = "length fell to 0.6 of its level"
     LENGTH_ENDS_SHORT = "the last completions have 0.6 of the earlier length"
     TRUNCATED_MORE = "more completions were truncated at the change"
-    LIMIT_FELL = "the length over the truncated share fell, as under a lower limit"
+    LIMIT_FELL = "the length over the truncated share is below the earlier length: a lower limit"
     ENTROPY_ROSE = "entropy rose by 40 % at the change"
     ENTROPY_FELL = "entropy fell at the change"
     ENTROPY_HALVED = "entropy halved at the change"
@@ -205,7 +205,7 @@ class Fact(StrEnum):
     WATCHED = "entropy or length is logged"
     GAINS_AS_ENTROPY_FALLS = "the reward rises while entropy falls"
     GAINS_AS_GROUPS_ALIKE = "the reward rises as groups get equal rewards"
-    FIRST = "the cause's own signal moved before the reward, or with it"
+    FIRST = "the cause's own signal moved before every other, or with the reward"
 
 
 # The quantities of which one must be logged for a fact to be shown absent.

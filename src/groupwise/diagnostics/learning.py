@@ -70,7 +70,7 @@ _PART = 0.5
 # to have gained none.
 _SMALL_PART = 0.2
 # The share of the rows that brought nothing from which a reward that rose is worth a look, and
-# standard errors by which it fell back from the best of its stretches, 5 % and 0.5 % by chance.
+# standard errors by which it fell back from the best of its stretches, 4 % and 0.5 % by chance.
 _WASTED, _FELL, _FELL_SURELY = 0.85, 2.6, 3.4
 # Those that a reward once gained, which has begun to rise however low it stands at the moment.
 _BEGUN = 3.0

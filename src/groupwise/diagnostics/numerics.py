@@ -158,8 +158,9 @@ def finite(evidence: Evidence) -> Finding:
     # no such metric.
     placeholder = first.row == 0 and not of_updates
     rows, was = count(first.rows, "row"), "" if first.before is None else short(first.before)
-    since = f"in all {rows}" if first.row == 0 else f"from step {step:,} on ({rows})"
-    message = f"{name} is NaN or infinite {since}{was and f' and was {was} before'}{_also(broken)}."
+    before = was and f"; {was} before"
+    since = f"in all {rows}" if first.row == 0 else f"from step {step:,} on ({rows}{before})"
+    message = f"{name} is missing, NaN or infinite {since}{_also(broken)}."
     whole = {"loss", "gradient_norm"} <= {fault.quantity for fault in broken}
     goes_on = _reward_since(evidence, step, near=_NEAR) > RISES
     if placeholder or (goes_on and not whole):
@@ -170,7 +171,7 @@ def finite(evidence: Evidence) -> Finding:
     waits = not evidence.ended and not whole and first.rows < _LAGGING
     status = Status.CRITICAL if lost and not waits else Status.WARNING
     sign = Sign(
-        first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}NaN or infinite"
+        first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}no finite value"
     )
     return Finding(
         FINITE, status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name
@@ -310,7 +311,7 @@ def gradient(evidence: Evidence) -> Finding:
     if moving.size < 2 * _FIRST:
         return no_sign(
             GRADIENT,
-            f"The gradient norm does not drift in {count(moving.size, 'row')} with a gradient.",
+            f"No sign of a drift in {count(moving.size, 'row')} with a gradient.",
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = median(norm_T[:_FIRST])
@@ -372,7 +373,9 @@ def _spikes(norm_T: Float, step_T: Whole, leaps: Places) -> Finding:
     first = int(leaps[0])
     step, top, usual = int(step_T[first]), float(norm_T[first]), median(norm_T[:first])
     more = "" if leaps.size == 1 else f" and {count(leaps.size - 1, 'time')} more"
-    message = f"Gradient norm jumped from {short(usual)} to {short(top)} at step {step:,}{more}."
+    message = (
+        f"The gradient norm jumped from {short(usual)} to {short(top)} at step {step:,}{more}."
+    )
     ratio = exactly(top / usual)
     many = leaps.size >= _STOPPED or float(norm_T[_FIRST:].max()) > HUGE
     signs, advice = (_grew(step, usual, top),) if many else (), "clip the gradient norm"
@@ -511,7 +514,7 @@ def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
         else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     )
     if nothing <= 0.5:
-        return no_sign(UPDATES, "No sign of it: the updates are not exactly zero.")
+        return no_sign(UPDATES, "No sign of it: most updates are not exactly zero.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
     return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
 
@@ -549,7 +552,7 @@ def update(evidence: Evidence) -> Finding:
         hidden = evidence.unmeasured("gradient_norm")
         said = hidden or "The log contains neither advantages nor the gradient norm"
         return not_logged(UPDATE, f"{said}.")
-    return no_sign(UPDATE, "No sign of it: advantages and gradient norm are plausible.")
+    return no_sign(UPDATE, "No sign of it: what is logged of the updates is plausible.")
 
 
 def _of_kl(evidence: Evidence) -> Finding | None:
@@ -563,7 +566,7 @@ def _of_kl(evidence: Evidence) -> Finding | None:
         return None
     early, late = end_levels(kl)
     stays = late < HALF * early or (norm is None and kl.trend < _MOVED)
-    if not stays or not kl.high or loss.high <= TELLING * loss.resolution:
+    if not stays or kl.level_from(0) <= 0 or loss.high <= TELLING * loss.resolution:
         return None
     times = loss.level_from(0) / kl.level_from(0)
     left = np.abs(loss.value_T - times * kl.value_T).max()
@@ -957,7 +960,7 @@ def divergence(evidence: Evidence) -> Finding:
         )
         return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return no_sign(DIVERGENCE, f"No sign of it: the KL is low in {count(len(kl), 'row')}.")
+        return no_sign(DIVERGENCE, f"No sign of it in {count(len(kl), 'row')} of KL.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         early, late = end_levels(kl)
@@ -1054,7 +1057,7 @@ def _mismatch(
     begun, before, late = left_at(column.value_T, row)
     step = column.signal.step_at(begun)
     words = f"{column.words} {led_to(before, late)}"
-    more = cap_of(evidence) if shown is None else f", {shown[1]}"
+    more = cap_of(evidence) if shown is None else f"; {shown[1]}"
     facts = [Fact.SAMPLER_MISMATCH, *(() if shown is None else shown[:1])]
     message = f"{words[0].upper()}{words[1:]} since step {step:,}"
     if shown is not None and shown[0] in _FROM_THE_START:
@@ -1146,7 +1149,7 @@ def discards(evidence: Evidence) -> Finding:
     if row is None and share.mean() <= DROPPED:
         return no_sign(
             DISCARDS,
-            f"No sign of it: {percent(float(share.mean()))} of the rollouts are discarded as old.",
+            f"No sign of it: {percent(float(share.mean()))} of rollouts are discarded as too old.",
         )
     row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())

@@ -464,8 +464,8 @@ class Evidence:
             return ""
         return (
             f"the mean reward is {short(reward.value_T[0])} in all rows although rewards differ "
-            f"(standard deviation {short(usual)}): it was centred or ranked, or it is not the "
-            "training reward"
+            f"(standard deviation {short(usual)}): it was centred or ranked, or it is not "
+            "what completions earned"
         )
 
     @cached_property
@@ -577,7 +577,7 @@ class Evidence:
         cut, longest = map(self._logged, ("truncated_share", "completion_length_max"))
         limit = self.setting("max_completion_length")
         if cut is not None:
-            return not cut.value_T.any()
+            return not cut.resolution and not cut.value_T.any()  # a rounded 0 may be a few
         return longest is not None and limit is not None and longest.high < float(limit)
 
     @cached_property

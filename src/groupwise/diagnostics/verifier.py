@@ -120,7 +120,8 @@ def environments(evidence: Evidence) -> Finding:
     worst = each.worst[0]
     if worst.step is None:
         return no_sign(
-            ENVIRONMENTS, f"No sign of it: none of {each.count} fell, and {each.rose} rise."
+            ENVIRONMENTS,
+            f"No sign of it: none of {each.count} lost a third of its best; {each.rose} rise.",
         )
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
@@ -239,7 +240,7 @@ def _of_masked(evidence: Evidence, share: Signal, kept: Signal | None) -> tuple[
             return Fact.MASKED_COUNTED, f"the mean advantage is {short(mean.late)}"
     if kept is None or kept.trend > -SURELY or rank_correlations(kept, share)[0] > -HALF:
         return None, ""
-    return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: they are masked"
+    return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: failed ones are masked"
 
 
 def _costs(evidence: Evidence, share: Signal) -> Finding | None:
@@ -251,8 +252,8 @@ def _costs(evidence: Evidence, share: Signal) -> Finding | None:
     if usual < COSTS or apart * np.sqrt(len(share)) > -CLEARLY:
         return None
     message = (
-        f"{share.name} is {percent(usual)}, and the reward falls with it (rank correlation "
-        f"{together:.2g})"
+        f"{share.name} is {percent(usual)}, and the reward is lower in rows where it is higher "
+        f"(rank correlation {together:.2g})"
     )
     facts = (Fact.INFRASTRUCTURE_COSTS,)
     return Finding(INFRASTRUCTURE, Status.INFO, message, None, exactly(usual), COSTS, facts=facts)
@@ -273,7 +274,9 @@ def time_limit(evidence: Evidence) -> Finding:
         words = f"{near.words}, and the longest time is constant, so there is a time limit."
         return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
-        return no_sign(TIME_LIMIT, "No sign of it: no logged time is at a ceiling.")
+        return no_sign(
+            TIME_LIMIT, "No sign of a ceiling that completion length and reward leave unexplained."
+        )
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
     words = f"{signal.name} {arrow(early, late)}"
@@ -380,7 +383,7 @@ def tool_use(evidence: Evidence) -> Finding:
     late = calls.level_from(row)
     step = calls.step_at(row_after(calls.value_T[:row] >= (early + late) / 2))
     words = f"tool calls {arrow(early, late)} per {each}"
-    message = f"The policy makes fewer and fewer tool calls since step {step:,}: {words}."
+    message = f"The policy has nearly stopped calling tools since step {step:,}: {words}."
     if evidence.trend > CLEARLY:
         return Finding(TOOL_USE, Status.INFO, message, step)  # it needs them no more
     sign = Sign("tool_calls", step, early, late, words)

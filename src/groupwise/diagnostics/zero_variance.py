@@ -574,20 +574,22 @@ def groups_of_one(evidence: Evidence) -> Finding:
     logged = any(signal is not None for signal in advantages)
     if not logged and size is None:
         return not_logged(GROUPS_OF_ONE, "The log contains neither the group size nor advantages.")
-    fact = Fact.GROUPS_OF_ONE
+    fact, size_is_1 = Fact.GROUPS_OF_ONE, "the group size is 1, so there is no baseline:"
     same = next(
         (pair for kind in ("reward", "reward_after_kl") if (pair := _same(evidence, kind))), None
     )
     if same is not None:
-        why = f"{same[0].column} equals {same[1].column} in all {len(same[0])} rows"
+        message = f"{size_is_1} {same[0].column} equals {same[1].column} in all {len(same[0])} rows"
     elif size == 1 and not logged and not evidence.rewards_differ:
-        why = f"it is set to 1 ({evidence.record.config.group_size.source})"
+        message = f"{size_is_1} it is set to 1 ({evidence.record.config.group_size.source})"
     elif _all_zero(evidence, advantages[1:]):
         fact = Fact.ADVANTAGES_ZERO
-        why = "or all rewards of each group are equal, because advantages are 0 in all rows"
+        message = (
+            "advantages are 0 in all rows: the group size is 1, or all rewards of each group are "
+            "equal"
+        )
     else:
-        return no_sign(GROUPS_OF_ONE, "No sign of it: groups have more than one rollout.")
-    message = f"the group size is 1, so there is no baseline: {why}"
+        return no_sign(GROUPS_OF_ONE, "No sign of it in the settings and advantages.")
     return Finding(GROUPS_OF_ONE, Status.WARNING, message, facts=(fact,))
 
 

@@ -226,8 +226,8 @@ CLIPPED_RATIO = (
     "have the upper threshold. Larger oscillations are bounded by the clip but need not settle, "
     "and no linear threshold applies to them."
 )
-UNKNOWN_RATIO = "It is unknown how the loss corrects for the lag."
-AT_LEAST = "No refresh interval up to {:,.0f} updates is unstable at this force."
+UNKNOWN_RATIO = "It is unknown whether and how the loss corrects for the lag."
+AT_LEAST = "No refresh interval up to {:,.0f} updates, the longest tried, is unstable here."
 DECIDING: dict[OpenSetting, str] = {
     "lag": "the lag, because the settings give only its maximum",
     "importance_ratio": "the importance ratio (clip fraction near 0: the larger threshold applies)",
@@ -447,7 +447,7 @@ def _notes_on_rule(lag: str, rule: float, limit: float) -> list[str]:
     """What the exact threshold says of the published rule."""
     if rule > limit * (1 + 1e-12):
         above = f"The published rule, {rule:.3g}, allows more than the exact threshold"
-        return [f"{above}: so it is unsafe here."]
+        return [f"{above}, so it is unsafe here."]
     if lag != "none" and rule < 0.5 * limit:
         return [
             f"The published rule, {rule:.3g}, is {limit / rule:.2g} times stricter than necessary."

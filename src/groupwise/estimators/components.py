@@ -64,7 +64,7 @@ _LIKE = 1.25  # times, below which scores are told to be of like length
 def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> Assumption:
     name = "scores with a mean of 0 within prompts"
     if prompts < 3 or not standard_error > 0:
-        sentence = f"{prompts:,} prompts are too few to test whether the scores average to zero."
+        sentence = f"{prompts:,} prompts cannot show whether the scores average to zero."
         return Assumption(name, UNKNOWN, sentence)
     errors = mean_norm2 / standard_error
     if errors <= ALARM:
@@ -209,7 +209,7 @@ def scores_of_like_length(sample: Unseen) -> Assumption:
             name,
             VIOLATED,
             f"{differ}contribute most of Vp, T and R: their intervals have no upper end. Measure "
-            "more.",
+            "more prompts.",
         )
     sentence = (
         f"{differ}contribute much of Vp, T and R: the upper halves of their intervals are "
@@ -246,7 +246,7 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     """
     name = "enough informative groups"
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
-    measured = f"{informative:,} of {prompts:,} prompts have groups with 2 rewards or more per side"
+    measured = f"{informative:,} of {prompts:,} prompts have groups with 2 rewards on each side"
     if informative >= FEWEST_INFORMATIVE:
         return Assumption(name, HOLDS, f"{measured}.")
     return Assumption(
@@ -273,7 +273,7 @@ MEANING = {
     "kappa": "E[|s|^2 e], the association between the norm of a score and its reward",
     "reward_variance": "variance of the reward within a prompt, E sigma2",
     "value": "mean reward",
-    "score_mean_norm2": "squared norm of the mean score within a prompt, 0 for own scores",
+    "score_mean_norm2": "squared norm of the mean score within a prompt, 0 for the policy's own",
     "score_reward_variance": "E[S2 sigma2]",
 }
 SYMBOLS = {"vp": "Vp", "t": "T", "r": "R", "gradient_norm2": "|g|^2"}

@@ -27,9 +27,7 @@ _LEVEL = 0.95  # of intervals
 _MISS = 0.05  # of conformal sets
 _LARGEST = 4  # times the usual size that an allocation may give a prompt
 _LONGEST = 0.75  # quantile of lengths from which an answer is long
-NEEDS_NAMES = (
-    "Rules that use earlier groups of a prompt need prompts that come back: log texts or numbers."
-)
+NEEDS_NAMES = "Rules by earlier groups need prompts that come back: log their texts or numbers."
 NEEDS_TWO = "A knapsack rule and a conformal stop need rewards with two values."
 
 

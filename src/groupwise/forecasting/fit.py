@@ -250,7 +250,7 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     ends = parameters["plateau"].low, parameters["plateau"].high
     # A plateau that may lie on this side of the last row is reached.
     parts = ((now - start) / (end - start) for end in ends if (end - now) * (plateau - start) > 0)
-    least, most = (f"{100 * part:.0f}" for part in sorted((*parts, 1.0, 1.0)[:2]))
+    least, most = (f"{100 * max(part, 0):.0f}" for part in sorted((*parts, 1.0, 1.0)[:2]))
     where = f"{least if least == most else f'{least} to {most}'} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
         where += f"; the curve overshoots {100 * parameters['overshoot'].value:.0f} % of the change"

@@ -141,8 +141,8 @@ class FitOutcome(Enum):
         "not_identifiable",
         (
             "not identifiable yet: {rows} rows cannot separate slow noise from a curve that was "
-            "smoothed before logging. A forecast is valid in both cases. If the log is not "
-            "smoothed, give --set smoothing=1"
+            "smoothed, which would hide its start; a forecast is valid in both cases; "
+            "if the log is not smoothed, give --set smoothing=1"
         ),
     )
     EMPTY = (

@@ -99,7 +99,7 @@ class Webhook:
             lost = self.lost + len(self._waiting) + (self._thread is not None)
             self._waiting.clear()
         if lost:
-            self._say(f"{count(lost, 'alert')} were not delivered to {self.host}")
+            self._say(f"{count(lost, 'alert was', 'alerts were')} not delivered to {self.host}")
         return lost
 
     def _send(self) -> None:

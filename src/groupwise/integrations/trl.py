@@ -403,8 +403,8 @@ class GroupwiseCallback:
                 else "is the second one of this trainer"
             )
             self._say(
-                f"a GroupwiseCallback {same}, so it does nothing: make the callback with the "
-                "trainer to which you add it"
+                f"a GroupwiseCallback {same}, so it does nothing: add only one, made "
+                "with the trainer to which you add it"
             )
             return
         with self._safely():

@@ -81,7 +81,7 @@ def _tests(contrasts: Sequence[Contrast]) -> Grid:
         )
         for contrast in contrasts
     )
-    head = ("", "Found", "Difference", "corrected p", "found in 8 of 10", "Runs needed")
+    head = ("", "Found", "Difference", "Corrected p", "Detectable in 8 of 10", "Runs needed")
     return Grid(head, rows, (2, 3, 4, 5))
 
 

@@ -23,7 +23,7 @@ from groupwise.analysis.stability import StabilityEvidence
 from groupwise.analysis.summary import Screen, Summary
 from groupwise.diagnostics.judgement import WORST_FIRST, Environments, Finding, Judgement, Status
 from groupwise.pages.markup import Markup, breakable, isolated, join, page_file, tag, text
-from groupwise.pages.screen import actions_said, head_of, said_of, title_of
+from groupwise.pages.screen import actions_said, check_title, head_of, said_of
 from groupwise.pages.tables import (
     Grid,
     candidate_grid,
@@ -80,7 +80,7 @@ def _unanswered(sections: Sequence[tuple[str, Markup]]) -> Markup:
     """Return one line on what the log does not answer, with the reasons folded."""
     names = ", ".join(title.lower() for title, _ in sections)
     reasons = join(join((tag("h2", text(title)), content)) for title, content in sections)
-    return _folded(f"No check was possible for {names}", reasons)
+    return _folded(f"The log has no answer on {names}", reasons)
 
 
 def tone(judged: Judgement) -> Markup:
@@ -305,7 +305,7 @@ def _check(finding: Finding) -> tuple[Markup, ...]:
     """Return the cells of one check."""
     answer = finding.message or (f"Log {finding.log}." if finding.log else "")
     return (
-        text(title_of(finding.check)),
+        text(check_title(finding.check)),
         tag(
             "span",
             text(_ANSWERS.get(finding.status, finding.status)),
@@ -406,9 +406,9 @@ def _cost(judged: Judgement) -> Markup:
     spent = judged.spent
     if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    request = f"The GPU-hours are unknown: {spent.missing}." if spent.missing else ""
+    request = f"{capital(spent.missing)}." if spent.missing else ""
     if not request and spent.gpu_hours is None and spent.seconds is not None:
-        request = "Give --gpus N for GPU-hours, and --price P for money."
+        request = "Give --gpus N for GPU-hours, and --price P, of one GPU for an hour, for money."
     return join(
         (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
     )

@@ -50,13 +50,9 @@ _NICE = 10
 _POINTS, _FEWEST_POINTS = 1000, 120
 _FEWEST_SECONDS_BETWEEN_JUDGEMENTS = 2.0
 _MOST_FAILURES = 3
-_LEARNING = {
+_LEARNING = {  # where the word itself does not say it
     Learning.LEARNING: "rising",
-    Learning.ROSE: "rose",
     Learning.AT_TOP: "at its maximum",
-    Learning.FLAT: "flat",
-    Learning.ARRIVED: "arrived",
-    Learning.FALLING: "falling",
     Learning.RECOVERED: "fell and recovered",
 }
 # Without a row for so long, and for so many times its usual pace, a run that nobody holds has
@@ -436,7 +432,11 @@ def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> JsonO
     ]
     lines = [
         *labelled,
-        *([] if learning is Learning.UNKNOWN else [("reward", _LEARNING[learning])]),
+        *(
+            []
+            if learning is Learning.UNKNOWN
+            else [("reward", _LEARNING.get(learning, learning.value))]
+        ),
     ]
     page: JsonObject = _cleaned(
         made.as_dict()

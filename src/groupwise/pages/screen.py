@@ -12,9 +12,8 @@ from rich.text import Text
 
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
 from groupwise.files import table_rows
-from groupwise.intervals import Interval
 from groupwise.plain import Words, frozen
-from groupwise.wording import capital, clean, number, sentence
+from groupwise.wording import capital, clean, number, ranged, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
@@ -310,16 +309,17 @@ def _start(text: str, room: int) -> str:
     return (set_cell_size(text, room + 1).rpartition(" ")[0] or set_cell_size(text, room)).rstrip()
 
 
-def title_of(check: str) -> str:
-    """Return the name of a check or of a cause as words."""
-    rows = table_rows("diagnostics/checks.tsv")
-    usual = capital(check.replace("_", " "))
-    return next((row["title"] for row in rows if row["check"] == check), usual)
+_TITLES = {row["check"]: row["title"] for row in table_rows("diagnostics/checks.tsv")}
+
+
+def check_title(check: str) -> str:
+    """Return the name of a check as words."""
+    return _TITLES.get(check, capital(check.replace("_", " ")))
 
 
 def _answer(check: Finding) -> str:
     """Return what a check answers, in a line."""
-    title = title_of(check.check)
+    title = check_title(check.check)
     if check.status is Status.NONE:
         return clean(f"{title}: no sign of it", longest=_LONGEST)
     if check.status is Status.NOT_LOGGED:
@@ -338,16 +338,8 @@ def _answer(check: Finding) -> str:
 def _numbers(check: Finding) -> Iterable[str]:
     """Yield the number that a check rests on, what it is held against, and its facts."""
     limit = "" if check.limit is None else f", limit {number(check.limit)}"
-    numbers = [] if check.value is None else [f"measured {_ends(check.value)}{limit}"]
+    numbers = [] if check.value is None else [f"measured {ranged(check.value)}{limit}"]
     numbers += [fact.value for fact in check.facts]
     numbers += [f"the first such column is {check.column}"] if check.column else []
     if numbers:
         yield clean("; ".join(numbers), longest=_LONGEST)
-
-
-def _ends(value: Interval) -> str:
-    """Write a number with its interval where both ends are known, and are two."""
-    is_range = value.bounded and value.width
-    return number(value.value) + (
-        f" ({number(value.low)} to {number(value.high)})" if is_range else ""
-    )

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.plain import frozen
-from groupwise.wording import alike, capital, decimals_of, law_name, number, share, share_ranged
+from groupwise.wording import (
+    alike,
+    capital,
+    decimals_of,
+    law_name,
+    number,
+    ranged,
+    share,
+    share_ranged,
+)
 
 if TYPE_CHECKING:
     from groupwise.analysis.fitted import Outlook
@@ -157,7 +166,7 @@ def plan_grid(plan: GroupSizePlan, sizes: Sequence[int]) -> Grid:
 def explained(fit: FitResult) -> str:
     """Say how much of the metric's variance a law explains."""
     noise = fit.r_squared_explainable
-    left = f", and {number(noise)} of the variation beyond sampling noise"
+    left = f" ({number(noise)} of the variation beyond sampling noise)"
     return f"R² is {number(fit.r_squared)}{left * math.isfinite(noise)}"
 
 
@@ -243,14 +252,14 @@ def prompt_grid(table: PromptTable) -> Grid:
 
 def evidence_grid(evidence: StabilityEvidence) -> Grid:
     """Return where the mode of a run stands, without what no margin can be promised for."""
-    from groupwise.analysis.stability import margin_alone, ranged, ranged_margin
+    from groupwise.analysis.stability import margin_alone, ranged_force, ranged_margin
 
     mode, margin = evidence.mode, evidence.margin
     assert mode is not None
     updates = f"{mode.refresh_interval} update{'' if mode.refresh_interval == 1 else 's'}"
     words = {"none": "no lag", "fixed": f"fixed lag of {updates}"}
     interval = words.get(mode.lag, f"{mode.lag}, {updates}")
-    value = number(mode.force) if evidence.force is None else ranged(evidence.force.force)
+    value = number(mode.force) if evidence.force is None else ranged_force(evidence.force.force)
     threshold = (
         "Threshold",
         number(mode.threshold),
@@ -298,8 +307,6 @@ def _longest(mode: Stability) -> str:
 
 def replay_grids(run: RunReplay) -> list[Grid]:
     """Return the choices of a replay, and what denominators of the loss do."""
-    from groupwise.analysis.stability import ranged
-
     if run.replay is None:
         return []
     made, hours, rows = run.replay, run.gpu_hours, []

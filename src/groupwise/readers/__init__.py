@@ -261,7 +261,9 @@ def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
         return record
     column = pl.Series("printed/stale_groups", [float(skipped[n]) for n in record.steps["step"]])
     meaning = Meaning(
-        column.name, "stale_groups", "number of lines in the output beside the log that report it"
+        column.name,
+        "stale_groups",
+        "lines of the output beside the log that report groups skipped as too old",
     )
     steps = record.steps.with_columns(column)
     return replace(record, steps=steps, meanings=(*record.meanings, meaning))

@@ -855,7 +855,7 @@ class DictConsole(Console):
     def log(self, origin: Origin, notes: list[str]) -> Log:
         """Return the rows so far."""
         notes += (
-            ["the rows come from printed output and are rounded to four digits"]
+            ["the rows come from printed output and are rounded to four decimals"]
             if self._rounded
             else []
         )

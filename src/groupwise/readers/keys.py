@@ -594,7 +594,7 @@ def _judged_by_function(columns: Columns, std: Float, prefix: str) -> tuple[str,
     if np.isclose(ratio, abs(weight or 1.0), rtol=1e-3):
         return (
             "batch",
-            "it equals the value of the only reward function times its weight in every row",
+            "in every row it is the deviation of the only reward function times its weight",
         )
     return None
 

@@ -27,7 +27,9 @@ Bars = dict[int, int]  # length of a progress bar -> how far it has come, the la
 _MOST_FALLS = 0.1
 _MOST_LOST = 0.2
 _LEAST_ROWS = 8
-_COUNTED = "the log has no steps, so rows are counted: several steps a row need --set logging_steps"
+_COUNTED = (
+    "the log has no steps, so rows are counted: if a row covers several, give --set logging_steps=N"
+)
 
 
 @frozen
@@ -78,7 +80,7 @@ def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]
     order, falls = _counted_rows(store, main)
     number = int(order.max())
     notes = (
-        [f"the epoch goes back {count(falls, 'time')}, so rows are counted on from there"]
+        [f"the epoch goes back {count(falls, 'time')}: counted on from the last row before it"]
         if falls
         else []
     )
@@ -193,7 +195,7 @@ def _last_step(store: RowStore, main: Flags, printed: Printed, count: int) -> tu
         else 0
     )
     if length:
-        return printed.reached.get(length, 0), "that the progress bar shows"
+        return printed.reached.get(length, 0), "that the progress bar reached"
     if printed.total and _reached_its_end(store, main, printed, count):
         return printed.total, "that the log states"
     return 0, ""

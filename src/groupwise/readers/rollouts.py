@@ -469,7 +469,7 @@ def grouped(
 
 def row_notes(rows: RolloutRows) -> list[str]:
     """Return notes on rows and texts that are not as they should be."""
-    why = "neither a prompt nor a group, or neither a completion nor a reward, and were left out"
+    why = "neither a prompt nor a group, or neither a completion nor a reward: left out"
     notes = noted(rows.left_out, "row has", "rows have", why)
     notes += noted(rows.silent, "row has", "rows have", "no completion, only rewards")
     notes += noted(
@@ -876,9 +876,7 @@ def _table(
     table = pl.DataFrame(
         [pl.Series("step", np.where(usable, step, 0.0).astype(np.int64)), *texts, *numbers]
     ).with_columns(pl.Series("environment", rows.environments, dtype=pl.Utf8))
-    notes += noted(
-        int((~usable).sum()), "row has", "rows have", "no whole-number step and were left out"
-    )
+    notes += noted(int((~usable).sum()), "row has", "rows have", "no whole-number step: left out")
     labels = {key: list(compress(rows.label_column(key), usable)) for key in rows.labels}
     table = grouped(table.filter(pl.Series(usable)), labels, notes, trusted=trusted)
     if not total:
@@ -889,7 +887,7 @@ def _table(
             missing,
             "reward is",
             "rewards are",
-            "missing, NaN or infinite and were left out of the means",
+            "missing, NaN or infinite, and left out of the means",
         )
     if total and total != "reward":
         notes.append(f"the reward of a completion is the column {total}")
@@ -1040,7 +1038,7 @@ def _meaning(column: str, reward: str) -> Meaning:
         return Meaning(
             column,
             column,
-            f"mean of the reward function {title}without its weight, over the rollouts of the step",
+            f"mean of the reward function {title} without its weight over the rollouts of a step",
         )
     return Meaning(
         column,

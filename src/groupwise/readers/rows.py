@@ -758,7 +758,7 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         notes.append(
             f"the step starts again at {restart} after {count(int(position[falls[-1]]), 'row')}, "
             "which looks like a second run in the same log: the last run is read and "
-            f"{count(lost, 'row')} before it were left out"
+            f"{count(lost, 'row before it is', 'rows before it are')} left out"
         )
         return kept, len(falls) + 1
     times, back = (
@@ -766,8 +766,8 @@ def _standing(step: Whole, usable: Flags, main: Flags, notes: list[str]) -> tupl
         ", ".join(str(int(step[place])) for place in position[falls[:20]]),
     )
     notes.append(
-        f"the run was restarted {times} (the step drops back to {back}): {count(lost, 'row')} "
-        "were replaced"
+        f"the run was restarted {times} (the step drops back to {back}): "
+        f"{count(lost, 'row was', 'rows were')} replaced by later ones"
     )
     return kept, 1
 
@@ -947,7 +947,7 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     return (
         each,
         step,
-        f"slime numbers the training rows by updates, so they follow their rollout, {what}",
+        f"slime numbers the training rows by updates, so each has the step of its rollout, {what}",
     )
 
 

@@ -877,9 +877,9 @@ def _read_run(
     record = _record_of(path, seen, request, rows, run, name)
     without = noted(
         silent,
-        "entry",
-        "entries",
-        "of the file without a log were left out, for example failed runs",
+        "entry of the file has",
+        "entries of the file have",
+        "no log, for example failed runs: left out",
     )
     return replace(record, notes=(*record.notes, *without))
 
@@ -934,8 +934,8 @@ def read_event_stream(path: Path, request: Request) -> RunRecord:
         *blocks.notes(),
         "the events were sorted by step, the number in their partition_id or policy version",
     ]
-    notes += noted(unplaced, "event", "events", "without a step were left out")
-    notes += noted(damaged, "line is not an event and was", "lines are no events and were")
+    notes += noted(unplaced, "event has", "events have", "no step: left out")
+    notes += noted(damaged, "line is not an event and was", "lines are not events and were")
     return assemble(Log(store, path, "events", seen.size, notes), request)
 
 

@@ -252,7 +252,7 @@ def completions_in(files: Sequence[Path]) -> tuple[pl.DataFrame | None, list[str
         sources.append(Source(str(path), "trl_completions", path.stat().st_size, len(table)))
     if tables and size > parsing.MOST_TEXT:
         notes.append(f"the completions take {size / 1e6:.0f} MB: their texts were left out")
-    reused = "the completions of the previous update and were counted once"
+    reused = "the completions of the previous update, which are counted once"
     notes += noted(again, "file repeats", "files repeat", reused)
     return (pl.concat(tables, how="diagonal") if tables else None), notes, sources
 
@@ -332,12 +332,12 @@ def _grouped(
     rows = rows.with_columns(prompt_id=pl.struct("step", "prompt").rle_id().cast(pl.Int64))
     rows = rows.with_columns(run - run.min().over("step"))
     notes.append(
-        "completions are grouped by runs of equal prompts: neighbours with one prompt are one group"
+        "groups are runs of equal prompts: two neighbouring groups of one prompt count as one"
     )
     sizes = rows.group_by("step", "prompt_id").len()["len"].unique().to_list()
     if group:
         notes.append(
-            f"the rows of a step do not form groups of {group} per prompt ({source}): ignored"
+            f"the rows of a step form no groups of {group} ({source}): that size is not used"
         )
     elif len(sizes) == 1 and sizes[0] > 1:
         config = config.with_settings(

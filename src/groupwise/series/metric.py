@@ -572,7 +572,7 @@ def _with_expectation(groups: pl.DataFrame, outcomes: pl.DataFrame) -> tuple[pl.
         if 2 * by_prompt["expected"].count() >= len(by_prompt):
             return (
                 by_prompt,
-                "success rate of each prompt from its visits just before and after, as a mean",
+                "from the success rate of each prompt just before and after, averaged over prompts",
             )
     expected = _step_expectation(groups, outcomes)
     return (

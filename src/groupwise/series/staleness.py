@@ -26,7 +26,7 @@ _REQUESTS = {
 }
 CURRENT_TERM = (
     "A KL term in the loss is current while the reward part of the force is stale. The whole "
-    "force is treated as stale (in the two-armed bandit it is 1.04 of it)."
+    "force is treated as stale (in the two-armed bandit the stale part is 1.04 times the force)."
 )
 
 

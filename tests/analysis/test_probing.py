@@ -131,7 +131,7 @@ LISTED = [
     "",
     (
         "regrade grades logged completions again with your reward function: 128 "
-        "completions, 3.0 s by default estimate, 0.82 bits."
+        "completions, 3.0 s by the default estimate, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
     "  the grades changed, and the completions did not: a broken verifier",

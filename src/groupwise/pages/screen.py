@@ -309,12 +309,11 @@ def _start(text: str, room: int) -> str:
     return (set_cell_size(text, room + 1).rpartition(" ")[0] or set_cell_size(text, room)).rstrip()
 
 
-_TITLES = {row["check"]: row["title"] for row in table_rows("diagnostics/checks.tsv")}
-
-
 def check_title(check: str) -> str:
     """Return the name of a check as words."""
-    return _TITLES.get(check, capital(check.replace("_", " ")))
+    rows = table_rows("diagnostics/checks.tsv")
+    usual = capital(check.replace("_", " "))
+    return next((row["title"] for row in rows if row["check"] == check), usual)
 
 
 def _answer(check: Finding) -> str:

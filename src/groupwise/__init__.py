@@ -67,10 +67,10 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'groupwise' has no attribute {name!r}")
     if place.startswith("groupwise_lab"):
         raise ImportError(  # no AttributeError: "from groupwise import" drops what that says
-            f"groupwise.{name} is {place} since version 0.2: pip install groupwise-lab"
+            f"groupwise.{name} moved to {place} in version 0.2: pip install groupwise-lab"
         )
     if name not in __all__:
-        message = f"groupwise.{name} moved: it is {place} since version 0.2; 0.3 drops this name"
+        message = f"groupwise.{name} moved to {place} in version 0.2; 0.3 drops groupwise.{name}"
         warnings.warn(message, DeprecationWarning, stacklevel=2)
     module, _, attribute = place.rpartition(".")
     return getattr(import_module(module), attribute)

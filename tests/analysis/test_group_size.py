@@ -122,7 +122,7 @@ def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
     )
     assert bare.group_size.missing == NOT_LOGGED
     page = render([bare])
-    assert NOT_LOGGED in page.split("<summary>No check was possible for ")[1].split("<section>")[0]
+    assert NOT_LOGGED in page.split("<summary>The log has no answer on ")[1].split("<section>")[0]
     assert "<section><h2>Group size" not in page
 
 

@@ -134,7 +134,7 @@ def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     found = groupwise.plan(run, budget=Budget(512))
     assert found.plan is not None
     assert (found.plan.budget.amount, found.command, found.status) == (512, "", found.plan.status)
-    with pytest.raises(InsufficientDataError, match="expected the batch in use, got none"):
+    with pytest.raises(InsufficientDataError, match="expected a group size of at least 2"):
         plan(run)
 
 

@@ -172,7 +172,7 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
     assert "Remaining causes: " + found.names[0] in said_now
-    assert "There is no cause left to separate. Do: " in said_now
+    assert "There are no causes to separate. Do: " in said_now
 
 
 def said_by(words: list[str], capsys: pytest.CaptureFixture[str]) -> str:

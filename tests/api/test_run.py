@@ -415,7 +415,7 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         ),
         (
             lambda run: run.forecast(to=200, at=[150]),
-            "expected to or at, got both: leave one of them out",
+            "expected one of to= and at=, got both: leave one out",
         ),
         (
             lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),

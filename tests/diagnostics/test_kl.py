@@ -72,7 +72,7 @@ def test_one_leap_is_no_sign_and_is_said() -> None:
     kl[70] = 29.3
     found = check(log(kl))
     assert (found.status, found.step) == (Status.NONE, None)
-    assert "a maximum of 29.3" in found.message
+    assert "(maximum 29.3)" in found.message
 
 
 def test_what_is_not_logged_is_asked_for_and_few_rows_say_nothing() -> None:

@@ -183,7 +183,7 @@ def test_how_many_times_the_published_rule_is_too_strict() -> None:
     assert notes == ("The published rule, 0.0125, is 2.7 times stricter than necessary.",)
     notes = stability(0.002, 0.9, refresh_interval=8, lag="async").notes
     beyond = (
-        "The published rule, 0.0125, allows more than the exact threshold: so it is unsafe here."
+        "The published rule, 0.0125, allows more than the exact threshold, so it is unsafe here."
     )
     assert notes == (beyond,)
 

@@ -116,7 +116,7 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> N
         "How this was computed",
     ):
         assert f"<h2>{section}</h2>" in page
-    assert "No check was possible for law" in page  # which is not identifiable yet
+    assert "The log has no answer on law" in page  # which is not identifiable yet
     assert 'class="banner ok"' in page
     assert "trainer_state.json" in page
     start = page.index('id="groupwise-results">') + len('id="groupwise-results">')

@@ -286,10 +286,10 @@ def test_cost_that_divides_evenly_loses_no_prompt_to_rounding() -> None:
 @each_case(
     ("values", "message"),
     [
-        ((-1, 1, 1), "zero or positive"),
-        ((0, 0, 0), "not all zero"),
-        ((np.nan, 1, 1), "zero or positive"),
-        ((1, np.inf, 1), "zero or positive"),
+        ((-1, 1, 1), "of zero or more"),
+        ((0, 0, 0), "above zero"),
+        ((np.nan, 1, 1), "of zero or more"),
+        ((1, np.inf, 1), "of zero or more"),
     ],
 )
 def test_bad_components_are_refused(values: tuple[float, float, float], message: str) -> None:

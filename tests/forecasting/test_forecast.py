@@ -158,7 +158,7 @@ def test_the_last_rows_pull_a_correlated_forecast() -> None:
 def test_few_rows_are_forecast_and_said_to_be_few() -> None:
     ahead = forecast(np.arange(5.0), [0.2, 0.25, 0.22, 0.3, 0.27], [10.0])
     assert ahead.status == "short"
-    assert ahead.message.startswith("no earlier run was forecast from only 5 rows")
+    assert ahead.message.startswith("no public run was forecast from only 5 rows")
     assert ahead.low_S[0] < 0.2 < 0.3 < ahead.high_S[0]
 
 

@@ -109,7 +109,7 @@ def test_a_forecast_of_a_doubtful_series_holds_raw_or_smoothed(k: int) -> None:
         result = fit(time, seen)
         if result.outcome is not FitOutcome.MAYBE_SMOOTHED:
             continue
-        assert "A forecast is valid in both cases" in result.message
+        assert "a forecast is valid in both cases" in result.message
         ahead, later = forecast(time, seen, [74.0, 119.0]), rise(np.arange(119.0 + k), 15)
         curve = averaged(later, k)[[74, 119]]
         doubted += 1

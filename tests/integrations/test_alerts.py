@@ -185,7 +185,7 @@ def test_what_a_server_refuses_is_not_sent_again(
     assert said[1:] == (
         [f"an alert was not delivered to 127.0.0.1 (HTTP {codes[1]}); it will be sent again"]
         if arrives
-        else ["1 alert were not delivered to 127.0.0.1"]
+        else ["1 alert was not delivered to 127.0.0.1"]
     )
     assert set(receiver.asked) == {"/SECRET"}  # nowhere else
 

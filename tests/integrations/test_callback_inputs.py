@@ -152,7 +152,7 @@ def test_an_old_verl_is_named_with_the_oldest_that_is_recorded(
     monkeypatch.setattr(sys.modules["verl"], "__version__", "0.2.0", raising=False)
     said: list[str] = []
     assert verl.attach(said.append) is None
-    assert said[0].startswith("expected verl 0.6 or newer, got verl 0.2.0 (")
+    assert said[0].startswith("groupwise needs verl 0.6 or newer and cannot attach to verl 0.2.0 (")
 
 
 def test_what_recording_costs_is_a_share_of_the_other_time_and_milliseconds_a_step(

@@ -222,7 +222,7 @@ def test_the_first_screen_is_banner_tiles_reward_sparklines_and_what_to_do(
         "How this was computed",
     ]
     assert re.findall(
-        "<summary>No check was possible for ([^<]*)</summary><h2>([^<]*)</h2>", page
+        "<summary>The log has no answer on ([^<]*)</summary><h2>([^<]*)</h2>", page
     ) == [("stability", "Stability")]
 
 
@@ -275,7 +275,7 @@ def test_the_page_shows_the_judgement_and_decides_nothing(state: State, summary:
         "Entropyno sign of it–X.",
     ):
         assert said in texts.replace("\u00a0", " "), said
-    (fold,) = re.findall("No check was possible for ([a-z, ]*)", texts) or [""]
+    (fold,) = re.findall("The log has no answer on ([a-z, ]*)", texts) or [""]
     assert ("law" in fold.split(", ")) is (judged.alarm or not summary.law_answers)
 
 

@@ -168,7 +168,7 @@ def _yuxuan(path: Path) -> None:
 
 def _autoresearch(path: Path) -> None:
     record = the_run(path)
-    assert any("9 rows before it were left out" in note for note in record.notes)
+    assert any("9 rows before it are left out" in note for note in record.notes)
     assert [run["rewards/std"] == 0 for run in record.steps.to_dicts()] == [
         run["skipped"] == 1 for run in record.steps.to_dicts()
     ]
@@ -265,7 +265,7 @@ def test_a_public_log_is_read_as_its_facts_say(shared_data: Path, file: str) -> 
         int(found[1])
         for run in runs
         for note in run.notes
-        if (found := re.search(r"(\d+) rows before it were left out", note))
+        if (found := re.search(r"(\d+) rows before it are left out", note))
     )
     assert rows + aside in [int(number) for number in re.findall(r"\d+", fact["rows"])]
     first = FIRST.get(file, fact["first_reward"])

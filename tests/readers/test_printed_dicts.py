@@ -52,7 +52,7 @@ def test_skyrl(tmp_path: Path, *, ray: bool) -> None:
     )
     assert {"entropy", "pass_at_k"} <= {meaning.quantity for meaning in record.meanings}
     assert record.config.value("framework") == "skyrl"
-    assert "the rows come from printed output and are rounded to four digits" in record.notes
+    assert "the rows come from printed output and are rounded to four decimals" in record.notes
 
 
 def slime(rollout: int, each: int = 2) -> str:

@@ -254,7 +254,9 @@ class TestOrder:
         assert values(record, "step") == list(range(1, 31))
         assert values(record, "reward")[14:16] == [14.0, 20.0]
         assert record.notes == (
-            ("the run was restarted 1 time (the step drops back to 16): 5 rows were replaced"),
+            (
+                "the run was restarted 1 time (the step drops back to 16): 5 rows were replaced by later ones"
+            ),
         )
 
     def test_a_crash_before_the_restart_point_was_passed(self, tmp_path: Path) -> None:
@@ -265,7 +267,7 @@ class TestOrder:
         record = self.log(tmp_path, [*range(1, 21), *range(1, 16)])
         assert values(record, "reward") == [float(place) for place in range(20, 35)]
         assert "second run" in record.notes[0]
-        assert "20 rows before it were left out" in record.notes[0]
+        assert "20 rows before it are left out" in record.notes[0]
 
     def test_rows_out_of_order_are_sorted(self, tmp_path: Path) -> None:
         record = self.log(tmp_path, [3, 1, 2, 6, 5, 4])

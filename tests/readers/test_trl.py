@@ -245,7 +245,7 @@ class TestCompletions:
         record = open_run(trl_run, settings={"group_size": "3"})
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].max() == 1
-        assert any("do not form groups of 3 per prompt" in note for note in record.notes)
+        assert any("form no groups of 3 " in note for note in record.notes)
 
     def test_weighted_functions_leave_the_total_unknown(self, trl_run: Path) -> None:
         weigh(trl_run, 0.1, 5.0)

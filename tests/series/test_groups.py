@@ -71,7 +71,7 @@ def test_prompts_that_differ_raise_the_expectation_where_they_come_again() -> No
     prompts = {(step, group): f"p{group}" for step, group in rewards}
     known, blind = group_evidence(record(rewards, prompts)), group_evidence(record(rewards))
     assert known.expected.value_T.tolist() == pytest.approx([1.0, 1.0, 1.0])
-    assert "visits" in known.expected.source
+    assert "each prompt just before and after" in known.expected.source
     assert blind.expected.value_T.max() < 0.2
     assert "equally hard" in blind.expected.source
 

@@ -499,8 +499,8 @@ def gained(fitted: Fitted) -> str:
     doubt = " A gain is uncertain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean by "
-        f"{sign}{value} ({low} to {high}).{doubt}"
+        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean, "
+        f"{short(outlook.grid[0].mean)} now, by {sign}{value} ({low} to {high}).{doubt}"
     )
 
 

@@ -284,8 +284,7 @@ class RunPlan(Said):
         smallest = ""
         if self.pass_rate is not None:
             smallest = (
-                f"; at the mean, {percent(self.pass_rate)}, the smallest size is "
-                f"{self.smallest_size}"
+                f"; at the mean rate, {percent(self.pass_rate)}, G = {self.smallest_size} suffices"
             )
         drawn = self.dynamic_sampling
         times = (
@@ -338,8 +337,8 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     if budget is None:
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
-                "expected the batch in use, got none: give a budget, or group_size and "
-                "prompts_per_step"
+                f"expected a group size of at least 2 and the prompts of a step, got {size} and "
+                f"{prompts}: give a budget, or group_size and prompts_per_step"
             )
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None

@@ -303,7 +303,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     kept_P = ~right_N.reshape(-1, each).all(axis=1) | fell | right_N.all()
     parts = [part for part, kept in zip(parts, kept_P, strict=True) if kept]
     shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P)
-    message = f"{shown.message} (a completion counts as right at {short(best)} of {column}"
+    message = f"{shown.message} (a completion counts as right if {column} is {short(best)}"
     always = len(kept_P) - len(parts)
     message += f"; {count(always, 'prompt')} that are always right are left out)" if always else ")"
     return replace(shown, message=message), len(texts)

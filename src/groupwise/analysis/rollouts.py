@@ -358,7 +358,9 @@ _LONGEST = 160
 _PLACES = 2  # batches beyond which a number is no place in one
 # rewards of a prompt's newest visits differ, are all the highest, the lowest, equal
 STANDINGS = ("teaches", "solved", "too hard", "flat")
-LOG_PROMPTS = "To see which prompts give a gradient, log their texts or fixed numbers, and rewards."
+LOG_PROMPTS = (
+    "To see which prompts give a gradient, log the text or a fixed id of each, and rewards."
+)
 
 
 @frozen

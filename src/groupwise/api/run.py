@@ -133,7 +133,7 @@ class Run(RunRecord):
             warnings.warn(message, DeprecationWarning, stacklevel=2)
             to = until
         if to is not None and at is not None:
-            raise InvalidArgumentError("expected to or at, got both: leave one of them out")
+            raise InvalidArgumentError("expected one of to= and at=, got both: leave one out")
         steps = at if to is None else self._steps_to(to)
         fitted = fit_metric(self, metric, ahead=ForecastRequest(steps, level))
         if fitted.outlook is None:

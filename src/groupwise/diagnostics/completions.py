@@ -338,8 +338,8 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
     )
     ends = progress_of(evidence).change.ends
     message = (
-        f"{share(mean)} of the completions are truncated ({share(first)} before); the share rises "
-        f"from step {step:,} on while the reward falls {arrow(*ends)}"
+        f"{share(mean)} of the completions are truncated from step {step:,} on "
+        f"({share(first)} before), while the reward falls {arrow(*ends)}"
     )
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 

@@ -104,7 +104,7 @@ class Fact(StrEnum):
     STALE_DISCARDED = "many rollouts are discarded as too old"
     # by which signature they differ
     SAMPLING_TRUNCATED = "the sampler gap looks like top-p, top-k or min-p sampling"
-    RATIO_SUMMED = "the importance ratio is as large as a sum over tokens"
+    RATIO_SUMMED = "the mean importance ratio is as far below 1 as a sum over tokens makes it"
     RATIO_IMPOSSIBLE = "the mean importance ratio is far above 1, which no mean over tokens can be"
     RATIO_CAPPED = "the importance ratio is constant at its cap"
     RATIOS_CUT = "the smallest ratio is 0, or the largest is constant, which no gap explains"

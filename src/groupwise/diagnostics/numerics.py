@@ -397,8 +397,8 @@ def updates(evidence: Evidence) -> Finding:
         return _nothing(evidence, norm, row)
     if zero_T[-max(5, zero_T.size // 10) :].all() and zero_T.size >= 5:
         message = (
-            f"The gradient norm is {norm.written(0.0)} in the last rows, because all groups "
-            "have, or may have, zero variance."
+            f"The gradient norm is {norm.written(0.0)} in the last rows, no more often than "
+            "zero-variance groups may explain."
         )
         return Finding(UPDATES, Status.INFO, message)
     return _of_loss(loss, norm)
@@ -966,7 +966,7 @@ def divergence(evidence: Evidence) -> Finding:
         early, late = end_levels(kl)
         said = f"the KL is {short(early)} nats a token at first and {short(late)} in the last rows"
         return no_sign(
-            DIVERGENCE, f"{said}, with a maximum of {short(kl.high)}; above {FAR_KL:g} is far."
+            DIVERGENCE, f"{said} (maximum {short(kl.high)}), and does not stay above {FAR_KL:g}."
         )
     begun, before, late = left_at(kl.value_T, row)
     far, step = kl.step_at(row), kl.step_at(begun)
@@ -1020,7 +1020,9 @@ def sampler(evidence: Evidence) -> Finding:
     if hidden := _beyond_cap(evidence):
         return Finding(MISMATCH, Status.INFO, hidden, facts=(Fact.RATIOS_CUT,))
     late = median(columns[0].value_T[-columns[0].signal.tenth :])
-    return no_sign(MISMATCH, f"{columns[0].words} is {short(late)}, which is within the limit.")
+    return no_sign(
+        MISMATCH, f"{columns[0].words} is {short(late)} and does not stay beyond the limit."
+    )
 
 
 def _mismatch_signals(evidence: Evidence) -> Iterator[_MismatchSignal]:

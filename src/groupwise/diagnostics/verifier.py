@@ -116,7 +116,9 @@ def environments(evidence: Evidence) -> Finding:
     """Look for an environment that loses what it had while the others hide it."""
     each = environments_of(evidence)
     if each is None:
-        return not_logged(ENVIRONMENTS, "The log does not contain rewards by environment or task.")
+        return not_logged(
+            ENVIRONMENTS, "The log does not contain rewards of two environments, tasks or seats."
+        )
     worst = each.worst[0]
     if worst.step is None:
         return no_sign(
@@ -891,8 +893,8 @@ def _broken_ties(evidence: Evidence) -> Finding | None:
     if share.low < 0.05:
         return None
     message = (
-        f"in {100 * share.value:.0f} % of the groups the rewards differ by less than a "
-        "thousandth of their range"
+        f"in {100 * share.value:.0f} % of the groups the rewards differ, but by less than "
+        "a thousandth of the range of all rewards"
     )
     status = Status.CRITICAL if share.low > 0.5 else Status.WARNING
     return Finding(NAME, status, message, None, share, 0.05, facts=(Fact.TIES_BROKEN,))

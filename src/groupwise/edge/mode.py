@@ -238,7 +238,7 @@ DECIDING: dict[OpenSetting, str] = {
 
 @frozen
 class Stability(Plain):
-    """Where one mode stands."""
+    """Whether one mode is stable, by which threshold and margin."""
 
     KEYS = (
         "stable",

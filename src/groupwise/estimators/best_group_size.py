@@ -225,8 +225,8 @@ def plan_group_size(
     values = np.array([vp, t, r, gradient_norm2 or 0.0], dtype=float)
     if not (np.isfinite(values).all() and (values >= 0).all() and values[:3].sum() > 0):
         raise InvalidArgumentError(
-            f"the components Vp, T and R have to be zero or positive, and not all zero; got {vp}, "
-            f"{t}, {r}"
+            "expected Vp, T, R and gradient_norm2 of zero or more, and one of the three above "
+            f"zero, got {vp}, {t}, {r} and {gradient_norm2}"
         )
     norm2 = (
         None if gradient_norm2 is None else Interval(gradient_norm2, gradient_norm2, gradient_norm2)

@@ -77,10 +77,10 @@ def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> A
     return Assumption(
         name,
         VIOLATED,
-        "The scores do not average to zero within prompts, as a policy's own scores do: the "
-        f"squared norm of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. "
-        "Check whether the rollouts came from another checkpoint, another temperature or top-p, or "
-        "were divided by their length. To drop the assumption, use zero_mean=False or --any-mean.",
+        "Unlike a policy's own scores, these do not average to zero within prompts: the squared "
+        f"norm of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. Check "
+        "whether the rollouts came from another checkpoint, temperature or top-p, or the scores "
+        "were divided by length. To drop the assumption, use zero_mean=False or --any-mean.",
     )
 
 
@@ -227,7 +227,7 @@ def rewards_of_light_tails(sample: Unseen) -> Assumption:
         return Assumption(name, UNKNOWN, sentence)
     if kurtosis < _PERHAPS_HEAVY_TAILS:
         sentence = (
-            f"The rewards have no heavy tail: {measured}."
+            f"No sign of a heavy tail of the rewards: {measured}."
             if kurtosis
             else "The rewards are 0 or 1."
         )

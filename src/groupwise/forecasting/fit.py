@@ -34,6 +34,7 @@ from groupwise.intervals import Interval, check_level, hull
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.processes import on_one_thread
+from groupwise.wording import ranged
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
 NO_EVIDENCE = 2.0
@@ -120,7 +121,7 @@ def judge(
 
 def _few(observations: Observations, plateau: Interval) -> NumberedOutcome | None:
     """What is said of fewer rows than allow a law."""
-    few = {"rows": observations.time_M.size, "level": _range(plateau)}
+    few = {"rows": observations.time_M.size, "level": ranged(plateau)}
     return (FitOutcome.TOO_FEW, few) if observations.time_M.size < FEW else None
 
 
@@ -155,13 +156,13 @@ def _holding(
     """What is said of a law that holds, or of the level where none does."""
     best, plateau = fits[0], parameters["plateau"]
     if not best.law.shapes:
-        level = {"rows": observations.rows, "level": _range(plateau)}
+        level = {"rows": observations.rows, "level": ranged(plateau)}
         slow = plateau.width > float(np.ptp(observations.value_M))
         return (FitOutcome.SLOW_NOISE, level) if slow else (FitOutcome.FLAT, level)
     if explained < 0.02:
         return FitOutcome.EMPTY, {"law": best.law.name}
     if open_names := unidentified(best, parameters):
-        names = ", ".join(f"{name} {_range(parameters[name])}" for name in open_names)
+        names = ", ".join(f"{name} {ranged(parameters[name])}" for name in open_names)
         return FitOutcome.OPEN, {"law": best.law.name, "names": names}
     close = close_laws(fits)
     laws = ", ".join(fit.law.name for fit in (best, *close))
@@ -237,13 +238,6 @@ def doubtful(observations: Observations, best: LawFit) -> bool:
     return observations.smoothing_doubt and best.noise.best_shape.neighbour >= 0.65
 
 
-def _range(interval: Interval) -> str:
-    """An interval as people write it."""
-    low = f"{interval.low:.4g}" if np.isfinite(interval.low) else "no limit"
-    high = f"{interval.high:.4g}" if np.isfinite(interval.high) else "no limit"
-    return f"{interval.value:.4g} ({low} to {high})".replace("-", "−")
-
-
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     """What the sentence says of a law that holds."""
     start, plateau, now = best.values["start"], best.values["plateau"], float(best.curve_M[-1])
@@ -257,8 +251,8 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     way = "rises" if plateau > start else "falls"
     return {
         "way": way,
-        "start": _range(parameters["start"]),
-        "plateau": _range(parameters["plateau"]),
+        "start": ranged(parameters["start"]),
+        "plateau": ranged(parameters["plateau"]),
         "where": where,
     }
 
@@ -268,9 +262,9 @@ def _smoothing_note(observations: Observations) -> str:
     if observations.smoothing == 1:
         return ""
     return (
-        f"the series was smoothed over {observations.smoothing} rows before logging: only every "
-        f"{observations.smoothing}th row is used, {observations.time_M.size} in all, because the "
-        "rows between repeat the same data"
+        f"the series was smoothed over {observations.smoothing} rows before logging: only one row "
+        f"in {observations.smoothing} is used, {observations.time_M.size} in all, because the rows "
+        "between repeat the same data"
     )
 
 

@@ -72,7 +72,7 @@ def noise_of_one_memory(residual_T: Float) -> Assumption:
     partial = (second - first**2) / (1 - first**2)
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"
     if partial >= -_ALARM / math.sqrt(rows):
-        return Assumption(name, HOLDS, f"The noise does not oscillate: {measured}.")
+        return Assumption(name, HOLDS, f"No sign that the noise oscillates: {measured}.")
     return Assumption(
         name,
         VIOLATED,

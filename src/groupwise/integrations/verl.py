@@ -309,8 +309,8 @@ def attach(say: Say = to_terminal) -> Tap | None:
     except (ImportError, AttributeError) as error:
         release = getattr(sys.modules.get("verl"), "__version__", "of unknown version")
         say(
-            f"expected verl 0.6 or newer, got verl {release} ({type(error).__name__}: "
-            f"{str(error)[:200]}): training goes on, not recorded"
+            f"groupwise needs verl 0.6 or newer and cannot attach to verl {release} "
+            f"({type(error).__name__}: {str(error)[:200]}): training goes on, not recorded"
         )
         return None
     return tap

@@ -210,7 +210,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:
         yield _LabelledLine(
-            "goes on", ("the run has not ended, so a possible dip is given more rows",), 7
+            "goes on", ("the run has not ended, so a new fall needs more rows to count",), 7
         )
     if (
         judgement.not_logged
@@ -309,12 +309,11 @@ def _start(text: str, room: int) -> str:
     return (set_cell_size(text, room + 1).rpartition(" ")[0] or set_cell_size(text, room)).rstrip()
 
 
-_TITLES = {row["check"]: row["title"] for row in table_rows("diagnostics/checks.tsv")}
-
-
 def check_title(check: str) -> str:
     """Return the name of a check as words."""
-    return _TITLES.get(check, capital(check.replace("_", " ")))
+    rows = table_rows("diagnostics/checks.tsv")
+    usual = capital(check.replace("_", " "))
+    return next((row["title"] for row in rows if row["check"] == check), usual)
 
 
 def _answer(check: Finding) -> str:

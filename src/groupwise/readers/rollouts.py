@@ -397,8 +397,8 @@ def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
         step = file_step
         if not np.isfinite(step).any():
             notes.append(
-                "no column contains the step, so all rollouts count as step 1: name it with "
-                "--column step=NAME"
+                "no column is recognised as the step, so all rollouts count as step 1: name it "
+                "with --column step=NAME"
             )
             return np.ones(rows.store.count)
         notes.append("the steps come from the names of the files or of the parts with the rows")
@@ -982,8 +982,8 @@ def _record(
     rewards = [column for column in rollouts.columns if re.match(r"reward(/|$)", column)]
     if not max(map(pl.Series.count, rollouts.select(rewards)), default=0):
         raise UnreadableRunError(
-            f"expected rewards that are numbers, got none in {name[:80]}: name theirs with "
-            "--column reward=NAME"
+            f"expected rewards that are numbers, got none in {name[:80]}: name their column "
+            "with --column reward=NAME"
         )
     config = _sized(rollouts, config, remarks)
     chosen = [column for column in rollouts.columns if column.startswith(_CHOSEN)]

@@ -15,8 +15,7 @@ from groupwise.record.run import RunRecord
 Optimizer = Literal["sgd", "adam"]
 UNKNOWN_PLACE = (
     "The location of the KL term is unknown and would change the answer. In the reward it keeps "
-    "the whole force stale with any importance ratio. Give it with --set kl_in=none, reward or "
-    "loss."
+    "the full lag, whatever the importance ratio. Give it with --set kl_in=none, reward or loss."
 )
 _REQUESTS = {
     "momentum": "momentum=VALUE for SGD or --set beta1=VALUE for Adam",

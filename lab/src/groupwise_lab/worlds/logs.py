@@ -944,7 +944,6 @@ _KEYS: Mapping[str, tuple[str, str, float]] = {
     "step_time": ("step_time", "timing_s/step", 0.7),
     "eval/reward": ("eval_reward", "val-core/math/reward/mean@1", 0.5),
 }
-_SPELLED = {"clip_ratio": "clip_ratio/mean"}
 
 
 def _key(quantity: str, world: World) -> tuple[str, float]:
@@ -970,7 +969,7 @@ def _logged(kind: str, seed: int, world: World, rng: Generator) -> RunRecord:
         if not key or quantity in world.hidden or not (there or quantity in world.needs):
             continue
         columns[key] = _means(value, world.window, alone=quantity in world.lost)
-        meanings.append(Meaning(key, _SPELLED.get(quantity, quantity), f"simulated {quantity}"))
+        meanings.append(Meaning(key, quantity, f"simulated {quantity}"))
     rows = world.steps // world.window
     step = (np.arange(rows) + 1) * world.window
     settings = {

@@ -88,9 +88,9 @@ def measure(log: Path, page: Path) -> None:
     baseline = peak_megabytes()
     from groupwise.analysis.summary import summarise
     from groupwise.pages.html import render
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
 
-    record = open_run(log, settings={"group_size": "8", "prompts_per_step": "8"})
+    record = run_record(log, settings={"group_size": "8", "prompts_per_step": "8"})
     read = time.process_time()
     after_reading = peak_megabytes()
     summary = summarise(record)

@@ -58,9 +58,9 @@ def judging_one(home: Path, rows: int) -> Job:
     from benchmarks.report_time import write_log
 
     from groupwise.diagnostics.judge import judge
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
 
-    return partial(judge, open_run(write_log(home, rows)))
+    return partial(judge, run_record(write_log(home, rows)))
 
 
 def cold(home: Path) -> tuple[Job, Job]:
@@ -84,11 +84,11 @@ def reporting(home: Path, rows: int) -> Job:
 
     from groupwise.analysis.summary import summarise
     from groupwise.pages.html import render
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
 
     log = write_log(home, rows)
     settings = {"group_size": "8", "prompts_per_step": "8"}
-    return lambda: render([summarise(open_run(log, settings=settings))])
+    return lambda: render([summarise(run_record(log, settings=settings))])
 
 
 def fitting() -> tuple[Job, Job]:
@@ -104,7 +104,7 @@ def reading(home: Path, kind: str) -> tuple[Job, Job]:
     import polars as pl
     from benchmarks import test_reader_speed as readers
 
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
 
     made: dict[str, Callable[[], tuple[Path, Callable[[Path], object]]]] = {
         "dump": lambda: (readers.dump(home / "1.jsonl", 200), pl.read_ndjson),
@@ -119,7 +119,7 @@ def reading(home: Path, kind: str) -> tuple[Job, Job]:
         ),
     }
     path, peer = made[kind]()
-    return partial(open_run, path), partial(peer, path)
+    return partial(run_record, path), partial(peer, path)
 
 
 def live(home: Path) -> tuple[Job, Job]:

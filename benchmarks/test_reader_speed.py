@@ -36,7 +36,7 @@ import polars as pl
 import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 PANDAS_MEGABYTES = 200
 
@@ -108,10 +108,10 @@ def console(path: Path, megabytes: float, kind: str) -> Path:
 
 
 WORK = {
-    "verl dump, groupwise": "from groupwise.readers import open_run; assert open_run(PATH).rollouts is not None",
+    "verl dump, groupwise": "from groupwise.readers import run_record; assert run_record(PATH).rollouts is not None",
     "verl dump, pandas": "import pandas; assert len(pandas.read_json(PATH, lines=True))",
-    "verl console, groupwise": "from groupwise.readers import open_run; assert len(open_run(PATH).steps)",
-    "TRL console, groupwise": "from groupwise.readers import open_run; assert len(open_run(PATH).steps)",
+    "verl console, groupwise": "from groupwise.readers import run_record; assert len(run_record(PATH).steps)",
+    "TRL console, groupwise": "from groupwise.readers import run_record; assert len(run_record(PATH).steps)",
 }
 
 
@@ -300,7 +300,7 @@ def beside_their_usual_readers(turns: int) -> None:
         )
         for name, path, peer, least_work in formats:
             measured = [
-                [taken(read, path) for read in (open_run, peer, least_work)]
+                [taken(read, path) for read in (run_record, peer, least_work)]
                 for _ in range(turns + 1)
             ][1:]
             speed, limit = ([turn[a] / turn[b] for turn in measured] for a, b in ((1, 0), (0, 2)))
@@ -318,7 +318,7 @@ def beside_their_usual_readers(turns: int) -> None:
 @pytest.mark.benchmark(group="20 MB of verl's dumps")
 def test_groupwise(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
     path = dump(tmp_path / "1.jsonl", 20)
-    record = benchmark.pedantic(lambda: open_run(path), rounds=2)  # type: ignore[no-untyped-call]
+    record = benchmark.pedantic(lambda: run_record(path), rounds=2)  # type: ignore[no-untyped-call]
     assert record.config.value("group_size") == 8
 
 
@@ -334,7 +334,7 @@ def test_pandas(benchmark: BenchmarkFixture, tmp_path: Path) -> None:
 def test_ten_megabytes_of_console_in_a_second(tmp_path: Path, kind: str) -> None:
     path = console(tmp_path / "x.log", 10, kind)
     began = time.process_time()
-    assert len(open_run(path).steps) > 1000
+    assert len(run_record(path).steps) > 1000
     assert time.process_time() - began < 1.0
 
 

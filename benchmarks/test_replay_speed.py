@@ -13,7 +13,7 @@ import pytest
 from pytest_benchmark.fixture import BenchmarkFixture
 
 from groupwise.analysis.replay import replay_run
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord, steps_table
 
 STEPS, GROUPS, SIZE, PROMPTS = 100, 125, 8, 5000
@@ -40,11 +40,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.benchmark(group="100,000 rollouts")
 def test_replay(benchmark: BenchmarkFixture, folder: Path) -> None:
-    record = open_run(folder)
+    record = run_record(folder)
     assert benchmark(lambda: replay_run(record)).replay is not None
 
 
 @pytest.mark.benchmark(group="100,000 rollouts")
 def test_read(benchmark: BenchmarkFixture, folder: Path) -> None:
     """The yardstick."""
-    assert benchmark(lambda: open_run(folder)).rollouts is not None
+    assert benchmark(lambda: run_record(folder)).rollouts is not None

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_runs
+from groupwise.readers import run_records
 from groupwise.record.run import RunRecord
 
 FACTS = (
@@ -595,7 +595,7 @@ def check(path: Path, kind: Callable[[Path], dict[str, Facts]]) -> list[tuple[st
     """Return run, fact, truth and ours of every fact of a file."""
     try:
         truth = kind(path)
-        records = open_runs(path)
+        records = run_records(path)
         found = {(record.name if len(truth) > 1 else ""): ours(record) for record in records}
     except GroupwiseError as error:
         return [

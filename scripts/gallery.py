@@ -21,7 +21,7 @@ from PIL import Image
 from groupwise import examples
 from groupwise.analysis.summary import summarise
 from groupwise.pages.html import made_by, render
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise_lab.worlds.logs import run_of
 
@@ -89,7 +89,7 @@ def main() -> None:
     os.environ.setdefault(
         "SOURCE_DATE_EPOCH", "1767225600"
     )  # pictures differ where pages do, and not by the hour
-    take(browser, open_run(examples.trl_run()), PICTURES / "report.png")
+    take(browser, run_record(examples.trl_run()), PICTURES / "report.png")
     for kind in RUNS:
         record = simulated(kind)
         if anew:

@@ -31,7 +31,7 @@ from typing import Any
 
 from groupwise.errors import GroupwiseError
 from groupwise.files import table_rows
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.series.staleness import UnknownSettingError, lag_of
 
@@ -141,7 +141,7 @@ def compared(row: Row, folder: Path) -> Iterator[dict[str, str]]:
     for what, log in truth["logs"].items():
         own = log if isinstance(log, dict) else {"place": log}
         try:
-            right, unknown, wrong = facts(open_run(folder / own["place"]), truth | own)
+            right, unknown, wrong = facts(run_record(folder / own["place"]), truth | own)
         except GroupwiseError as error:
             right, unknown, wrong = [], [], [str(error).replace(str(folder), "")]
         yield {

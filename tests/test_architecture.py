@@ -400,6 +400,42 @@ def test_no_two_types_share_a_name() -> None:
     assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
+# Functions that may share a name, by where they are: a command and a call of the public API carry
+# the name of what they call, and every module of diagnostics is entered by `check`.
+NAMESAKES = {
+    ("groupwise.cli.", "groupwise.api.calls"): {
+        "compare",
+        "components",
+        "fit",
+        "forecast",
+        "judge",
+        "plan",
+        "replay",
+        "report",
+        "stability",
+    },
+    ("groupwise.diagnostics.",): {"check"},
+}
+
+
+def test_no_two_public_functions_share_a_name() -> None:
+    """A reader who meets a call in two files may take it for one function."""
+    places: dict[str, set[str]] = {}
+    for path in modules():
+        module = dotted(path)
+        for node in tree(path).body:
+            if (
+                isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+                and not node.name.startswith("_")
+                and not any(
+                    module.startswith(where) and node.name in names
+                    for where, names in NAMESAKES.items()
+                )
+            ):
+                places.setdefault(node.name, set()).add(module)
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
+
+
 # What says no more than that something is there; `known` stays a question to a setting.
 BLANK = {"found", "one", "told", "mine"}
 

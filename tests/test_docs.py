@@ -137,11 +137,11 @@ def quantities() -> set[str]:
     """The canonical names of what a log can hold: those in the readers' rules, and those found in
     the embedded run.
     """
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
     from groupwise.readers.keys import known_quantities
 
     names = set(known_quantities())
-    names |= {meaning.quantity for meaning in open_run(examples.trl_run()).meanings}
+    names |= {meaning.quantity for meaning in run_record(examples.trl_run()).meanings}
     return {re.sub(r"_(min|max)$", "", name.removeprefix("eval/").split("/")[0]) for name in names}
 
 
@@ -213,9 +213,9 @@ def test_a_page_of_the_playbook_is_short_and_says_what_why_what_to_do_and_what_t
 def test_every_check_is_named() -> None:
     from groupwise.diagnostics.judge import CHECKS
     from groupwise.diagnostics.signals import Evidence
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
 
-    evidence = Evidence(open_run(examples.trl_run()))
+    evidence = Evidence(run_record(examples.trl_run()))
     overview = (DOCS / "theory" / "judgement.md").read_text(encoding="utf-8")
     assert [
         name for check in CHECKS if f"`{(name := check(evidence).check)}`" not in overview

@@ -24,14 +24,14 @@ from tests.cases import each_case
 import groupwise as gw
 from groupwise import examples
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.watched import judged as judged_live
+from groupwise.analysis.watched import judged_run as judged_live
 from groupwise.arrays import Float
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.estimators.components import components
 from groupwise.pages.screen import MOST_LINES, MOST_WORDS, WIDTH, words_in
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.wording import sentence
 
@@ -334,7 +334,7 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
     report = judged(path, capsys, page)
     if report is None:
         return None
-    record, found = open_run(path), gw.open_run(path).judgement
+    record, found = run_record(path), gw.open_run(path).judgement
     why, command = said(capsys, "diagnose", str(path), "--why"), said(capsys, "forecast", str(path))
     text = " ".join(
         html.unescape(
@@ -453,7 +453,7 @@ KINDS = ("one", "function", "opposed", "two", "brief", "held out", "both", "samp
 def test_a_column_that_falls_has_one_pair_of_levels(kind: str, tmp_path: Path) -> None:
     told = 0
     for seed in range(3):
-        record = open_run(written(tmp_path / f"{kind} {seed}.jsonl", falling(kind, seed)))
+        record = run_record(written(tmp_path / f"{kind} {seed}.jsonl", falling(kind, seed)))
         for ended in (True, False):
             found = judge(record, ended=ended)
             check_levels(found)

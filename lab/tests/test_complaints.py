@@ -11,7 +11,7 @@ from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, UNNAMED, Kind, healthy
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 SEEDS = 2
 
@@ -20,7 +20,7 @@ def judged(kind: Kind, trainer: str, seed: int, folder: Path) -> Judgement:
     """The judgement of the log as a file, as a user has it."""
     path = folder / f"{trainer}-{seed}.jsonl"
     path.write_text("\n".join(map(json.dumps, log_of(kind, trainer, seed))))
-    return judge(open_run(path), ended=True)
+    return judge(run_record(path), ended=True)
 
 
 @pytest.mark.thinned(8)
@@ -86,7 +86,7 @@ def test_a_reward_that_goes_on_hides_nothing(
     path.write_text(
         "\n".join(map(json.dumps, early + late if words == "numerical failure" else early))
     )
-    judgement = judge(open_run(path), ended=True)
+    judgement = judge(run_record(path), ended=True)
     assert judgement.state is not State.OK
     assert any(words in label for label in judgement.cause.names)
 
@@ -95,5 +95,5 @@ def test_advantages_that_are_no_number_in_any_row_are_groups_of_one(tmp_path: Pa
     path = tmp_path / "verl.jsonl"
     rows = [row | {"critic/advantages/min": np.nan} for row in log_of(healthy, "verl", 4)]
     path.write_text("\n".join(map(json.dumps, rows)))
-    headline = judge(open_run(path), ended=True).headline
+    headline = judge(run_record(path), ended=True).headline
     assert headline.startswith("the group size is 1: critic/advantages/min is NaN in every row")

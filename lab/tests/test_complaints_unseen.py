@@ -10,7 +10,7 @@ from lab.tests.complaints_unseen import complaints, write
 
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 ASKED = 27  # of 31; the other four are not told, or by a missing setting
 
@@ -25,7 +25,7 @@ def test_the_first_five_lines_name_the_cause_and_no_wrong_one(
         lines = capsys.readouterr().out.splitlines()[:5]
         if re.search(complaint.asked, "\n".join(lines), re.IGNORECASE):
             named.append(name)
-        elif judge(open_run(path), ended=True).cause.names:
+        elif judge(run_record(path), ended=True).cause.names:
             wrong[name] = lines
     assert len(complaints()) == 31
     assert not wrong

@@ -180,7 +180,7 @@ def test_a_missing_file_says_how_to_make_one(tmp_path: Path) -> None:
 
 
 def test_a_folder_with_one_log_still_opens_with_components_in_it(tmp_path: Path) -> None:
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
 
     (tmp_path / "metrics.csv").write_text("step,reward\n1,0.25\n2,0.5\n", encoding="utf-8")
     rng = np.random.default_rng(1)
@@ -189,7 +189,7 @@ def test_a_folder_with_one_log_still_opens_with_components_in_it(tmp_path: Path)
     )
     save_components(found, path_beside(tmp_path), provenance={})
     save_components(found, tmp_path / "other.json", provenance={})
-    assert len(open_run(tmp_path).steps) == 2
+    assert len(run_record(tmp_path).steps) == 2
 
 
 @pytest.mark.parametrize("field", ["covariance", "pseudo_values"])

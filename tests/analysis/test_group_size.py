@@ -19,8 +19,8 @@ from groupwise.analysis.components import path_beside, save_components
 from groupwise.analysis.fitted import cut
 from groupwise.analysis.plan import (
     NOT_LOGGED,
-    batch_of,
     group_size_evidence,
+    logged_batch,
     shown_provenance,
 )
 from groupwise.analysis.summary import Summary, summarise
@@ -204,11 +204,11 @@ def grouped(
 
 def test_settings_come_before_completions_in_what_the_batch_is() -> None:
     record = grouped({(1, 0): [0.0] * 4, (1, 1): [0.0] * 4, (1, 2): [0.0] * 4})
-    assert batch_of(record) == (4, 3)
-    assert batch_of(
+    assert logged_batch(record) == (4, 3)
+    assert logged_batch(
         dataclasses.replace(record, config=RunConfig().with_settings({"group_size": 8}, "x"))
     ) == (8, 3)
-    assert batch_of(RunRecord("bare", steps_table([1], {}))) == (None, None)
+    assert logged_batch(RunRecord("bare", steps_table([1], {}))) == (None, None)
 
 
 @each_case(

@@ -8,7 +8,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from groupwise.analysis.stability import _over_at_once, judged
+from groupwise.analysis.stability import _over_at_once, mode_stability
 from groupwise.edge.mode import LagSetting
 
 
@@ -45,5 +45,5 @@ def test_the_thresholds_that_an_exact_ratio_leaves_open(
     """A KL term in the reward would keep the force stale: where nobody knows where it is both
     ends are possible.
     """
-    found = judged(0.01, 0.5, LagSetting(kind, 4, ratio, kl_term))
+    found = mode_stability(0.01, 0.5, LagSetting(kind, 4, ratio, kl_term))
     assert found.bounds == pytest.approx(bounds, rel=1e-6)

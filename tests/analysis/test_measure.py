@@ -20,7 +20,7 @@ from groupwise import examples
 from groupwise.analysis.components import load_components, path_beside
 from groupwise.cli.app import main
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunConfig, RunRecord, rollouts_table, steps_table
 
 torch = pytest.importorskip("torch")
@@ -370,7 +370,7 @@ def test_a_run_recorded_with_trl_from_the_command_line(
     plan = json.loads(capsys.readouterr().out)
     assert plan["group_size"] * plan["prompts"] <= 256
     assert plan["present"]["group_size"] == 8
-    record = open_run(run)
+    record = run_record(run)
     assert record.rollouts is not None
     assert main(["components", str(run), "--model", str(checkpoint)]) == 2
     assert "exists already" in capsys.readouterr().err

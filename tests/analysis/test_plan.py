@@ -16,7 +16,7 @@ from tests.golden.sentences import says
 
 import groupwise
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.plan import NOT_LOGGED, StepBatch, batch_of, plan, size_named
+from groupwise.analysis.plan import NOT_LOGGED, StepBatch, logged_batch, plan, size_named
 from groupwise.analysis.replay import PROXY
 from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
@@ -53,7 +53,7 @@ def test_the_batch_in_use_is_the_usual_one_of_the_completions() -> None:
         for place in range(size)
     ]
     made = RunRecord("made", steps_table([1, 2, 3], {"reward": [0.5] * 3}), rollouts_table(rows))
-    assert batch_of(made) == (4, 3)
+    assert logged_batch(made) == (4, 3)
 
 
 @each_case(

@@ -38,7 +38,7 @@ from groupwise.diagnostics.causes import (
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cause, Certainty, Fact
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.dumps import SPELLINGS
 from groupwise.record.journal import FILE, ProbeResult, Probes, encode_entry, read_probes
 from groupwise.record.run import (
@@ -393,7 +393,7 @@ def test_answers_that_are_graded_no_more_earned_nothing(tmp_path: Path, graders:
         for t, earned in enumerate(graded)
     ]
     log.write_text("\n".join(map(json.dumps, rows)))
-    record = open_run(log)
+    record = run_record(log)
     judged = replace(judge(record), since_step=50)
     result = run_probe(record, judged, "regrade", ProbeOptions(64, function=f"{graders}:right"))
     assert result.outcome == "GRADES_CHANGED"
@@ -405,7 +405,7 @@ def test_whole_numbers_of_the_log_reach_the_function_as_such(tmp_path: Path, gra
     row = {"prompt": "p", "completion": "x", "answer": 7}
     rows = [row | {"step": t // 8, "reward": float(t < 400)} for t in range(800)]
     log.write_text("\n".join(map(json.dumps, rows)))
-    record = open_run(log)
+    record = run_record(log)
     how = ProbeOptions(16, function=f"{graders}:wholes")
     result = run_probe(record, judge(record), "regrade", how)
     assert "fresh grades are 1.00 before and 1.00 after the change" in result.message

@@ -11,7 +11,7 @@ import pytest
 from tests.golden.sentences import says
 
 from groupwise.analysis.rollouts import LOG_PROMPTS, prompt_table
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.record.table import rollouts_table, steps_table
 
@@ -92,7 +92,7 @@ def test_numbers_that_are_the_prompts_own_stand_for_their_texts(
         for one in rewards
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found, texts = prompt_table(open_run(tmp_path / "log.jsonl")), prompt_table(record(VISITS))
+    found, texts = prompt_table(run_record(tmp_path / "log.jsonl")), prompt_table(record(VISITS))
     if places:
         assert found.said == LOG_PROMPTS
         return
@@ -110,7 +110,9 @@ def test_prompts_with_rewards_need_no_completions(tmp_path: Path) -> None:
         for one in rewards
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    assert prompt_table(open_run(tmp_path / "log.jsonl")).said == prompt_table(record(VISITS)).said
+    assert (
+        prompt_table(run_record(tmp_path / "log.jsonl")).said == prompt_table(record(VISITS)).said
+    )
 
 
 def test_without_prompts_it_says_what_to_log() -> None:

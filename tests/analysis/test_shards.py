@@ -25,7 +25,7 @@ from groupwise.errors import GroupwiseError
 from groupwise.estimators.components import components, components_of_moments
 from groupwise.estimators.moments import GroupMoments, gradient_weights, moments_of_gram
 from groupwise.plain import plain
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 torch = pytest.importorskip("torch")
@@ -276,7 +276,7 @@ def test_the_command_with_an_engine(
     found = json.loads(capsys.readouterr().out)
     assert (found["prompts"], found["provenance"]["shards"]) == (8, 4)
     here = measure_run(
-        open_run(run), Measurement(checkpoint, groups=8, sketch_width=64), None, Spread(Here(), 2)
+        run_record(run), Measurement(checkpoint, groups=8, sketch_width=64), None, Spread(Here(), 2)
     )
     assert found["vp"] == plain(here.components)["vp"]  # a worker's bits are those of this process
     assert main(["components", str(run), "--workers", "2"]) == 2

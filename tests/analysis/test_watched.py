@@ -11,7 +11,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.analysis import watched
-from groupwise.analysis.watched import judged, tracks_of, usual_pace
+from groupwise.analysis.watched import judged_run, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Judgement, Learning, Sign, State
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -101,7 +101,7 @@ def test_there_is_a_forecast_unless_the_run_fails_or_cannot_be_told(
     monkeypatch.setattr(
         watched, "judge", lambda *_, **__: Judgement("made", state, "", learning=learning)
     )
-    said = judged(made_record(60), "reward", 0.9, ended=False).forecast
+    said = judged_run(made_record(60), "reward", 0.9, ended=False).forecast
     assert (" Its mean is forecast to be " in said) is forecast
     assert bool(said) is forecast
 
@@ -114,7 +114,7 @@ def test_a_metric_that_is_not_in_the_log_has_no_forecast(
         "judge",
         lambda *_, **__: Judgement("made", State.OK, "", learning=Learning.LEARNING),
     )
-    assert judged(made_record(60), "nothing", 0.9, ended=False).forecast == ""
+    assert judged_run(made_record(60), "nothing", 0.9, ended=False).forecast == ""
 
 
 def test_lines_that_the_judgement_speaks_of_are_named_by_key_and_by_title(
@@ -129,7 +129,7 @@ def test_lines_that_the_judgement_speaks_of_are_named_by_key_and_by_title(
         "judge",
         lambda *_, **__: Judgement("made", State.FAILED, "", first_sign=first, then=(then,)),
     )
-    assert judged(made_record(60), "reward", 0.9, ended=True).moved == (
+    assert judged_run(made_record(60), "reward", 0.9, ended=True).moved == (
         "reward",
         "reward",
         "held_out",
@@ -145,6 +145,6 @@ def test_a_run_that_nobody_may_write_any_more_has_no_forecast_where_its_report_h
         0
     ).standard_normal(80)
     record = RunRecord("dead", steps_table(range(80), {"reward": reward}))
-    going_on, over = (judged(record, "reward", 0.9, ended=ended) for ended in (False, True))
+    going_on, over = (judged_run(record, "reward", 0.9, ended=ended) for ended in (False, True))
     assert (going_on.judgement.alarm, over.judgement.alarm) == (False, True)
     assert (going_on.forecast, over.forecast) == ("", "")

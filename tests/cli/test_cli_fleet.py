@@ -26,7 +26,7 @@ from groupwise.engine.engine import Engine, Limits, ShardOutcome, ShardStatus
 from groupwise.errors import GroupwiseError
 from groupwise.pages.fleet import fleet_page
 from groupwise.pages.html import made_by
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RecordWriter
 
 BY_WORKERS = Engine.map
@@ -104,7 +104,7 @@ def test_every_run_is_one_line_worst_first_with_the_words_of_its_own_diagnosis(
         "a",
         "deep",
     ]
-    assert " ".join(lines[0].split()) == f"✗ FAILED b {judge(open_run('runs/b')).headline}"
+    assert " ".join(lines[0].split()) == f"✗ FAILED b {judge(run_record('runs/b')).headline}"
     assert "which is empty" in lines[1]
 
 

@@ -20,7 +20,7 @@ from groupwise.analysis.components import Measurement, SavedComponents, path_bes
 from groupwise.analysis.plan import NOT_LOGGED
 from groupwise.cli import app as cli
 from groupwise.estimators.components import components
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.series.metric import zero_variance_outlook
 
 GROUPS, SIZE, WIDTH = 48, 8, 6
@@ -134,7 +134,7 @@ def test_a_run_without_components_is_answered_from_its_rewards(
 ) -> None:
     text = shown(capsys, "plan", str(trl_run), "--budget", "64")
     found = printed(capsys, "plan", str(trl_run))
-    outlook = zero_variance_outlook(open_run(trl_run))
+    outlook = zero_variance_outlook(run_record(trl_run))
     assert outlook is not None
     assert found["zero_variance"] == outlook.as_dict()
     assert found["batch"]["said"] in text

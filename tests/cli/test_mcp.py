@@ -21,7 +21,7 @@ from groupwise.cli import mcp
 from groupwise.cli import mcp as command
 from groupwise.cli.app import PROGRAM, main
 from groupwise.cli.mcp import ARGUMENTS, BRIEF, DETAILED, TOOLS, Folders, bounded, schema_of
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord, steps_table
 from groupwise_lab.worlds.logs import run_of
 
@@ -253,7 +253,7 @@ def test_a_table_that_is_a_link_out_is_not_read(served: Folders, tmp_path: Path)
     outside, name = tmp_path / "outside", "completions_00001.parquet"
     pl.DataFrame(table).write_parquet(outside / name)
     (home / "completions" / name).symlink_to(outside / name)
-    rollouts = open_run(home).rollouts
+    rollouts = run_record(home).rollouts
     assert rollouts is not None
     assert len(rollouts) == 8
     asked = ("judge", {"run": "tabled", "detail": True})

@@ -19,8 +19,8 @@ from groupwise.comparison.compare import (
     Curve,
     Measured,
     Question,
-    compare,
     curve,
+    group_comparison,
     holm,
     late_level,
     minimum_detectable,
@@ -47,7 +47,7 @@ def ramp(end: float, pace: float = 40.0, start: float = 0.0) -> Curve:
 
 
 def compared(*groups: list[Curve], question: Question | None = None) -> Comparison:
-    return compare(groups, question or Question(), np.random.default_rng(1))
+    return group_comparison(groups, question or Question(), np.random.default_rng(1))
 
 
 FIRST, SECOND = [ramp(0.6), ramp(0.62), ramp(0.61)], [ramp(0.8), ramp(0.83), ramp(0.82)]
@@ -172,7 +172,7 @@ def learned(rng: np.random.Generator, seed: float, end: float = 0.8, pace: float
 def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
     rng = np.random.default_rng(13)
     seeds = rng.normal(0, 0.01, (2, 4))
-    same = compare(
+    same = group_comparison(
         [[learned(rng, s) for s in row] for row in seeds], Question(rises=True), rng
     ).pairings[0]
     assert {c.status for c in same.contrasts} == {"not_separable"}
@@ -180,13 +180,13 @@ def test_a_comparison_finds_level_and_speed_where_they_differ() -> None:
         [learned(rng, s, pace=pace) for s in row]
         for row, pace in zip(seeds, (8.0, 20.0), strict=True)
     ]
-    slower = compare(slow, Question(rises=True), rng).pairings[0].contrasts[1]
+    slower = group_comparison(slow, Question(rises=True), rng).pairings[0].contrasts[1]
     assert slower.status == "different"
     assert slower.difference.value > 2
     high = [
         [learned(rng, s, end=end) for s in row] for row, end in zip(seeds, (0.7, 0.8), strict=True)
     ]
-    higher = compare(high, Question(rises=True), rng).pairings[0]
+    higher = group_comparison(high, Question(rises=True), rng).pairings[0]
     assert higher.contrasts[0].status == "different"
     assert higher.contrasts[0].difference.covers(0.1)
 
@@ -278,7 +278,9 @@ def test_cut_intervals_keep_their_coverage_and_the_test_its_false_alarms(
     for _ in range(n):
         groups = [[run() for _ in range(seeds)] for _ in range(2)]
         level = (
-            compare(groups, Question(rises=True, bounds=(0.0, 1.0)), rng).pairings[0].contrasts[0]
+            group_comparison(groups, Question(rises=True, bounds=(0.0, 1.0)), rng)
+            .pairings[0]
+            .contrasts[0]
         )
         assert -1 <= level.difference.low <= level.difference.value <= level.difference.high <= 1
         covered += level.difference.covers(0.0)

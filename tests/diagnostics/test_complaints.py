@@ -21,7 +21,7 @@ from tests.cases import each_case
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State, Status
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 Float = np.ndarray
@@ -322,7 +322,7 @@ def c19_jump_after_a_resume(folder: Path) -> RunRecord:
     ]
     path = folder / "log.jsonl"
     path.write_text("\n".join(json.dumps(row) for row in rows + again) + "\n")
-    return open_run(path)
+    return run_record(path)
 
 
 def c21_collapse_when_asynchronous(_: Path) -> RunRecord:

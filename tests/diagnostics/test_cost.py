@@ -14,7 +14,7 @@ from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import NO_CLOCK, NO_GPUS, Cost, State, cost_since, cost_to_come
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunConfig, RunRecord
 from groupwise.record.table import steps_table
 
@@ -116,7 +116,7 @@ def test_the_first_row_took_its_time_too(
         for row in range(4)
     ]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    record = open_run(log)
+    record = run_record(log)
     found = cost_since(record, None)
     assert found is not None
     assert (found.steps, found.seconds) == (4, seconds)
@@ -130,7 +130,7 @@ def test_an_evaluation_before_the_training_takes_no_time_of_a_step(tmp_path: Pat
         *({"step": step, "reward": 0.1 * step, "step_time": 10} for step in (1, 2, 3)),
     ]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = cost_since(open_run(log), None)
+    found = cost_since(run_record(log), None)
     assert found is not None
     assert found.seconds == 30.0
 

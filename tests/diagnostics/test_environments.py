@@ -14,7 +14,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Environments, Judgement, State
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.verifier import environments_of
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
 
@@ -58,7 +58,7 @@ def judged(columns: Columns, trainer: str, folder: Path, *, total: bool = True) 
     rows = [{"step": n, **{key: float(names[key][n]) for key in names}} for n in range(ROWS)]
     path = folder / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    return judge(open_run(path), ended=True)
+    return judge(run_record(path), ended=True)
 
 
 def environments(found: Judgement) -> Environments:
@@ -96,7 +96,7 @@ def test_a_total_that_falls_with_one_environment_names_it(tmp_path: Path) -> Non
         for n in range(ROWS)
     ]
     path.write_text("\n".join(map(json.dumps, lines)))
-    total = judge(open_run(path), ended=True)
+    total = judge(run_record(path), ended=True)
     assert total.headline.startswith("reward 0.")
     assert "; environment games 0.5" in total.headline
     assert total.cause.keys == ("environment",)
@@ -123,7 +123,7 @@ def test_the_only_agents_of_environments_play_no_game_with_each_other(tmp_path: 
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(open_run(path), ended=True)
+    found = judge(run_record(path), ended=True)
     worst = environments(found).worst[0]
     assert (worst.kind, worst.name, found.state) == ("environment", "games", State.WARNING)
 
@@ -149,7 +149,7 @@ def test_environments_of_one_name_are_told_apart_by_their_columns(tmp_path: Path
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    each = environments(judge(open_run(path), ended=True))
+    each = environments(judge(run_record(path), ended=True))
     names = ["games (reward/games/mean)", "games (train/games/all/reward/mean)"]
     assert [one.name for one in each.worst] == names
 
@@ -167,7 +167,7 @@ def test_the_only_agent_of_an_environment_is_no_seat_beside_it(tmp_path: Path) -
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(open_run(path), ended=True)
+    found = judge(run_record(path), ended=True)
     assert environments(found).count == 3
     assert found.headline.endswith("2 of the 2 others rise.")
 
@@ -211,7 +211,7 @@ def test_rollouts_tell_the_reward_of_each_data_source(file: str, tmp_path: Path)
         path.write_text("\n".join(map(json.dumps, rows)))
     else:
         pl.DataFrame(rows).write_parquet(path)
-    record = open_run(path)
+    record = run_record(path)
     each = environments(judge(record, ended=True))
     assert (each.count, each.fell, each.worst[0].name) == (2, 1, "code")
     assert record.rollouts is not None
@@ -244,7 +244,7 @@ def test_a_slow_loss_of_an_environment_of_one_prompt_a_row_is_no_noise(
         rows = [row | {"train/agg/all/reward/mean": float(math[n])} for n, row in enumerate(rows)]
         path = tmp_path / f"{seed}.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))
-        each = environments_of(Evidence(open_run(path)))
+        each = environments_of(Evidence(run_record(path)))
         assert each is not None
         fell += each.fell
     assert (fell >= 11) if fall else not fell

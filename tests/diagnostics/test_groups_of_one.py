@@ -17,7 +17,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.zero_variance import groups_of_one
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.record.table import fewest_decimals, resolution_of
 
@@ -139,7 +139,7 @@ def test_a_log_of_any_program_tells_it_by_its_advantages(
         rows = zip(ROW.tolist(), REWARD.tolist(), advantage_T.tolist(), strict=True)
         lines = [json.dumps({"step": s, reward: r, advantage: a, "kl": 0.01}) for s, r, a in rows]
         path.write_text("\n".join(lines))
-        return judge(open_run(path)).state
+        return judge(run_record(path)).state
 
     assert state(REWARD) is State.WARNING
     assert state(REWARD - REWARD.mean()) is State.OK
@@ -158,7 +158,7 @@ def test_a_group_size_of_1_is_read_from_a_column_or_a_file_beside(
     )
     if beside:
         (tmp_path / "config.json").write_text(json.dumps(size))
-    assert judge(open_run(tmp_path)).headline.startswith(
+    assert judge(run_record(tmp_path)).headline.startswith(
         "the group size is 1, so there is no baseline"
     )
 

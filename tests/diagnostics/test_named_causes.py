@@ -16,7 +16,7 @@ from groupwise.diagnostics.judgement import Judgement, State, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.verifier import time_limit
 from groupwise.pages.screen import judgement_lines
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 N = 150
@@ -395,7 +395,7 @@ def test_a_checkpoint_that_a_console_loads_in_mid_run_is_a_restart(
         lines.append(f"(Actor pid=7) [2026-01-02] model.py:6 - step {row}: {values}")
     path = tmp_path / "slime.log"
     path.write_text("\n".join(lines))
-    judgement = judge(open_run(path), ended=True)
+    judgement = judge(run_record(path), ended=True)
     assert ("restart" in names(judgement)) is (causes != [])
     if causes:
         assert judgement.since_step == 70
@@ -504,7 +504,7 @@ def test_a_kl_of_0_to_its_last_digit_tells_that_no_gradient_arrives(
         lines += [f"KL Divergence: {kl}", "-" * 20, "Learning Rate: 2.0000e-05", ""]
     path = tmp_path / "mlx.log"
     path.write_text("\n".join(lines))
-    found = names(judge(open_run(path), ended=True))
+    found = names(judge(run_record(path), ended=True))
     assert [name for name in found if name == "no_gradient"] == cause
 
 

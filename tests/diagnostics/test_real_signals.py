@@ -14,7 +14,7 @@ import pytest
 from groupwise.diagnostics import completions, instability, numerics, verifier
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import Evidence
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = Path(os.environ.get("GROUPWISE_DATA", ROOT.parent / "shared" / "data"))
@@ -65,7 +65,7 @@ pytestmark = pytest.mark.skipif(
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize("file", labelled("healthy", "recovered"))
 def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> None:
-    record = open_run(DATA / file)
+    record = run_record(DATA / file)
     total = len(record.steps)
     for rows in sorted({*range(5, total + 1, max(1, total // 20)), total}):
         evidence = Evidence(replace(record, steps=record.steps.head(rows)))
@@ -80,7 +80,7 @@ def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> N
 def test_the_run_whose_numbers_broke_has_its_step() -> None:
     found = numerics.finite(
         Evidence(
-            open_run(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")
+            run_record(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")
         )
     )
     assert (found.status, found.step) == (Status.CRITICAL, 196)

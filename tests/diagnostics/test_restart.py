@@ -19,7 +19,7 @@ from groupwise.diagnostics.judgement import Fact, Status
 from groupwise.diagnostics.numerics import discards, router
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.verifier import tools
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Setting, steps_table
 
 N = 150
@@ -99,7 +99,7 @@ def test_a_small_gap_of_steps_is_a_restart_where_something_jumps(
             for step in steps
         ]
         path.write_text("\n".join(map(json.dumps, rows)))
-        record = open_run(path)
+        record = run_record(path)
         assert restart(Evidence(record)).message.startswith(told) is (jumps or again == 78)
         if jumps:
             assert judge(record).cause.names == ("a restart lost training state",)
@@ -193,7 +193,7 @@ def test_a_log_whose_steps_drop_back_tells_where(tmp_path: Path) -> None:
     ]
     path = tmp_path / "metrics.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    found = restart(Evidence(open_run(path)))
+    found = restart(Evidence(run_record(path)))
     assert (found.status, found.step) == (Status.WARNING, 36)
     assert found.message.startswith(
         "The run was restarted at step 36, and these signals jumped: reward 0.6"

@@ -18,13 +18,13 @@ from groupwise.diagnostics.signals import (
     blocks,
     change_evidence,
     ends_of,
+    evidence_start,
     gained_since,
     lowest_grade,
     rare_event_factors,
     signal_of,
     since_when,
     stands_since,
-    start_of,
 )
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
@@ -57,7 +57,7 @@ def test_an_onset_is_the_first_row_that_counts() -> None:
     found = alarm(rare_event_factors(event, 0.2), rate=0.005)
     assert found is not None
     assert (found.onset, found.lasts) == (30, True)
-    assert start_of(np.array([0.0, 0.0, 1.0])) == 2
+    assert evidence_start(np.array([0.0, 0.0, 1.0])) == 2
     last = alarm(np.array([0.0, 0.0, np.log(300)]), rate=0.02)  # the row that crosses counts
     assert last is not None
     assert (last.onset, last.lasts) == (2, True)

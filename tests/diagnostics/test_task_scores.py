@@ -13,7 +13,7 @@ from tests.cases import each_case
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 N = 120
 ROW = np.arange(N)
@@ -55,7 +55,7 @@ def told(
     ]
     path = folder / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    return judge(open_run(path), ended=True)
+    return judge(run_record(path), ended=True)
 
 
 OF_TRAINING = [
@@ -74,7 +74,7 @@ def test_the_rate_of_right_answers_is_the_reward_where_nothing_else_is(tmp_path:
     assert told(tmp_path, "open-instruct", {RATE: RISES}).state is State.OK
     log = (tmp_path / "log.jsonl").read_text().replace('"scores": ', '"other": ')
     (tmp_path / "log.jsonl").write_text(log)
-    alone = judge(open_run(tmp_path / "log.jsonl"), ended=True)
+    alone = judge(run_record(tmp_path / "log.jsonl"), ended=True)
     assert (alone.state, alone.metric) == (State.OK, RATE)
 
 
@@ -89,7 +89,7 @@ def test_turns_that_fall_to_the_fewest_are_a_policy_that_calls_no_tools(
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(open_run(path), ended=True)
+    found = judge(run_record(path), ended=True)
     assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in found.checks)
 
 
@@ -107,7 +107,7 @@ def test_the_turns_of_a_step_tell_a_policy_that_calls_no_tools(last: float, tmp_
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(open_run(path), ended=True)
+    found = judge(run_record(path), ended=True)
     assert ("the policy stops calling its tools" in found.cause.names) == (last == 1.0)
 
 
@@ -216,12 +216,12 @@ def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
     rows = [{"step": row + 1} | {key: values[key][row] for key in columns} for row in range(N)]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(open_run(path), ended=True)
+    found = judge(run_record(path), ended=True)
     assert found.state is state
     assert ("the log has no reward: it looks like" in found.headline) == (
         state is State.CANNOT_TELL
     )
-    chosen = open_run(path, columns={"reward": columns[0]})
+    chosen = run_record(path, columns={"reward": columns[0]})
     assert judge(chosen, ended=True).state is not State.CANNOT_TELL
 
 
@@ -250,7 +250,7 @@ def test_rewards_that_are_no_finite_numbers_in_some_rows_are_counted(
         }
         path = tmp_path / f"run.{form}"
         path.write_text("\n".join(lines[form]))
-        return judge(open_run(path), ended=True).headline
+        return judge(run_record(path), ended=True).headline
 
     counted = "the reward is missing, NaN or infinite in 3 rows of 120, first at step 31"
     assert counted in headline(float("nan"), range(30, 91, 30))
@@ -275,7 +275,7 @@ def test_a_mean_advantage_far_from_zero_has_no_baseline(
         ]
         path = tmp_path / "log.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))
-        return judge(open_run(path), ended=True).cause.words
+        return judge(run_record(path), ended=True).cause.words
 
     assert cause(0.9) == "possible: advantages are not centred within their groups"
     assert cause(-0.33) == cause(0.0, wave=1.5) == ""  # lengths that differ, and noise

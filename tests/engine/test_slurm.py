@@ -171,5 +171,5 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
 def test_a_job_that_slurm_starts_again_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "1").mkdir()
     (tmp_path / "1" / "alive").touch()
-    on_slurm.serve(tmp_path / "1", 1, None)
+    on_slurm.serve_mailbox(tmp_path / "1", 1, None)
     assert [file.name for file in (tmp_path / "1").iterdir()] == ["alive"]

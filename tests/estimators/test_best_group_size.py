@@ -17,13 +17,13 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.best_group_size import (
     Budget,
     ceiling,
+    component_weights,
     error_of,
     plan_from_components,
     plan_group_size,
     rate_factor,
     safe_sizes,
     speed_lost,
-    weights_of,
     worst_excess,
 )
 from groupwise.estimators.components import (
@@ -230,7 +230,9 @@ def test_a_batch_without_replacement_by_hand() -> None:
     assert plan.present is not None
     assert plan.present.prompts == 9
     assert plan.present.mse == pytest.approx((3 / 4 + 5 / 12) / 9)  # every prompt is in the batch
-    assert weights_of(np.array([8]), budget)[:, 0] == pytest.approx([4 / (5 * 8), 1 / 40, 1 / 280])
+    assert component_weights(np.array([8]), budget)[:, 0] == pytest.approx(
+        [4 / (5 * 8), 1 / 40, 1 / 280]
+    )
     assert plan.notes == ("Prompts are drawn without replacement from 9.",)
     whole = plan_group_size(1.0, 0.0, 0.0, Budget(100, prompt_pool=10), present=20)
     assert whole.mse == 0

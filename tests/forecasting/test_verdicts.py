@@ -16,7 +16,7 @@ from groupwise.forecasting.fit import _rival_note, fall_from_height, fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.observations import observe
 from groupwise.forecasting.results import FitOutcome
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.series.metric import metric_series
 
 N = 200
@@ -134,7 +134,7 @@ PUBLIC = {
 @pytest.mark.parametrize(("path", "fate"), PUBLIC.items())
 def test_public_runs_are_called_what_they_are(path: str, fate: str, shared_data: Path) -> None:
     """Those that collapsed say so; those that ended healthy do not."""
-    series = metric_series(open_run(shared_data / path), "reward")
+    series = metric_series(run_record(shared_data / path), "reward")
     result = fit(
         series.time_T,
         series.value_T,

@@ -15,7 +15,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import State
 from groupwise.integrations.live_judgement import LiveJudgement
 from groupwise.integrations.sinks import facts, title_of
-from groupwise.pages.live_hub import shown
+from groupwise.pages.live_hub import live_view
 from groupwise.pages.screen import head_of
 from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
@@ -50,7 +50,7 @@ def test_all_who_watch_a_run_say_the_same_at_every_row(
     for record in beginnings(interval, last):
         step = int(record.steps["step"][-1])
         expected = judge(record, ended=False)
-        page = shown(record, "reward", 0.95, ended=False)
+        page = live_view(record, "reward", 0.95, ended=False)
         told = page["judgement"]
         assert (told["state"], told["headline"], told["since_step"]) == (
             expected.state,

@@ -32,7 +32,7 @@ import pytest
 from groupwise.diagnostics.judgement import Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.integrations.trl import GroupwiseCallback
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.recorder import identity_in
 from groupwise.record.run import RunRecord
 
@@ -131,7 +131,7 @@ def recorded(
 @pytest.mark.parametrize("rloo", [False, True], ids=["grpo", "rloo"])
 def test_the_record_is_what_the_trainer_saw(rloo: bool, tmp_path: Path) -> None:
     trainer, _ = recorded(tmp_path, rloo=rloo)
-    record = open_run(tmp_path / "groupwise")
+    record = run_record(tmp_path / "groupwise")
     logged = {row["step"]: row for row in trainer.state.log_history if "loss" in row}
     assert record.steps["step"].to_list() == list(logged) == list(range(1, 7))
     for key in (

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 pytestmark = pytest.mark.filterwarnings(
@@ -93,7 +93,7 @@ def test_any_estimator_is_recorded_and_returns_what_it_returned(tmp_path: Path) 
     plain, _ = run(ESTIMATORS, 1, 7, tmp_path / "plain", VERL_USE_EXTERNAL_MODULES="")
     assert said == plain
     assert not (tmp_path / "plain" / "groupwise").exists()
-    record = open_run(tmp_path / "tapped" / "groupwise")
+    record = run_record(tmp_path / "tapped" / "groupwise")
     assert record.name == "demo"
     assert record.steps["step"].to_list() == list(range(1, 8))
     assert record.steps["actor/entropy"].to_list() == pytest.approx(

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -104,7 +104,7 @@ def test_trl_with_the_callback_and_the_page(
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    record = open_run(tmp_path / "sums" / "groupwise")
+    record = run_record(tmp_path / "sums" / "groupwise")
     assert record.steps["step"].to_list() == list(range(1, 61))
     assert record.rollouts is not None
     assert len(record.rollouts) == 60 * 64
@@ -136,7 +136,7 @@ def test_our_trainer_with_the_controller(tmp_path: Path, environment: dict[str, 
             check=False,
         )
         assert said.returncode == 0, said.stderr
-    size = open_run(tmp_path / "sums_ours").steps["group_size"].to_list()
+    size = run_record(tmp_path / "sums_ours").steps["group_size"].to_list()
     looks = json.loads((tmp_path / "sums_ours" / "group-size-decisions.json").read_text())
     assert [look["step"] for look in looks] == [0, 20, 40]
     assert (

@@ -31,7 +31,7 @@ from tests.processes import PROGRAM, Forked
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.follow import Follower
 from groupwise.record.run import Meaning, RecordWriter, RunRecord
 from groupwise.record.table import steps_table
@@ -41,7 +41,7 @@ pytest.importorskip("uvicorn")
 
 from groupwise.pages import live, live_hub
 from groupwise.pages.live import HOST, allowed_host, application, bound_socket, new_token
-from groupwise.pages.live_hub import Hub, followers_of, shown, whole_page
+from groupwise.pages.live_hub import Hub, followers_of, live_view, whole_page
 from groupwise.pages.screen import said_of
 
 TOKEN = "x" * 31 + "_"
@@ -319,7 +319,7 @@ def test_a_failing_run_is_judged_as_the_judgement_says_and_has_failed_once_nothi
     hub = hub_of(path, pool=Inline)
     asyncio.run(judged_by(hub))
     said = newest(hub, "judged")
-    expected = judge(open_run(path), ended=False)
+    expected = judge(run_record(path), ended=False)
     assert said["judgement"] == expected.as_dict()
     assert (said["judgement"]["state"], said["judgement"]["since_step"]) == ("failing", 40)
     assert (said["last_step"], said["rows"], said["forecast"]) == (60, 60, "")
@@ -336,7 +336,7 @@ def test_a_failing_run_is_judged_as_the_judgement_says_and_has_failed_once_nothi
     hub = hub_of(path, pool=Inline)
     asyncio.run(judged_by(hub))
     assert newest(hub, "state")["ended"] is True
-    assert newest(hub, "judged")["judgement"] == judge(open_run(path), ended=True).as_dict()
+    assert newest(hub, "judged")["judgement"] == judge(run_record(path), ended=True).as_dict()
     assert newest(hub, "judged")["judgement"]["state"] == "failed"
 
 
@@ -383,10 +383,10 @@ def test_a_run_whose_writer_lives_goes_on_however_long_nothing_came(
 def test_the_report_of_a_run_says_what_the_page_says(
     *, ended: bool, word: str, tmp_path: Path
 ) -> None:
-    record = open_run(write_collapse(tmp_path / "run.jsonl"))
+    record = run_record(write_collapse(tmp_path / "run.jsonl"))
     page = whole_page(record, "reward", 0.9, ended=ended, opened=None, command=["report", "made"])
     assert f"<b>{word}</b> · {judge(record).headline}" in page
-    assert shown(record, "reward", 0.9, ended=ended)["head"] == word
+    assert live_view(record, "reward", 0.9, ended=ended)["head"] == word
 
 
 def test_keys_that_a_judgement_names_are_cleaned() -> None:
@@ -400,7 +400,7 @@ def test_keys_that_a_judgement_names_are_cleaned() -> None:
     ]
     steps = steps_table(range(80), {"reward": reward, **functions})
     record = RunRecord("made", steps, meanings=(Meaning("reward", "reward", "the sum"), *meanings))
-    said = json.dumps(shown(record, "reward", 0.9, ended=True), ensure_ascii=False)
+    said = json.dumps(live_view(record, "reward", 0.9, ended=True), ensure_ascii=False)
     assert "onerror" in said  # a name is in it
     assert "\u202e" not in said
     assert "\\u001b" not in said
@@ -410,7 +410,7 @@ def test_a_judgement_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.Monk
     def broken(*_: Any, **__: Any) -> Any:
         raise RuntimeError("no")
 
-    monkeypatch.setattr(live_hub, "shown", broken)
+    monkeypatch.setattr(live_hub, "live_view", broken)
     hub = hub_of(write_log(tmp_path / "run.jsonl", 30), pool=Inline)
     asyncio.run(judged_by(hub))
     says("pages/live/1", newest(hub, "judged")["problem"])
@@ -449,7 +449,7 @@ def test_a_log_that_was_replaced_by_one_of_as_many_rows_is_judged_anew(
         seen.append(float(record.steps["reward"].mean()))  # type: ignore[arg-type]
         return {"took": 0.0}
 
-    monkeypatch.setattr(live_hub, "shown", found)
+    monkeypatch.setattr(live_hub, "live_view", found)
     monkeypatch.setattr(live_hub, "_FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
     path = write_log(tmp_path / "run.jsonl", 30)
     hub = hub_of(path, pool=Inline)
@@ -490,7 +490,7 @@ def test_a_log_that_is_gone_and_back_is_said_to_be_back(tmp_path: Path) -> None:
 
 
 def test_a_run_too_short_to_judge_says_so(tmp_path: Path) -> None:
-    found = shown(open_run(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
+    found = live_view(run_record(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
     assert found["judgement"]["state"] == "cannot_tell"
     assert found["judgement"]["headline"]
     assert found["lines"][-1][0] == "not logged"
@@ -611,7 +611,7 @@ def test_a_report_does_not_wait_for_a_judgement(
         def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
             return (
                 Future()
-                if getattr(fn, "func", None) is shown
+                if getattr(fn, "func", None) is live_view
                 else super().submit(fn, *args, **kwargs)
             )
 

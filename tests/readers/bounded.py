@@ -16,10 +16,10 @@ CPU_SECONDS, MEMORY = 20, 2 << 30
 OPEN = """
 import sys
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 for path in sys.argv[1:]:
     try:
-        record = open_run(path)
+        record = run_record(path)
         print(len(record.steps), *record.notes, sep="\\n")
     except GroupwiseError as error:
         print("refused:", error)

@@ -23,7 +23,7 @@ import polars as pl
 from tests.readers import writers
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RecordWriter, RunRecord
 
 CPU_SECONDS, MEMORY = 20, 2 << 30
@@ -254,10 +254,10 @@ def check_truth(kind: str, how: str, content: bytes, home: Path) -> None:
     """
     path = home / TEXTS[kind]
     path.write_text(text(kind, ROWS), encoding="utf-8")
-    whole = seen(open_run(path))
+    whole = seen(run_record(path))
     path.write_bytes(content)
     try:
-        record = open_run(path)
+        record = run_record(path)
     except GroupwiseError as error:
         if how != "torn" and not (how == "long" and kind == "columns"):
             raise WrongError(f"{kind} {how} was refused: {error}") from None
@@ -297,7 +297,7 @@ def told(record: RunRecord) -> bool:
 def check_sound(path: Path) -> None:
     """A record is sound, an error is one sentence."""
     try:
-        record = open_run(path)
+        record = run_record(path)
     except GroupwiseError as error:
         message = str(error)
         if "\n" in message or len(message) > 1000:
@@ -342,14 +342,14 @@ def beside(draw: random.Random, home: Path) -> str:
     kind = draw.choice(["csv", "jsonl", "state"])
     path = home / TEXTS[kind]
     path.write_text(text(kind, ROWS), encoding="utf-8")
-    rows, name = seen(open_run(path)), draw.choice(sorted(BESIDE))
+    rows, name = seen(run_record(path)), draw.choice(sorted(BESIDE))
     how = draw.choice(["damaged", "damaged", "crlf", "bom", "utf-16"])
     content = BESIDE[name]
     (home / name).write_bytes(
         damaged(content.encode(), draw) if how == "damaged" else KEEPING[how]("", content, draw)
     )
     place = home if kind == "state" else path
-    record = open_run(place)
+    record = run_record(place)
     record.validate()
     if seen(record) != rows:
         raise WrongError(f"{name} {how} changed the rows of {path.name}")

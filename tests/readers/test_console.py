@@ -9,7 +9,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 
@@ -41,7 +41,7 @@ def test_the_bar_before_a_row_is_its_step(tmp_path: Path, make_row: Row) -> None
         )
     text += "{'train_runtime': 9.0, 'train_loss': 0.1}\n"
     (tmp_path / "train.log").write_text(text)
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert values(record, "step") == [10, 20, 30]
     assert values(record, "window") == [10.0, 10.0, 10.0]
     assert values(record, "reward") == [0.1, 0.2, 0.3]
@@ -55,7 +55,7 @@ def test_rows_collected_after_all_bars_are_spaced_evenly(tmp_path: Path, make_ro
     (tmp_path / "train.log").write_text(
         f"Total train batch size (w. parallel, distributed & accumulation) = 8\n{bars}\n{rows}\n"
     )
-    record = open_run(tmp_path / "train.log", settings={"group_size": "4"})
+    record = run_record(tmp_path / "train.log", settings={"group_size": "4"})
     assert values(record, "step") == [5, 10, 15, 20]
     assert "one every 5" in record.notes[0]
     assert (record.config.value("prompts_per_step"), record.config.prompts_per_step.source) == (
@@ -68,7 +68,7 @@ def test_no_bar_at_all_counts_the_rows(tmp_path: Path, make_row: Row) -> None:
     (tmp_path / "train.log").write_text(
         "start\n" + "\n".join(printed(make_row(step)) for step in (5, 10))
     )
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert values(record, "step") == [1, 2]
     assert "rows are counted" in record.notes[0]
 
@@ -78,7 +78,7 @@ def test_a_step_in_the_row_wins(tmp_path: Path) -> None:
         "go\n{'loss': '-0.03', 'reward': '0.5', 'step': 7}\n{'loss': '0.1', 'reward': '0.6', "
         "'step': 9}\n"
     )
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert (values(record, "step"), values(record, "loss")) == ([7, 9], [-0.03, 0.1])
 
 
@@ -87,7 +87,7 @@ def test_damaged_rows_are_counted(tmp_path: Path, make_row: Row) -> None:
     (tmp_path / "train.log").write_text(
         "\n".join(["x", printed(make_row(1)), *damaged, printed(make_row(2)), ""])
     )
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert len(record.steps) == 2
     assert record.notes[0] == "2 printed rows are damaged and were left out"
 
@@ -99,14 +99,14 @@ def test_damaged_rows_are_counted(tmp_path: Path, make_row: Row) -> None:
 def test_output_without_rows(tmp_path: Path, text: str) -> None:
     (tmp_path / "eval.log").write_text(text)
     with pytest.raises(UnreadableRunError, match="give the log of the training itself"):
-        open_run(tmp_path / "eval.log")
+        run_record(tmp_path / "eval.log")
 
 
 def test_verls_output_is_read_by_its_own_reader(tmp_path: Path) -> None:
     (tmp_path / "verl.log").write_text(
         "(TaskRunner pid=1) step:1 - actor/entropy:0.1 - critic/score/mean:0.5\n"
     )
-    record = open_run(tmp_path / "verl.log")
+    record = run_record(tmp_path / "verl.log")
     assert (record.sources[0].reader, record.column("reward")) == (
         "verl_console",
         "critic/score/mean",
@@ -131,7 +131,7 @@ def test_a_resumed_run_is_no_longer_run(tmp_path: Path, *, bars: bool) -> None:
     (tmp_path / "train.log").write_text(
         "start\n" + again(40, 60, bars=bars) + "resumed\n" + again(60, 60, 1.0, 31, bars=bars)
     )
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert values(record, "step") == list(range(1, 61))
     assert values(record, "reward") == [step / 100 + (step > 30) for step in range(1, 61)]
     assert any("restarted 1 time" in note for note in record.notes)
@@ -142,7 +142,7 @@ def test_a_run_that_was_begun_again_is_read_alone(tmp_path: Path, *, bars: bool)
     (tmp_path / "train.log").write_text(
         "start\n" + again(30, 60, bars=bars) + "again\n" + again(30, 60, 1.0, bars=bars)
     )
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert len(record.steps) == 30
     assert values(record, "reward")[0] == 1.01
     assert any("second run in the same log" in note for note in record.notes)
@@ -159,7 +159,7 @@ def test_the_bar_of_an_evaluation_is_no_step(tmp_path: Path) -> None:
                 + "\n"
             )
     (tmp_path / "train.log").write_text(text)
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     seen = dict(zip(values(record, "step"), values(record, "eval_reward"), strict=True))
     assert [step for step, value in seen.items() if value is not None] == [10, 20, 30]
 
@@ -170,7 +170,7 @@ def test_a_step_that_is_printed_over_the_last_one_is_read(tmp_path: Path) -> Non
         for step in range(1, 5)
     ]
     (tmp_path / "train.log").write_text("start\n" + "\n".join(rows))
-    assert values(open_run(tmp_path / "train.log"), "step") == [5, 10, 15, 20]
+    assert values(run_record(tmp_path / "train.log"), "step") == [5, 10, 15, 20]
 
 
 def test_two_runs_of_verl_in_one_output_are_told_apart(tmp_path: Path) -> None:
@@ -181,8 +181,8 @@ def test_two_runs_of_verl_in_one_output_are_told_apart(tmp_path: Path) -> None:
     ]
     (tmp_path / "verl.log").write_text("\n".join(rows))
     with pytest.raises(UnreadableRunError, match="2 runs: add one of #11, #22"):
-        open_run(tmp_path / "verl.log")
-    assert values(open_run(f"{tmp_path / 'verl.log'}#22"), "critic/score/mean") == [
+        run_record(tmp_path / "verl.log")
+    assert values(run_record(f"{tmp_path / 'verl.log'}#22"), "critic/score/mean") == [
         22.0 + step for step in range(1, 9)
     ]
 
@@ -194,7 +194,7 @@ def test_one_run_of_verl_by_several_processes(tmp_path: Path, second: str) -> No
     (tmp_path / "verl.log").write_text(
         "\n".join(f"{who} step:{step} - critic/score/mean:0.5" for step, who in enumerate(turns))
     )
-    assert len(open_run(tmp_path / "verl.log").steps) == 8
+    assert len(run_record(tmp_path / "verl.log").steps) == 8
 
 
 ROWS = {
@@ -239,7 +239,7 @@ def test_rows_of_other_loops(tmp_path: Path, form: str) -> None:
         "start\n"
         + "".join(form.format(step=step, reward=reward) for step, reward in enumerate(rewards))
     )
-    record = open_run(tmp_path / "run.log")
+    record = run_record(tmp_path / "run.log")
     assert (record.steps["step"].to_list(), values(record, record.column("reward"))) == (
         [0, 1, 2, 3],
         rewards,
@@ -261,14 +261,14 @@ def test_prose_and_parts_of_an_epoch_are_no_rows(tmp_path: Path, line: str) -> N
         "".join(line.format(step=step) + "\n" for step in range(1, 9))
     )
     with pytest.raises(UnreadableRunError, match="expected rows such as"):
-        open_run(tmp_path / "run.log")
+        run_record(tmp_path / "run.log")
 
 
 def test_a_percentage_among_blanks_is_a_share(tmp_path: Path) -> None:
     (tmp_path / "run.log").write_text(
         "".join(f"step {step}: acc {20 + step}.0% len 201\n" for step in range(1, 5))
     )
-    record = open_run(tmp_path / "run.log")
+    record = run_record(tmp_path / "run.log")
     assert (values(record, "acc"), values(record, "len")) == ([0.21, 0.22, 0.23, 0.24], [201.0] * 4)
 
 
@@ -279,7 +279,7 @@ def test_steps_that_start_anew_with_each_epoch_are_counted_on(tmp_path: Path) ->
         for step in (1, 2, 3)
     ]
     (tmp_path / "run.log").write_text("\n".join(rows))
-    record = open_run(tmp_path / "run.log")
+    record = run_record(tmp_path / "run.log")
     assert (record.steps["step"].to_list(), values(record, "Reward")) == (
         [1, 2, 3, 4, 5, 6],
         [1.1, 1.2, 1.3, 2.1, 2.2, 2.3],
@@ -292,7 +292,7 @@ def test_an_evaluation_printed_after_a_row_is_of_its_step(tmp_path: Path) -> Non
         for step in (1, 2, 3)
     ]
     (tmp_path / "run.log").write_text("\n".join(rows))
-    record = open_run(tmp_path / "run.log")
+    record = run_record(tmp_path / "run.log")
     assert values(record, record.column("eval/reward")) == [None, 0.75, None]
 
 
@@ -300,14 +300,14 @@ def test_a_program_that_says_that_it_resumes_did(tmp_path: Path) -> None:
     rows = [f"step:{step} - critic/score/mean:0.5 - actor/entropy:0.4\n" for step in range(1, 9)]
     says = "(TaskRunner pid=7) Resuming from checkpoints/global_step_4\n"
     (tmp_path / "run.log").write_text("".join([*rows[:4], says, *rows[4:]]))
-    assert "the program resumed after step 4" in open_run(tmp_path / "run.log").notes
+    assert "the program resumed after step 4" in run_record(tmp_path / "run.log").notes
     (tmp_path / "run.log").write_text(
         "".join([says, *rows, says.replace("Resuming", "It is resuming")])
     )
-    assert not any("resumed" in note for note in open_run(tmp_path / "run.log").notes)
+    assert not any("resumed" in note for note in run_record(tmp_path / "run.log").notes)
     raised = 'Traceback (most recent call last):\n  File "a.py", line 1\nOSError: gone\n'
     (tmp_path / "run.log").write_text("".join([*rows[:4], raised, says, *rows[4:]]))
-    notes = open_run(tmp_path / "run.log").notes
+    notes = run_record(tmp_path / "run.log").notes
     assert [note for note in notes if "step 4" in note] == ["the program resumed after step 4"]
     (tmp_path / "run.log").write_text("".join(row + says for row in rows * 4))
-    assert sum("resumed" in note for note in open_run(tmp_path / "run.log").notes) <= 10
+    assert sum("resumed" in note for note in run_record(tmp_path / "run.log").notes) <= 10

@@ -10,7 +10,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 HEAD = (
@@ -54,7 +54,7 @@ def bar(step: int, total: int = 200, title: str = "") -> str:
 def read(folder: Path, text: str, name: str = "train.log") -> RunRecord:
     """The record of a printed output."""
     (folder / name).write_text("start\n" + text)
-    return open_run(folder / name)
+    return run_record(folder / name)
 
 
 def steps(record: RunRecord) -> list[int]:
@@ -323,7 +323,7 @@ def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
         for row in range(1, 5)
     ]
     (tmp_path / "areal.log").write_text("".join(blocks), encoding="utf-8")
-    record = open_run(tmp_path / "areal.log")
+    record = run_record(tmp_path / "areal.log")
     assert record.steps["step"].to_list() == [1, 2, 3, 4]
     assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
 
@@ -338,7 +338,7 @@ def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
     ]
     first = "Training:   0%|          | 0/40 [00:51<?, ?it/s, loss=-0.000, it/s=0.019]\n"
     (tmp_path / "mlx.log").write_text(first + "".join(reports), encoding="utf-8")
-    record = open_run(tmp_path / "mlx.log")
+    record = run_record(tmp_path / "mlx.log")
     assert record.steps["step"].to_list() == [10, 20, 30, 40]
     assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert record.steps[record.column("reward_std_within_group")].to_list() == [0.125] * 4
@@ -352,6 +352,6 @@ def test_a_part_of_a_step_is_no_step_and_a_bar_without_rewards_no_second_clock(
         for step in (10, 20, 30, 40)
     ]
     (tmp_path / "short.log").write_text("".join(short))
-    record = open_run(tmp_path / "short.log")
+    record = run_record(tmp_path / "short.log")
     assert record.steps[record.column("reward")].to_list() == pytest.approx([0.1, 0.2, 0.3, 0.4])
     assert record.steps[record.column("reward_std_within_group")].to_list() == [0.239] * 4

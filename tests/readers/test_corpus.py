@@ -20,7 +20,7 @@ import pytest
 from tests.readers import writers
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 FIXTURES = Path(__file__).resolve().parent.parent / "fixtures" / "readers"
@@ -119,7 +119,7 @@ def outcome(path: str) -> RunRecord | None:
     began = time.monotonic()
     record, message = None, ""
     try:
-        record = open_run(path)
+        record = run_record(path)
     except GroupwiseError as error:
         message = str(error)
     assert record is not None or 10 < len(message) < 1000
@@ -198,7 +198,7 @@ def silent_changes(before: RunRecord, after: RunRecord | None, touched: set[int]
 @pytest.mark.parametrize("name", LINES)
 def test_a_damaged_line_changes_no_other_row_in_silence(name: str, tmp_path: Path) -> None:
     path = original(name, tmp_path)
-    before = open_run(path)
+    before = run_record(path)
     lines = path.read_bytes().split(b"\n")
     for case in range(4 * CASES):
         draw = random.Random(f"{name} {case}")
@@ -215,7 +215,7 @@ def test_a_damaged_line_changes_no_other_row_in_silence(name: str, tmp_path: Pat
 @pytest.mark.parametrize("name", CHECKED)
 def test_where_there_are_checksums_no_value_changes_at_all(name: str, tmp_path: Path) -> None:
     path = original(name, tmp_path)
-    content, before = path.read_bytes(), open_run(path)
+    content, before = path.read_bytes(), run_record(path)
     old = rows(before)
     for case in range(4 * CASES):
         draw = random.Random(f"{name} {case}")
@@ -236,14 +236,14 @@ def test_a_log_given_twice_is_read_once(tmp_path: Path) -> None:
     path = original("verl/console.log", tmp_path)
     whole = path.read_text()
     printed = [line for line in whole.splitlines() if "step:" in line]
-    before = open_run(path).steps
+    before = run_record(path).steps
     for text in (
         whole + whole,
         "\n".join(line for line in printed for _ in range(2)),
         whole + "\n".join(printed[5:]),
     ):
         path.write_text(text)
-        record = open_run(path)
+        record = run_record(path)
         assert record.steps["step"].to_list() == before["step"].to_list()
         assert record.steps["critic/score/mean"].equals(before["critic/score/mean"])
     assert any("restarted" in note for note in record.notes)

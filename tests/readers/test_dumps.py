@@ -10,7 +10,7 @@ from typing import Any
 
 from tests.cases import each_case
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.dumps import DUMPS, dump_of
 from groupwise.readers.source import vocabulary
 
@@ -182,7 +182,7 @@ def test_a_completion_is_read_however_a_log_spells_it(turn: int, tmp_path: Path)
     ]
     log = tmp_path / "log.jsonl"
     log.write_text("\n".join(map(json.dumps, rows)))
-    read = open_run(log).rollouts
+    read = run_record(log).rollouts
     assert read is not None
     assert read.to_dicts() == [
         {

@@ -10,7 +10,7 @@ import pytest
 from tests.readers.writers import tinker_folder
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.find import runs_below
 from groupwise.record.run import RunRecord
 from groupwise.record.table import steps_table
@@ -49,7 +49,7 @@ def test_hundreds_of_runs_in_one_folder_are_all_found_and_opened_as_one_are_refu
         UnreadableRunError,
         match=r"holds 200 or more .*: give the path of one run, or use groupwise fleet",
     ):
-        open_run(tmp_path)
+        run_record(tmp_path)
 
 
 def test_runs_of_every_form_are_found_at_every_depth(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_in_the_folder_that_was_asked_for_a_broken_log_beside_run_folders_is_not
 def test_a_link_to_the_only_run_is_no_second_run(tmp_path: Path) -> None:
     log(tmp_path / "run-1" / "metrics.jsonl")
     (tmp_path / "latest-run").symlink_to("run-1")
-    assert open_run(tmp_path).steps.height == 12
+    assert run_record(tmp_path).steps.height == 12
 
 
 def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
         for step in range(12)
     ]
     home = tinker_folder(tmp_path / "runs" / "tinker", rows)
-    record = open_run(home)
+    record = run_record(home)
     assert record.steps[record.column("reward")].to_list() == [
         row["env/all/reward/total"] for row in rows
     ]
@@ -171,7 +171,7 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
         "".join(f"Step {step} | loss=0.1 | reward=0.5 | kl=0.01\n" for step in range(12))
     )
     with pytest.raises(UnreadableRunError, match=r"holds 2 \(logs.log, metrics.jsonl\)"):
-        open_run(home)
+        run_record(home)
 
 
 def test_a_state_beside_a_log_is_no_second_run(tmp_path: Path) -> None:
@@ -179,7 +179,7 @@ def test_a_state_beside_a_log_is_no_second_run(tmp_path: Path) -> None:
     log(tmp_path / "run" / "history.jsonl")
     sums = {"_metrics_builder_state": {"cum_state": {"data/cum/num_scenarios": 72.0}, "ids": []}}
     (tmp_path / "run" / "state.json").write_text(json.dumps(sums))
-    assert open_run(tmp_path / "run").steps.height == 12
+    assert run_record(tmp_path / "run").steps.height == 12
     assert names(tmp_path) == ["run"]
 
 
@@ -196,7 +196,7 @@ def test_rollouts_in_the_folder_of_a_log_are_those_of_its_steps(tmp_path: Path) 
         ]
         path = tmp_path / "dumped" / f"{step}.jsonl"
         path.write_text("\n".join(map(json.dumps, rows)))
-    run = open_run(tmp_path)
+    run = run_record(tmp_path)
     assert run.rollouts is not None
     assert run.steps["step"].to_list() == list(range(1, 41))
     assert run.with_completions(run.rollouts)["completion"].to_list() == [
@@ -209,11 +209,11 @@ def test_rollouts_in_the_folder_of_a_log_are_those_of_its_steps(tmp_path: Path) 
     assert [Path(source.path).name for source in run.sources][:2] == ["metrics.jsonl", "2.jsonl"]
     (tmp_path / "run").mkdir()
     (tmp_path / "metrics.jsonl").rename(tmp_path / "run" / "metrics.jsonl")  # side by side
-    beside = open_run(tmp_path)
+    beside = run_record(tmp_path)
     assert beside.rollouts is not None
     assert (len(beside.steps), len(beside.rollouts)) == (40, 4)
     shutil.copytree(tmp_path / "dumped", tmp_path / "other")
-    assert open_run(tmp_path).rollouts is None
+    assert run_record(tmp_path).rollouts is None
 
 
 def test_a_log_is_read_without_dumps_beside_it_that_cannot_be(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_a_log_is_read_without_dumps_beside_it_that_cannot_be(tmp_path: Path) ->
     (tmp_path / "dumped").mkdir()
     row = {"input": "2+2=", "output": "4", "score": float("nan"), "step": 1}
     (tmp_path / "dumped" / "1.jsonl").write_text(json.dumps(row))
-    run = open_run(tmp_path)
+    run = run_record(tmp_path)
     assert len(run.steps) == 40
     assert run.rollouts is None
     assert any(note.startswith("the rollouts in dumped/ were left out: ") for note in run.notes)

@@ -1,5 +1,5 @@
 """A log that grows is read on, never again; what happens to its file is told; the record is the
-one that `open_run` makes.
+one that `run_record` makes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import pytest
 
 from groupwise import examples
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import READERS, follow, open_run
+from groupwise.readers import READERS, follow, run_record
 from groupwise.readers.follow import Follower
 from groupwise.readers.source import lines_of
 from groupwise.record.run import Meaning, RecordWriter, RunConfig
@@ -102,8 +102,8 @@ def test_following_in_pieces_of_any_size_gives_what_reading_at_once_gives(
         assert follower.problem == ""
         assert follower.follows
         assert follower.record is not None
-        assert same(follower.record.steps, open_run(path).steps), size
-        assert follower.record.notes == open_run(path).notes
+        assert same(follower.record.steps, run_record(path).steps), size
+        assert follower.record.notes == run_record(path).notes
         assert follower.events == []
 
 
@@ -175,7 +175,7 @@ def test_a_log_that_is_no_longer_the_same_is_read_again_and_told(
     assert follower.record is not None
     assert follower.record.steps["reward"][0] == 0.9
     assert words in follower.events[-1].said
-    assert same(follower.record.steps, open_run(path).steps)
+    assert same(follower.record.steps, run_record(path).steps)
 
 
 def _replace(path: Path, text: str) -> None:
@@ -298,7 +298,7 @@ def test_a_record_that_is_being_written_is_followed_through_a_resume(tmp_path: P
     with RecordWriter(home, name="mine", config=config) as writer:
         write_steps(writer, range(16, 31), shift=1.0)
     follower.poll()
-    loaded = open_run(home)
+    loaded = run_record(home)
     assert follower.record is not None
     assert same(follower.record.steps, loaded.steps)
     assert follower.record.name == "mine"
@@ -353,7 +353,7 @@ def test_a_record_that_was_saved_is_read_and_one_that_is_resumed_is_followed(
     tmp_path: Path,
 ) -> None:
     home = tmp_path / "record"
-    open_run(examples.trl_run()).save(home)
+    run_record(examples.trl_run()).save(home)
     follower = Follower(home)
     follower.start()
     assert follower.record is not None
@@ -435,7 +435,7 @@ def test_quotes_over_lines_and_text_that_only_looks_like_lines(tmp_path: Path) -
             file.write(piece)
         follower.poll()
     assert follower.record is not None
-    assert same(follower.record.steps, open_run(path).steps)
+    assert same(follower.record.steps, run_record(path).steps)
     assert follower.record.steps["reward"].to_list() == [0.5, 0.25]
     assert lines_of("a\x0bb\u2028c\r\nd\re") == ["a\x0bb\u2028c\n", "d\n", "e"]
 

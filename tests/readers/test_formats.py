@@ -16,7 +16,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import NothingYetError, SeveralRunsError, UnreadableRunError
-from groupwise.readers import open_run, open_runs
+from groupwise.readers import run_record, run_records
 from groupwise.record.run import RunRecord
 
 T = 12
@@ -39,7 +39,7 @@ def values(record: RunRecord, name: str = "reward") -> list[float]:
     ]
 
 
-the_runs = cache(open_runs)  # of files that stay as they are
+the_runs = cache(run_records)  # of files that stay as they are
 
 
 def the_run(path: Path) -> RunRecord:
@@ -49,12 +49,12 @@ def the_run(path: Path) -> RunRecord:
 
 def opened(tmp_path: Path, name: str, content: str | bytes) -> RunRecord:
     (tmp_path / name).write_bytes(content if isinstance(content, bytes) else content.encode())
-    return open_run(tmp_path / name)
+    return run_record(tmp_path / name)
 
 
 def refusal(path: Path) -> str:
     with pytest.raises(UnreadableRunError, match=r"^expected [^\n]+\Z") as caught:
-        open_run(path)
+        run_record(path)
     return str(caught.value)
 
 
@@ -80,7 +80,7 @@ def _cotcompress(path: Path) -> None:
         SeveralRunsError,
         match="holds 4 runs: add one of #25536, #27058, #28510, #29984 to the path",
     ):
-        open_run(path)
+        run_record(path)
     runs = the_runs(path)
     assert [len(values(run)) for run in runs] == [49, 6, 11, 47]
     assert [(run.steps["step"][0], run.steps["step"][-1]) for run in runs] == [
@@ -403,7 +403,7 @@ def test_processes_that_start_over_are_several_runs(tmp_path: Path) -> None:
     )
     with pytest.raises(SeveralRunsError, match=r"holds 2 runs: add one of #71, #93 to the path"):
         opened(tmp_path, "a.log", text)
-    first, second = open_runs(tmp_path / "a.log")
+    first, second = run_records(tmp_path / "a.log")
     assert (values(first), values(second)) == (
         [float(t) for t in range(1, 8)],
         [2.0 * t for t in range(1, 10)],
@@ -440,7 +440,7 @@ QUOTED = "NotImplementedError: no tests for 'sorting' (rewards/unit_tests.py, li
 def test_a_crash_without_rows_is_quoted(tmp_path: Path, name: str) -> None:
     (tmp_path / name).write_text("Loading\n" + CRASH + THREAD)
     with pytest.raises(NothingYetError, match=re.escape(QUOTED)):
-        open_run(tmp_path / name)
+        run_record(tmp_path / name)
 
 
 def test_a_crash_behind_the_last_row_is_a_note_and_one_before_a_row_is_none(tmp_path: Path) -> None:
@@ -458,11 +458,13 @@ def test_a_crash_behind_the_last_row_is_a_note_and_one_before_a_row_is_none(tmp_
 def test_a_crash_beside_the_log_of_a_folder(tmp_path: Path) -> None:
     (tmp_path / "stderr.log").write_text(CRASH)
     with pytest.raises(NothingYetError, match=re.escape(QUOTED)):
-        open_run(tmp_path)
+        run_record(tmp_path)
     (tmp_path / "metrics.csv").write_text(
         "step,reward\n" + "".join(f"{t},{r}\n" for t, r in enumerate(REWARD, 1))
     )
-    assert open_run(tmp_path).notes[-1] == f"a traceback is beside the log: {QUOTED} in stderr.log"
+    assert (
+        run_record(tmp_path).notes[-1] == f"a traceback is beside the log: {QUOTED} in stderr.log"
+    )
 
 
 LONG = [
@@ -636,7 +638,7 @@ def test_a_log_of_another_program_is_refused_by_name(tmp_path: Path, kind: str) 
     )
     assert f"which has no reward and looks like {kind.strip()} (" in refusal(tmp_path / "a.jsonl")
     assert (
-        open_run(tmp_path / "a.jsonl", columns={"reward": next(iter(OTHERS[kind]))}).steps.height
+        run_record(tmp_path / "a.jsonl", columns={"reward": next(iter(OTHERS[kind]))}).steps.height
         == T
     )
 

@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import InvalidArgumentError, UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.configs import settings_in
 from groupwise.readers.console import VerlSettings as Settings
 from groupwise.readers.console import number_of
@@ -125,7 +125,7 @@ LOGS = [
 def test_a_log_of_each_framework(
     file: str, reader: str, framework: str | None, quantities: dict[str, str]
 ) -> None:
-    record = open_run(f"{FIXTURES}/{file}")
+    record = run_record(f"{FIXTURES}/{file}")
     record.validate()
     assert (record.sources[0].reader, record.config.value("framework")) == (reader, framework)
     assert {name: record.column(name) for name in quantities} == quantities
@@ -134,7 +134,7 @@ def test_a_log_of_each_framework(
 
 
 def test_verls_settings_and_prefixes() -> None:
-    record = open_run(FIXTURES / "verl" / "console.log")
+    record = run_record(FIXTURES / "verl" / "console.log")
     expected = {
         "group_size": 8,
         "prompts_per_step": 16,
@@ -161,7 +161,7 @@ def test_verls_settings_and_prefixes() -> None:
 
 
 def test_verls_first_versions() -> None:
-    record = open_run(FIXTURES / "verl" / "legacy.log")
+    record = run_record(FIXTURES / "verl" / "legacy.log")
     assert record.column("entropy") == "actor/entropy_loss"
     assert record.steps["actor/lr"].unique().to_list() == [pytest.approx(1e-6)]
     assert (
@@ -173,7 +173,7 @@ def test_verls_first_versions() -> None:
 
 @pytest.mark.parametrize("name", ["rollouts_v0", "rollouts_v1"])
 def test_verls_dumps(name: str) -> None:
-    record = open_run(FIXTURES / "verl" / name)
+    record = run_record(FIXTURES / "verl" / name)
     assert record.rollouts is not None
     assert (
         len(record.rollouts),
@@ -228,7 +228,7 @@ def test_a_run_that_dies_before_its_first_step_is_refused(tmp_path: Path) -> Non
         "(main_task pid=1) {'actor_rollout_ref': {'rollout': {'n': 8}}}\nNotImplementedError\n"
     )
     with pytest.raises(UnreadableRunError, match="before its first step"):
-        open_run(path)
+        run_record(path)
 
 
 def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
@@ -237,7 +237,7 @@ def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
         "step:1 - critic/score/mean:0.5 - actor/entropy:0.4(WorkerDict pid=3) hello\nstep:2 - "
         "critic/score/mean:0.6\n"
     )
-    record = open_run(path)
+    record = run_record(path)
     assert record.steps["critic/score/mean"].to_list() == [0.5, 0.6]
     assert "actor/entropy" not in record.metrics()
     assert any("1 value is not a number and was left out" in note for note in record.notes)
@@ -246,13 +246,13 @@ def test_a_row_that_another_process_printed_into(tmp_path: Path) -> None:
 def test_a_printed_row_without_its_step_is_said(tmp_path: Path) -> None:
     whole = (FIXTURES / "verl" / "console.log").read_text()
     (tmp_path / "x.log").write_text(whole.replace("step:3 - ", "stp:3 - "))
-    record = open_run(tmp_path / "x.log")
+    record = run_record(tmp_path / "x.log")
     assert 3 not in record.steps["step"].to_list()
     assert any("1 line looks like a row without its step" in note for note in record.notes)
 
 
 def test_swifts_completions() -> None:
-    record = open_run(FIXTURES / "swift" / "completions.jsonl")
+    record = run_record(FIXTURES / "swift" / "completions.jsonl")
     assert record.rollouts is not None
     assert record.rollouts.columns[:4] == ["step", "prompt_id", "prompt", "completion"]
     assert {"reward/Acc", "reward/Format", "advantage"} <= set(record.rollouts.columns)
@@ -265,7 +265,7 @@ def test_swifts_completions() -> None:
     "place", ["prime_rl/rollouts", "prime_rl/rollouts/step_1/train/all/traces.jsonl"]
 )
 def test_prime_rls_episodes(place: str) -> None:
-    record = open_run(FIXTURES / place)
+    record = run_record(FIXTURES / place)
     assert record.rollouts is not None
     assert record.rollouts.group_by("step", "prompt_id").len()["len"].unique().to_list() == [4]
     assert np.allclose(
@@ -285,19 +285,19 @@ def test_nemo_rls_dumps_by_prompt_and_by_position(tmp_path: Path) -> None:
         ]
         lines = [json.dumps(row | {"content": "".join(row["content"])}) for row in rows]
         (tmp_path / f"train_data_step{step}.jsonl").write_text("\n".join(lines))
-    parted = open_run(FIXTURES / "nemo_rl" / "train_data_step2.jsonl").rollouts
-    joined = open_run(tmp_path, settings={"group_size": "4"}).rollouts
+    parted = run_record(FIXTURES / "nemo_rl" / "train_data_step2.jsonl").rollouts
+    joined = run_record(tmp_path, settings={"group_size": "4"}).rollouts
     assert parted is not None
     assert joined is not None
     assert (
         parted["prompt_id"].to_list() == joined.filter(pl.col("step") == 2)["prompt_id"].to_list()
     )
     with pytest.raises(InvalidArgumentError, match="--set group_size=G"):
-        open_run(tmp_path)
+        run_record(tmp_path)
 
 
 def test_an_event_stream_is_put_in_the_order_of_its_steps() -> None:
-    record = open_run(FIXTURES / "events" / "metrics.jsonl")
+    record = run_record(FIXTURES / "events" / "metrics.jsonl")
     assert record.sources[0].reader == "events"
     assert record.steps["reward"].to_list()[:8] == [0.2, *REWARDS[:7]]
     assert record.steps["rollout_done/completion_length_mean"].to_list()[:3] == [
@@ -310,10 +310,10 @@ def test_an_event_stream_is_put_in_the_order_of_its_steps() -> None:
 
 def test_a_chart_of_several_runs_asks_which() -> None:
     with pytest.raises(UnreadableRunError, match="add one of #a, #b"):
-        open_run(FIXTURES / "skyrl" / "export.csv")
-    assert open_run(f"{FIXTURES}/skyrl/export.csv#b").steps["reward/avg_raw_reward"].to_list() == [
-        value / 2 for value in REWARDS
-    ]
+        run_record(FIXTURES / "skyrl" / "export.csv")
+    assert run_record(f"{FIXTURES}/skyrl/export.csv#b").steps[
+        "reward/avg_raw_reward"
+    ].to_list() == [value / 2 for value in REWARDS]
 
 
 def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
@@ -322,7 +322,7 @@ def test_openrlhfs_steps_are_those_that_it_prints(tmp_path: Path) -> None:
             f"Global step {7 * at}: {{'policy_loss': 0.1, 'reward': {at}}}\n" for at in range(1, 5)
         )
     )
-    assert open_run(tmp_path / "x.log").steps["step"].to_list() == [7, 14, 21, 28]
+    assert run_record(tmp_path / "x.log").steps["step"].to_list() == [7, 14, 21, 28]
 
 
 # Every key of the table

@@ -26,7 +26,7 @@ from groupwise import parsing
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import UnreadableRunError
 from groupwise.parsing import TooManyValuesError, parse_json
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.configs import read_settings
 from groupwise.readers.follow import Follower
 from groupwise.readers.source import Blocks, peek
@@ -55,7 +55,7 @@ HUGE = "9" * 401
 def test_settings_beside_a_log_that_are_no_counts_are_none(tmp_path: Path, written: str) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
     (tmp_path / "config.json").write_text(written)
-    record = open_run(tmp_path / "metrics.jsonl")
+    record = run_record(tmp_path / "metrics.jsonl")
     assert record.config.value("refresh_interval") is None
     assert record.config.value("prompts_per_step") is None
     assert len(record.steps) == 8
@@ -64,7 +64,7 @@ def test_settings_beside_a_log_that_are_no_counts_are_none(tmp_path: Path, writt
 def test_a_damaged_companion_is_said(tmp_path: Path) -> None:
     (tmp_path / "metrics.jsonl").write_text("\n".join(LINES))
     (tmp_path / "config.json").write_text('{"num_generations": 8, "beta"')
-    notes = open_run(tmp_path / "metrics.jsonl").notes
+    notes = run_record(tmp_path / "metrics.jsonl").notes
     assert "config.json beside the log has no readable settings and was left out" in notes
 
 
@@ -74,7 +74,7 @@ def test_yaml_numbers_of_any_size(tmp_path: Path, number: str) -> None:
     (tmp_path / "config.yaml").write_text(
         f"group_size: {number}\nsteps_per_generation: {number}\nloss_type: {number}\n{number}: 3\n"
     )
-    record = open_run(tmp_path / "metrics.jsonl")
+    record = run_record(tmp_path / "metrics.jsonl")
     assert record.config.value("group_size") is None
     assert len(record.steps) == 8
 
@@ -84,7 +84,7 @@ def test_a_long_first_line(tmp_path: Path, ending: str) -> None:
     first = json.dumps({"step": 1, "reward": REWARDS[0], "note": "x" * 200_000})
     path = tmp_path / f"run.{ending}"
     path.write_text("\n".join([first, *LINES[1:]]))
-    record = open_run(path)
+    record = run_record(path)
     assert record.sources[0].reader == "jsonl"
     assert record.steps["reward"].to_list() == REWARDS
     assert not any("damaged" in note for note in record.notes)
@@ -105,7 +105,7 @@ def test_a_long_header(tmp_path: Path) -> None:
             ]
         )
     )
-    record = open_run(path)
+    record = run_record(path)
     assert record.sources[0].reader == "csv"
     assert record.steps["reward"].to_list() == REWARDS
 
@@ -119,14 +119,14 @@ def test_line_separators_of_unicode_end_no_line(tmp_path: Path, separator: str) 
     if separator in "\u2028\u2029\x85":
         for path in (tmp_path / "run.jsonl", tmp_path / "events.log"):
             path.write_text("\n".join([first, *LINES[1:]]), encoding="utf-8")
-            assert open_run(path).steps["reward"].to_list() == REWARDS
+            assert run_record(path).steps["reward"].to_list() == REWARDS
     table = tmp_path / "run.csv"
     rows = [
         f"{step},{reward},some words{separator}and more of them"
         for step, reward in enumerate(REWARDS, start=1)
     ]
     table.write_text("\n".join(["step,reward,note", *rows]), encoding="utf-8")
-    assert open_run(table).steps["reward"].to_list() == REWARDS
+    assert run_record(table).steps["reward"].to_list() == REWARDS
 
 
 def torch_file(path: Path, content: Any, method: int = zipfile.ZIP_STORED) -> Path:
@@ -169,7 +169,7 @@ def test_no_pickle_is_opened(
         if not path.exists():
             path.write_bytes(PICKLES[name])
         with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
-            open_run(path)
+            run_record(path)
     assert not (tmp_path / "harmed").exists()
 
 
@@ -236,7 +236,7 @@ def test_a_database_may_take_ten_seconds_and_one_for_each_megabyte() -> None:
 def test_a_table_of_seventy_million_cells(tmp_path: Path) -> None:
     path = tmp_path / "run.parquet"
     pl.select(step=pl.int_range(1000, dtype=pl.Int64), reward=pl.lit(0.5)).write_parquet(path)
-    assert open_run(path).steps.height == 1000
+    assert run_record(path).steps.height == 1000
     constant = pl.select(
         step=pl.repeat(1, 23_000_000, dtype=pl.Int64),
         reward=pl.repeat(0.5, 23_000_000),
@@ -288,7 +288,7 @@ def test_names_that_come_again(tmp_path: Path) -> None:
             )
         )
         begun = time.process_time()
-        record = open_run(path)
+        record = run_record(path)
         times.append(time.process_time() - begun)
         assert "reward (2)" in record.steps.columns
     assert times[1] < 2
@@ -300,7 +300,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path = tmp_path / "run.jsonl"
     wide = json.dumps({"step": 9, "reward": 0.5, **{f"k{number}": 1.0 for number in range(20)}})
     path.write_text("\n".join([*LINES, wide]))
-    record = open_run(path)
+    record = run_record(path)
     assert record.steps["reward"].to_list()[:8] == REWARDS
     assert any(
         "exceeds 2,000 keys or 60 cells:" in note and "are left out" in note
@@ -311,7 +311,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         "step,reward\n" + "".join(f"{step},0.5\n" for step in range(50))
     )
     for log in (path, path.with_suffix(".csv")):
-        record = open_run(log)
+        record = run_record(log)
         assert (record.sources[0].of, record.steps["step"][-1]) == (50, 49)
         assert record.in_part == f"{len(record.steps)} of about 50 rows were read, in blocks"
 
@@ -327,7 +327,7 @@ def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         f"{','.join(row)}\n" + "1,0.5,1,1,1,1,1,1\n2,0.5,1,1,1,1,1,1\n"
     )
     for name in ("run.jsonl", "run.csv"):
-        record = open_run(tmp_path / name)
+        record = run_record(tmp_path / name)
         assert set(record.steps.columns) >= {"reward", "k0", "k1"}
         assert "k2" not in record.steps.columns
         assert any(": 8 are left out" in note for note in record.notes)
@@ -340,7 +340,7 @@ def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         {"step": at // 4, "prompt": "p", "completion": "c", "reward": at % 2} for at in range(50)
     ]
     path.write_text("\n".join(map(json.dumps, rows)))
-    record = open_run(path)
+    record = run_record(path)
     assert record.rollouts is not None
     assert len(record.rollouts) == 30
     assert record.in_part == "only the first 30 of its 50 rows were read"
@@ -349,7 +349,7 @@ def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         folder.mkdir(exist_ok=True)
         own = [row for row in rows if row["step"] == step]
         (folder / f"{step}.jsonl").write_text("\n".join(map(json.dumps, own)))
-    record = open_run(folder)
+    record = run_record(folder)
     assert record.steps["step"].to_list() == [0, 2, 4, 6, 8, 10, 12]
     assert record.in_part == "7 of 13 files were read, evenly spaced"
 
@@ -370,7 +370,7 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
                     ]
                 )
             )
-        record = open_run(path)
+        record = run_record(path)
         assert 4 not in record.steps["step"].to_list() or name == "run.csv"
         assert "1 line of more than 1000 bytes was left out" in record.notes
 
@@ -390,7 +390,7 @@ def test_json_of_more_than_may_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     saved = RunRecord("x", steps_table([1], {"reward": [0.5]})).save(tmp_path / "record")
     for log in (path, saved):
         with pytest.raises(UnreadableRunError, match=r"^expected JSON of at most"):
-            open_run(log)
+            run_record(log)
 
 
 def test_what_is_too_large_says_its_megabytes(
@@ -400,7 +400,7 @@ def test_what_is_too_large_says_its_megabytes(
     path = tmp_path / "run.json"
     path.write_text("[" + ",".join(LINES) + "]" + " " * 2_500_000)
     with pytest.raises(UnreadableRunError, match=r"at most 1 MB, got 3 MB in "):
-        open_run(path)
+        run_record(path)
 
 
 def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
@@ -447,7 +447,7 @@ def test_a_text_that_makes_too_many_values(
     path = tmp_path / name
     WRITTEN[name](path)
     monkeypatch.setattr(parsing, "MOST_VALUES", 1000)
-    opened = read_settings if name == "settings.json" else open_run
+    opened = read_settings if name == "settings.json" else run_record
     with pytest.raises(
         UnreadableRunError,
         match=(
@@ -482,7 +482,7 @@ def test_a_line_that_makes_too_many_values_is_left_out(
         {"x": json.loads(MANY)},
     )
     for path in sorted(tmp_path.iterdir()):
-        record = open_run(path)
+        record = run_record(path)
         assert record.steps["reward"].to_list() == REWARDS, path.name
         assert record.notes or path.suffix == ".wandb", path.name
 
@@ -550,7 +550,7 @@ def test_a_log_of_too_many_rows(tmp_path: Path, name: str, monkeypatch: pytest.M
                 "INSERT INTO metrics (step, run_name, metrics) VALUES (?, 'a', ?)", rows
             )
             database.commit()
-    record = open_run(path)
+    record = run_record(path)
     steps = record.steps["step"].to_list()
     assert (steps[0], steps[-1]) == (1, 80)
     assert len(steps) < 50
@@ -627,7 +627,7 @@ def test_a_pipe_in_the_folder_of_a_run_is_refused_and_not_waited_for(tmp_path: P
         (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / name)
         with pytest.raises(UnreadableRunError):
-            open_run(folder)
+            run_record(folder)
 
 
 @each_case("within", [False, True])
@@ -641,7 +641,7 @@ def test_a_cell_that_is_too_long_costs_its_row(within: bool, tmp_path: Path) -> 
     path = tmp_path / "run.csv"
     lines = [f"{','.join(map(str, row))}\n" for row in rows]
     path.write_text("".join(["step,reward,completion\n", *lines]))
-    run = open_run(path)
+    run = run_record(path)
     left = range(50) if within else [step for step in range(120) if step != 50]
     assert run.steps["step"].to_list() == [*left]
     assert any("a cell of over a million characters" in note for note in run.notes)
@@ -658,9 +658,9 @@ def test_texts_that_unfold_from_a_few_bytes_are_refused(
     frame = pl.DataFrame({"step": range(60), "reward": [0.5] * 60, "note": ["x" * 100_000] * 60})
     frame.write_parquet(path)
     with pytest.raises(UnreadableRunError, match=r"at most 1,048,576 bytes .*, got 6,0\d\d,\d\d\d"):
-        open_run(path)
+        run_record(path)
     frame.select("step", "reward", pl.concat_list("note", "note")).write_parquet(path)
-    assert len(open_run(path).steps) == 60  # lists are not read
+    assert len(run_record(path).steps) == 60  # lists are not read
     frame.write_parquet(path)
     monkeypatch.setattr(parsing, "MOST_UNFOLDED", 1 << 23)
-    assert len(open_run(path).steps) == 60
+    assert len(run_record(path).steps) == 60

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RecordWriter, RunConfig, RunRecord
 from groupwise.record.table import steps_table
 
@@ -127,7 +127,7 @@ FORMATS: dict[str, Callable[[list[str]], str]] = {
 def opened_or_refused(path: str) -> RunRecord | None:
     """The record, or None after one of our errors, whose message must be one sentence."""
     try:
-        return open_run(path)
+        return run_record(path)
     except GroupwiseError as error:
         message = str(error)
     assert "\n" not in message

@@ -10,7 +10,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 TABLE = """<div><progress value='3'></progress>[3/3 1:00, Epoch 0/1]</div><table border="1"><thead>
 <tr><th>Step</th><th>Training Loss</th><th>reward</th><th>reward_std</th><th>rewards / f &amp; g / mean</th></tr>
@@ -48,7 +48,7 @@ def test_the_longest_table_is_read(tmp_path: Path) -> None:
         "    optim = 'adamw',\n",
         ")",
     ]
-    record = open_run(
+    record = run_record(
         notebook(tmp_path / "a.ipynb", short, long.splitlines(keepends=True), source=source)
     )
     assert record.steps["step"].to_list() == [1, 2, 3]
@@ -102,7 +102,7 @@ def test_literal_arguments_of_calls_are_settings(
     code: str, settings: tuple[object, ...], tmp_path: Path
 ) -> None:
     table = TABLE.format("".join(ROW.format(step) for step in range(1, 4)))
-    config = open_run(notebook(tmp_path / "a.ipynb", table, source=code)).config
+    config = run_record(notebook(tmp_path / "a.ipynb", table, source=code)).config
     assert (
         tuple(config.value(name) for name in ("learning_rate", "group_size", "scale_rewards"))
         == settings
@@ -121,7 +121,7 @@ def test_literal_arguments_of_calls_are_settings(
 )
 def test_no_progress_table(tmp_path: Path, outputs: list[Any]) -> None:
     with pytest.raises(UnreadableRunError, match="none in"):
-        open_run(notebook(tmp_path / "a.ipynb", *outputs))
+        run_record(notebook(tmp_path / "a.ipynb", *outputs))
 
 
 @each_case(
@@ -136,4 +136,4 @@ def test_no_progress_table(tmp_path: Path, outputs: list[Any]) -> None:
 def test_damaged(tmp_path: Path, text: str) -> None:
     (tmp_path / "a.ipynb").write_text(text)
     with pytest.raises(UnreadableRunError):
-        open_run(tmp_path / "a.ipynb")
+        run_record(tmp_path / "a.ipynb")

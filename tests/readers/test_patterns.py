@@ -12,7 +12,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import GroupwiseError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 # Characters of which four times as many take a pattern that goes by their square seconds, and
 # seconds that do not count.
@@ -52,7 +52,7 @@ def seconds(path: Path, times: int = 1) -> float:
     for _ in range(times):
         start = time.process_time()
         with suppress(GroupwiseError):
-            open_run(path)
+            run_record(path)
         taken.append(time.process_time() - start)
     return min(taken)
 

@@ -10,7 +10,7 @@ from pprint import pformat
 import pytest
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.follow import Follower
 
 RAY = "\x1b[36m(skyrl_entrypoint pid=991)\x1b[0m "
@@ -44,7 +44,7 @@ def test_skyrl(tmp_path: Path, *, ray: bool) -> None:
     (tmp_path / "train.log").write_text(
         "".join((RAY if ray else "") + line + (other if ray else "") for line in lines)
     )
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert record.sources[0].reader == "printed_dicts"
     assert record.steps["step"].to_list() == list(range(1, 9))
     assert record.steps[record.column("reward")].to_list() == pytest.approx(
@@ -87,7 +87,7 @@ def test_slime(tmp_path: Path) -> None:
         + "the step 4: {'reward': 3} of a completion\nrollout 9: {'rollout/raw_reward': print()}\n"
     )
     (tmp_path / "train.log").write_text(text)
-    record = open_run(tmp_path / "train.log")
+    record = run_record(tmp_path / "train.log")
     assert record.steps["step"].to_list() == list(range(8))
     assert record.steps[record.column("reward")].to_list() == pytest.approx(
         [rollout / 10 for rollout in range(8)]
@@ -129,7 +129,7 @@ def test_verl_in_utf_16(tmp_path: Path, quiet: int) -> None:
     )
     (tmp_path / "plain.log").write_text(text)
     (tmp_path / "powershell.log").write_text(text, encoding="utf-16")
-    plain, other = open_run(tmp_path / "plain.log"), open_run(tmp_path / "powershell.log")
+    plain, other = run_record(tmp_path / "plain.log"), run_record(tmp_path / "powershell.log")
     assert other.sources[0].reader == "verl_console"
     assert other.steps.equals(plain.steps)
     assert (other.meanings, other.notes) == (plain.meanings, plain.notes)
@@ -140,7 +140,7 @@ def test_verls_rows_without_their_step_are_no_steps_of_another_kind(tmp_path: Pa
         "".join(verl(step).replace(f"step:{step} ", "", 1) for step in range(1, 31))
     )
     with pytest.raises(UnreadableRunError, match="got only 30 lines without a step"):
-        open_run(tmp_path / "cut.log")
+        run_record(tmp_path / "cut.log")
 
 
 def test_seconds_a_step_are_no_step(tmp_path: Path) -> None:
@@ -149,5 +149,5 @@ def test_seconds_a_step_are_no_step(tmp_path: Path) -> None:
         for step in range(1, 6)
     ]
     (tmp_path / "own.log").write_text("\n".join(rows) + "\ntiming_s/step:33.1 | reward: 9\n")
-    record = open_run(tmp_path / "own.log")
+    record = run_record(tmp_path / "own.log")
     assert record.steps["step"].to_list() == [1, 2, 3, 4, 5]

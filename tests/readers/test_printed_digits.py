@@ -12,7 +12,7 @@ from tests.cases import each_case
 from tests.readers.writers import event_file
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.assemble import resolutions
 from groupwise.readers.rows import RowStore
 from groupwise.record.run import Meaning, RunRecord, steps_table
@@ -158,7 +158,7 @@ OWN = {"reward": 5e-4, "kl": 0.0, "learning_rate": 0.0, "grad_norm": 0.0}
 def test_the_same_numbers_are_known_as_finely_as_they_were_printed(
     write: Callable[[Path], Path], name: str, expected: dict[str, float], tmp_path: Path
 ) -> None:
-    record = open_run(write(tmp_path / name))
+    record = run_record(write(tmp_path / name))
     known = {meaning.column: meaning.resolution for meaning in record.meanings}
     assert {key: known.get(key, known.get(VERL[key])) for key in VERL} == expected
 
@@ -262,7 +262,7 @@ def test_a_zero_is_one_where_rounding_hides_nothing_that_counts() -> None:
 def test_a_percentage_of_two_decimals_is_a_share_of_four(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("step,reward,truncated (%)\n1,0.5,12.50\n2,0.6,50.00\n")
-    record = open_run(path)
+    record = run_record(path)
     meaning = record.meaning("truncated (%)")
     assert meaning is not None
     assert (record.steps["truncated (%)"][0], round(meaning.resolution, 12)) == (0.125, 5e-5)
@@ -282,7 +282,7 @@ def test_the_rate_of_a_column_is_a_setting_where_its_digits_tell_it(
             for step in range(1, 6)
         )
     )
-    assert open_run(path).config.value("learning_rate") == rate
+    assert run_record(path).config.value("learning_rate") == rate
 
 
 def test_a_record_keeps_the_resolution_and_an_old_one_has_none(tmp_path: Path) -> None:
@@ -309,4 +309,4 @@ def test_a_rate_of_0_in_all_rows_is_no_setting(tmp_path: Path) -> None:
     path.write_text(
         "".join(json.dumps({"step": step, "reward": 0.5, "lr": 0.0}) + "\n" for step in range(5))
     )
-    assert not open_run(path).config.learning_rate.known
+    assert not run_record(path).config.learning_rate.known

@@ -28,7 +28,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
-from groupwise.readers import best_reader, open_run, rollouts, source
+from groupwise.readers import best_reader, rollouts, run_record, source
 from groupwise.record.run import RunRecord
 
 Rows = Sequence[dict[str, Any]]
@@ -136,12 +136,12 @@ class TestSniffing:
         path = write(
             tmp_path / "log.jsonl", [*rows, {"prompt": "a", "completion": "b", "reward": 1.0}]
         )
-        assert open_run(path).sources[0].reader == "jsonl"
+        assert run_record(path).sources[0].reader == "jsonl"
 
     def test_a_first_row_longer_than_the_head(self, tmp_path: Path) -> None:
         rows = plain_rows()
         rows[0]["completion"] = "long " * 40_000
-        assert len(rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))) == 8
+        assert len(rollouts_of(run_record(write(tmp_path / "a.jsonl", rows)))) == 8
 
 
 class TestVerl:
@@ -149,7 +149,7 @@ class TestVerl:
     def test_a_folder_of_dumps(self, tmp_path: Path, uid: bool) -> None:
         for step in (1, 2, 10):
             write(tmp_path / "dumps" / f"{step}.jsonl", verl_rows(step, uid=uid))
-        record = open_run(tmp_path / "dumps")
+        record = run_record(tmp_path / "dumps")
         table = rollouts_of(record)
         assert table["step"].unique(maintain_order=True).to_list() == [1, 2, 10]
         assert group_sizes(table) == [6] * 12
@@ -172,12 +172,12 @@ class TestVerl:
         rows = verl_rows(3)
         for row in rows:
             row["input"] = "the same"
-        table = rollouts_of(open_run(write(tmp_path / "3.jsonl", rows)))
+        table = rollouts_of(run_record(write(tmp_path / "3.jsonl", rows)))
         assert group_sizes(table) == [6] * 4
 
     def test_a_uid_keeps_a_group_together_whose_contexts_differ(self, tmp_path: Path) -> None:
         rows = [row | {"input": f"{row['input']} turn {at}"} for at, row in enumerate(verl_rows(3))]
-        assert group_sizes(rollouts_of(open_run(write(tmp_path / "3.jsonl", rows)))) == [6] * 4
+        assert group_sizes(rollouts_of(run_record(write(tmp_path / "3.jsonl", rows)))) == [6] * 4
 
     def test_the_steps_come_from_the_names_where_the_rows_lack_them(self, tmp_path: Path) -> None:
         for step in (9, 10):
@@ -188,7 +188,7 @@ class TestVerl:
                     for row in verl_rows(step)
                 ],
             )
-        record = open_run(tmp_path)
+        record = run_record(tmp_path)
         assert record.steps["step"].to_list() == [9, 10]
         assert any("names of the files" in note for note in record.notes)
 
@@ -197,20 +197,20 @@ class TestVerl:
             write(tmp_path / f"{step}.jsonl", verl_rows(step))
         (tmp_path / "3.jsonl").write_bytes(b"\x80\x04 never opened")
         (tmp_path / "4.jsonl").write_text("")
-        record = open_run(tmp_path)
+        record = run_record(tmp_path)
         assert record.steps["step"].to_list() == [1, 2]
         assert sum("was left out" in note for note in record.notes) == 2
 
     def test_a_log_wins_over_a_folder_of_dumps_beside_it(self, tmp_path: Path) -> None:
         write(tmp_path / "rollouts" / "1.jsonl", verl_rows(1))
-        assert open_run(tmp_path).sources[0].reader == "rollouts"
+        assert run_record(tmp_path).sources[0].reader == "rollouts"
         (tmp_path / "run.csv").write_text("step,reward\n1,0.5\n2,0.6\n")
-        assert open_run(tmp_path).sources[0].reader == "csv"
+        assert run_record(tmp_path).sources[0].reader == "csv"
 
 
 class TestRows:
     def test_the_table(self, tmp_path: Path) -> None:
-        record = open_run(write(tmp_path / "a.jsonl", plain_rows()))
+        record = run_record(write(tmp_path / "a.jsonl", plain_rows()))
         table = rollouts_of(record)
         assert table.columns == [
             "step",
@@ -228,13 +228,13 @@ class TestRows:
 
     def test_rows_of_a_group_need_not_be_neighbours(self, tmp_path: Path) -> None:
         rows = plain_rows()
-        table = rollouts_of(open_run(write(tmp_path / "a.jsonl", rows[::2] + rows[1::2])))
+        table = rollouts_of(run_record(write(tmp_path / "a.jsonl", rows[::2] + rows[1::2])))
         assert table["step"].to_list() == [1] * 4 + [2] * 4
         assert table["prompt_id"].to_list() == [0, 0, 1, 1] * 2
         assert table.filter(step=1, prompt_id=0)["completion"].to_list() == ["c0", "c1"]
 
     def test_ragged_groups(self, tmp_path: Path) -> None:
-        record = open_run(write(tmp_path / "a.jsonl", plain_rows()[:-1]))
+        record = run_record(write(tmp_path / "a.jsonl", plain_rows()[:-1]))
         assert group_sizes(rollouts_of(record)) == [2, 2, 2, 1]
         assert record.config.value("group_size") is None
         assert "the groups have 1 to 2 completions" in record.notes
@@ -244,7 +244,7 @@ class TestRows:
             {"prompt": "same", "completion": "c", "reward": 1.0, "group_id": at // 2}
             for at in range(6)
         ]
-        assert group_sizes(rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))) == [2, 2, 2]
+        assert group_sizes(rollouts_of(run_record(write(tmp_path / "a.jsonl", rows)))) == [2, 2, 2]
         rows = [
             {
                 "prompt": f"p{at // 2}",
@@ -255,7 +255,7 @@ class TestRows:
             }
             for at in range(6)
         ]
-        record = open_run(write(tmp_path / "b.jsonl", rows))
+        record = run_record(write(tmp_path / "b.jsonl", rows))
         assert group_sizes(rollouts_of(record)) == [2, 2, 2]
         assert any("column group combines different prompts" in note for note in record.notes)
 
@@ -263,7 +263,7 @@ class TestRows:
         rows = [
             row | {"rewards": {"check": row.pop("reward"), "format": 0.5}} for row in plain_rows()
         ]
-        record = open_run(write(tmp_path / "a.jsonl", rows))
+        record = run_record(write(tmp_path / "a.jsonl", rows))
         table = rollouts_of(record)
         assert table["reward"].to_list() == [0.5, 1.5] * 4
         assert record.steps["reward/check"].to_list() == [0.5, 0.5]
@@ -273,7 +273,7 @@ class TestRows:
         )
         for at, row in enumerate(rows):
             row["rewards"]["total"] = float(at)
-        assert rollouts_of(open_run(write(tmp_path / "b.jsonl", rows)))["reward"].to_list() == [
+        assert rollouts_of(run_record(write(tmp_path / "b.jsonl", rows)))["reward"].to_list() == [
             float(at) for at in range(8)
         ]
 
@@ -282,7 +282,7 @@ class TestRows:
             row | {"prompt": [{"role": "user", "content": row["prompt"] + " \u00e9"}]}
             for row in plain_rows()
         ]
-        record = open_run(write(tmp_path / "a.jsonl", rows))
+        record = run_record(write(tmp_path / "a.jsonl", rows))
         table = rollouts_of(record)
         assert json.loads(table["prompt"][0]) == rows[0]["prompt"]
         assert group_sizes(table) == [2] * 4
@@ -296,7 +296,7 @@ class TestRows:
             {"summary": "done", "reward": 0.7},
             {"step": None, "prompt": "p0", "completion": "c", "reward": 1.0},
         ]
-        record = open_run(write(tmp_path / "a.jsonl", rows, '{"prompt": "p', "[1, 2]"))
+        record = run_record(write(tmp_path / "a.jsonl", rows, '{"prompt": "p', "[1, 2]"))
         table = rollouts_of(record)
         assert len(table) == 8
         assert table["reward"].null_count() == 3
@@ -311,7 +311,7 @@ class TestRows:
             assert any(note.startswith(words) for note in record.notes), words
 
     def test_interleaved_steps_are_put_together_and_said(self, tmp_path: Path) -> None:
-        record = open_run(write(tmp_path / "a.jsonl", plain_rows() + plain_rows()))
+        record = run_record(write(tmp_path / "a.jsonl", plain_rows() + plain_rows()))
         assert group_sizes(rollouts_of(record)) == [4] * 4
         assert any("are not contiguous" in note for note in record.notes)
 
@@ -320,14 +320,14 @@ class TestRows:
     ) -> None:
         path = write(tmp_path / "a.jsonl", plain_rows())
         monkeypatch.setattr(parsing, "MOST_TEXT", 1)
-        table = rollouts_of(open_run(path))
+        table = rollouts_of(run_record(path))
         assert group_sizes(table) == [2] * 4
         assert sorted(map(len, table["prompt"].unique())) == [2, 16]
 
     def test_a_record_is_saved_and_loaded(self, tmp_path: Path) -> None:
-        record = open_run(write(tmp_path / "a.jsonl", plain_rows()))
+        record = run_record(write(tmp_path / "a.jsonl", plain_rows()))
         assert record.rollouts is not None
-        loaded = open_run(record.save(tmp_path / "saved"))
+        loaded = run_record(record.save(tmp_path / "saved"))
         assert loaded.rollouts is not None
         assert loaded.rollouts.equals(record.rollouts)
 
@@ -344,7 +344,7 @@ def left() -> Iterator[None]:
 def whole(path: Path) -> str:
     """All that is read of a path."""
     try:
-        record = open_run(path)
+        record = run_record(path)
         table = (
             record.steps if record.rollouts is None else record.with_completions(record.rollouts)
         )
@@ -400,13 +400,13 @@ def test_one_dump_that_is_called_after_a_step_is_not_the_folder_of_all_runs(
         write(tmp_path / name / "metrics.jsonl", [{"step": at, "reward": 0.5} for at in range(9)])
     write(tmp_path / "c" / "rollouts_step_1.jsonl", verl_rows(1))
     with pytest.raises(UnreadableRunError, match="which holds 3 "):
-        open_run(tmp_path)
+        run_record(tmp_path)
 
 
 def test_a_dump_of_verl_is_read_by_column(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = write(tmp_path / "1.jsonl", verl_rows(1))
     monkeypatch.setattr(rollouts.RolloutRows, "add", None)
-    assert len(rollouts_of(open_run(path))) == 24
+    assert len(rollouts_of(run_record(path))) == 24
     with left():
         assert "####" in whole(path)
 
@@ -462,9 +462,9 @@ class TestLeft:
                     for at, row in enumerate(rows)
                 ],
             )
-        held = open_run(tmp_path)
+        held = run_record(tmp_path)
         with left():
-            there = open_run(tmp_path)
+            there = run_record(tmp_path)
             assert rollouts_of(there)["completion"].dtype == pl.Int64
             assert judge(there) == judge(held)
             ours, theirs = (
@@ -481,7 +481,7 @@ class TestLeft:
         """
         path = write(tmp_path / "1.jsonl", verl_rows(1))
         monkeypatch.setattr(parsing, "MOST_HELD", 0)
-        record = open_run(path)
+        record = run_record(path)
         table = rollouts_of(record)
         assert table["completion"].dtype == pl.Int64
         some = record.with_completions(table[[7, 1, 7]], pl.col("completion").str.slice(-1))
@@ -489,12 +489,12 @@ class TestLeft:
         assert record.with_completions(table.clear())["completion"].dtype == pl.Utf8
         sent = pickle.loads(pickle.dumps(record))  # to a process that judges
         assert sent.with_completions(table).equals(record.with_completions(table))
-        saved = open_run(record.save(tmp_path / "saved"))
+        saved = run_record(record.save(tmp_path / "saved"))
         assert (
             rollouts_of(saved)["completion"].to_list()
             == record.with_completions(table)["completion"].to_list()
         )
-        again = open_run(path)
+        again = run_record(path)
         write(path, verl_rows(1)[:5])
         with pytest.raises(UnreadableRunError, match="open the run again"):
             again.with_completions(table)
@@ -514,7 +514,7 @@ class TestColumns:
             "reward/check": "hits",
             "entropy": "length",
         }
-        record = open_run(write(tmp_path / "a.jsonl", rows), columns=columns)
+        record = run_record(write(tmp_path / "a.jsonl", rows), columns=columns)
         table = rollouts_of(record)
         assert record.steps["step"].to_list() == [5, 6]
         assert record.steps["reward"].to_list() == [0.1875, 0.6875]
@@ -530,9 +530,9 @@ class TestColumns:
         with pytest.raises(
             MissingMetricError, match="the log has step, reward, advantage, length, left"
         ):
-            open_run(path, columns={"reward": "nope"})
+            run_record(path, columns={"reward": "nope"})
         with pytest.raises(InvalidArgumentError, match="never decreases for tokens"):
-            open_run(path, columns={"tokens": "left"})
+            run_record(path, columns={"tokens": "left"})
 
 
 class TestParquet:
@@ -543,7 +543,7 @@ class TestParquet:
         for name, rows in (("a", plain_rows()), ("b", messages)):
             path = tmp_path / f"{name}.parquet"
             pl.DataFrame(rows).write_parquet(path)
-            record = open_run(path)
+            record = run_record(path)
             assert group_sizes(rollouts_of(record)) == [2] * 4
             assert record.steps["reward"].to_list() == [0.5, 0.5]
 
@@ -551,13 +551,13 @@ class TestParquet:
         pl.DataFrame({"step": [1, 2], "reward": [0.1, 0.2], "prompt": ["a", "b"]}).write_parquet(
             tmp_path / "a.parquet"
         )
-        assert open_run(tmp_path / "a.parquet").rollouts is None
+        assert run_record(tmp_path / "a.parquet").rollouts is None
 
     def test_trl_completions_alone(self, trl_run: Path) -> None:
-        whole = open_run(trl_run).rollouts
+        whole = run_record(trl_run).rollouts
         assert whole is not None
-        one = open_run(trl_run / "completions" / "completions_00002.parquet")
-        all_steps = open_run(trl_run / "completions")
+        one = run_record(trl_run / "completions" / "completions_00002.parquet")
+        all_steps = run_record(trl_run / "completions")
         for record, steps in ((one, [2]), (all_steps, [1, 2, 3])):
             table = rollouts_of(record)
             assert record.steps["step"].to_list() == steps
@@ -575,12 +575,12 @@ class TestParquet:
             again = first.with_columns(step=pl.lit(step, dtype=pl.Int64))
             again.write_parquet(trl_run / "completions" / f"completions_0000{step}.parquet")
         for folder in (trl_run / "completions", trl_run):
-            record = open_run(folder)
+            record = run_record(folder)
             assert len(rollouts_of(record)) == 24
             assert any(note.startswith("2 files repeat the completions") for note in record.notes)
 
     def test_of_trl_completions_the_user_names_the_reward(self, trl_run: Path) -> None:
-        record = open_run(trl_run / "completions", columns={"reward": "check"})
+        record = run_record(trl_run / "completions", columns={"reward": "check"})
         assert rollouts_of(record)["reward"].to_list()[:8] == [
             1.0,
             0.0,
@@ -595,9 +595,9 @@ class TestParquet:
 
     def test_damaged_files_among_trl_completions(self, trl_run: Path) -> None:
         (trl_run / "completions" / "completions_00001.parquet").write_bytes(b"PAR1 broken PAR1")
-        assert open_run(trl_run / "completions").steps["step"].to_list() == [2, 3]
+        assert run_record(trl_run / "completions").steps["step"].to_list() == [2, 3]
         with pytest.raises(UnreadableRunError):
-            open_run(trl_run / "completions" / "completions_00001.parquet")
+            run_record(trl_run / "completions" / "completions_00001.parquet")
 
 
 class TestHostile:
@@ -624,7 +624,7 @@ class TestHostile:
             for text in odd
             for _ in range(2)
         ]
-        table = rollouts_of(open_run(write(tmp_path / "a.jsonl", rows)))
+        table = rollouts_of(run_record(write(tmp_path / "a.jsonl", rows)))
         assert group_sizes(table) == [2] * len(odd)
 
     def test_numbers(self, tmp_path: Path) -> None:
@@ -635,12 +635,12 @@ class TestHostile:
             rows,
             json.dumps(rows[3] | {"group": 10**400, "advantage": 10**400}),
         )
-        assert len(rollouts_of(open_run(path))) == 6
+        assert len(rollouts_of(run_record(path))) == 6
 
     def test_no_reward_at_all(self, tmp_path: Path) -> None:
         path = write(tmp_path / "a.jsonl", [row | {"reward": float("nan")} for row in plain_rows()])
         with pytest.raises(UnreadableRunError, match=r"--column reward=NAME"):
-            open_run(path)
+            run_record(path)
 
     def test_nested_deeply(self, tmp_path: Path) -> None:
         deep = (
@@ -649,7 +649,7 @@ class TestHostile:
             + "]" * 100_000
             + "}"
         )
-        assert len(rollouts_of(open_run(write(tmp_path / "a.jsonl", plain_rows(), deep)))) == 8
+        assert len(rollouts_of(run_record(write(tmp_path / "a.jsonl", plain_rows(), deep)))) == 8
 
     @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
     @given(data=st.data())
@@ -666,7 +666,7 @@ class TestHostile:
         with left():
             assert whole(path) == held
         try:
-            record = open_run(path)
+            record = run_record(path)
         except GroupwiseError as error:
             message = str(error)
         else:
@@ -684,7 +684,7 @@ class TestHostile:
     ],
 )
 def test_real_rollouts(shared_data: Path, file: str, rows: int, size: int, reward: float) -> None:
-    record = open_run(shared_data / "rollouts" / file)
+    record = run_record(shared_data / "rollouts" / file)
     table = rollouts_of(record)
     assert (len(table), group_sizes(table)) == (rows, [size] * (rows // size))
     assert record.steps["reward"].to_list() == [reward]
@@ -697,7 +697,7 @@ def test_real_rollouts(shared_data: Path, file: str, rows: int, size: int, rewar
 @pytest.mark.slow
 def test_real_rollouts_without_texts_have_their_groups(shared_data: Path) -> None:
     for path in (shared_data / "rollouts").glob("*.slim.jsonl"):
-        record = open_run(path)
+        record = run_record(path)
         assert record.sources[0].reader == "rollouts"
         assert record.rollouts is not None
         assert record.config.value("group_size") in (2, 4, 8)
@@ -751,7 +751,7 @@ def test_what_was_logged_of_a_completion_is_kept(
         | {"mean_reward": 0.5}
         for row in plain_rows()
     ]
-    table = rollouts_of(open_run(write(tmp_path / "log.jsonl", rows)))
+    table = rollouts_of(run_record(write(tmp_path / "log.jsonl", rows)))
     assert table[name].to_list() == pytest.approx([expected] * len(table))
     assert "reward/mean" not in table.columns
 
@@ -765,7 +765,7 @@ def test_what_was_logged_of_a_group_by_completion_is_kept(tmp_path: Path) -> Non
         "token_entropies": [[1, 3], [4]],
     }
     table = rollouts_of(
-        open_run(write(tmp_path / "log.jsonl", [group | {"step": step} for step in range(1, 4)]))
+        run_record(write(tmp_path / "log.jsonl", [group | {"step": step} for step in range(1, 4)]))
     )
     assert table.select("advantage", "ended", "entropy").rows()[:2] == [
         (-1.0, 0.0, 2.0),
@@ -827,7 +827,7 @@ def test_prompts_with_one_completion_each_are_groups_of_one(tmp_path: Path, name
     else:
         data = [list(row) for row in table.rows()]
         path.write_text(json.dumps({"columns": table.columns, "data": data}))
-    record = open_run(path)
+    record = run_record(path)
     assert len(rollouts_of(record)) == len(rows)
     assert judge(record).headline.startswith(
         "the group size is 1, so there is no baseline: it is set to 1"
@@ -841,7 +841,7 @@ def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> N
         for step in range(1, 30)
         for prompt in range(4)
     ]
-    record = open_run(write(tmp_path / "run.jsonl", rows))
+    record = run_record(write(tmp_path / "run.jsonl", rows))
     assert record.config.value("group_size") is None
     assert any("advantages show that there were more" in note for note in record.notes)
     assert not judge(record).headline.startswith("groups of one")
@@ -853,7 +853,7 @@ def test_one_completion_of_larger_groups_is_no_group_of_one(tmp_path: Path) -> N
             folder / f"completions_{step:05d}.parquet"
         )
     (tmp_path / "config.json").write_text('{"num_generations": 4}')
-    assert rollouts_of(open_run(folder)).group_by("step", "prompt_id").len()["len"].max() == 1
+    assert rollouts_of(run_record(folder)).group_by("step", "prompt_id").len()["len"].max() == 1
 
 
 def test_a_table_of_texts_between_commas_is_one_of_rollouts(tmp_path: Path) -> None:
@@ -869,13 +869,13 @@ def test_a_table_of_texts_between_commas_is_one_of_rollouts(tmp_path: Path) -> N
         for member in range(4)
     ]
     pl.DataFrame(rows).write_csv(tmp_path / "run.csv")
-    record = open_run(tmp_path / "run.csv")
+    record = run_record(tmp_path / "run.csv")
     assert record.config.value("group_size") == 4
     assert rollouts_of(record)["completion"][1] == 'first\nthen "1"'
     (tmp_path / "log.csv").write_text(
         "step,reward,prompt,completion\n" + "".join(f"{at},0.{at},{at},9\n" for at in range(9))
     )  # numbers of tokens are no texts
-    assert open_run(tmp_path / "log.csv").rollouts is None
+    assert run_record(tmp_path / "log.csv").rollouts is None
 
 
 def test_every_name_of_an_environment_is_read_as_one(tmp_path: Path) -> None:
@@ -899,5 +899,5 @@ def test_every_name_of_an_environment_is_read_as_one(tmp_path: Path) -> None:
             for number in range(4)
         )
         path.write_text("\n".join(map(json.dumps, rows)))
-        columns = open_run(path).steps.columns
+        columns = run_record(path).steps.columns
         assert {"environment_reward/chess", "environment_reward/go"} <= set(columns), name

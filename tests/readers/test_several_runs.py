@@ -15,7 +15,7 @@ from tests.readers.writers import event_file
 from groupwise.cli.app import main
 from groupwise.diagnostics.judge import judge
 from groupwise.errors import SeveralRunsError, UnreadableRunError
-from groupwise.readers import open_run, open_runs
+from groupwise.readers import run_record, run_records
 from groupwise.readers.find import runs_below
 from groupwise.readers.follow import Follower
 from groupwise.record.run import RunRecord
@@ -70,19 +70,19 @@ def test_each_run_of_a_table(
     WRITERS[file](path, table(column, names, interleaved=interleaved))
     listed = ", ".join(f"#{name}" for name in names)
     with pytest.raises(UnreadableRunError) as caught:
-        open_run(path)
+        run_record(path)
     assert str(caught.value).endswith(
         f"which holds {len(names)} runs: add one of {listed} to the path"
     )
     for run, name in enumerate(names):
-        record = open_run(f"{path}#{name}")
+        record = run_record(f"{path}#{name}")
         assert record.steps["step"].to_list() == list(range(1, 11))
         assert record.steps["reward"].to_list() == [100.0 * run + step for step in range(1, 11)]
         assert record.name == str(name)
     with pytest.raises(
         UnreadableRunError, match=r"got no run 'nope' among the \d runs of .*: add one of #"
     ):
-        open_run(f"{path}#nope")
+        run_record(f"{path}#nope")
 
 
 def test_two_columns_together_name_a_run(tmp_path: Path) -> None:
@@ -95,8 +95,8 @@ def test_two_columns_together_name_a_run(tmp_path: Path) -> None:
     with pytest.raises(
         UnreadableRunError, match="4 runs: add one of #a/1, #b/1, #a/2, #b/2 to the path"
     ):
-        open_run(tmp_path / "a.csv")
-    assert open_run(f"{tmp_path}/a.csv#b/2").steps["reward"].to_list() == [
+        run_record(tmp_path / "a.csv")
+    assert run_record(f"{tmp_path}/a.csv#b/2").steps["reward"].to_list() == [
         100.0 + step for step in range(1, 11)
     ]
     told = [
@@ -104,7 +104,7 @@ def test_two_columns_together_name_a_run(tmp_path: Path) -> None:
     ]
     csv(tmp_path / "b.csv", told)  # the tag tells the seed
     with pytest.raises(UnreadableRunError, match="2 runs: add one of #a, #bb to the path"):
-        open_run(tmp_path / "b.csv")
+        run_record(tmp_path / "b.csv")
 
 
 def test_a_number_that_counts_restarts_is_no_run(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_number_that_counts_restarts_is_no_run(tmp_path: Path) -> None:
         tmp_path / "a.csv",
         [*rows, *({"run": 2, "step": step, "reward": 1.0} for step in range(16, 31))],
     )
-    assert open_run(tmp_path / "a.csv").steps["step"].to_list() == list(range(1, 31))
+    assert run_record(tmp_path / "a.csv").steps["step"].to_list() == list(range(1, 31))
 
 
 def test_one_run_needs_no_name(tmp_path: Path) -> None:
     csv(tmp_path / "a.csv", table("run", ["only"], interleaved=False))
     assert (
-        len(open_run(tmp_path / "a.csv").steps)
-        == len(open_run(f"{tmp_path}/a.csv#only").steps)
+        len(run_record(tmp_path / "a.csv").steps)
+        == len(run_record(f"{tmp_path}/a.csv#only").steps)
         == 10
     )
 
@@ -128,12 +128,12 @@ def test_one_run_needs_no_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a#b.csv", "#.csv", "a.csv#x"])
 def test_a_path_with_a_number_sign_still_opens(tmp_path: Path, name: str) -> None:
     csv(tmp_path / name, table("run", ["one"], interleaved=False))
-    assert open_run(tmp_path / name).name == name
+    assert run_record(tmp_path / name).name == name
     (tmp_path / "d#1").mkdir()
     csv(tmp_path / "d#1" / name, table("run", ["one", "t#wo"], interleaved=True))
-    assert open_run(f"{tmp_path}/d#1/{name}#t#wo").steps["reward"][0] == 101.0
+    assert run_record(f"{tmp_path}/d#1/{name}#t#wo").steps["reward"][0] == 101.0
     if name.endswith(".csv"):  # the one log of the folder
-        assert open_run(f"{tmp_path}/d#1#one").steps["reward"][0] == 1.0
+        assert run_record(f"{tmp_path}/d#1#one").steps["reward"][0] == 1.0
 
 
 def test_commands_and_the_follower_open_one_run(
@@ -164,8 +164,8 @@ def test_files_of_several_real_runs(
     shared_data: Path, file: str, runs: int, name: str, rows: int
 ) -> None:
     with pytest.raises(UnreadableRunError, match=rf"which holds {runs} runs: add one of #"):
-        open_run(shared_data / file)
-    record = open_run(f"{shared_data / file}#{name}")
+        run_record(shared_data / file)
+    record = run_record(f"{shared_data / file}#{name}")
     assert (len(record.steps), record.name) == (rows, name)
     assert record.steps["step"].is_sorted()
 
@@ -179,27 +179,27 @@ def test_types_of_rows_that_are_one_a_run_name_no_columns(tmp_path: Path, file: 
         for row in table("run", ["a", "b"], interleaved=True)
     ]
     WRITERS[file](path, rows)
-    assert open_run(f"{path}#b").steps["reward"].to_list() == [
+    assert run_record(f"{path}#b").steps["reward"].to_list() == [
         100.0 + step for step in range(1, 11)
     ]
-    assert open_run(f"{path}#b").metrics() == ("reward",)
+    assert run_record(f"{path}#b").metrics() == ("reward",)
 
 
 @each_case("file", WRITERS)
 def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> None:
     WRITERS[file](tmp_path / file, table("run", ["a", "b", "c"], interleaved=True))
-    found = open_runs(tmp_path / file)
+    found = run_records(tmp_path / file)
     assert [(record.name, record.steps["reward"][0]) for record in found] == [
         ("a", 1.0),
         ("b", 101.0),
         ("c", 201.0),
     ]
-    assert [record.name for record in open_runs(f"{tmp_path}/{file}#b")] == ["b"]
+    assert [record.name for record in run_records(f"{tmp_path}/{file}#b")] == ["b"]
     with pytest.raises(SeveralRunsError) as caught:
-        open_run(tmp_path / file)
+        run_record(tmp_path / file)
     assert caught.value.names == ("a", "b", "c")
     with pytest.raises(UnreadableRunError, match="among the 3 runs"):
-        open_runs(f"{tmp_path}/{file}#nope")
+        run_records(f"{tmp_path}/{file}#nope")
 
 
 @each_case("names", [["vllm", "sglang"], [8, 16]])
@@ -210,22 +210,22 @@ def test_a_column_that_is_named_tells_runs_apart(
     """Alone, and beside the seeds; without its name the rows of both are one run."""
     WRITERS[file](tmp_path / file, table("Engine Used", names, interleaved=True))
     assert [
-        (r.name, r.steps["reward"][0]) for r in open_runs(tmp_path / file, by="engine_used")
+        (r.name, r.steps["reward"][0]) for r in run_records(tmp_path / file, by="engine_used")
     ] == [
         (str(names[0]), 1.0),
         (str(names[1]), 101.0),
     ]
-    assert len(open_runs(tmp_path / file)) == 1
+    assert len(run_records(tmp_path / file)) == 1
     seeds = [
         row | {"seed": seed}
         for seed in (1, 2)
         for row in table("Engine Used", names, interleaved=False)
     ]
     WRITERS[file](tmp_path / f"seeds.{file}", seeds)
-    assert [r.name for r in open_runs(tmp_path / f"seeds.{file}", by="Engine Used")] == [
+    assert [r.name for r in run_records(tmp_path / f"seeds.{file}", by="Engine Used")] == [
         f"{s}/{name}" for s in (1, 2) for name in names
     ]
-    assert [r.name for r in open_runs(tmp_path / f"seeds.{file}", by="seed")] == ["1", "2"]
+    assert [r.name for r in run_records(tmp_path / f"seeds.{file}", by="seed")] == ["1", "2"]
 
 
 def test_texts_that_the_rows_of_a_run_share_are_its_labels(tmp_path: Path) -> None:
@@ -240,7 +240,7 @@ def test_texts_that_the_rows_of_a_run_share_are_its_labels(tmp_path: Path) -> No
         }
         row |= {"text": f"completion {place} " + 40 * "x" + 40 * "y", "host": "h1"}
     csv(tmp_path / "a.csv", rows)
-    a, b = open_runs(tmp_path / "a.csv")
+    a, b = run_records(tmp_path / "a.csv")
     assert (a.labels, b.labels) == (
         {"run": "a", "engine": "vllm", "host": "h1"},
         {"run": "b", "engine": "sglang", "host": "h1"},
@@ -259,7 +259,7 @@ def test_a_column_of_many_texts_labels_nothing(tmp_path: Path) -> None:
         ]
         rows += [{"run": "b", "step": step, "reward": 0.0, "tag2": "t0"} for step in range(1, 200)]
         csv(tmp_path / "a.csv", rows)
-        assert ("tag2" in open_run(f"{tmp_path}/a.csv#b").labels) == kept
+        assert ("tag2" in run_record(f"{tmp_path}/a.csv#b").labels) == kept
 
 
 def test_a_column_of_another_run_of_the_table_is_no_nan(tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ def test_a_column_of_another_run_of_the_table_is_no_nan(tmp_path: Path) -> None:
         f"b,{step},{0.8 - step / 200},," for step in range(60)
     ]
     (tmp_path / "wide.csv").write_text("\n".join(["run,step,reward,grad_norm,loss", *rows]))
-    found = judge(open_run(f"{tmp_path / 'wide.csv'}#b"))
+    found = judge(run_record(f"{tmp_path / 'wide.csv'}#b"))
     assert not [one for one in found.checks if "no finite value" in one.message]
     assert "finite" not in found.headline
 
@@ -292,7 +292,7 @@ def test_event_files_among_several_logs_are_one_run_of_several(tmp_path: Path) -
     )
     for name in ("a", "b"):
         assert (
-            open_run(tmp_path).column("reward") == "train/reward"
+            run_record(tmp_path).column("reward") == "train/reward"
         )  # one log beside may be the console of the run
         (tmp_path / f"{name}.csv").write_text(
             "step,reward\n" + "".join(f"{step},0.5\n" for step in range(30))
@@ -304,10 +304,10 @@ def test_event_files_among_several_logs_are_one_run_of_several(tmp_path: Path) -
             r"path of"
         ),
     ):
-        open_run(tmp_path)
+        run_record(tmp_path)
     assert len(runs_below(tmp_path)) == 3
-    RunRecord("r", open_run(tmp_path / "a.csv").steps).save(tmp_path / "run")
+    RunRecord("r", run_record(tmp_path / "a.csv").steps).save(tmp_path / "run")
     with pytest.raises(
         UnreadableRunError, match=r"holds 4 \(run, a.csv"
     ):  # nor is the only folder the only run
-        open_run(tmp_path)
+        run_record(tmp_path)

@@ -14,7 +14,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 # What is no log of one run, by its path, and the words of the message that say so.
@@ -74,10 +74,10 @@ def test_every_file_opens_or_is_refused_with_a_sentence(shared_data: Path, part:
         why = [pattern for pattern in REFUSED if path.relative_to(shared_data).match(pattern)]
         if why:
             with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z") as caught:
-                open_run(path)
+                run_record(path)
             assert re.search(REFUSED[why[0]], str(caught.value)), (path, str(caught.value))
             continue
-        record = open_run(path)
+        record = run_record(path)
         record.validate()
         assert record.metrics(), path
         assert all(note.isprintable() for note in record.notes), path
@@ -118,7 +118,7 @@ def test_steps_windows_and_rewards(
     window: float,
     reward: float | None,
 ) -> None:
-    record = open_run(shared_data / file)
+    record = run_record(shared_data / file)
     assert (record.sources[0].reader, len(record.steps), record.steps["step"][-1]) == (
         reader,
         rows,
@@ -131,14 +131,14 @@ def test_steps_windows_and_rewards(
 
 def test_a_later_checkpoint_continues_the_earlier(shared_data: Path) -> None:
     early, late = (
-        open_run(shared_data / "trl" / f"wordle_qwen05b_4090_ckpt{last}.trainer_state.json")
+        run_record(shared_data / "trl" / f"wordle_qwen05b_4090_ckpt{last}.trainer_state.json")
         for last in (300, 400)
     )
     assert late.steps.head(300).select(early.steps.columns).equals(early.steps)
 
 
 def test_old_keys_are_within_groups(shared_data: Path) -> None:
-    record = open_run(shared_data / "trl" / "imjonezz_llama31_8b_gsm8k_G6.trainer_state.json")
+    record = run_record(shared_data / "trl" / "imjonezz_llama31_8b_gsm8k_G6.trainer_state.json")
     assert record.column("reward_std_within_group") == "reward_std"
     assert record.column("completion_length") == "completion_length"
     assert record.column("reward/correctness_reward_func") == "rewards/correctness_reward_func"
@@ -147,11 +147,11 @@ def test_old_keys_are_within_groups(shared_data: Path) -> None:
 def test_a_notebook_and_its_table_agree(shared_data: Path) -> None:
     for notebook in (shared_data / "other" / "unsloth_nb").glob("*.training_cell.ipynb"):
         table = notebook.with_name(notebook.name.replace(".training_cell.ipynb", ".table.csv"))
-        assert open_run(notebook).steps.equals(open_run(table).steps)
+        assert run_record(notebook).steps.equals(run_record(table).steps)
 
 
 def test_event_streams_keep_evaluations_apart_and_count_updates(shared_data: Path) -> None:
-    record = open_run(
+    record = run_record(
         shared_data
         / "sweeps"
         / "cs336_shibuki"
@@ -167,13 +167,13 @@ def test_event_streams_keep_evaluations_apart_and_count_updates(shared_data: Pat
 def test_a_step_of_several_groups_is_their_mean(shared_data: Path) -> None:
     path = shared_data / "sweeps" / "qwen35_9b_g4" / "drgrpo_g4s_seed42.step_stats.json"
     rows = [row["mean_reward"] for row in json.loads(path.read_text()) if row["step"] == 7]
-    record = open_run(path)
+    record = run_record(path)
     assert record.steps["mean_reward"][7] == pytest.approx(sum(rows) / len(rows))
     assert "at most 4 per step" in record.notes[0]
 
 
 def test_a_reward_that_was_never_written(shared_data: Path) -> None:
-    record = open_run(
+    record = run_record(
         shared_data / "sweeps" / "qwen35_9b_gates_g2" / "rho0.70_seed42.csd_logs.json"
     )
     assert len(record.steps) == 200
@@ -188,8 +188,8 @@ def test_console_and_rollouts_of_one_run_agree(shared_data: Path) -> None:
     """verl printed the mean score of the 64 rollouts that it dumped: equal to the last digit,
     for both are sums of 0 and 1.
     """
-    console = open_run(shared_data / "verl" / "leonopus_qwen3_4b_gsm8k_G4_full125.log")
-    dump = open_run(shared_data / "rollouts" / "leonopus_verl_qwen3_4b_run1.slim.jsonl")
+    console = run_record(shared_data / "verl" / "leonopus_qwen3_4b_gsm8k_G4_full125.log")
+    dump = run_record(shared_data / "rollouts" / "leonopus_verl_qwen3_4b_run1.slim.jsonl")
     assert console.steps["step"].to_list() == dump.steps["step"].to_list() == list(range(1, 126))
     printed, counted = (
         console.steps[console.column("reward")].to_list(),
@@ -202,7 +202,7 @@ def test_console_and_rollouts_of_one_run_agree(shared_data: Path) -> None:
 
 
 def test_settings_that_verl_printed(shared_data: Path) -> None:
-    smoke = open_run(
+    smoke = run_record(
         shared_data / "verl" / "leonopus_qwen3_4b_smoke1_v4.log"
     )  # a warning stands in the middle of its configuration
     assert (
@@ -210,7 +210,7 @@ def test_settings_that_verl_printed(shared_data: Path) -> None:
         smoke.config.value("kl_in"),
         smoke.config.value("group_size"),
     ) == (1.7e-5, "none", 4)
-    first = open_run(
+    first = run_record(
         shared_data / "verl" / "verldata_Qwen2.5-0.5B-bsz256_2-prompt1024-resp512-0.567.log"
     )
     assert (
@@ -222,21 +222,21 @@ def test_settings_that_verl_printed(shared_data: Path) -> None:
 
 
 def test_an_offline_run_of_wandb_and_its_event_file(shared_data: Path) -> None:
-    record = open_run(shared_data / "wandb" / "actionr1_offline-run-20250406_213620-zmt4w4as")
+    record = run_record(shared_data / "wandb" / "actionr1_offline-run-20250406_213620-zmt4w4as")
     assert (
         len(record.steps),
         record.config.value("group_size"),
         record.config.value("kl_weight"),
     ) == (61, 8, 0.04)
     assert record.column("reward_std_within_group") == "train/reward_std"
-    events = open_run(next((shared_data / "tensorboard").glob("actionr1*")))
+    events = run_record(next((shared_data / "tensorboard").glob("actionr1*")))
     assert (len(events.steps), events.config.value("framework")) == (60, "trl")
 
 
 @pytest.mark.slow
 def test_a_folder_of_restarts_is_the_last_run(shared_data: Path) -> None:
     folder = shared_data / "tensorboard" / "wordle4070"
-    record, last = open_run(folder), open_run(max(folder.iterdir()))
+    record, last = run_record(folder), run_record(max(folder.iterdir()))
     assert len(record.steps) == 300
     assert record.steps["train/reward"].equals(last.steps["train/reward"])
     assert any("second run in the same log" in note for note in record.notes)
@@ -250,7 +250,7 @@ def test_an_asynchronous_trainers_events(shared_data: Path) -> None:
         for event in events
         if event["event"] == "train_step_done"
     }
-    record = open_run(path)
+    record = run_record(path)
     assert (record.sources[0].reader, len(record.steps)) == ("events", 125)
     assert sorted(record.steps["reward"].to_list()) == sorted(rewards.values())
     assert record.steps["reward"][7] == next(
@@ -260,7 +260,7 @@ def test_an_asynchronous_trainers_events(shared_data: Path) -> None:
 
 
 def test_one_run_of_a_sweep(shared_data: Path) -> None:
-    record: RunRecord = open_run(
+    record: RunRecord = run_record(
         f"{shared_data}/sweeps/tinkerlab_wave6_ablations.json#w6_temp0.2_r32_b2"
     )
     assert len(record.steps) == 30
@@ -272,7 +272,7 @@ def test_the_tables_cells_are_kept(shared_data: Path) -> None:
     path = shared_data / "other" / "unsloth_nb" / "gpt-oss-_20B_-GRPO.table.csv"
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    record = open_run(path)
+    record = run_record(path)
     assert record.steps["rewards / speed_check / std"].to_list() == [
         float(row["rewards / speed_check / std"]) for row in rows
     ]

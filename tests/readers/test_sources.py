@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from tests.cases import each_case
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
 SYSTEMS = [
@@ -58,9 +58,9 @@ def test_two_programs_in_one_file_are_said(
         sources.SYSTEMS[place.partition("/")[0]]((tmp_path / place).parent)
     both = tmp_path / f"both{Path(one).suffix}"
     both.write_text((tmp_path / one).read_text() + (tmp_path / other).read_text())
-    notes = open_run(both).notes
+    notes = run_record(both).notes
     assert any(words in note and "two programs" in note for note in notes)
-    assert not any("two programs" in note for note in open_run(tmp_path / one).notes)
+    assert not any("two programs" in note for note in run_record(tmp_path / one).notes)
 
 
 def test_a_rate_below_what_is_printed_is_no_rate_of_zero(
@@ -68,7 +68,7 @@ def test_a_rate_below_what_is_printed_is_no_rate_of_zero(
 ) -> None:
     monkeypatch.setattr(sys, "path", [str(SCRIPTS / "loop_drivers"), *sys.path])
     importlib.import_module("sources").skyrl(tmp_path)
-    record = open_run(tmp_path / "console.log")
+    record = run_record(tmp_path / "console.log")
     assert set(record.steps[record.column("learning_rate")]) == {0.0}  # four places are printed
     assert record.config.value("learning_rate") is None
 
@@ -79,5 +79,5 @@ def test_a_log_beside_rollouts_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     sources.traces(tmp_path / "rollouts")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n' * 3)
     note = "metrics.jsonl beside the rollouts was not read: give its path"
-    assert note in open_run(tmp_path).notes
-    assert note not in open_run(tmp_path / "rollouts").notes
+    assert note in run_record(tmp_path).notes
+    assert note not in run_record(tmp_path / "rollouts").notes

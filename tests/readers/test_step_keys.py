@@ -14,7 +14,7 @@ import pytest
 from tests.cases import each_case
 from tests.readers.writers import event_file, wandb_file
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.rows import STEP_KEYS, is_counter
 from groupwise.record.run import RunRecord
 
@@ -115,9 +115,9 @@ def views(folder: Path, rows: Rows) -> dict[str, RunRecord]:
     """One history of W&B, as its own file and as its exports."""
     wandb_file(folder / "run.wandb", rows, {})
     return {
-        "wandb": open_run(folder / "run.wandb"),
-        "csv": open_run(as_csv(folder / "history.csv", rows)),
-        "jsonl": open_run(as_lines(folder / "history.jsonl", rows)),
+        "wandb": run_record(folder / "run.wandb"),
+        "csv": run_record(as_csv(folder / "history.csv", rows)),
+        "jsonl": run_record(as_lines(folder / "history.jsonl", rows)),
     }
 
 
@@ -138,13 +138,13 @@ def test_slimes_counters_are_no_metrics(tmp_path: Path, kind: str) -> None:
         for row in rows
     ]
     if kind == "tensorboard":
-        record = open_run(event_file(tmp_path / "events.out.tfevents.1.host", stated))
+        record = run_record(event_file(tmp_path / "events.out.tfevents.1.host", stated))
     elif kind == "wandb":
-        record = open_run(wandb_file(tmp_path / "run.wandb", called(rows), {}))
+        record = run_record(wandb_file(tmp_path / "run.wandb", called(rows), {}))
     elif kind == "csv":
-        record = open_run(as_csv(tmp_path / "history.csv", called(rows)))
+        record = run_record(as_csv(tmp_path / "history.csv", called(rows)))
     else:
-        record = open_run(as_lines(tmp_path / "log.jsonl", stated if kind == "stated" else rows))
+        record = run_record(as_lines(tmp_path / "log.jsonl", stated if kind == "stated" else rows))
     assert held_out(record) == {"eval/reward": "eval/aime"}
     assert not [name for name in record.metrics() if is_counter(name)]
     if kind != "stated":  # there the log itself puts updates and rollouts on one count
@@ -167,7 +167,7 @@ def test_other_measures_of_an_evaluation_are_no_reward(tmp_path: Path) -> None:
         "eval/aime/truncated_ratio": 0.1,
         "eval/aime/repetition_frac": 0.01,
     }
-    record = open_run(
+    record = run_record(
         as_lines(tmp_path / "log.jsonl", [{"step": step, **row} for step in range(5)])
     )
     assert held_out(record) == {"eval/reward": "eval/aime"}
@@ -191,7 +191,7 @@ def test_a_counter_beside_the_step_is_no_metric(tmp_path: Path, name: str) -> No
         }
         for step in range(6)
     ]
-    record = open_run(as_lines(tmp_path / "log.jsonl", rows))
+    record = run_record(as_lines(tmp_path / "log.jsonl", rows))
     assert not {"eval/step", name} & {
         *record.metrics(),
         *(meaning.column for meaning in record.meanings),
@@ -200,7 +200,7 @@ def test_a_counter_beside_the_step_is_no_metric(tmp_path: Path, name: str) -> No
 
 def test_a_counter_that_the_user_names_is_kept(tmp_path: Path) -> None:
     rows = [{"step": step, "train/step": 2 * step, "reward": 0.5} for step in range(6)]
-    record = open_run(
+    record = run_record(
         as_lines(tmp_path / "log.jsonl", rows), columns={"optimizer_updates": "train/step"}
     )
     assert record.steps["optimizer_updates"].to_list() == [0, 2, 4, 6, 8, 10]
@@ -233,7 +233,7 @@ def test_an_evaluation_before_the_first_update_hides_no_count_of_updates(tmp_pat
     rows = [{"grpo_step": 0, "eval/reward": 0.1}] + [
         {"grpo_step": step, "optimizer_step": 2 * step, "reward": step / 9} for step in range(1, 9)
     ]
-    record = open_run(as_lines(tmp_path / "log.jsonl", rows))
+    record = run_record(as_lines(tmp_path / "log.jsonl", rows))
     assert record.config.value("updates_per_step") == 2
 
 
@@ -267,7 +267,7 @@ def test_what_counts_from_the_start_is_a_clock(column: str, keys: str, tmp_path:
             {"train_step": step, key: count, "reward": step / 20}
             for step, count in enumerate(counts, 1)
         ]
-        record = open_run(as_lines(tmp_path / "log.jsonl", rows))
+        record = run_record(as_lines(tmp_path / "log.jsonl", rows))
         assert record.steps[column].to_list() == counts, key
 
 
@@ -309,7 +309,7 @@ def test_a_counter_in_other_spellings(key: str, tmp_path: Path) -> None:
     (tmp_path / "log.jsonl").write_text(
         "".join(json.dumps({key: 10 * row, "meanReward": row / 8}) + "\n" for row in range(1, 5))
     )
-    record = open_run(tmp_path / "log.jsonl")
+    record = run_record(tmp_path / "log.jsonl")
     assert (record.steps["step"].to_list(), record.column("reward")) == (
         [10, 20, 30, 40],
         "meanReward",

@@ -24,7 +24,7 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.files import table_rows
-from groupwise.readers import READERS, open_run, tables
+from groupwise.readers import READERS, run_record, tables
 from groupwise.readers.assemble import Origin, Request
 from groupwise.readers.source import lines_in
 from groupwise.readers.tables import JsonlFeed, json_table
@@ -34,7 +34,7 @@ from groupwise.record.run import RunRecord
 def opened(path: Path, content: str | bytes, **options: Any) -> RunRecord:
     """Write a log and open it."""
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    record = open_run(path, **options)
+    record = run_record(path, **options)
     record.validate()
     return record
 
@@ -413,10 +413,10 @@ class TestJson:
         path = tmp_path / "a.json"
         path.write_text(json.dumps({"lr": 0.1, "results": runs}))
         with pytest.raises(UnreadableRunError, match=r"holds 2 runs: add one of #seed1, #seed2"):
-            open_run(path)
+            run_record(path)
         with pytest.raises(UnreadableRunError, match="seed9"):
-            open_run(f"{path}#seed9")
-        record = open_run(f"{path}#seed2")
+            run_record(f"{path}#seed9")
+        record = run_record(f"{path}#seed2")
         assert values(record, "reward_trace") == [0.2, 0.4, 0.6]
         assert (record.name, record.config.value("group_size"), record.config.value("seed")) == (
             "seed2",
@@ -574,14 +574,14 @@ class TestJsonLines:
         rows = [{**row, "run": f"r{row['seed']}", "seed": 0} for row in rows]
         with pytest.raises(UnreadableRunError, match="#r1"):
             opened(path, "\n".join(map(json.dumps, rows)))
-        assert values(open_run(f"{path}#r2"), "reward") == [2.1, 2.2, 2.3, 2.4]
+        assert values(run_record(f"{path}#r2"), "reward") == [2.1, 2.2, 2.3, 2.4]
         with pytest.raises(UnreadableRunError, match="r9"):
-            open_run(f"{path}#r9")
+            run_record(f"{path}#r9")
         (tmp_path / "b.csv").write_text(
             "seed,step,reward\n"
             + "".join(f"{row['run'][1]},{row['step']},{row['reward']}\n" for row in rows)
         )
-        assert values(open_run(f"{tmp_path / 'b.csv'}#1"), "reward") == [1.1, 1.2, 1.3, 1.4]
+        assert values(run_record(f"{tmp_path / 'b.csv'}#1"), "reward") == [1.1, 1.2, 1.3, 1.4]
 
     def test_clocks(self, tmp_path: Path) -> None:
         rows = [
@@ -631,7 +631,7 @@ class TestRefused:
     @each_case("path", ["", "nowhere.csv", "a\0b", "x" * 5000])
     def test_no_such_path(self, path: str) -> None:
         with pytest.raises(UnreadableRunError):
-            open_run(path)
+            run_record(path)
 
     def test_no_permission(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         path = tmp_path / "a.csv"
@@ -642,51 +642,51 @@ class TestRefused:
 
         monkeypatch.setattr(Path, "open", refuse)
         with pytest.raises(UnreadableRunError, match="no permission"):
-            open_run(path)
+            run_record(path)
 
     def test_loops_pipes_and_devices(self, tmp_path: Path) -> None:
         (tmp_path / "loop").symlink_to(tmp_path / "loop")
         os.mkfifo(tmp_path / "pipe")
         for path in (tmp_path / "loop", tmp_path / "pipe", Path("/dev/zero")):
             with pytest.raises(UnreadableRunError):
-                open_run(path)
+                run_record(path)
 
     def test_folders_without_a_log(self, tmp_path: Path) -> None:
         with pytest.raises(UnreadableRunError, match="holds no log"):
-            open_run(tmp_path)
+            run_record(tmp_path)
         (tmp_path / "config.json").write_text('{"lr": 1}')
         (tmp_path / "self").symlink_to(tmp_path)
         with pytest.raises(UnreadableRunError, match="holds no log"):
-            open_run(tmp_path)
+            run_record(tmp_path)
 
     def test_a_folder_with_one_log_opens_and_with_two_asks(self, tmp_path: Path) -> None:
         (tmp_path / "metrics.jsonl").write_text(
             '{"step": 1, "reward": 1}\n{"step": 2, "reward": 2}\n'
         )
         (tmp_path / "config.yaml").write_text("group_size: 8\nlearning_rate: 1e-5\n")
-        record = open_run(tmp_path)
+        record = run_record(tmp_path)
         assert (record.config.value("group_size"), record.config.group_size.source) == (
             8,
             "config.yaml",
         )
         (tmp_path / "other.csv").write_text("step,reward\n1,2\n")
         with pytest.raises(UnreadableRunError, match=r"holds 2 \(metrics.jsonl, other.csv\)"):
-            open_run(tmp_path)
+            run_record(tmp_path)
 
     def test_settings_of_the_user(self, tmp_path: Path) -> None:
         path = tmp_path / "a.csv"
         path.write_text("step,reward\n1,2\n")
         (tmp_path / "mine.yaml").write_text("num_generations: 4\nbeta: 0.04\n")
-        record = open_run(path, config=tmp_path / "mine.yaml", settings={"group_size": "16"})
+        record = run_record(path, config=tmp_path / "mine.yaml", settings={"group_size": "16"})
         assert (record.config.value("group_size"), record.config.value("kl_weight")) == (16, 0.04)
         assert record.config.kl_weight.source == "--config mine.yaml"
         with pytest.raises(InvalidArgumentError, match="expected a setting"):
-            open_run(path, settings={"G": "16"})
+            run_record(path, settings={"G": "16"})
         with pytest.raises(UnreadableRunError):
-            open_run(path, config=tmp_path / "gone.yaml")
+            run_record(path, config=tmp_path / "gone.yaml")
         (tmp_path / "none.yaml").write_text("color: blue\n")
         with pytest.raises(InvalidArgumentError, match="no known setting"):
-            open_run(path, config=tmp_path / "none.yaml")
+            run_record(path, config=tmp_path / "none.yaml")
 
 
 def test_settings_of_a_file_that_goes_with_the_log(tmp_path: Path) -> None:
@@ -701,7 +701,7 @@ def test_settings_of_a_file_that_goes_with_the_log(tmp_path: Path) -> None:
 
 def test_a_saved_record_opens(tmp_path: Path) -> None:
     record = opened(tmp_path / "a.csv", "step,reward\n1,0.5\n")
-    again = open_run(record.save(tmp_path / "saved"), settings={"group_size": "8"})
+    again = run_record(record.save(tmp_path / "saved"), settings={"group_size": "8"})
     assert (values(again, "reward"), again.config.value("group_size")) == ([0.5], 8)
 
 
@@ -709,7 +709,7 @@ def test_a_parquet_table_opens(tmp_path: Path) -> None:
     opened(tmp_path / "a.csv", "step,reward\n1,0.5\n2,0.75\n").steps.write_parquet(
         tmp_path / "steps.parquet"
     )
-    assert values(open_run(tmp_path / "steps.parquet"), "reward") == [0.5, 0.75]
+    assert values(run_record(tmp_path / "steps.parquet"), "reward") == [0.5, 0.75]
 
 
 def test_every_reader_has_a_name_and_a_sniff() -> None:
@@ -739,13 +739,13 @@ def test_columns_of_cells_that_are_no_plain_numbers_are_named(tmp_path: Path) ->
     (tmp_path / "run.csv").write_text(
         "step,reward,tokens,model\n" + "\n".join(f'{t},0.{t},"{t},000",qwen' for t in range(1, 9))
     )
-    record = open_run(tmp_path / "run.csv")
+    record = run_record(tmp_path / "run.csv")
     assert record.notes == ("1 column is not numeric and left out: tokens ('1,000')",)
     (tmp_path / "shares.csv").write_text(
         "step,accuracy\n" + "\n".join(f"{t},{t}.5pp" for t in range(1, 9))
     )
     with pytest.raises(UnreadableRunError, match=r"accuracy such as '1\.5pp': write plain numbers"):
-        open_run(tmp_path / "shares.csv")
+        run_record(tmp_path / "shares.csv")
 
 
 @each_case("name", ["reward", "reward_pct", "truncated", "truncated (%)"])
@@ -758,7 +758,7 @@ def test_cells_in_percent_are_shares(name: str, ending: str, tmp_path: Path) -> 
         if ending == "jsonl"
         else "\n".join([",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)])
     )
-    assert open_run(path).steps[name].to_list() == pytest.approx(
+    assert run_record(path).steps[name].to_list() == pytest.approx(
         [t / 10 + 0.042 for t in range(1, 9)]
     )
 
@@ -769,10 +769,10 @@ def test_numbers_inside_metrics_keep_their_names(tmp_path: Path) -> None:
         for t in range(1, 9)
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    record = open_run(tmp_path / "log.jsonl")
+    record = run_record(tmp_path / "log.jsonl")
     assert record.steps[record.column("reward")].to_list() == [t / 8 for t in range(1, 9)]
     (tmp_path / "log.jsonl").write_text("\n".join(json.dumps(row | {"loss": 1.0}) for row in rows))
-    record = open_run(tmp_path / "log.jsonl")
+    record = run_record(tmp_path / "log.jsonl")
     assert (record.steps["loss"][0], record.steps["metrics/loss"][0]) == (1.0, 0.5)
 
 
@@ -840,7 +840,7 @@ class TestNuls:
 )
 def test_tables_of_other_tools(tmp_path: Path, text: str) -> None:
     (tmp_path / "run.txt").write_text(text)
-    record = open_run(tmp_path / "run.txt")
+    record = run_record(tmp_path / "run.txt")
     assert record.steps["step"].to_list() == [1, 2, 3]
     assert [record.steps[record.column(name)].to_list() for name in ("reward", "kl")] == [
         [0.25, 0.5, 0.5],
@@ -852,7 +852,7 @@ def test_a_chart_that_tensorboard_exported_is_called_by_its_file(tmp_path: Path)
     (tmp_path / "run-mine-tag-train_reward.csv").write_text(
         "Wall time,Step,Value\n17.5,1,0.25\n18.5,2,0.5\n"
     )
-    record = open_run(tmp_path / "run-mine-tag-train_reward.csv")
+    record = run_record(tmp_path / "run-mine-tag-train_reward.csv")
     assert (record.column("reward"), record.steps["train_reward"].to_list()) == (
         "train_reward",
         [0.25, 0.5],
@@ -863,7 +863,7 @@ def test_texts_with_tables_in_them_are_cells(tmp_path: Path) -> None:
     (tmp_path / "run.csv").write_text(
         'step,reward,note\n1,0.25,"a\n| step | x |\n|---|---|\n| 1 | 2 |"\n2,0.5,b\n'
     )
-    assert open_run(tmp_path / "run.csv").steps["reward"].to_list() == [0.25, 0.5]
+    assert run_record(tmp_path / "run.csv").steps["reward"].to_list() == [0.25, 0.5]
 
 
 def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None:
@@ -872,7 +872,7 @@ def test_a_text_with_a_table_of_something_else_is_no_log(tmp_path: Path) -> None
         "|\n| c | 2 | z |\n"
     )
     with pytest.raises(UnreadableRunError, match="got none"):
-        open_run(tmp_path / "NOTES.md")
+        run_record(tmp_path / "NOTES.md")
 
 
 @each_case(
@@ -885,7 +885,7 @@ def test_json_that_is_nested_too_deeply_is_said_to_be(
     path = tmp_path / "log.json"
     path.write_text(before + "[" * 100_000 + "]" * 100_000 + after)
     with pytest.raises(UnreadableRunError, match="which is nested too deeply: flatten it"):
-        open_run(path)
+        run_record(path)
 
 
 @each_case(("before", "words"), [(2, ""), (30, "last of 2 runs: 40 of 70 rows were read")])
@@ -895,7 +895,7 @@ def test_a_log_of_two_runs_says_how_much_of_it_is_read(
     path = tmp_path / "log.jsonl"
     rows = [{"step": step, "reward": 0.5} for step in [*range(before), *range(40)]]
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    record = open_run(path)
+    record = run_record(path)
     assert record.in_part == words
     assert judge(record).headline.endswith(words)
 
@@ -1024,7 +1024,7 @@ def test_a_header_amid_a_table_names_the_columns_from_there_on(tmp_path: Path) -
     new = "".join(f"{step},0.5,1.5,0.02\n" for step in range(5, 9))
     text = f"step,reward,kl\n{old}step,reward,entropy,kl\n{new}step,reward,entropy,kl\n"
     (tmp_path / "run.csv").write_text(text)
-    record = open_run(tmp_path / "run.csv")
+    record = run_record(tmp_path / "run.csv")
     assert values(record, "reward") == [0.25] * 4 + [0.5] * 4
     assert values(record, "kl") == [0.01] * 4 + [0.02] * 4
     assert values(record, "entropy") == [None] * 4 + [1.5] * 4

@@ -35,7 +35,7 @@ from tests.readers.writers import (
 )
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run, trackers
+from groupwise.readers import run_record, trackers
 from groupwise.readers.trackers import TfRecords, exported_runs, fields, masked_crcs
 
 ROWS = [hf_row(step) | {"step": float(step)} for step in range(1, 9)]
@@ -73,7 +73,7 @@ def test_event_files(tmp_path: Path, tensor: bool) -> None:
         "model_config/text_summary": json.dumps({"temperature": 9.0}),
     }
     path = event_file(tmp_path / "events.out.tfevents.1.host", ROWS, texts=texts, tensor=tensor)
-    record = open_run(path)
+    record = run_record(path)
     assert record.sources[0].reader == "tensorboard"
     assert record.steps["step"].to_list() == list(range(1, 9))
     assert record.steps[record.column("reward")].to_list() == pytest.approx(REWARDS, abs=1e-6)
@@ -94,11 +94,11 @@ def test_a_record_with_a_wrong_checksum_is_left_out_and_said(tmp_path: Path) -> 
     place = content.index(struct.pack("<f", REWARDS[6]))
     content[place] ^= 1
     path.write_bytes(content)
-    record = open_run(path)
+    record = run_record(path)
     assert record.notes[0].startswith("1 record has a wrong checksum and was left out")
     assert record.steps[record.column("reward")].null_count() == 1
     path.write_bytes(content[: len(content) - 5])
-    assert any("cut off" in note for note in open_run(path).notes)
+    assert any("cut off" in note for note in run_record(path).notes)
 
 
 SCALARS = st.tuples(
@@ -179,7 +179,7 @@ def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
     later = [row | {"train/loss": 9.0} for row in ROWS[3:]]
     event_file(tmp_path / "events.out.tfevents.200.host.2.0", later)
     event_file(tmp_path / "events.out.tfevents.300.host.3.0", [])
-    record = open_run(tmp_path)
+    record = run_record(tmp_path)
     assert len(record.steps) == 8
     assert record.steps["train/loss"].to_list() == pytest.approx(
         [0.01, 0.02, 0.03, 9, 9, 9, 9, 9], abs=1e-6
@@ -191,7 +191,7 @@ def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
 
 def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableRunError, match="expected scalars"):
-        open_run(event_file(tmp_path / "events.out.tfevents.1.host", []))
+        run_record(event_file(tmp_path / "events.out.tfevents.1.host", []))
 
 
 def history() -> list[dict[str, Any]]:
@@ -214,7 +214,7 @@ def test_offline_runs_of_wandb(tmp_path: Path) -> None:
     long = {"prompt": "x" * 70_000}  # a record over three blocks
     path = wandb_file(tmp_path / "offline-run-1" / "run-abc.wandb", history(), ARGUMENTS | long)
     for place in (path, path.parent):
-        record = open_run(place)
+        record = run_record(place)
         assert record.steps["step"].to_list() == list(range(1, 9))
         assert record.steps[record.column("reward")].to_list() == REWARDS
         assert (record.config.value("group_size"), record.config.value("kl_weight")) == (8, 0.04)
@@ -226,12 +226,12 @@ def test_a_damaged_record_costs_its_row_and_is_said(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[content.index(b"train/reward_std") + 2] ^= 1
     path.write_bytes(content)
-    record = open_run(path)
+    record = run_record(path)
     assert record.steps[record.column("reward")].drop_nulls().to_list() == REWARDS[1:]
     assert "1 record is damaged and was left out" in record.notes
     path.write_bytes(b":W&B" + content[4:40])
     with pytest.raises(UnreadableRunError):
-        open_run(path)
+        run_record(path)
 
 
 def test_bounds_of_an_exported_chart_are_not_metrics() -> None:
@@ -258,7 +258,7 @@ def test_a_chart_without_bounds_holds_the_same_key_of_several_runs() -> None:
 
 @pytest.mark.parametrize("as_bytes", [True, False])
 def test_trackio(tmp_path: Path, as_bytes: bool) -> None:
-    record = open_run(trackio_database(tmp_path / "project.db", as_bytes=as_bytes))
+    record = run_record(trackio_database(tmp_path / "project.db", as_bytes=as_bytes))
     assert record.steps["step"].to_list() == list(range(1, 9))
     assert record.steps[record.column("reward")].to_list() == REWARDS
     assert (
@@ -276,16 +276,16 @@ def test_a_database_of_several_runs_asks_which(tmp_path: Path) -> None:
     for write, runs in ((trackio_database, ("a", "b")), (mlflow_database, ("c", "d"))):
         path = write(tmp_path / f"{runs[0]}.db", runs)
         with pytest.raises(UnreadableRunError, match=f"add one of #{runs[0]}, #{runs[1]}"):
-            open_run(path)
-        assert len(open_run(f"{path}#{runs[1]}").steps) == 8
+            run_record(path)
+        assert len(run_record(f"{path}#{runs[1]}").steps) == 8
         with pytest.raises(UnreadableRunError, match="no run 'zzz' among"):
-            open_run(f"{path}#zzz")
+            run_record(f"{path}#zzz")
 
 
 def test_mlflow_database(tmp_path: Path) -> None:
     path = mlflow_database(tmp_path / "mlflow.db")
     before = sorted(tmp_path.iterdir())
-    record = open_run(path)
+    record = run_record(path)
     assert sorted(tmp_path.iterdir()) == before, "a reader writes nothing"
     assert record.steps[record.column("reward")].to_list() == REWARDS
     assert record.column("eval/reward") == "val-core/gsm8k/acc/mean_at_1"
@@ -298,13 +298,13 @@ def test_a_cut_database_is_refused_with_a_sentence(tmp_path: Path, cut: int) -> 
     path = mlflow_database(tmp_path / "mlflow.db")
     path.write_bytes(path.read_bytes()[:cut])
     with pytest.raises(UnreadableRunError, match=r"^expected [^\n]{20,400}\Z"):
-        open_run(path)
+        run_record(path)
 
 
 def test_arts_trajectories(tmp_path: Path) -> None:
     for step in (1, 2):
         art_trajectories(tmp_path / "train" / f"{step:04d}.parquet")
-    record = open_run(tmp_path / "train")
+    record = run_record(tmp_path / "train")
     assert record.rollouts is not None
     assert (record.steps["step"].to_list(), record.config.value("group_size")) == ([1, 2], 4)
     assert record.rollouts["completion"].to_list()[0] == "4"
@@ -362,7 +362,7 @@ def test_updates_of_slime_are_put_with_their_rollout(
             tmp_path / "events.out.tfevents.2.host", [row for row in bare if "train/loss" in row]
         )
         place = tmp_path
-    record = open_run(place)
+    record = run_record(place)
     assert record.steps["step"].to_list() == list(range(12))
     assert record.steps["rollout/raw_reward"].to_list() == [
         0.125 * (rollout % 4) for rollout in range(12)
@@ -389,7 +389,7 @@ def test_a_run_that_waits_to_be_sent_is_read_whole(
         for reward in REWARDS
     ]
     for place in shown_places(written(tmp_path / "store", rows)):
-        record = open_run(place)
+        record = run_record(place)
         assert record.sources[0].reader == "offline"
         assert record.steps["step"].to_list() == list(range(1, 9))
         assert record.steps[record.column("reward")].to_list() == REWARDS
@@ -406,7 +406,7 @@ def test_what_is_cut_off_or_empty_of_a_run_that_waits_is_told(
 ) -> None:
     file = shown_places(written(tmp_path / "store", [{"train/reward": one} for one in REWARDS]))[-1]
     file.write_bytes(file.read_bytes()[:-9])
-    record = open_run(file)
+    record = run_record(file)
     assert len(record.steps) >= 7
     assert any("and was left out" in note for note in record.notes)
 
@@ -416,14 +416,14 @@ def test_a_run_that_waits_and_logged_nothing_is_told(
     tmp_path: Path, written: Callable[..., Path]
 ) -> None:
     with pytest.raises(UnreadableRunError, match="got none: nothing has been logged yet"):
-        open_run(written(tmp_path / "empty", [{}]))
+        run_record(written(tmp_path / "empty", [{}]))
 
 
 def test_the_store_that_only_aim_opens_is_told_with_what_to_export(tmp_path: Path) -> None:
     (tmp_path / ".aim" / "meta").mkdir(parents=True)
     for place in (tmp_path, tmp_path / ".aim"):
         with pytest.raises(UnreadableRunError, match=r"only aim opens: save aim\.Repo"):
-            open_run(place)
+            run_record(place)
     rows = ["run.hash,metric.name,metric.context,step,value,epoch,time"]
     rows += [
         f"aa097,{key},{{}},{step},{value},"
@@ -431,6 +431,6 @@ def test_the_store_that_only_aim_opens_is_told_with_what_to_export(tmp_path: Pat
         for step, value in enumerate(REWARDS, start=1)
     ]
     (tmp_path / "aim.csv").write_text("\n".join(row + "," * (6 - row.count(",")) for row in rows))
-    record = open_run(tmp_path / "aim.csv")
+    record = run_record(tmp_path / "aim.csv")
     assert record.steps[record.column("reward")].to_list() == REWARDS
     assert record.column("kl") == "kl"

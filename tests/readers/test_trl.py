@@ -13,7 +13,7 @@ import pytest
 from tests.cases import each_case
 
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 
 Row = Callable[..., dict[str, float]]
@@ -43,7 +43,7 @@ class TestState:
         self, tmp_path: Path, make_row: Row, write_state: Write
     ) -> None:
         rows = [make_row(step) for step in (1, 10, 20, 30)]
-        record = open_run(write_state(tmp_path / "trainer_state.json", rows, 10))
+        record = run_record(write_state(tmp_path / "trainer_state.json", rows, 10))
         assert values(record, "step") == [1, 10, 20, 30]
         assert values(record, "optimizer_updates") == [1.0, 10.0, 20.0, 30.0]
         assert values(record, "window") == [1.0, 9.0, 10.0, 10.0]
@@ -65,13 +65,13 @@ class TestState:
             )
         )
         for name in ("x.trainer_state.json", "y"):
-            assert values(open_run(tmp_path / name), "step") == [1, 2, 3]
+            assert values(run_record(tmp_path / name), "step") == [1, 2, 3]
 
     def test_bare_nan_and_infinity(self, tmp_path: Path, make_row: Row, write_state: Write) -> None:
         rows = [make_row(1, kl=float("nan")), make_row(2, kl=float("inf"))]
         path = write_state(tmp_path / "trainer_state.json", rows)
         assert "NaN" in path.read_text()
-        assert values(open_run(path), "kl") == [None, float("inf")]
+        assert values(run_record(path), "kl") == [None, float("inf")]
 
     def test_evaluations_join_their_step_and_the_summary_goes(
         self, tmp_path: Path, make_row: Row, write_state: Write
@@ -85,7 +85,7 @@ class TestState:
         rows.append(
             {"epoch": 0.03, "step": 3, "train_runtime": 9.0, "train_loss": 0.1, "total_flos": 0.0}
         )
-        record = open_run(write_state(tmp_path / "trainer_state.json", rows))
+        record = run_record(write_state(tmp_path / "trainer_state.json", rows))
         assert values(record, "step") == [1, 2, 3]
         assert values(record, "eval_reward") == [None, 0.9, 0.8]
         assert values(record, "reward") == [0.01, 0.02, None]
@@ -99,7 +99,7 @@ class TestState:
         rows = [make_row(step) for step in (1, 2, 3, 4)] + [
             make_row(step, reward=9.0) for step in (3, 4, 5)
         ]
-        record = open_run(write_state(tmp_path / "trainer_state.json", rows))
+        record = run_record(write_state(tmp_path / "trainer_state.json", rows))
         assert values(record, "reward") == [0.01, 0.02, 9.0, 9.0, 9.0]
         assert "restarted 1 time" in record.notes[0]
 
@@ -110,7 +110,7 @@ class TestState:
     def test_logging_steps_as_a_share(
         self, tmp_path: Path, make_row: Row, write_state: Write, given: float, expected: int
     ) -> None:
-        record = open_run(
+        record = run_record(
             write_state(tmp_path / "trainer_state.json", [make_row(1), make_row(2)], given)
         )
         assert record.config.value("logging_steps") == expected
@@ -122,7 +122,7 @@ class TestState:
         for cut in range(1, len(whole), 29):
             path.write_text(whole[:cut])
             try:
-                record = open_run(path)
+                record = run_record(path)
             except UnreadableRunError:
                 seen.add(0)
                 continue
@@ -138,12 +138,12 @@ class TestState:
             '{"global_step": 5, "log_history": ' + history + ', "logging_steps": 1}'
         )
         with pytest.raises(UnreadableRunError):
-            open_run(tmp_path / "trainer_state.json")
+            run_record(tmp_path / "trainer_state.json")
 
 
 class TestFolder:
     def test_the_newest_checkpoint_with_what_is_around_it(self, trl_run: Path) -> None:
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert values(record, "step") == list(range(1, 21))
         assert record.name == "run"
         assert record.config.framework_version.value == "1.16.0"
@@ -157,7 +157,7 @@ class TestFolder:
 
     @pytest.mark.parametrize("inside", ["checkpoint-20", "checkpoint-20/trainer_state.json"])
     def test_a_checkpoint_finds_its_run(self, trl_run: Path, inside: str) -> None:
-        record = open_run(trl_run / inside)
+        record = run_record(trl_run / inside)
         assert record.config.value("framework_version") == "1.16.0"
         assert record.rollouts is not None
 
@@ -170,25 +170,25 @@ class TestFolder:
         )
         (trl_run / "checkpoint-900").mkdir()
         (trl_run / "checkpoint-last").mkdir()
-        assert values(open_run(trl_run), "step")[-1] == 100
+        assert values(run_record(trl_run), "step")[-1] == 100
 
     def test_the_state_saved_at_the_end_is_the_newest(
         self, trl_run: Path, make_row: Row, write_state: Write
     ) -> None:
         write_state(trl_run / "trainer_state.json", [make_row(step) for step in range(1, 26)])
-        assert values(open_run(trl_run), "step")[-1] == 25
+        assert values(run_record(trl_run), "step")[-1] == 25
 
     def test_a_damaged_newest_state_falls_back(self, trl_run: Path) -> None:
         (trl_run / "checkpoint-20" / "trainer_state.json").write_text('{"log_history": [{"lo')
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert values(record, "step")[-1] == 10
         assert "checkpoint-20/trainer_state.json could not be read" in record.notes[0]
 
     def test_a_folder_of_one_run_and_of_several(self, trl_run: Path) -> None:
-        assert open_run(trl_run.parent).name == "run"
+        assert run_record(trl_run.parent).name == "run"
         shutil.copytree(trl_run, trl_run.parent / "second")
         with pytest.raises(UnreadableRunError, match=r"holds 2 \(run, second\)"):
-            open_run(trl_run.parent)
+            run_record(trl_run.parent)
 
     def test_settings_files_and_what_wins(self, trl_run: Path) -> None:
         (trl_run / "args.json").write_text(
@@ -205,7 +205,7 @@ class TestFolder:
         (trl_run / "config.json").write_text(
             json.dumps({"architectures": ["X"], "temperature": 0.3, "num_generations": 99})
         )
-        record = open_run(trl_run, settings={"kl_weight": "0.1"})
+        record = run_record(trl_run, settings={"kl_weight": "0.1"})
         config = record.config
         assert (
             config.value("group_size"),
@@ -220,7 +220,7 @@ class TestFolder:
 
 class TestCompletions:
     def test_groups_by_position(self, trl_run: Path) -> None:
-        record = open_run(trl_run, settings={"group_size": "4"})
+        record = run_record(trl_run, settings={"group_size": "4"})
         rollouts = record.rollouts
         assert rollouts is not None
         assert rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
@@ -232,7 +232,7 @@ class TestCompletions:
         assert len([source for source in record.sources if source.reader == "trl_completions"]) == 3
 
     def test_groups_by_runs_of_equal_prompts_tell_the_group_size(self, trl_run: Path) -> None:
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
         assert (record.config.value("group_size"), record.config.group_size.source) == (
@@ -242,14 +242,14 @@ class TestCompletions:
         assert any("runs of equal prompts" in note for note in record.notes)
 
     def test_a_group_size_that_does_not_fit_is_not_used(self, trl_run: Path) -> None:
-        record = open_run(trl_run, settings={"group_size": "3"})
+        record = run_record(trl_run, settings={"group_size": "3"})
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].max() == 1
         assert any("form no groups of 3 " in note for note in record.notes)
 
     def test_weighted_functions_leave_the_total_unknown(self, trl_run: Path) -> None:
         weigh(trl_run, 0.1, 5.0)
-        record = open_run(trl_run, settings={"group_size": "4"})
+        record = run_record(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["reward"].null_count() == len(record.rollouts)
         assert any("contradict a total reward of check + brevity" in note for note in record.notes)
@@ -268,7 +268,7 @@ class TestCompletions:
             }
             rows.append(make_row(step, **changes))
         write_state(trl_run / "checkpoint-20" / "trainer_state.json", rows)
-        record = open_run(trl_run, settings={"group_size": "4"})
+        record = run_record(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["reward"].to_list()[:2] == pytest.approx([0.99, -0.02])
         assert any(
@@ -282,7 +282,7 @@ class TestCompletions:
             pl.read_parquet(path).with_columns(extra=pl.lit(100.0), answer=pl.lit(3)).write_parquet(
                 path
             )
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert record.rollouts is not None
         assert not {"reward/extra", "reward/answer"} & set(record.rollouts.columns)
         assert record.rollouts["reward"][0] == 0.9
@@ -295,7 +295,7 @@ class TestCompletions:
             for step in (1, 2, 3)
         ]
         write_state(trl_run / "checkpoint-20" / "trainer_state.json", rows)
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["reward"].null_count() == 24
         assert any("contradict a total reward of 0.5 check:" in note for note in record.notes)
@@ -309,7 +309,7 @@ class TestCompletions:
         rows = [make_row(step, reward=mean if step == 1 else 0.123) for step in (1, 2, 3)]
         rows += [{"step": step, "eval_reward": mean} for step in (1, 2)]
         write_state(trl_run / "checkpoint-20" / "trainer_state.json", rows)
-        record = open_run(trl_run, settings={"group_size": "4"})
+        record = run_record(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["step"].unique().sort().to_list() == [1, 3]
         assert any("in 1 step with an evaluation" in note for note in record.notes)
@@ -327,7 +327,7 @@ class TestCompletions:
         for old in (trl_run / "completions").iterdir():
             old.unlink()
         table.write_parquet(path)
-        record = open_run(trl_run, settings={"group_size": "4"})
+        record = run_record(trl_run, settings={"group_size": "4"})
         assert record.rollouts is not None
         assert record.rollouts["reward"].to_list()[:3] == [None, -0.5, 1.0]
 
@@ -337,7 +337,7 @@ class TestCompletions:
         path = trl_run / "completions" / "completions_00001.parquet"
         table = pl.read_parquet(path)
         table.with_columns(logprobs=pl.lit([-1.0, -2.0])).write_parquet(path)
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert record.rollouts is not None
         first = record.rollouts.filter(pl.col("step") == 1)
         assert first["log_probability"].to_list() == [-1.5] * len(table)
@@ -348,7 +348,7 @@ class TestCompletions:
         pl.DataFrame({"a": [1]}).write_parquet(
             trl_run / "completions" / "completions_00003.parquet"
         )
-        record = open_run(trl_run)
+        record = run_record(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["step"].unique().to_list() == [1]
         assert sum("was left out" in note for note in record.notes) == 2
@@ -357,4 +357,4 @@ class TestCompletions:
         path = trl_run / "completions" / "completions_00001.parquet"
         pl.read_parquet(path).select("step", "prompt", "completion").write_parquet(path)
         with pytest.raises(UnreadableRunError, match="give the run's folder"):
-            open_run(path)
+            run_record(path)

@@ -14,7 +14,7 @@ from tests.cases import each_case
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Status
 from groupwise.errors import UnreadableRunError
-from groupwise.readers import open_run, open_runs, source
+from groupwise.readers import run_record, run_records, source
 from groupwise.record.run import RecordWriter, RunRecord
 
 
@@ -81,7 +81,7 @@ def rows(steps: int = 6, **constant: float) -> list[dict[str, Any]]:
 def test_settings_come_from_columns(
     tmp_path: Path, log: list[dict[str, Any]], expected: dict[str, Any]
 ) -> None:
-    assert settings(open_run(written(tmp_path / "log.jsonl", log))) == expected
+    assert settings(run_record(written(tmp_path / "log.jsonl", log))) == expected
 
 
 def test_settings_stand_beside_the_rows(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_settings_stand_beside_the_rows(tmp_path: Path) -> None:
             }
         )
     )
-    record = open_run(tmp_path / "run.json")
+    record = run_record(tmp_path / "run.json")
     assert settings(record) == {
         "learning_rate": 3e-5,
         "group_size": 8,
@@ -109,7 +109,7 @@ def test_settings_stand_beside_the_rows(tmp_path: Path) -> None:
 def test_the_journal_of_a_record_is_the_record(tmp_path: Path) -> None:
     with RecordWriter(tmp_path / "run") as writer:
         writer.append({"step": 1, "reward": 0.5})
-    assert open_run(tmp_path / "run" / "journal.jsonl").steps["reward"].to_list() == [0.5]
+    assert run_record(tmp_path / "run" / "journal.jsonl").steps["reward"].to_list() == [0.5]
 
 
 def exported(run: str, level: float) -> list[dict[str, Any]]:
@@ -139,7 +139,7 @@ def test_a_long_table_is_put_side_by_side_run_by_run(form: str, tmp_path: Path) 
         path.write_text(
             "\n".join([",".join(LONG[0]), *(",".join(map(str, row.values())) for row in LONG)])
         )
-    runs = {record.name: record for record in open_runs(path)}
+    runs = {record.name: record for record in run_records(path)}
     assert list(runs) == ["a", "b"]
     for name, level in (("a", 0.5), ("b", 0.25)):
         steps = runs[name].steps
@@ -152,14 +152,14 @@ def test_a_long_table_is_put_side_by_side_run_by_run(form: str, tmp_path: Path) 
 
 def test_a_table_with_a_name_and_a_value_beside_its_reward_is_not_long(tmp_path: Path) -> None:
     log = [row | {"name": f"row {row['step'] % 2}", "value": 0.25} for row in rows()]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps["reward"].to_list() == [row["reward"] for row in rows()]
     assert record.steps["value"].to_list() == [0.25] * 6
 
 
 def test_phases_of_one_run_are_no_types_of_events(tmp_path: Path) -> None:
     log = [row | {"phase": "broad" if row["step"] < 4 else "focused"} for row in rows()]
-    assert open_run(written(tmp_path / "log.jsonl", log)).steps["reward"].to_list() == [
+    assert run_record(written(tmp_path / "log.jsonl", log)).steps["reward"].to_list() == [
         row["reward"] for row in rows()
     ]
 
@@ -180,7 +180,7 @@ def test_a_campaign_with_failed_entries_holds_the_others(tmp_path: Path) -> None
     ]
     for whole in (entries, {"wave": 1, "results": entries}):
         (tmp_path / "campaign.json").write_text(json.dumps(whole))
-        record = open_run(tmp_path / "campaign.json")
+        record = run_record(tmp_path / "campaign.json")
         assert record.notes[0].startswith("no column contains the step, so the rows are counted")
         assert (record.name, record.steps[record.column("reward")].to_list()) == (
             "good",
@@ -197,7 +197,7 @@ def test_restarts_at_the_first_step_replace_what_was_there_however_many(tmp_path
         for attempt, last in enumerate((1, 2, 1, 2, 3))
         for step in range(last + 1)
     ]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps["reward"].to_list() == [4.0, 4.1, 4.2, 4.3]
 
 
@@ -221,13 +221,13 @@ def notebook(path: Path, printed: str) -> Path:
 )
 def test_a_notebook_whose_cell_printed_its_steps(line: str, tmp_path: Path) -> None:
     printed = "".join(line.format(step=step, reward=step / 10) + "\n" for step in range(1, 10))
-    record = open_run(notebook(tmp_path / "run.ipynb", "Loading ...\n" + printed))
+    record = run_record(notebook(tmp_path / "run.ipynb", "Loading ...\n" + printed))
     assert record.steps["reward"].to_list() == [step / 10 for step in range(1, 10)]
     assert record.config.value("group_size") == 8
     with pytest.raises(
         UnreadableRunError, match=r"printed steps, got none.* print lines like step 1"
     ):
-        open_run(notebook(tmp_path / "none.ipynb", "Loading ...\n"))
+        run_record(notebook(tmp_path / "none.ipynb", "Loading ...\n"))
 
 
 def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_path: Path) -> None:
@@ -235,10 +235,10 @@ def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_pa
         {"step": step, "loss": 0.1} | ({"val/accuracy": step / 10} if step % 3 == 0 else {})
         for step in range(10)
     ]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.column("reward") == "val/accuracy"
     assert "held-out" in (record.meaning("val/accuracy") or record.meanings[0]).definition
-    both = open_run(written(tmp_path / "both.jsonl", [row | {"reward": 0.5} for row in log]))
+    both = run_record(written(tmp_path / "both.jsonl", [row | {"reward": 0.5} for row in log]))
     assert (both.column("reward"), both.column("eval/reward")) == ("reward", "val/accuracy")
 
 
@@ -260,7 +260,7 @@ def test_a_run_whose_only_reward_is_the_held_out_one_has_it_as_its_reward(tmp_pa
     ],
 )
 def test_names_of_other_tools(key: str, quantity: str, tmp_path: Path) -> None:
-    record = open_run(
+    record = run_record(
         written(tmp_path / "log.jsonl", [{"step": step, key: step / 10} for step in range(1, 7)])
     )
     assert record.column(quantity if quantity != "eval/reward" else "reward") == key
@@ -280,14 +280,14 @@ def test_groups_that_are_all_right_or_all_wrong_have_zero_variance(
         {"step": step, "reward": 0.5, "env/all/reward/total": 0.5, right: 0.25, wrong: 0.5}
         for step in range(1, 61)
     ]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps[record.column("dead_group_share")].to_list() == [0.75] * 60
     assert (
         next(one for one in judge(record).checks if one.check == "zero_variance").status
         is not Status.NOT_LOGGED
     )
     if right.startswith("batch"):  # what the trainer calls so itself stays
-        logged = open_run(
+        logged = run_record(
             written(tmp_path / "own.jsonl", [row | {"zero_var_group_frac": 0.8} for row in log])
         )
         assert logged.column("dead_group_share") == "zero_var_group_frac"
@@ -304,7 +304,7 @@ def test_verls_logs_with_underlines_and_its_proxy_of_the_variance(tmp_path: Path
         }
         for step in range(1, 5)
     ]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.config.value("framework") == "verl"
     names = {
         quantity: record.column(quantity)
@@ -331,7 +331,7 @@ def test_the_rewards_of_a_group_on_one_line_and_skipped_groups_on_their_own(tmp_
             for n in (0, 1)
         ]
         log += [{"step": step, "prompt_id": 9, "skipped": "all rewards are equal"}]
-    record = open_run(written(tmp_path / "groups.jsonl", log))
+    record = run_record(written(tmp_path / "groups.jsonl", log))
     assert record.rollouts is not None
     assert record.config.value("group_size") == 4
     assert record.steps["reward"].to_list() == [5 / 8] * 3
@@ -354,7 +354,7 @@ def test_lines_without_a_name_are_groups_and_lists_of_lists_are_several(tmp_path
         [{"step": 1, "rewards": [[0, 1, 1], [1, 1, 1]]}, {"step": 2, "rewards": [[0, 1, 0]]}],
     )
     for path in (plain, nested):
-        record = open_run(path)
+        record = run_record(path)
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 1, 1, 1, 0, 0, 0]
 
@@ -364,7 +364,7 @@ def test_a_step_that_lists_its_rewards_has_their_mean(tmp_path: Path) -> None:
         {"step": step, "loss": 0.1, "grad_norm": 1.0, "rewards": [0, 1, 1, step]}
         for step in (1, 2, 3)
     ]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps[record.column("reward")].to_list() == [0.75, 1.0, 1.25]
     assert record.steps["grad_norm"].to_list() == [1.0] * 3
 
@@ -380,16 +380,16 @@ def test_a_folder_of_sample_rollouts(place: str, tmp_path: Path) -> None:
     for step in (2, 10, 3):
         (tmp_path / place.format(step=step)).parent.mkdir()
         written(tmp_path / place.format(step=step), SAMPLES)
-    record = open_run(tmp_path)
+    record = run_record(tmp_path)
     assert record.steps["step"].to_list() == [2, 3, 10]
     assert record.config.value("group_size") == 2
     written(tmp_path / "metrics.jsonl", rows())  # a log says more of a run
-    assert open_run(tmp_path).sources[0].reader == "jsonl"
+    assert run_record(tmp_path).sources[0].reader == "jsonl"
 
 
 def test_the_step_of_a_rollout_is_the_number_of_its_partition(tmp_path: Path) -> None:
     log = [row | {"partition_id": f"tenant/run/train_{step}"} for step in (4, 5) for row in SAMPLES]
-    assert open_run(written(tmp_path / "dump.jsonl", log)).steps["step"].to_list() == [4, 5]
+    assert run_record(written(tmp_path / "dump.jsonl", log)).steps["step"].to_list() == [4, 5]
 
 
 def test_prime_rls_monitor_folder(tmp_path: Path) -> None:
@@ -411,12 +411,12 @@ def test_prime_rls_monitor_folder(tmp_path: Path) -> None:
         for step in (1, 2)
     ]
     written(home / "traces" / "stream.jsonl", episodes)
-    record = open_run(tmp_path)
+    record = run_record(tmp_path)
     assert (record.config.value("framework"), record.column("reward")) == (
         "prime-rl",
         "train/agg/all/a/reward/mean",
     )
-    assert open_run(home / "traces" / "stream.jsonl").steps["reward"].to_list() == [0.5, 0.5]
+    assert run_record(home / "traces" / "stream.jsonl").steps["reward"].to_list() == [0.5, 0.5]
 
 
 def test_marins_log_of_one_lesson_has_its_reward_and_the_held_out_one(tmp_path: Path) -> None:
@@ -428,7 +428,7 @@ def test_marins_log_of_one_lesson_has_its_reward_and_the_held_out_one(tmp_path: 
         }
         for step in range(6)
     ]
-    run = open_run(written(tmp_path / "log.jsonl", log))
+    run = run_record(written(tmp_path / "log.jsonl", log))
     found = {meaning.quantity: meaning.column for meaning in run.meanings}
     assert found == {
         "reward": "inference.rollout/sums/avg_reward",
@@ -449,7 +449,7 @@ def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None
     }
     (tmp_path / "scores.json").write_text(json.dumps(checkpoints))
     for side, lost in ((str(table), 1), (f"{tmp_path / 'scores.json'}#avg_f", 1)):
-        record = open_run(log, columns={"eval/reward": side})
+        record = run_record(log, columns={"eval/reward": side})
         assert record.steps["eval/reward"].to_list() == [None, 0.1, None, 0.2, None, None]
         assert (record.column("eval/reward"), record.column("reward")) == ("eval/reward", "reward")
         assert any(
@@ -458,11 +458,11 @@ def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None
         )
     elsewhere = written(tmp_path / "elsewhere.jsonl", [{"step": 50, "accuracy": 0.1}])
     with pytest.raises(UnreadableRunError, match=r"number its rows like the log"):
-        open_run(log, columns={"eval/reward": str(elsewhere)})
+        run_record(log, columns={"eval/reward": str(elsewhere)})
 
 
 def test_what_was_not_found_is_named(tmp_path: Path) -> None:
-    unknown = open_run(written(tmp_path / "log.jsonl", rows(group_size=8))).config.unknown()
+    unknown = run_record(written(tmp_path / "log.jsonl", rows(group_size=8))).config.unknown()
     assert {"prompts_per_step", "learning_rate", "refresh_interval"} <= set(unknown)
     assert "group_size" not in unknown
 
@@ -480,7 +480,7 @@ def test_what_was_not_found_is_named(tmp_path: Path) -> None:
 )
 def test_an_object_holds_runs_under_their_names(whole: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "runs.json").write_text(json.dumps(whole))
-    runs = {record.name: record for record in open_runs(tmp_path / "runs.json")}
+    runs = {record.name: record for record in run_records(tmp_path / "runs.json")}
     assert list(runs) == ["one", "two"]
     for name, factor in (("one", 1), ("two", 2)):
         assert runs[name].steps[runs[name].column("reward")].to_list() == pytest.approx(
@@ -494,7 +494,7 @@ def test_an_object_holds_training_and_evaluation_of_one_run(tmp_path: Path) -> N
         "eval": [{"step": 2, "accuracy": 0.25}, {"step": 4, "accuracy": 0.5}],
     }
     (tmp_path / "run.json").write_text(json.dumps(whole))
-    record = open_run(tmp_path / "run.json")
+    record = run_record(tmp_path / "run.json")
     assert record.steps[record.column("reward")].to_list() == [0.1, 0.2, 0.3, 0.4]
     assert record.steps[record.column("eval/reward")].to_list() == [None, 0.25, None, 0.5]
 
@@ -502,7 +502,7 @@ def test_an_object_holds_training_and_evaluation_of_one_run(tmp_path: Path) -> N
 def test_the_rewards_of_steps_are_not_lost_for_a_shorter_list_of_rows(tmp_path: Path) -> None:
     whole = {"rewards": [0.1, 0.2, 0.3], "evaluations": [{"step": 3, "acc": 0.5}]}
     (tmp_path / "run.json").write_text(json.dumps(whole))
-    assert open_run(tmp_path / "run.json").steps["rewards"].to_list() == [0.1, 0.2, 0.3]
+    assert run_record(tmp_path / "run.json").steps["rewards"].to_list() == [0.1, 0.2, 0.3]
 
 
 def test_metrics_inside_the_rows_of_a_list_and_names_with_their_kind_in_brackets(
@@ -513,7 +513,7 @@ def test_metrics_inside_the_rows_of_a_list_and_names_with_their_kind_in_brackets
         for step in range(1, 5)
     ]
     (tmp_path / "run.json").write_text(json.dumps({"name": "x", "log": log}))
-    record = open_run(tmp_path / "run.json")
+    record = run_record(tmp_path / "run.json")
     assert (record.column("reward"), record.column("reward_std_ambiguous")) == (
         "reward (mean)",
         "reward (std)",
@@ -521,7 +521,7 @@ def test_metrics_inside_the_rows_of_a_list_and_names_with_their_kind_in_brackets
 
 
 def test_groups_besides_those_that_teach_have_zero_variance(tmp_path: Path) -> None:
-    record = open_run(
+    record = run_record(
         written(tmp_path / "log.jsonl", [row | {"frac_groups_active": 0.75} for row in rows()])
     )
     assert record.steps[record.column("dead_group_share")].to_list() == [0.25] * 6
@@ -542,7 +542,7 @@ def test_a_clocks_name_may_hold_what_each_step_took(
     rows = [
         {"step": 1 + row, "reward": 0.1 * row, "seconds": value} for row, value in enumerate(each)
     ]
-    steps = open_run(written(tmp_path / "log.jsonl", rows)).steps
+    steps = run_record(written(tmp_path / "log.jsonl", rows)).steps
     assert (steps["seconds"].to_list() if steps["seconds"].count() else None) == seconds
 
 
@@ -551,7 +551,7 @@ def test_tokens_of_each_step_add_up(tmp_path: Path) -> None:
         {"step": 1 + row, "critic/score/mean": 0.1 * row, "perf/total_num_tokens": 100 + row}
         for row in range(4)
     ]
-    assert open_run(written(tmp_path / "log.jsonl", rows)).steps["tokens"].to_list() == [
+    assert run_record(written(tmp_path / "log.jsonl", rows)).steps["tokens"].to_list() == [
         100,
         201,
         303,
@@ -560,7 +560,7 @@ def test_tokens_of_each_step_add_up(tmp_path: Path) -> None:
 
 
 def test_a_reward_after_its_penalty_is_the_reward_where_no_other_is(tmp_path: Path) -> None:
-    record = open_run(
+    record = run_record(
         written(
             tmp_path / "log.jsonl",
             [{"step": 1 + row, "critic/rewards/mean": 0.1 * row} for row in range(9)],
@@ -573,7 +573,7 @@ def test_a_state_says_where_its_run_ends(tmp_path: Path) -> None:
     history = [{"step": 1 + row, "reward": 0.1 * row} for row in range(9)]
     path = tmp_path / "trainer_state.json"
     path.write_text(json.dumps({"global_step": 9, "max_steps": 40, "log_history": history}))
-    assert open_run(path).config.value("planned_steps") == 40
+    assert run_record(path).config.value("planned_steps") == 40
 
 
 def test_a_hidden_folder_is_no_run_of_the_folder_around_it(tmp_path: Path) -> None:
@@ -583,7 +583,7 @@ def test_a_hidden_folder_is_no_run_of_the_folder_around_it(tmp_path: Path) -> No
             json.dumps({"log_history": [{"step": 1, "reward": 0.5}]})
         )
     with pytest.raises(UnreadableRunError, match=r"holds 2 \(a, b\)"):
-        open_run(tmp_path)
+        run_record(tmp_path)
 
 
 def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> None:
@@ -594,7 +594,7 @@ def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> Non
             [{"step": 1 + row, "reward": 0.1 * row} for row in range(9)],
         )
     with pytest.raises(UnreadableRunError, match=r"holds 2 \(a/metrics.jsonl, b/metrics.jsonl\)"):
-        open_run(tmp_path)
+        run_record(tmp_path)
 
 
 @each_case(
@@ -611,7 +611,7 @@ def test_logs_of_one_name_are_told_apart_by_their_folders(tmp_path: Path) -> Non
 def test_a_log_behind_blank_lines(tmp_path: Path, name: str, text: str) -> None:
     for blank in (70_000, 2_000_000):
         (tmp_path / name).write_text(blank * "\n" + text)
-        assert len(open_run(tmp_path / name).steps) == 9
+        assert len(run_record(tmp_path / name).steps) == 9
 
 
 def test_the_settings_of_verl_may_be_its_first_line(tmp_path: Path) -> None:
@@ -621,7 +621,7 @@ def test_the_settings_of_verl_may_be_its_first_line(tmp_path: Path) -> None:
         " 'data': {'train_batch_size': 64}}\n"
         + "".join(f"step:{step} - critic/score/mean:0.{step}\n" for step in range(1, 10))
     )
-    record = open_run(tmp_path / "run.log")
+    record = run_record(tmp_path / "run.log")
     assert record.sources[0].reader == "verl_console"
     assert record.config.value("group_size") == 8
     assert record.config.value("learning_rate") == 1e-6
@@ -641,19 +641,19 @@ def test_a_column_that_an_upgrade_amid_the_run_renames_is_one(
 ) -> None:
     log = [{"step": step, "reward": 0.5, "loss": 0.1, old: step / 8} for step in range(1, 5)]
     log += [{"step": step, "loss": 0.1, new: step / 8} for step in range(5, 9)]
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps[record.column(quantity)].to_list() == [step / 8 for step in range(1, 9)]
     assert f"{old} is called {new} from row 5 on; both are read as one column" in record.notes
     # as far as a row has both, they are two
     log[4][old] = 7.0
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps[old].null_count() == 3
     assert (
         f"{old} and {new} are both {quantity} in rows 5 to 5 and are kept as two columns"
     ) in record.notes
     # what is logged beside the other to the end is not called otherwise
     log[7][old] = 7.0
-    record = open_run(written(tmp_path / "log.jsonl", log))
+    record = run_record(written(tmp_path / "log.jsonl", log))
     assert not any("stay apart" in note or "one column" in note for note in record.notes)
 
 
@@ -681,7 +681,7 @@ def test_a_table_below_comments_or_with_a_unit_behind_its_reward(
 ) -> None:
     path = tmp_path / name
     path.write_text(above + "".join(cell.format(*row) for row in REWARDS))
-    record = open_run(path)
+    record = run_record(path)
     assert record.column("reward") == column
     assert record.steps[column].to_list() == [reward for _, reward, _ in REWARDS]
     assert record.steps["step"].to_list() == [step for step, _, _ in REWARDS]
@@ -695,7 +695,7 @@ def test_the_function_that_printed_a_line_is_no_step(tmp_path: Path) -> None:
             for step, reward, kl in REWARDS
         )
     )
-    record = open_run(tmp_path / "run.log")
+    record = run_record(tmp_path / "run.log")
     assert record.steps["step"].to_list() == [step for step, _, _ in REWARDS]
     assert record.steps["reward"].to_list() == [reward for _, reward, _ in REWARDS]
 
@@ -712,7 +712,7 @@ def test_what_a_download_left_in_place_of_a_log_is_named(
 ) -> None:
     (tmp_path / "log.jsonl").write_text(text)
     with pytest.raises(UnreadableRunError, match=said):
-        open_run(tmp_path / "log.jsonl")
+        run_record(tmp_path / "log.jsonl")
 
 
 def test_objects_behind_what_a_logger_puts_first_are_rows(tmp_path: Path) -> None:
@@ -724,7 +724,7 @@ def test_objects_behind_what_a_logger_puts_first_are_rows(tmp_path: Path) -> Non
         row = {"system/step": step, "critic/score/mean": 0.25 + step / 64, "actor/lr": 1e-6}
         lines.append(f"{front} {json.dumps(row)}")
     path.write_text("\n".join(lines))
-    record = open_run(path)
+    record = run_record(path)
     assert record.steps["step"].to_list() == list(range(12))
     assert record.values(record.column("reward"))[4] == 0.3125
 
@@ -735,11 +735,11 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     (tmp_path / "config.json").write_text(
         json.dumps({"groups_per_batch": 16, "dataset_builder": {"group_size": 8}})
     )
-    assert not open_run(tmp_path).steps.columns.count("printed/stale_groups")
+    assert not run_record(tmp_path).steps.columns.count("printed/stale_groups")
     front = "2026-07-09 12:00:00 tinker_cookbook.rl.train:1018 [INFO] [training_loop]"
     said = [f"{front} Step {n}: Samples are too stale, skipping" for n in range(40)] * 8
     (tmp_path / "logs.log").write_text("\n".join(said))
-    record = open_run(tmp_path)
+    record = run_record(tmp_path)
     assert record.values("printed/stale_groups").tolist() == [8.0] * 40
     judgement = judge(record, ended=True)
     assert judgement.cause.names == ("discarding stale rollouts removes slow, hard prompts",)
@@ -760,7 +760,7 @@ def test_groups_that_are_too_old_are_held_against_those_that_shares_tell(
     (tmp_path / "metrics.jsonl").write_text("\n".join(map(json.dumps, rows)))
     said = [f"Step {n}: Samples are too stale, skipping" for n in range(40)] * skipped
     (tmp_path / "logs.log").write_text("\n".join(said))
-    names = judge(open_run(tmp_path), ended=True).cause.names
+    names = judge(run_record(tmp_path), ended=True).cause.names
     assert ("discarding stale rollouts removes slow, hard prompts" in names) is named
 
 

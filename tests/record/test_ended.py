@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.journal import being_written
 from groupwise.record.run import JOURNAL, RecordWriter, RunRecord, has_ended
 
@@ -31,7 +31,7 @@ def test_a_run_goes_on_while_its_writer_lives(tmp_path: Path) -> None:
         assert writer.stdin is not None
         assert writer.stdout.readline() == b"written\n"
         assert not has_ended(RunRecord.load(home))
-        assert not has_ended(open_run(home))
+        assert not has_ended(run_record(home))
         writer.stdin.write(b"\n")
         writer.stdin.flush()
         writer.wait(timeout=60)
@@ -44,5 +44,5 @@ def test_a_run_goes_on_while_its_writer_lives(tmp_path: Path) -> None:
 
 def test_every_other_log_has_ended(tmp_path: Path) -> None:
     (tmp_path / "log.csv").write_text("step,reward\n1,0.1\n2,0.2\n3,0.3\n")
-    assert has_ended(open_run(tmp_path / "log.csv"))
+    assert has_ended(run_record(tmp_path / "log.csv"))
     assert not being_written(tmp_path / "nowhere")

@@ -28,9 +28,9 @@ from groupwise.comparison.compare import (
     Measured,
     Question,
     Setup,
-    compare,
     contrast,
     curve,
+    group_comparison,
     late_level,
     seed_noise,
     time_to,
@@ -183,7 +183,7 @@ def six_groups(correlation: float, replicates: int, seed: int) -> Row:
             ]
             for _ in range(6)
         ]
-        pairings = compare(groups, Question(), rng).pairings
+        pairings = group_comparison(groups, Question(), rng).pairings
         contrasts = [found for pairing in pairings for found in pairing.contrasts]
         alarms += any(found.status == "different" for found in contrasts)
         single += any(found.p_value < 0.05 for found in contrasts)

@@ -36,7 +36,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.errors import GroupwiseError
 from groupwise.pages.screen import judgement_lines
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord, has_ended
 
 HERE = Path(__file__).resolve().parent
@@ -202,7 +202,7 @@ def opened(home: Path, file: str) -> RunRecord:
     config = next(
         (home / found for start, found in CONFIGS.items() if file.startswith(start)), None
     )
-    return open_run(home / file.removesuffix("/journal.jsonl"), config=config)
+    return run_record(home / file.removesuffix("/journal.jsonl"), config=config)
 
 
 def judged(home: Path, label: Label) -> Judged:

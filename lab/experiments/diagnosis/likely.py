@@ -28,7 +28,7 @@ from lab.tests.complaints import ALIKE, CAUSES, DOUBTFUL, log_of
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise_lab.worlds.logs import run_of
 
 
@@ -53,7 +53,7 @@ def of_complaints(runs: int) -> Iterator[tuple[Judgement, str, bool]]:
                     path = Path(folder) / f"{trainer}.jsonl"
                     rows = log_of(kind, trainer, FIRST_SEED + number)
                     path.write_text("\n".join(map(json.dumps, rows)))
-                    found = judge(open_run(path), ended=True)
+                    found = judge(run_record(path), ended=True)
                     yield found, name, any(words in label for label in found.cause.names)
 
 

@@ -22,7 +22,7 @@ from rich.console import Console
 
 from groupwise.errors import GroupwiseError
 from groupwise.forecasting.forecast import shipped
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.series.metric import MetricSeries, metric_series
 from groupwise_lab.forecasts.backtest import SHARES, trial
 from groupwise_lab.forecasts.calibrate import UNCALIBRATED
@@ -68,7 +68,7 @@ def usable(root: Path) -> list[tuple[str, MetricSeries]]:
         if p.is_file() and p.suffix != ".ipynb" and LEFT_OUT not in p.name
     ):
         try:
-            series = metric_series(open_run(path))
+            series = metric_series(run_record(path))
         except GroupwiseError:
             continue
         if len(series.step_T) < FEWEST or np.ptp(series.value_T) == 0:

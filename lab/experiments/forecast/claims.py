@@ -24,7 +24,7 @@ from groupwise.diagnostics.hacking import coupling_of, pairs_of
 from groupwise.diagnostics.signals import Evidence
 from groupwise.forecasting.fit import fit
 from groupwise.parsing import JsonView
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise_lab.forecasts.backtest import trial
 from groupwise_lab.forecasts.rivals import last_mean
 from groupwise_lab.forecasts.runs import trial_of
@@ -51,7 +51,7 @@ def claim_row(
 def of_public_runs(data: Path) -> Iterator[Row]:
     """A row a public run, with its coupling."""
     for name, series in usable(data):
-        pair = next(iter(pairs_of(Evidence(open_run(data / name)))), None)
+        pair = next(iter(pairs_of(Evidence(run_record(data / name)))), None)
         coupling = None if pair is None else coupling_of(pair, *pair.ends)
         yield claim_row(
             cluster_of(name),

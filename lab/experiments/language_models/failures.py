@@ -34,7 +34,7 @@ from small_model import (
 
 import groupwise as gw
 from groupwise.parsing import JsonView
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise_lab.trainer.grpo import train
 from groupwise_lab.trainer.rewards import FailingVerifier, Problem, TaskVerifier
 from groupwise_lab.trainer.tasks import Task
@@ -225,7 +225,7 @@ def cause(row: JsonView) -> str:
 
 def moved(run: Path, name: str) -> str:
     """The mean of a column over the first fifth of a run's rows, and over the last."""
-    rows = open_run(run).steps[name].drop_nulls().to_numpy()
+    rows = run_record(run).steps[name].drop_nulls().to_numpy()
     part = max(1, len(rows) // 5)
     return f"{rows[:part].mean():.2f} → {rows[-part:].mean():.2f}"
 

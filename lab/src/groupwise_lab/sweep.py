@@ -23,7 +23,7 @@ from groupwise.analysis.compare import (
     RunComparison,
     RunGroup,
     compare_runs,
-    difference,
+    difference_sentence,
     grouped_by,
     setting_of,
 )
@@ -35,7 +35,7 @@ from groupwise.engine.engine import Engine, Limits, ShardOutcome
 from groupwise.errors import GroupwiseError, InvalidArgumentError, NothingYetError, OverwriteError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, frozen
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import COMPANIONS, RULES, RunRecord
 from groupwise.series.metric import metric_series
 from groupwise.wording import clean, count, number, sentence
@@ -391,9 +391,9 @@ def record_of(training: Training) -> RunRecord:
     It says what it was trained with.
     """
     try:
-        record = open_run(training.folder, settings=training.settings)
+        record = run_record(training.folder, settings=training.settings)
     except NothingYetError:
-        record = open_run(training.log, settings=training.settings)
+        record = run_record(training.log, settings=training.settings)
     labels = {key: _text(value) for key, value in training.values.items()}
     return dataclasses.replace(record, name=training.name, labels={**record.labels, **labels})
 
@@ -517,7 +517,7 @@ def _best(sweep: Sweep, records: Sequence[RunRecord], metric: str) -> Best | Non
             _rank(ranked[1])
         ):  # with the noise of all seeds and an allowance for all settings
             whole = compare_runs(made, metric, Question())
-            against = difference(whole.groups[0], whole.groups[1], whole.comparison)[0]
+            against = difference_sentence(whole.groups[0], whole.groups[1], whole.comparison)[0]
         else:
             against = compare_runs(made[:2], metric, Question()).answer[0]
     except GroupwiseError:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 
 pytest.importorskip("torch")
 
@@ -49,7 +49,7 @@ def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
         assert answer["safe_learning_rate"] == pytest.approx(2 * rate / result["high"])
         assert result["low"] <= result["value"] <= result["high"]
         assert {path: path.read_bytes() for path in held} == held
-        probes = open_run(run).probes
+        probes = run_record(run).probes
         assert probes is not None
         assert [one.outcome for one in probes.results] == [result["outcome"]]
         values.append(result["value"])

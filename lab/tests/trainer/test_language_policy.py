@@ -16,7 +16,7 @@ import pytest
 from lab.tests.commands import main
 from tests.cases import each_case
 
-from groupwise.analysis.components import ends_of
+from groupwise.analysis.components import end_tokens
 from groupwise.errors import InvalidArgumentError
 from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
@@ -533,7 +533,7 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     )
     told = pl.DataFrame(rows).with_columns((pl.col("ended") == 0).alias("full"))
     before, after = tokens_of(
-        loaded, [prompt_of(row["prompt"]) for row in rows], texts, ends=ends_of(loaded, told)
+        loaded, [prompt_of(row["prompt"]) for row in rows], texts, ends=end_tokens(loaded, told)
     )
     length = sampled.mask_NL.sum(1).long().tolist()
     assert after == [
@@ -546,13 +546,15 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     # What is no token of the model's is that of a sequence, as where the log tells none.
     for odd in (math.nan, math.inf, -1.0, 1e300, float(len(loaded.tokenizer))):
         foreign = told.with_columns(pl.lit(odd).alias("end_token"))
-        assert ends_of(loaded, foreign) == ends_of(loaded, told.drop("end_token"))
+        assert end_tokens(loaded, foreign) == end_tokens(loaded, told.drop("end_token"))
     # Where every end is told none is looked up.
     loaded.tokenizer.eos_token = None
-    assert ends_of(loaded, told).count(None) == ended.count(False)
+    assert end_tokens(loaded, told).count(None) == ended.count(False)
     loaded.tokenizer.eos_token = loaded.tokenizer.decode([policy.end])
     # Without them every end is that of a sequence.
-    assert (ends_of(loaded, told.drop("end_token")) == ends_of(loaded, told)) is (kind == "a chat")
+    assert (end_tokens(loaded, told.drop("end_token")) == end_tokens(loaded, told)) is (
+        kind == "a chat"
+    )
 
 
 @pytest.mark.slow

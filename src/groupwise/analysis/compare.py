@@ -33,9 +33,9 @@ from groupwise.comparison.compare import (
     Question,
     SeedNoise,
     curve,
+    group_comparison,
     not_compared,
 )
-from groupwise.comparison.compare import compare as compare_curves
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
@@ -393,7 +393,7 @@ def answered(groups: Sequence[ComparedGroup], comparison: Comparison) -> Words:
     if failed:
         return _failure(first, second)
     return (
-        (*difference(first, second, comparison), *_too_short(groups))
+        (*difference_sentence(first, second, comparison), *_too_short(groups))
         if comparison.pairings
         else (
             f"{_end(second, first)}; there are too few rows to separate a difference from noise.",
@@ -515,7 +515,9 @@ def _window(comparison: Comparison) -> str:
     return f"steps {comparison.late_from:,.0f}-{comparison.late_to:,.0f}"
 
 
-def difference(first: ComparedGroup, second: ComparedGroup, comparison: Comparison) -> Words:
+def difference_sentence(
+    first: ComparedGroup, second: ComparedGroup, comparison: Comparison
+) -> Words:
     """Whether the second of two groups differs from the first, and which holds the level sooner."""
     level, speed = comparison.pairings[0].contrasts
     levels = _level(first, second, level, comparison)
@@ -603,7 +605,7 @@ def _faster(
     )
 
 
-def noted(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
+def _comparison_notes(groups: Sequence[ComparedGroup], comparison: Comparison) -> list[str]:
     """What to know of a comparison besides its answer."""
     left_out = [
         f"{run.label} ({run.left_out})" for group in groups for run in group.runs if run.left_out
@@ -758,11 +760,11 @@ def compare(
         [record for run in row for record in _records(run, metric, f"run {next(counted)}", by)]
         for row in arguments
     ]
-    groups = groups_of(rows, by, baseline)
+    groups = run_groups(rows, by, baseline)
     return compare_runs(groups, metric, question or Question(), until=until, sorted_by=by)
 
 
-def groups_of(
+def run_groups(
     rows: Sequence[Sequence[RunRecord]], by: str | None, baseline: str | None
 ) -> list[RunGroup]:
     """Return groups as typed, of one row each run by itself, or by a setting."""
@@ -789,12 +791,12 @@ def _members(run: RunLike | Sequence[RunLike]) -> list[RunLike]:
 
 def _records(run: RunLike, metric: str, name: str, by: str | None) -> list[RunRecord]:
     """The records of what a user calls a run."""
-    from groupwise.readers import open_runs
+    from groupwise.readers import run_records
 
     if isinstance(run, RunRecord):
         return [run]
     if isinstance(run, str | Path):
-        return open_runs(run, by=by or "")
+        return run_records(run, by=by or "")
     return [record_of_numbers(run, metric, name)]
 
 
@@ -818,13 +820,13 @@ def compare_runs(
     # The same runs give the same answer: what is drawn at random here is noise around given
     # curves.
     comparison = (
-        compare_curves(curves, question, np.random.default_rng(20_240_501))
+        group_comparison(curves, question, np.random.default_rng(20_240_501))
         if used
         else not_compared(question)
     )
     shown = _shown(groups, rows, used, comparison)
     differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
-    notes = [*differ, *noted(shown, comparison)]
+    notes = [*differ, *_comparison_notes(shown, comparison)]
     notes += _key_notes({series.metric for series in every})
     separates = _separates([run for row in rows for run in row], sorted_by)
     answer = answered(shown, comparison)

@@ -559,7 +559,7 @@ def _tokens(
     rows, limit, source = _with_ends(reader, record, sample)
     prompts = [prompt_of(text) for text in rows["prompt"]]
     before, after = tokens_of(
-        reader, prompts, rows["completion"].to_list(), ends=ends_of(reader, rows)
+        reader, prompts, rows["completion"].to_list(), ends=end_tokens(reader, rows)
     )
     total = np.array(
         [len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)]
@@ -584,7 +584,7 @@ def _tokens(
     )
 
 
-def ends_of(reader: PolicyTokenizer | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
+def end_tokens(reader: PolicyTokenizer | LanguageModel, rows: pl.DataFrame) -> list[int | None]:
     """Return the token that ended each completion; None where none did.
 
     The end of a sequence where the log tells none of the model's.

@@ -32,7 +32,7 @@ from groupwise.errors import (
 from groupwise.files import first_bytes, write_whole
 from groupwise.parsing import JsonView
 from groupwise.plain import Plain, Words, frozen
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.readers.find import runs_below
 from groupwise.wording import clean, count, share, shortest_paths
 
@@ -216,7 +216,7 @@ class Judge:
     def _row(self, path: str, part: str) -> FleetRow:
         """Judge the run of a path, or one of those of a file that holds several."""
         try:
-            record = open_run(f"{path}#{part}" if part else path, **self.options)
+            record = run_record(f"{path}#{part}" if part else path, **self.options)
         except GroupwiseError as error:
             if isinstance(error, SeveralRunsError) and not part:
                 raise

@@ -79,7 +79,7 @@ def grades(function: str, columns: Mapping[str, Sequence[Any]], *, seconds: floa
     return grade_N
 
 
-def main() -> None:
+def _grade_job() -> None:
     """Read a job, grade, and write the grades."""
     own, out = os.getpid(), os.dup(1)
     os.dup2(2, 1)
@@ -103,4 +103,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    _grade_job()

@@ -20,7 +20,7 @@ from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_ra
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, Words, frozen
-from groupwise.readers import open_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import LOG_COMPLETIONS, group_evidence, zero_variance_outlook
 from groupwise.wording import clean, count, number, sentence, shown_argument
@@ -89,7 +89,7 @@ def group_size_evidence(
 
 def _planned(record: RunRecord, components: Components, provenance: JsonView) -> GroupSizeEvidence:
     """Plan at the run's own budget."""
-    size, prompts = batch_of(record)
+    size, prompts = logged_batch(record)
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
         notes.append(
@@ -152,7 +152,7 @@ def scaling_notes(record: RunRecord) -> Words:
     )
 
 
-def batch_of(record: RunRecord) -> tuple[int | None, int | None]:
+def logged_batch(record: RunRecord) -> tuple[int | None, int | None]:
     """Return rollouts of a group and prompts of a step: from the settings, else the median of
     the completions.
     """
@@ -328,12 +328,12 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         >>> found.zero_variance.group_size, [row.group_size for row in found.zero_variance.shares]
         (8, [8, 16, 32])
     """
-    record = run if isinstance(run, RunRecord) else open_run(run)
+    record = run if isinstance(run, RunRecord) else run_record(run)
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
     held = components_beside(opened)
     if held is None:
         return plan_of_rewards(record, opened)
-    size, prompts = batch_of(record)
+    size, prompts = logged_batch(record)
     if budget is None:
         if size is None or prompts is None or size < 2:
             raise InsufficientDataError(
@@ -382,5 +382,5 @@ def batch_in_use(record: RunRecord) -> StepBatch:
     """Return prompts, rollouts and updates of one step, by the settings, or as the completions
     have them.
     """
-    size, prompts = batch_of(record)
+    size, prompts = logged_batch(record)
     return StepBatch(prompts, size, record.config.value("updates_per_step"))

@@ -174,7 +174,7 @@ def _over_at_once(fit: FitResult) -> bool:
     return fit.parameters["time_constant"].value < 2.05 * FEWEST_ROWS * row
 
 
-def judged(
+def mode_stability(
     force: float, momentum: float, lag: LagSetting, *, learning_rate: float | None = None
 ) -> Stability:
     """Judge one mode under a lag."""
@@ -447,7 +447,7 @@ def measured_stability(
         fits_with_a_force(fit, fitted.by_law, law=law), setting.momentum, lag
     )
     doubts = doubts_of(fit, with_force, force, law=law, swings=swings)
-    mode = judged(force.force.value, setting.momentum, lag.remaining[0], learning_rate=rate)
+    mode = mode_stability(force.force.value, setting.momentum, lag.remaining[0], learning_rate=rate)
     return StabilityEvidence(
         mode,
         force,

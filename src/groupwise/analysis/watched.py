@@ -153,7 +153,7 @@ class Judged(Plain):
     forecast: str  # a sentence, "" where something is wrong
 
 
-def judged(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judged:
+def judged_run(record: RunRecord, metric: str, level: float, *, ended: bool) -> Judged:
     """Judge a run; forecast its metric where it can be told how it stands and nothing is wrong."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

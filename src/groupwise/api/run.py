@@ -19,7 +19,7 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.errors import GroupwiseError, InsufficientDataError, InvalidArgumentError
 from groupwise.files import free_target, path_text, write_whole
-from groupwise.readers import open_run as read_run
+from groupwise.readers import run_record
 from groupwise.record.run import RunRecord
 from groupwise.wording import clean, count
 
@@ -317,7 +317,7 @@ def open_run(
         ...     open_run(Path(home, "run.csv")).metrics()
         ('reward',)
     """
-    return _run(read_run(path, columns=columns, settings=settings, config=config), Path(path))
+    return _run(run_record(path, columns=columns, settings=settings, config=config), Path(path))
 
 
 def run_of(given: Any, value_T: Any = None, *, metric: str = "reward") -> Run:

@@ -71,7 +71,7 @@ def argument(metavar: str, text: str) -> Any:
     return typer.Argument(metavar=metavar, help=text, show_default=False)
 
 
-def share(param: typer.CallbackParam, value: float | None) -> float | None:
+def proportion(param: typer.CallbackParam, value: float | None) -> float | None:
     """Refuse a number that is not strictly between 0 and 1."""
     if value is not None and not 0 < value < 1:
         example = _EXAMPLES.get(param.opts[0], "for 90 % write 0.9")
@@ -82,7 +82,7 @@ def share(param: typer.CallbackParam, value: float | None) -> float | None:
     return value
 
 
-def number(wanted: str, holds: Callable[[float], bool]) -> Check:
+def _number_check(wanted: str, holds: Callable[[float], bool]) -> Check:
     """Refuse a number of which something does not hold."""
 
     def check(param: typer.CallbackParam, value: float | None) -> float | None:
@@ -94,14 +94,14 @@ def number(wanted: str, holds: Callable[[float], bool]) -> Check:
     return check
 
 
-finite = number("a step", math.isfinite)
-positive = number("a positive number", lambda value: 0 < value < math.inf)
+finite = _number_check("a step", math.isfinite)
+positive = _number_check("a positive number", lambda value: 0 < value < math.inf)
 
 
 def whole(least: int, most: float = math.inf) -> Check:
     """Refuse a whole number outside a range."""
     wanted = f"of at least {least}" if most == math.inf else f"from {least} to {most:,}"
-    return number(f"a whole number {wanted}", lambda value: least <= value <= most)
+    return _number_check(f"a whole number {wanted}", lambda value: least <= value <= most)
 
 
 def one_of(*words: str) -> Check:
@@ -180,10 +180,10 @@ Why = Annotated[
 ]
 Json = Annotated[bool, flag("--json", "Print only JSON to standard output.")]
 FitLevel = Annotated[
-    float, option("SHARE", "Confidence level of the intervals, between 0 and 1.", check=share)
+    float, option("SHARE", "Confidence level of the intervals, between 0 and 1.", check=proportion)
 ]
 BandLevel = Annotated[
-    float, option("SHARE", "Coverage of the forecast bands, between 0 and 1.", check=share)
+    float, option("SHARE", "Coverage of the forecast bands, between 0 and 1.", check=proportion)
 ]
 CalibrationTable = Annotated[
     Path | None,
@@ -225,7 +225,7 @@ Level = Annotated[
     option(
         "SHARE",
         "Confidence level of the intervals; the default is that of saved components, or 0.95.",
-        check=share,
+        check=proportion,
     ),
 ]
 
@@ -263,22 +263,22 @@ class Opening:
 
     def open(self, path: Path) -> RunRecord:
         """Open one run."""
-        from groupwise.readers import open_run
+        from groupwise.readers import run_record
 
-        return open_run(path, **self.asked)
+        return run_record(path, **self.asked)
 
     def open_all(self, path: Path, *, by: str = "") -> list[RunRecord]:
         """Open every run of a path, told apart by a column too."""
-        from groupwise.readers import open_runs
+        from groupwise.readers import run_records
 
-        return open_runs(path, **self.asked, by=by)
+        return run_records(path, **self.asked, by=by)
 
     def __bool__(self) -> bool:
         """Whether anything was given."""
         return bool(self.asked)
 
 
-def opened(command: Callable[..., Any]) -> Callable[..., Any]:
+def _command_with_opening(command: Callable[..., Any]) -> Callable[..., Any]:
     """Return a command whose `opening` is made of --set, --config and --column."""
     signature = inspect.signature(command)
     if "opening" not in signature.parameters:
@@ -489,7 +489,9 @@ gc.set_threshold(100_000)  # what is made of a log has no cycles, and is large
 def _loaded(module: str, name: str, about: str) -> Any:
 
     alone = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False, add_completion=False)
-    alone.command(name=name, help=about)(opened(getattr(importlib.import_module(module), name)))
+    alone.command(name=name, help=about)(
+        _command_with_opening(getattr(importlib.import_module(module), name))
+    )
     return typer.main.get_command(alone)
 
 

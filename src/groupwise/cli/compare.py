@@ -44,7 +44,7 @@ def compare(
         cli.option(
             "SHARE",
             "Share of the steps, at the end, whose mean is compared as the level.",
-            check=cli.share,
+            check=cli.proportion,
         ),
     ] = 0.25,
     reach: Annotated[
@@ -68,7 +68,7 @@ def compare(
 
     Level and speed, with step noise and seed noise apart.
     """
-    from groupwise.analysis.compare import compare_runs, groups_of
+    from groupwise.analysis.compare import compare_runs, run_groups
     from groupwise.comparison.compare import Question
     from groupwise.pages.comparison import print_comparison
 
@@ -79,7 +79,7 @@ def compare(
         records = [
             [record for path in row for record in _opened(path, opening, by, step)] for row in rows
         ]
-        groups = groups_of(records, by, baseline)
+        groups = run_groups(records, by, baseline)
         comparison = compare_runs(groups, metric, question, until=until, sorted_by=by, step=step)
     if as_json:
         cli.print_json(comparison.as_dict())

@@ -692,7 +692,7 @@ class Question:
             raise InvalidArgumentError(f"reach has to be a level of the metric; got {self.reach:g}")
 
 
-def compare(groups: Curves, question: Question, rng: np.random.Generator) -> Comparison:
+def group_comparison(groups: Curves, question: Question, rng: np.random.Generator) -> Comparison:
     """Compare every group with the first."""
     start, stop = _common_steps(groups)
     late_from = stop - question.late * (stop - start)

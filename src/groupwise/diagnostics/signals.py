@@ -916,7 +916,7 @@ def alarm(log_factor_T: Float, *, rate: float) -> Alarm | None:
     if not above.size:
         return None
     last = int(above[-1])
-    return Alarm(start_of(log_factor_T[: last + 1]), last == len(log_factor_T) - 1)
+    return Alarm(evidence_start(log_factor_T[: last + 1]), last == len(log_factor_T) - 1)
 
 
 def lasting(
@@ -946,7 +946,7 @@ def since_when(
     )
 
 
-def start_of(log_factor_T: Float) -> int:
+def evidence_start(log_factor_T: Float) -> int:
     """Return the row from which the evidence up to the last row is largest: the
     maximum-likelihood onset.
     """

@@ -155,7 +155,7 @@ class SlurmCrew:
         box = self._folder / str(self._hired)
         try:
             box.mkdir(mode=0o700)
-            job = self._executor.submit(serve, box, *self._needs)
+            job = self._executor.submit(serve_mailbox, box, *self._needs)
         except Exception as error:  # noqa: BLE001
             # submitit raises what sbatch says in several classes
             raise GroupwiseError(
@@ -253,7 +253,7 @@ def _put(path: Path, content: bytes) -> None:
     partial.replace(path)
 
 
-def serve(box: Path, cpus: int, memory: int | None) -> None:
+def serve_mailbox(box: Path, cpus: int, memory: int | None) -> None:
     """Answer the shards of one mailbox until there is an end."""
     if (box / _END).exists() or not box.exists():
         return

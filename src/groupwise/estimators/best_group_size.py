@@ -295,11 +295,11 @@ def error_of(values: Float, size: Sizes, budget: Budget) -> Float:
     """Return the mean squared error of the gradient at each group size, for one set of Vp, T and
     R or for many.
     """
-    error: Float = values @ weights_of(size, budget)
+    error: Float = values @ component_weights(size, budget)
     return error
 
 
-def weights_of(size: Sizes, budget: Budget) -> Float:
+def component_weights(size: Sizes, budget: Budget) -> Float:
     """Return what each of Vp, T and R counts in the error at each group size: 1/B, 1/(BG) and
     1/(BG(G-1)).
     """

@@ -98,7 +98,7 @@ class Verdict:
     notes: tuple[str, ...]
 
 
-def judge(
+def _fit_verdict(
     observations: Observations,
     fits: Sequence[LawFit],
     parameters: Mapping[str, Interval],
@@ -454,7 +454,9 @@ def judged_fits(
             name: Interval(interval.value, -np.inf, np.inf, level)
             for name, interval in parameters.items()
         }
-    verdict = judge(observations, fits, parameters, healthy=healthy if len(laws) > 1 else "any")
+    verdict = _fit_verdict(
+        observations, fits, parameters, healthy=healthy if len(laws) > 1 else "any"
+    )
     return JudgedFits(fits, parameters, verdict, widening)
 
 

@@ -127,7 +127,7 @@ def gathered(trainer: Any, values: Sequence[Any]) -> list[Any]:
     return list(importlib.import_module("accelerate.utils").gather_object(list(values)))
 
 
-def config_of(trainer: Any) -> RunConfig:
+def _trainer_config(trainer: Any) -> RunConfig:
     """Return the settings of a run, as the trainer has them."""
     args = trainer.args
     flat: JsonObject = {
@@ -529,7 +529,7 @@ class GroupwiseCallback:
         make = partial(
             Recorder,
             name=str(getattr(self.trainer.args, "run_name", "") or folder.parent.name),
-            config=config_of(self.trainer),
+            config=_trainer_config(self.trainer),
             meanings_of=partial(step_meanings, framework="trl"),
             recent=RECENT if self._checks.on else 0,
             say=self._say,

@@ -27,7 +27,7 @@ from typing import Any
 
 from groupwise.analysis.charts import axes_of
 from groupwise.analysis.rollouts import NO_COMPLETIONS, Rollouts
-from groupwise.analysis.watched import judged, tracks_of, usual_pace
+from groupwise.analysis.watched import judged_run, tracks_of, usual_pace
 from groupwise.diagnostics.judgement import Learning, State
 from groupwise.errors import GroupwiseError
 from groupwise.parsing import JsonObject
@@ -258,7 +258,7 @@ class Hub:
         record, run.stale = run.follower.record, False
         try:
             judgement = await self._ask(
-                partial(shown, ended=run.ended), record, self.metric, self.level
+                partial(live_view, ended=run.ended), record, self.metric, self.level
             )
         except BrokenProcessPool:
             self._failures += 1
@@ -418,12 +418,12 @@ def followers_of(paths: Sequence[Path], make: Callable[[Path], Follower]) -> lis
     return followers
 
 
-def shown(record: RunRecord, metric: str, level: float, *, ended: bool) -> JsonObject:
+def live_view(record: RunRecord, metric: str, level: float, *, ended: bool) -> JsonObject:
     """Return what the page says of a run, and the processor seconds that it took."""
     from groupwise.pages.screen import head_of, said_of
 
     started = time.process_time()
-    made = judged(record, metric, level, ended=ended)
+    made = judged_run(record, metric, level, ended=ended)
     learning = made.judgement.learning
     # Of a run that can be judged the page has a list of what is not logged further down.
     open_ = made.judgement.state is State.CANNOT_TELL

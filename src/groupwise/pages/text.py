@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from groupwise.forecasting.results import FitResult
 
 
-def shown(text: str) -> str:
+def _escaped_text(text: str) -> str:
     """Clean a text and escape what Rich would read as style."""
     return escape(clean(text, longest=1000))
 
@@ -58,17 +58,17 @@ class Printer:
 
     def heading(self, text: str) -> None:
         """Print a heading."""
-        self.print(f"\n[bold]{shown(text)}[/]")
+        self.print(f"\n[bold]{_escaped_text(text)}[/]")
 
     def line(self, text: str) -> None:
         """Print a sentence, if there is one."""
         if text:
-            self.print(shown(text))
+            self.print(_escaped_text(text))
 
     def notes(self, notes: Iterable[str]) -> None:
         """Print notes, dimmed, each once."""
         for note in dict.fromkeys(notes):
-            self.print(f"[dim]· {shown(sentence(note))}[/]")
+            self.print(f"[dim]· {_escaped_text(sentence(note))}[/]")
 
     def grid(self, grid: Grid) -> None:
         """Print a table of texts."""

@@ -1,4 +1,4 @@
-"""`open_run`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by
+"""`run_record`: a path to a `RunRecord`, whatever wrote it; `READERS`: every format, chosen by
 content; in a folder only files with the endings of logs are looked at.
 """
 
@@ -110,20 +110,20 @@ class Asked(TypedDict, total=False):
     config: Path | None  # a file with settings
 
 
-def open_run(path: str | Path, **asked: Unpack[Asked]) -> RunRecord:
+def run_record(path: str | Path, **asked: Unpack[Asked]) -> RunRecord:
     """Read a run from whatever its trainer left: a path, or FILE#NAME of a file that holds
     several.
     """
     place, request = request_of(path, **asked)
-    with said(place):
+    with reading_errors(place):
         return locate(place, request).read()
 
 
-def open_runs(path: str | Path, *, by: str = "", **asked: Unpack[Asked]) -> list[RunRecord]:
+def run_records(path: str | Path, *, by: str = "", **asked: Unpack[Asked]) -> list[RunRecord]:
     """Read every run of a path: the one, or all those of a file that holds several."""
     place, request = request_of(path, **asked)
     request = replace(request, by=by)
-    with said(place):
+    with reading_errors(place):
         located = locate(place, request)
         try:
             return [located.read()]
@@ -155,7 +155,7 @@ def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]
 
 
 @contextmanager
-def said(place: Path) -> Iterator[None]:
+def reading_errors(place: Path) -> Iterator[None]:
     """Say in one sentence what the system or the depth of a log does not allow."""
     try:
         yield
@@ -276,7 +276,7 @@ def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
     if len(dumps) != 1:
         return record
     try:
-        side = open_run(dumps[0])
+        side = run_record(dumps[0])
     except GroupwiseError as error:  # the log is whole without them
         note = f"the rollouts in {dumps[0].name}/ were left out: {error}"
         return replace(record, notes=(*record.notes, note))
@@ -296,7 +296,7 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     """Return a record with a quantity from another file, as held-out scores of its checkpoints,
     by step.
     """
-    side = open_run(path, columns={name: column} if column else None)
+    side = run_record(path, columns={name: column} if column else None)
     key = column or next(
         (
             quantity

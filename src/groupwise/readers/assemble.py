@@ -45,7 +45,7 @@ from groupwise.readers.rows import (
     is_counter,
     labels_of,
     merge_rows,
-    plain,
+    plain_key,
     rollout_numbers,
     rows_of_run,
     step_column,
@@ -84,8 +84,10 @@ def check_kind(record: RunRecord, path: Path) -> None:
     """Raise for the log of another program, which holds no reward; where its columns do not tell
     whose it is, it is let through.
     """
-    names, step = list(map(plain, record.metrics())), record.steps["step"]
-    kind = kind_of(names, {plain(meaning.column): meaning.quantity for meaning in record.meanings})
+    names, step = list(map(plain_key, record.metrics())), record.steps["step"]
+    kind = _log_kind(
+        names, {plain_key(meaning.column): meaning.quantity for meaning in record.meanings}
+    )
     if (
         not kind
         and step[-1] == 0
@@ -106,7 +108,7 @@ def refusal(kind: str, names: Sequence[str], path: Path) -> UnreadableRunError:
     )
 
 
-def kind_of(keys: Iterable[str], quantities: Mapping[str, str]) -> str:
+def _log_kind(keys: Iterable[str], quantities: Mapping[str, str]) -> str:
     """Return what the columns of a log look like, given what some of them mean; "" for a log of
     reinforcement learning.
     """
@@ -134,7 +136,7 @@ _SAMPLE = 64
 
 def resolutions(store: RowStore) -> dict[str, float]:
     """Return half a unit of the last printed digit of each column that is rounded."""
-    keys = [key for key in store.names() if not CLOCK.fullmatch(plain(key))]
+    keys = [key for key in store.names() if not CLOCK.fullmatch(plain_key(key))]
     needed = {key: _decimals(store, key) for key in keys}
     rounded = {key: decimals for key, (decimals, sure) in needed.items() if decimals and sure}
     writers = max(rounded.values(), default=0)
@@ -337,10 +339,11 @@ def _by_metric(log: Log, request: Request) -> Log:
 def _check_is_a_log(log: Log) -> None:
     """Raise for rows that have neither steps nor a metric that is known."""
     meanings = {
-        plain(meaning.column): meaning.quantity for meaning in _meanings(log.store, log.framework)
+        plain_key(meaning.column): meaning.quantity
+        for meaning in _meanings(log.store, log.framework)
     }
     if log.step is None and not any(meanings.values()):
-        if kind := kind_of(map(plain, log.store.names()), meanings):
+        if kind := _log_kind(map(plain_key, log.store.names()), meanings):
             raise refusal(kind, log.store.names(), log.path)
         raise UnreadableRunError(
             f"expected a log, got {shown(log.path)}, which has neither steps nor a known metric: "
@@ -354,7 +357,7 @@ def _merged(
     """Return one row a step of the run that was chosen."""
     store = log.store
     hidden = {step_key} | ({key for key in store.names() if is_counter(key)} - set(chosen.values()))
-    cumulative = {key for key in store.names() if plain(key) in _CUMULATIVE} | {
+    cumulative = {key for key in store.names() if plain_key(key) in _CUMULATIVE} | {
         chosen[name] for name in _CLOCKS if name in chosen
     }
     merged = merge_rows(store, step_R, run_rows, hidden=hidden, cumulative=cumulative)
@@ -425,7 +428,7 @@ def chosen_columns(store: RowStore, columns: Mapping[str, str]) -> dict[str, str
     chosen: dict[str, str] = {}
     for name, column in columns.items():
         matches = [key for key in keys if key == column] or [
-            key for key in keys if plain(key) == plain(column)
+            key for key in keys if plain_key(key) == plain_key(column)
         ]
         if not matches:
             listed = ", ".join(keys[:40])
@@ -463,10 +466,10 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[s
 def _logged_settings(columns: Columns) -> dict[str, float]:
     """Return what the log repeats in every row, which may be settings."""
     settings: dict[str, float] = {}
-    alone = any(plain(key) in _OF_PROMPT for key in columns)
+    alone = any(plain_key(key) in _OF_PROMPT for key in columns)
     for key, values in columns.items():
         finite = values[np.isfinite(values)]
-        section, _, leaf = plain(key).removesuffix("_mean").rpartition("/")
+        section, _, leaf = plain_key(key).removesuffix("_mean").rpartition("/")
         if len(finite) and (finite == finite[0]).all() and leaf not in _NO_SETTING:
             leaf = (
                 "group_size"
@@ -482,7 +485,7 @@ def _with_updates(config: RunConfig, merged: Merged) -> RunConfig:
     ratio.
     """
     updates = _rising(
-        {plain(key): values for key, values in merged.columns.items()},
+        {plain_key(key): values for key, values in merged.columns.items()},
         _UPDATE_KEYS,
         merged.step.astype(float),
     )
@@ -622,7 +625,7 @@ def _clock(
         window[trained] = np.clip(gaps, 1.0, spacing) * (
             per_step if framework not in TRL_FAMILY else 1.0
         )
-    spelled = {plain(key): values for key, values in columns.items()}
+    spelled = {plain_key(key): values for key, values in columns.items()}
     updates = _rising(spelled, _UPDATE_KEYS, step)
     counted = {
         name: _rising(spelled, keys, None)
@@ -660,7 +663,7 @@ def _took(
         named += [
             values
             for key, values in columns.items()
-            if plain(key) in keys and _of_each_step(values)
+            if plain_key(key) in keys and _of_each_step(values)
         ]
         each = named[0] if named else np.full(len(step), np.nan)
         seconds_of[name] = np.where(np.isfinite(each), each, np.nan) * steps_done
@@ -772,7 +775,7 @@ def _store_notes(store: RowStore) -> list[str]:
     lost = {
         key: cell
         for key, cell in store.unread.items()
-        if key not in mixed and plain(key) not in _NO_NUMBERS
+        if key not in mixed and plain_key(key) not in _NO_NUMBERS
     }
     if mixed:
         cells = count(sum(mixed.values()), "cell with text counts", "cells with text count")

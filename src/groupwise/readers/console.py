@@ -32,7 +32,7 @@ from groupwise.readers.assemble import (
     encoding_notes,
 )
 from groupwise.readers.configs import Stated, number_in
-from groupwise.readers.progress_bars import Bars, Printed, by_turns, steps_of
+from groupwise.readers.progress_bars import Bars, Printed, by_turns, printed_steps
 from groupwise.readers.rows import (
     STEP_KEYS,
     RowStore,
@@ -446,7 +446,7 @@ class TrlConsole(Console):
             )
             store = store.kept(~again)
             printed = replace(printed, bars=store.marked("bars"))
-        step, step_notes = steps_of(store, printed)
+        step, step_notes = printed_steps(store, printed)
         about = {
             name: value
             for name, value in self._stated.items()

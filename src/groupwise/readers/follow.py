@@ -15,7 +15,7 @@ from typing import BinaryIO, Unpack
 from groupwise import parsing
 from groupwise.errors import GroupwiseError, NothingYetError, UnreadableRunError
 from groupwise.plain import frozen
-from groupwise.readers import Asked, Located, locate, request_of, said
+from groupwise.readers import Asked, Located, locate, reading_errors, request_of
 from groupwise.readers.assemble import Feed, Origin, Request
 from groupwise.readers.rows import no_part
 from groupwise.readers.source import in_utf8, is_wide, peek, shown, vocabulary
@@ -144,7 +144,7 @@ class Follower:
         changed = False
         self._most = most
         try:
-            with said(self.place):
+            with reading_errors(self.place):
                 changed = self._look()
             error = self._broken
         except GroupwiseError as raised:

@@ -19,7 +19,7 @@ import numpy as np
 from groupwise.arrays import Columns, Float
 from groupwise.files import table_rows
 from groupwise.plain import Words, frozen
-from groupwise.readers.rows import is_counter, plain, snake
+from groupwise.readers.rows import is_counter, plain_key, snake
 from groupwise.readers.source import vocabulary
 from groupwise.record.run import Meaning, Meanings, RunConfig
 
@@ -203,7 +203,7 @@ def looks_like_trl(keys: Iterable[str]) -> bool:
 
 def framework_of(keys: Iterable[str]) -> str:
     """Return the framework whose keys these are, "" where none is known by them."""
-    names = [plain(key).rsplit(" - ", 1)[-1] for key in keys]
+    names = [plain_key(key).rsplit(" - ", 1)[-1] for key in keys]
     if looks_like_trl(names):
         return (
             "ms-swift"
@@ -228,7 +228,7 @@ def trl_versions(keys: Iterable[str], stated: str | None, *, complete: bool) -> 
     exact = version_of(stated)
     if exact:
         return VersionRange(exact, exact)
-    names = {plain(key).removeprefix("train/") for key in keys}
+    names = {plain_key(key).removeprefix("train/") for key in keys}
     if any(_ASYNCHRONOUS.fullmatch(name) for name in names):
         return VersionRange(
             (1, 10) if any(name.startswith("sample/") for name in names) else (1, 0), _NEWEST
@@ -261,7 +261,7 @@ def meanings_of(
 ) -> Meanings:
     """Return what each column means."""
     version = version_of(config.value("framework_version"))
-    present = frozenset(map(plain, columns))
+    present = frozenset(map(plain_key, columns))
     ruled = {
         key: _ruled(key, values, present, framework, config, version)
         for key, values in columns.items()
@@ -456,7 +456,7 @@ def _ruled(
             match = rule.pattern().fullmatch(bare)
             prefix = "eval/" if evaluated and not rule.quantity.startswith("eval/") else ""
         if match is not None and not (
-            rule.quantity == "eval/reward/<source>" and _is_part(plain(whole), present)
+            rule.quantity == "eval/reward/<source>" and _is_part(plain_key(whole), present)
         ):
             return _by_rule(key, values, rule, match, prefix)
     return None
@@ -509,7 +509,7 @@ def is_quantity(name: str) -> bool:
 
 def _evaluated(key: str) -> tuple[str, bool]:
     """Return the key without an evaluation's prefix, and whether it had one."""
-    name = plain(key).rsplit(" - ", 1)[-1]
+    name = plain_key(key).rsplit(" - ", 1)[-1]
     bare = _HELD_OUT.sub("", name)
     return (bare, True) if bare != name else (name.removeprefix("train/"), False)
 

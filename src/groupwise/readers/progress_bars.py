@@ -55,7 +55,7 @@ def training_rows(store: RowStore) -> Flags:
     return main if main.any() else np.ones(store.count, dtype=bool)
 
 
-def steps_of(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]]:
+def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list[str]]:
     """Return the step of each row where the log has no step key, and notes on where it comes from.
 
     A bar may stand behind by the rows that were printed to another stream and so collected later;

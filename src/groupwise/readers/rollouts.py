@@ -378,7 +378,7 @@ def _partition(row: Mapping[Any, Any]) -> float:
     return float(match[1]) if match else math.nan
 
 
-def steps_of(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
+def _rollout_steps(rows: RolloutRows, chosen: str | None, notes: list[str]) -> Float:
     """Return the step of every row, NaN where it is unknown."""
     key = chosen or next(
         (
@@ -861,7 +861,7 @@ def _table(
     reward is.
     """
     store = rows.store
-    step = steps_of(rows, chosen.get("step"), notes)
+    step = _rollout_steps(rows, chosen.get("step"), notes)
     total = chosen.get("reward") or _first_filled(store, REWARD_KEYS)
     functions, columns = _columns_of(store, chosen, total)
     texts = rows.text_columns()

@@ -69,7 +69,7 @@ def clean_key(key: Any) -> str:
 
 
 @lru_cache(maxsize=parsing.MOST_NAMES)
-def plain(key: str) -> str:
+def plain_key(key: str) -> str:
     """Return a key as the rules see it: lower case, without blanks around "/", without a
     tracker's prefix.
     """
@@ -282,7 +282,7 @@ class RowStore:
         elif isinstance(value, Mapping) and depth < _DEPTH:
             for key, inner in value.items():
                 self._cell(f"{name}/{clean_key(key)}", inner, depth + 1)
-        elif isinstance(value, list) and plain(name).rpartition("/")[2] in LISTED:
+        elif isinstance(value, list) and plain_key(name).rpartition("/")[2] in LISTED:
             self._listed(name, value)
 
     def see_print(self, name: str, text: str) -> None:
@@ -859,14 +859,14 @@ _COUNTER = re.compile(
 
 def is_counter(key: str) -> bool:
     """Return whether a key counts steps and measures nothing."""
-    return _COUNTER.fullmatch(plain(key)) is not None
+    return _COUNTER.fullmatch(plain_key(key)) is not None
 
 
 def step_column(store: RowStore) -> tuple[str, Float | None, str]:
     """Return the column that tells the step of each row."""
     named: dict[str, str] = {}
     for key in store.names():
-        named.setdefault(plain(snake(key)).replace(".", "/").replace(" ", "_"), key)
+        named.setdefault(plain_key(snake(key)).replace(".", "/").replace(" ", "_"), key)
     present = [named[name] for name in STEP_KEYS if name in named]
     if CALLS in named and len(present) > 1:
         return _beside_calls(store, [key for key in present if key != named[CALLS]], named[CALLS])

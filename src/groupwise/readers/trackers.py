@@ -487,7 +487,7 @@ def signed(value: int) -> int:
     return value - (1 << 64) if value >= 1 << 63 else value
 
 
-def text(value: bytes) -> str:
+def _field_text(value: bytes) -> str:
     """Return the text of a field; bytes that are none become U+FFFD."""
     return value.decode("utf-8", "replace")
 
@@ -707,8 +707,8 @@ def _items(message: bytes) -> Iterator[tuple[str, Any]]:
     over.
     """
     for item in map(Message, Message(message).blobs(1)):
-        names = [text(part) for part in item.blobs(1) + item.blobs(2)]
-        value = json_in(text(item.blobs(16)[-1])) if item.blobs(16) else None
+        names = [_field_text(part) for part in item.blobs(1) + item.blobs(2)]
+        value = json_in(_field_text(item.blobs(16)[-1])) if item.blobs(16) else None
         if names and value is not None and not (isinstance(value, dict) and "_type" in value):
             yield "/".join(names), value
 
@@ -896,7 +896,7 @@ def _plain_event(record: bytes) -> list[Scalar]:
     whole = sum((byte & 0x7F) << 7 * place for place, byte in enumerate(step or b""))
     if whole >= 1 << 63:
         return []
-    return [(_DOUBLE(time)[0], whole, text(tag), _SINGLE(number)[0])]
+    return [(_DOUBLE(time)[0], whole, _field_text(tag), _SINGLE(number)[0])]
 
 
 def _event(record: bytes) -> Iterator[Scalar]:
@@ -913,7 +913,7 @@ def _event(record: bytes) -> Iterator[Scalar]:
 
 def _value(message: Message) -> tuple[str, float | str | None]:
     """Return the tag of one summary value and its number or text, None where it is neither."""
-    tag = text(message.blobs(1)[-1]) if message.blobs(1) else ""
+    tag = _field_text(message.blobs(1)[-1]) if message.blobs(1) else ""
     if message.blobs(8):
         return tag, _tensor(Message(message.blobs(8)[-1]))
     return tag, _SINGLE(message.blobs(2)[-1])[0] if message.blobs(2) else None
@@ -927,7 +927,11 @@ def _tensor(message: Message) -> float | str | None:
             if form and len(value) == struct.calcsize(form):
                 return float(struct.unpack(form, value)[0])
     written = message.blobs(8)
-    return text(written[0]) if written and len(written[0]) < parsing.LARGEST_EVENT_TEXT else None
+    return (
+        _field_text(written[0])
+        if written and len(written[0]) < parsing.LARGEST_EVENT_TEXT
+        else None
+    )
 
 
 def _settings(texts: dict[str, str]) -> JsonObject:
@@ -1038,7 +1042,7 @@ def _of_swanlab(seen: Peek, notes: list[str]) -> Iterator[Entry]:
                     b"".join(Message(b"".join(scalar.blobs(5))).blobs(1)) or bytes(8),
                 )
                 stamp = 1e3 * sum(time.numbers(1)) + 1e-6 * sum(time.numbers(2))
-                yield stamp, sum(scalar.numbers(2)), text(key), struct.unpack("<d", value)[0]
+                yield stamp, sum(scalar.numbers(2)), _field_text(key), struct.unpack("<d", value)[0]
         except (ValueError, struct.error):
             damaged += 1
     damaged += records.damaged

@@ -154,7 +154,7 @@ _SCALING = _choice(
 )  # True and False: TRL's older spelling
 
 
-def check_setting(name: str, value: Any) -> Any:
+def _setting_value(name: str, value: Any) -> Any:
     """Return `value` in the type of the setting `name`."""
     _check_name(name)
     rule, expected = RULES[name]
@@ -278,7 +278,7 @@ class RunConfig:
             'README.md'
         """
         checked = {
-            name: Setting(check_setting(name, value), source)
+            name: Setting(_setting_value(name, value), source)
             for name, value in settings.items()
             if value is not None
         }

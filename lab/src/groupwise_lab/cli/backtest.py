@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def shares(param: typer.CallbackParam, given: list[float] | None) -> list[float] | None:
     """Refuse what is no share among several."""
     for share in given or ():
-        cli.share(param, share)
+        cli.proportion(param, share)
     return given
 
 

@@ -36,12 +36,12 @@ def probe(
     from groupwise.analysis.probing import result_of
     from groupwise.diagnostics.causes import said
     from groupwise.diagnostics.judge import judge
-    from groupwise.readers import open_run
+    from groupwise.readers import run_record
     from groupwise_lab.cli.train import check_installed, prepared, settings_of, task_of, wanted_of
     from groupwise_lab.trainer.grpo import step_curvature
 
     check_installed()
-    begun, record = time.monotonic(), open_run(run)
+    begun, record = time.monotonic(), run_record(run)
     wanted, since, first = wanted_of(settings, overrides or (), {}), judge(record).since_step, False
     assert record.probes is not None
     with progress(quiet=as_json) as show:

@@ -14,9 +14,9 @@ from groupwise.arrays import Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.estimators.best_group_size import (
     Budget,
+    component_weights,
     error_of,
     safe_sizes,
-    weights_of,
     worst_excess,
 )
 from groupwise.estimators.components import Components
@@ -134,7 +134,7 @@ def _excess(
 
     Components below zero count as zero in the value, not in the interval.
     """
-    weight_CM = weights_of(np.array([present, other]), Budget(rollouts))
+    weight_CM = component_weights(np.array([present, other]), Budget(rollouts))
     own, theirs = (np.maximum(estimate.vtr, 0.0) @ weight_CM).tolist()
     value = own / theirs - 1 if theirs > 0 else 0.0 if own == 0 else math.inf
     raw_own, raw_theirs = (estimate.vtr @ weight_CM).tolist()

@@ -198,7 +198,9 @@ class TestOrder:
         assert values(record, "step") == list(range(1, 31))
         assert values(record, "reward")[14:16] == [14.0, 20.0]
         assert record.notes == (
-            ("the run was restarted 1 time (the step drops back to 16): 5 rows were replaced by later ones"),
+            (
+                "the run was restarted 1 time (the step drops back to 16): 5 rows were replaced by later ones"
+            ),
         )
 
     def test_a_crash_before_the_restart_point_was_passed(self, tmp_path: Path) -> None:

@@ -186,8 +186,7 @@ def test_a_campaign_with_failed_entries_holds_the_others(tmp_path: Path) -> None
             [0.25, 0.5, 1.0],
         )
         assert (
-            "3 entries of the file have no log, for example failed runs: left out"
-            in record.notes
+            "3 entries of the file have no log, for example failed runs: left out" in record.notes
         )
 
 

@@ -44,7 +44,8 @@ def test_an_example_is_copied_once_and_never_over_what_is_there(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["example"]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(EXAMPLES)
+    listed = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
+    assert listed == {name: example.about for name, example in EXAMPLES.items()}
     for name, example in EXAMPLES.items():
         assert main(["example", name]) == 0
         assert capsys.readouterr().out.endswith(f"Try: groupwise diagnose {example.path}\n")

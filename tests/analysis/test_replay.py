@@ -18,7 +18,7 @@ from groupwise.errors import InsufficientDataError
 from groupwise.estimators.replay import Choice
 from groupwise.pages.tables import replay_grids
 from groupwise.record.run import RunConfig, RunRecord, rollouts_table, steps_table
-from groupwise.wording import share_ranged
+from groupwise.wording import number, share_ranged
 
 
 def solved_run(**settings: int) -> RunRecord:
@@ -57,7 +57,9 @@ def test_the_answer_names_the_cheapest_rule_and_what_it_saves() -> None:
     assert len(found.status.split()) <= 60
     assert found.status.count(". ") == 0  # one sentence
     assert found.notes[:2] == (UNKNOWN, PROXY)
-    assert "in whole batches" in found.notes[2]
+    assert found.replay is not None
+    times = found.replay.dynamic.batches
+    assert f"in whole batches it samples {number(times)} times as many" in found.notes[2]
     saved = {row[0]: row[3] for row in replay_grids(found)[0].rows}
     assert saved["Dynamic sampling"].startswith("0 % (0 % to 0 %), 0 ")
     assert saved["Skipping solved prompts"].startswith("43 % (25 % to 56 %), 68")

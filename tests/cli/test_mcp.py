@@ -221,6 +221,16 @@ def test_answers_name_runs_as_they_can_be_asked_about(served: Folders) -> None:
     assert not [text for text in texts if str(served.folders[0]) in text]
 
 
+def test_every_argument_of_a_call_becomes_a_word_of_the_command(served: Folders) -> None:
+    given = {"run": LOG, "until": 20, "settings": {"group_size": 8, "model": "m"}, "detail": True}
+    assert served._words(TOOLS["judge"], given) == [
+        f"{served.folders[0]}/{LOG}",
+        "--until=20",
+        "--set=group_size=8",
+        "--set=model=m",
+    ]
+
+
 def test_a_relative_an_absolute_and_a_named_run_are_the_same(served: Folders) -> None:
     here = served.folders[0]
     answers = {served.call("judge", {"run": run})[0] for run in ("good", f"{here}/good", LOG)}

@@ -49,7 +49,11 @@ def test_every_parameter_goes_by_its_name() -> None:
 def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
     made_fitted: Callable[..., Fitted],
 ) -> None:
-    fit = made_fitted(law="logistic", overshoot=0.125, rivals={"oscillator": 0.25, "constant": 0.0})
+    fit = made_fitted(
+        law="logistic",
+        overshoot=0.125,
+        rivals={"oscillator": 0.25, "exponential": 0.02, "constant": 0.0},
+    )
     grid = tables.parameter_grid(fit.by_law(None))
     assert grid.head == ("Parameter", "Value", "95 % interval", "Unit", "")
     assert grid.rows == [
@@ -66,8 +70,9 @@ def test_a_fit_has_its_parameters_and_the_laws_it_was_weighed_against(
     grid = tables.candidate_grid(fit.by_law(None))
     assert (grid.head, grid.best) == (("Law", "Weight", "AICc", "R²"), 0)
     assert grid.rows == [
-        ("logistic curve", "0.75", "−100", "0.9"),
+        ("logistic curve", "0.73", "−100", "0.9"),
         ("damped oscillator", "0.25", "−100", "0.9"),
+        ("single exponential", "0.02", "−100", "0.9"),
         ("constant level", "< 0.01", "−100", "0.9"),
     ]
 

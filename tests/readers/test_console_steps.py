@@ -273,6 +273,10 @@ def test_rows_that_several_processes_print_are_taken_once(tmp_path: Path) -> Non
     record = read(tmp_path, "".join(2 * row(step) for step in range(1, 21)))
     assert steps(record) == list(range(1, 21))
     assert "20 rows were printed again with the same values and left out" in record.notes
+    odd = "".join(row(step) + row(step, times=1.0 if step != 9 else 0.5) for step in range(1, 21))
+    assert (
+        "19 rows were printed again with the same values and left out" in read(tmp_path, odd).notes
+    ), "one row that differs makes no second run"
 
 
 def test_two_runs_one_after_the_other_are_no_turns(tmp_path: Path) -> None:

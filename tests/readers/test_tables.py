@@ -44,6 +44,62 @@ def values(record: RunRecord, column: str) -> list[float | None]:
     return record.steps[column].to_list()
 
 
+def lines(*rows: dict[str, Any]) -> str:
+    """Rows as lines of JSON."""
+    return "\n".join(map(json.dumps, rows))
+
+
+STEPS = range(1, 7)
+
+
+@each_case(
+    ("name", "content", "notes"),
+    [
+        (
+            "list.json",
+            json.dumps([*({"step": step, "reward": step / 8} for step in STEPS), 5, "x"]),
+            ["2 elements of the list are not rows"],
+        ),
+        (
+            "export.csv",
+            "Step,a - reward,a - reward__MIN\n" + "\n".join(f"{step},0.5,0" for step in STEPS),
+            ["this is a table exported from W&B: the bounds of averages (__MIN, __MAX)"],
+        ),
+        (
+            "twice.jsonl",
+            lines(*({"step": step, "reward": step / 8 + at} for step in STEPS for at in (0, 1, 2))),
+            ["several rows of one step were averaged, at most 3 per step (reward)"],
+        ),
+        (
+            "long.jsonl",
+            lines(
+                *(
+                    {"step": step, "metric": metric, "value": step / 8}
+                    for step in STEPS
+                    for metric in ("reward", "loss")
+                )
+            ),
+            ["each row holds one metric, so the metrics of a step were combined"],
+        ),
+        (
+            "events.jsonl",
+            lines(
+                {"a": 1},
+                *({"event": "x", "partition_id": f"at_{n}", "metrics": {"r": n}} for n in STEPS),
+                {"event": "x", "metrics": {"reward": 1.0}},
+                {"event": "x", "metrics": {"reward": 1.0}},
+            ),
+            ["the events were sorted by step", "2 events have no step", "1 line is not an event"],
+        ),
+    ],
+)
+def test_what_was_decided_on_the_way_is_noted(
+    tmp_path: Path, name: str, content: str, notes: list[str]
+) -> None:
+    made = opened(tmp_path / name, content).notes
+    assert [note[: len(said)] for said, note in zip(notes, made, strict=True)] == notes
+
+
 class TestCsv:
     def test_plain(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward\n1,0.5\n2,0.75\n")

@@ -173,7 +173,9 @@ def test_rows_of_records_in_any_form(blocks: list[list[Any]], size: int) -> None
 
 
 def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
-    event_file(tmp_path / "events.out.tfevents.100.host.1.0", ROWS[:5])
+    path = event_file(tmp_path / "events.out.tfevents.100.host.1.0", ROWS[:5])
+    content = path.read_bytes()
+    path.write_bytes(content + content[-9:])
     later = [row | {"train/loss": 9.0} for row in ROWS[3:]]
     event_file(tmp_path / "events.out.tfevents.200.host.2.0", later)
     event_file(tmp_path / "events.out.tfevents.300.host.3.0", [])
@@ -183,7 +185,8 @@ def test_files_of_one_folder_are_one_run(tmp_path: Path) -> None:
         [0.01, 0.02, 0.03, 9, 9, 9, 9, 9], abs=1e-6
     )
     assert any("restarted" in note for note in record.notes)
-    assert any("has no scalar" in note for note in record.notes)
+    for name, said in ((path.name, "is cut off or damaged"), ("300.host.3.0", "has no scalar")):
+        assert [note for note in record.notes if f"{name} {said}" in note], record.notes
 
 
 def test_an_event_file_without_scalars_is_refused(tmp_path: Path) -> None:

@@ -81,6 +81,7 @@ class TestConfig:
             ("kl_weight", -1),
             ("scale_rewards", "half"),
             ("model", ""),
+            ("model", "m" * 301),
             ("seed", 2**70),
             ("group_size", 10**400),
             ("loss", ["a"]),
@@ -89,6 +90,19 @@ class TestConfig:
     def test_values_outside_their_domain_are_refused(self, name: str, value: object) -> None:
         with pytest.raises(InvalidArgumentError, match=f"for {name}"):
             RunConfig().with_settings({name: value}, "--set")
+
+    @each_case(
+        ("name", "value"),
+        [
+            ("group_size", 1),
+            ("momentum", 0.0),
+            ("kl_weight", 0.0),
+            ("model", "m" * 300),
+            ("model", "m"),
+        ],
+    )
+    def test_values_at_the_edge_of_their_domain_are_taken(self, name: str, value: object) -> None:
+        assert RunConfig().with_settings({name: value}, "--set").value(name) == value
 
     def test_an_unknown_name_lists_the_settings(self) -> None:
         with pytest.raises(InvalidArgumentError, match=r"num_generations.*group_size"):

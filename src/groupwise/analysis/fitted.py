@@ -499,8 +499,8 @@ def gained(fitted: Fitted) -> str:
     doubt = " A gain is uncertain." if gain.low <= 0 else ""
     sign = "" if value.startswith("−") else "+"
     return (
-        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean by "
-        f"{sign}{value} ({low} to {high}).{doubt}"
+        f"Another {outlook.gain_to - outlook.gain_from:,.0f} steps{cost} should change the mean, "
+        f"{short(outlook.grid[0].mean)} now, by {sign}{value} ({low} to {high}).{doubt}"
     )
 
 
@@ -524,9 +524,7 @@ BEHAVIOURS = (
     Behaviour("eval/reward", "Held-out reward", ""),
     Behaviour("kl", "KL to the reference", "nats a token"),
     Behaviour("gradient_norm", "Gradient norm", "before gradient clipping"),
-    Behaviour(
-        "reward_std_within_group", "Reward standard deviation within groups", "standard deviation"
-    ),
+    Behaviour("reward_std_within_group", "Reward standard deviation", "standard deviation"),
     Behaviour("learning_rate", "Learning rate", "per update"),
 )
 

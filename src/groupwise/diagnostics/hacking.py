@@ -58,7 +58,7 @@ from groupwise.diagnostics.verifier import (
 )
 from groupwise.intervals import Interval
 from groupwise.plain import frozen
-from groupwise.wording import clean, number, ranged
+from groupwise.wording import clean, number, ranged, short
 
 # Held-out gain over training gain below which a gain is called not transferred: a quarter. Where
 # both are logged, the healthy runs of the log collection stand at 1.0 to 1.4 and the hacked at 0.02
@@ -576,7 +576,9 @@ def _finding(pair: Pair, coupling: Interval | None, status: Status, where: str =
 
 def _sign(signal: str, name: str, since: int, change: LevelChange) -> Sign:
     """The sign of a reward since a step, at its one pair of levels."""
-    return Sign(signal, since, *change.ends, f"{name} {arrow(*change.ends)}", change.since)
+    first, last = change.ends
+    words = f"{name} {arrow(first, last) if first != last else f'stays {short(first)}'}"
+    return Sign(signal, since, first, last, words, change.since)
 
 
 def _held_out_change(pair: Pair, since: int, early: slice, late: slice) -> LevelChange:

@@ -434,8 +434,8 @@ class Evidence:
             if not names:
                 return "the log has no reward"
             return (
-                f"the log has {' and '.join(names[:2])} and no total: name the reward to judge, "
-                f"for example --column reward={names[0]}"
+                f"the log has {' and '.join(names[:2])} and no total: give "
+                f"--column reward={names[0]}"
             )
         if not value.is_finite().any():
             return f"the reward has no finite value in any of {count(len(value), 'row')}"
@@ -992,7 +992,7 @@ WATCHED = (
     Watched("entropy", "entropy", share=False, least=1.4),
     Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True, up=True),
     Watched("kl", "KL", share=False, least=4.0, up=True),
-    Watched("clip_ratio", "clipped tokens", share=False, least=4.0, up=True),
+    Watched("clip_ratio", "clipped tokens", share=True, least=0.02, up=True),
     Watched("sampler_mismatch", "sampler mismatch", share=False, least=4.0, up=True),
     Watched("dead_group_share", "zero-variance groups", share=True, least=0.3, up=True),
 )

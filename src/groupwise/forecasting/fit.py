@@ -262,9 +262,9 @@ def _smoothing_note(observations: Observations) -> str:
     if observations.smoothing == 1:
         return ""
     return (
-        f"the series was smoothed over {observations.smoothing} rows before logging: only every "
-        f"{observations.smoothing}th row is used, {observations.time_M.size} in all, because the "
-        "rows between repeat the same data"
+        f"the series was smoothed over {observations.smoothing} rows before logging: only one row "
+        f"in {observations.smoothing} is used, {observations.time_M.size} in all, because the rows "
+        "between repeat the same data"
     )
 
 

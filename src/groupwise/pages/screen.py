@@ -210,7 +210,7 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         yield _LabelledLine("GPU-hours", (judgement.gpu_hours,), 3)
     if not judgement.ended:
         yield _LabelledLine(
-            "goes on", ("the run has not ended, so a possible dip is given more rows",), 7
+            "goes on", ("the run has not ended, so a new fall needs more rows to count",), 7
         )
     if (
         judgement.not_logged

@@ -148,7 +148,7 @@ class Console(Feed):
             self._cut_rows,
             "row was",
             "rows were",
-            "cut off with its line, so some of its values are missing",
+            "cut off at the end of a line, so some values are missing",
         )
         self.chosen = request.chosen
         record = assemble(self.log(origin, notes), request)

@@ -44,14 +44,14 @@ def test_a_name_that_is_exported_stays(name: str) -> None:
 def test_a_name_of_before_answers_for_one_version_and_says_where_it_is(name: str) -> None:
     assert name not in groupwise.__all__
     with pytest.warns(
-        DeprecationWarning, match=rf"^groupwise\.{name} moved: it is groupwise\.\S+\.\w+ since"
+        DeprecationWarning, match=rf"^groupwise\.{name} moved to groupwise\.\S+\.\w+ in"
     ):
         assert getattr(groupwise, name) is not None
 
 
 @pytest.mark.parametrize("name", LABORATORY.split())
 def test_a_name_of_the_laboratory_says_where_it_is(name: str) -> None:
-    said = rf"groupwise_lab\.\S+\.{name} since version 0\.2: pip install groupwise-lab"
+    said = rf"groupwise_lab\.\S+\.{name} in version 0\.2: pip install groupwise-lab"
     with pytest.raises(ImportError, match=said):
         getattr(groupwise, name)
     with pytest.raises(ImportError, match=said):
@@ -59,7 +59,7 @@ def test_a_name_of_the_laboratory_says_where_it_is(name: str) -> None:
 
 
 def test_a_name_that_is_gone_says_what_stands_in_for_it() -> None:
-    with pytest.raises(ImportError, match=r"is groupwise_lab\.theory\.mse\.minibatch_mse since"):
+    with pytest.raises(ImportError, match=r"to groupwise_lab\.theory\.mse\.minibatch_mse in"):
         _ = groupwise.compare_baselines
 
 

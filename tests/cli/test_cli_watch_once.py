@@ -169,7 +169,7 @@ def test_an_ended_run_is_judged_alike_by_every_command_and_object(
     running = capsys.readouterr().out
     assert running.startswith(
         "✓ OK  run.csv  reward 0.034 → 0.36 in 239 steps, still learning\n  goes on     the run "
-        "has not ended, so a possible dip is given more rows"
+        "has not ended, so a new fall needs more rows to count"
     )
 
 

@@ -340,7 +340,7 @@ def test_what_is_cut_off_with_its_line_is_missing(tmp_path: Path, trainer: str) 
     rows[4] = rows[4][:1024]
     record = opened(tmp_path, "a.log", "\n".join(rows) + "\n")
     assert values(record) == REWARD
-    assert any("1 row was cut off with its line" in note for note in record.notes)
+    assert any("1 row was cut off at the end of a line" in note for note in record.notes)
     assert {value for key in means for value in record.steps[key].to_list()} == {0.125, None}
     assert set(record.metrics()) - set(means) <= {"loss", "reward", "critic/score/mean"}
 

@@ -62,8 +62,8 @@ def fit(
         ...         law="exponential",
         ...     )
         ... )
-        The single exponential fits: the metric rises from 0.2004 (0.1946 to 0.2062) to a
-            plateau of 0.8 (0.7981 to 0.8019); 99 to 100 % of this change is done.
+        The single exponential fits: the metric rises from 0.200 (0.195 to 0.206) to a
+            plateau of 0.8000 (0.7981 to 0.8019); 99 to 100 % of this change is done.
     """
     if value_T is None:
         _refuse(variance_T=variance_T, window=window, smoothing=smoothing)

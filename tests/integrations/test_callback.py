@@ -213,7 +213,7 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     callback = attached(trainer, check_every=None, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
-    assert "the checks were prepared" in said
+    assert "preparing the checks" in said
 
 
 def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:

@@ -372,7 +372,10 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             )
         record = open_run(path)
         assert 4 not in record.steps["step"].to_list() or name == "run.csv"
-        assert "1 line of more than 1000 bytes was left out" in record.notes
+        assert (
+            "1 line of more than 1,000 bytes (half of it with 4-byte characters) was left out"
+            in record.notes
+        )
 
 
 def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
@@ -645,7 +648,7 @@ def test_a_cell_that_is_too_long_costs_its_row(within: bool, tmp_path: Path) -> 
     left = range(50) if within else [step for step in range(120) if step != 50]
     assert run.steps["step"].to_list() == [*left]
     assert any("a cell of over a million characters" in note for note in run.notes)
-    said = "after row 50 a cell does not end, so the rest is not read"
+    said = "after 50 steps a cell does not end, so the rest is not read"
     assert run.in_part == (said if within else "")
     assert (said in judge(run).headline) is within
 

@@ -415,7 +415,7 @@ def test_what_is_cut_off_or_empty_of_a_run_that_waits_is_told(
 def test_a_run_that_waits_and_logged_nothing_is_told(
     tmp_path: Path, written: Callable[..., Path]
 ) -> None:
-    with pytest.raises(UnreadableRunError, match="got none: nothing has been logged yet"):
+    with pytest.raises(UnreadableRunError, match="got none: wait for the first row"):
         open_run(written(tmp_path / "empty", [{}]))
 
 

@@ -288,7 +288,7 @@ def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
     assert unfit(old) == (
         "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "
         "_generate_and_score_completions, _calculate_rewards, _logs, reward_func_names: use "
-        "another, or read the log afterwards (groupwise report)"
+        "another trainer or TRL version, or read the log afterwards (groupwise report)"
     )
 
 

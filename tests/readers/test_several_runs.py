@@ -196,7 +196,7 @@ def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> Non
     with pytest.raises(SeveralRunsError) as caught:
         open_run(tmp_path / file)
     assert caught.value.names == ("a", "b", "c")
-    with pytest.raises(UnreadableRunError, match="among the 3 runs"):
+    with pytest.raises(UnreadableRunError, match=r"no run 'nope' in .*: add one of #a, #b, #c to"):
         open_runs(f"{tmp_path}/{file}#nope")
 
 

@@ -47,7 +47,7 @@ def most_keys(rows: int) -> int:
 
 def left_out(cells: int) -> str:
     """Return the note on cells of keys that were too many."""
-    return f"the log exceeds {MOST_KEYS:,} keys or {MOST_CELLS:,} cells: {cells:,} are left out"
+    return f"the log exceeds {MOST_KEYS:,} keys or {MOST_CELLS:,} cells; cells left out: {cells:,}"
 
 
 def read_in_part(rows: int, of: int) -> str:

@@ -135,7 +135,7 @@ def comparison(*levels: Contrast, reach: float = 0.4) -> Comparison:
 def level(
     status: Any, low: float = 0.1, value: float = 0.2, high: float = 0.3, **fields: Any
 ) -> Contrast:
-    return Contrast("level", status, "no run has any", Interval(value, low, high), **fields)
+    return Contrast("level", status, "a group has no values", Interval(value, low, high), **fields)
 
 
 A, B = group("A", 0, run(0.5)), group("B", 1, run(0.7))
@@ -181,7 +181,7 @@ SENTENCES = [
         level("unavailable"),
         (
             "B ends at 0.70 and A ends at 0.50 (means of the last rows). The late means cannot be "
-            "compared: no run has any."
+            "compared: a group has no values."
         ),
     ),
 ]

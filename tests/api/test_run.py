@@ -419,7 +419,7 @@ def test_a_run_says_its_plan_and_its_stability_as_the_commands_do(
         ),
         (
             lambda run: gw.forecast([1, 2], [1, 2], [3], to=4),
-            "expected to or times, got both: leave one of them out",
+            "expected to= or at_S, got both: leave one of them out",
         ),
         (
             lambda run: gw.fit(run, window=2.0),

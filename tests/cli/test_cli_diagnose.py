@@ -251,6 +251,6 @@ def test_a_second_run_is_sent_to_where_several_are_taken(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert main(["diagnose", "one.csv", "other.csv"]) == 2
-    assert "several are for groupwise compare A B, or fleet" in capsys.readouterr().err
+    assert "give several to groupwise compare A B, or fleet" in capsys.readouterr().err
     assert main(["diagnose", "--nothing"]) == 2
     assert "compare A B" not in capsys.readouterr().err

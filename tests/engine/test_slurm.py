@@ -163,7 +163,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_nothing(
         put(path, content)
 
     monkeypatch.setattr(on_slurm, "_put", full)
-    with pytest.raises(GroupwiseError, match=r"No space left on device.*make room there"):
+    with pytest.raises(GroupwiseError, match=r"No space left on device.*check space and mode"):
         Engine("slurm", 1).map(work.square, {"two": 2})
     assert left(cluster) == ([], [])
 

@@ -213,7 +213,7 @@ def test_what_will_not_work_is_said_at_the_start(tmp_path: Path) -> None:
     callback = attached(trainer, check_every=None, stop_on="failing")
     trainer.train(0)
     said = "\n".join(callback.notices)
-    assert "the checks were prepared" in said
+    assert "preparing the checks" in said
 
 
 def test_a_state_to_stop_on_without_checks_is_said(tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
     assert unfit(old) == (
         "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "
         "_generate_and_score_completions, _calculate_rewards, _logs, reward_func_names: use "
-        "another, or read the log afterwards (groupwise report)"
+        "another trainer or TRL version, or read the log afterwards (groupwise report)"
     )
 
 

@@ -134,9 +134,9 @@ def test_the_judge_is_made_ready_before_the_first_step(
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["seconds"][0] < 1
     assert callback.check_seconds == pytest.approx(0.01 * max(len(looks) - 1, 0))
-    assert any("prepared before the first step" in notice for notice in callback.notices) is bool(
-        looks
-    )
+    assert any(
+        "preparing the checks before the first step" in notice for notice in callback.notices
+    ) is bool(looks)
     assert [notice for notice in callback.notices if "reward 0.8" in notice] == (
         [] if not looks else ["warning at step 50: reward 0.8 → 0.0"]
     )

@@ -192,7 +192,7 @@ def test_a_dictionary_of_a_completion_is_no_row(
     assert record.steps["reward"].to_list() == pytest.approx([step / 1000 for step in range(1, 21)])
     said = f"{5 + first} printed dictionaries are not rows of the trainer and were left out"
     assert [note for note in record.notes if "left out" in note] == [
-        f"{said}: they are inside other text, or lack the usual keys"
+        f"{said}: inside other text, or without the usual keys"
     ]
 
 
@@ -260,7 +260,9 @@ def test_two_runs_that_print_by_turns_are_refused(
     for who in (turns.replace(" ", "") * 40)[:80]:
         at[who] += 1
         text += (bar(at[who]) if bars else "") + row(at[who], times=1.0 if who == "a" else 0.5)
-    with pytest.raises(UnreadableRunError, match=r"expected one run, got .* 2 print alternately"):
+    with pytest.raises(
+        UnreadableRunError, match=r"expected one run, got .* 2 programs print alternately"
+    ):
         read(tmp_path, text)
 
 

@@ -164,7 +164,7 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
     assert record.steps[record.column("reward")].to_list() == [
         row["env/all/reward/total"] for row in rows
     ]
-    assert record.notes[-1] == ("logs.log beside it is of the same run and was left out")
+    assert record.notes[-1] == ("other logs of the same run were left out: logs.log")
     assert record.config.value("group_size") == 8
     assert names(tmp_path) == ["runs/tinker"]
     (home / "logs.log").write_text(

@@ -214,14 +214,14 @@ def _swift(path: Path) -> None:
 
 def _profiled(path: Path) -> None:
     assert (
-        "which has no reward and looks like profiling data of a run that ended before its first update"
+        "which has no reward and looks like profiling data from before the first update of a run"
         in refusal(path)
     )
 
 
 def _stopped(path: Path) -> None:
     text = (
-        r"expected rows .* got none in .* it stopped with OutOfMemoryError: CUDA out of memory "
+        r"expected rows .* got none in .* the run stopped with OutOfMemoryError: CUDA out of memory "
         r"\(trainer/utils.py, line 1496\)"
     )
     assert re.fullmatch(text, refusal(path))

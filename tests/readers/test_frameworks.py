@@ -227,7 +227,7 @@ def test_a_run_that_dies_before_its_first_step_is_refused(tmp_path: Path) -> Non
     path.write_text(
         "(main_task pid=1) {'actor_rollout_ref': {'rollout': {'n': 8}}}\nNotImplementedError\n"
     )
-    with pytest.raises(UnreadableRunError, match="before its first step"):
+    with pytest.raises(UnreadableRunError, match="wait for the first step"):
         run_record(path)
 
 

@@ -302,10 +302,7 @@ def test_a_log_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     path.write_text("\n".join([*LINES, wide]))
     record = run_record(path)
     assert record.steps["reward"].to_list()[:8] == REWARDS
-    assert any(
-        "exceeds 2,000 keys or 60 cells:" in note and "are left out" in note
-        for note in record.notes
-    )
+    assert any("exceeds 2,000 keys or 60 cells; cells left out: " in note for note in record.notes)
     path.write_text("\n".join(json.dumps({"step": step, "reward": 0.5}) for step in range(50)))
     path.with_suffix(".csv").write_text(
         "step,reward\n" + "".join(f"{step},0.5\n" for step in range(50))
@@ -330,7 +327,7 @@ def test_a_row_of_too_many_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         record = run_record(tmp_path / name)
         assert set(record.steps.columns) >= {"reward", "k0", "k1"}
         assert "k2" not in record.steps.columns
-        assert any(": 8 are left out" in note for note in record.notes)
+        assert any(note.endswith("cells left out: 8") for note in record.notes)
 
 
 def test_rollouts_of_too_many_cells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -372,7 +369,10 @@ def test_a_line_that_is_too_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
             )
         record = run_record(path)
         assert 4 not in record.steps["step"].to_list() or name == "run.csv"
-        assert "1 line of more than 1000 bytes was left out" in record.notes
+        assert (
+            "1 line of more than 1,000 bytes (half of it with 4-byte characters) was left out"
+            in record.notes
+        )
 
 
 def test_a_yaml_file_that_would_take_minutes(tmp_path: Path) -> None:
@@ -422,7 +422,7 @@ def test_a_journal_with_new_keys_in_every_row(tmp_path: Path) -> None:
     follower.poll()
     assert follower.record is not None
     assert follower.record.steps["reward"].to_list() == [0.5] * rows
-    assert any("are left out" in note for note in follower.record.notes)
+    assert any("cells left out" in note for note in follower.record.notes)
 
 
 MANY = "[" + "[]," * 700 + "[]]"
@@ -645,7 +645,7 @@ def test_a_cell_that_is_too_long_costs_its_row(within: bool, tmp_path: Path) -> 
     left = range(50) if within else [step for step in range(120) if step != 50]
     assert run.steps["step"].to_list() == [*left]
     assert any("a cell of over a million characters" in note for note in run.notes)
-    said = "after row 50 a cell does not end, so the rest is not read"
+    said = "after 50 steps a cell does not end, so the rest is not read"
     assert run.in_part == (said if within else "")
     assert (said in judge(run).headline) is within
 

@@ -46,13 +46,13 @@ REFUSED = {
     "hard/qwen_gaokao2023en.test.jsonl": NO_METRIC,
     "verl/verlmaze_crash_before_step1.log": r"rows such as .*, got none .* NotImplementedError \(reward_score/__init__.py, line 37\)",
     "hard/formats/FACTS.tsv": NO_METRIC,
-    "hard/formats/agent_opd__run-dq9a4cex.wandb": r"it looks like fine-tuning",
-    "hard/formats/deepclima__logging.jsonl": r"it looks like fine-tuning",
-    "hard/formats/fairrlvr__run-uqd89a8t.wandb": r"it looks like profiling",
+    "hard/formats/agent_opd__run-dq9a4cex.wandb": r"has no reward and looks like fine-tuning",
+    "hard/formats/deepclima__logging.jsonl": r"has no reward and looks like fine-tuning",
+    "hard/formats/fairrlvr__run-uqd89a8t.wandb": r"has no reward and looks like profiling",
     "hard/formats/*batch_std.log": r"expected rows such as .*, got none .* OutOfMemoryError",
     "hard/formats/cotcompress__*": r"holds 4 runs",
-    "wandb/*/run-6h0pio98.wandb": r"stopped before it logged anything",
-    "tensorboard/wordle4070/*.lara_TUF.27716.0": r"stopped before its first row",
+    "wandb/*/run-6h0pio98.wandb": r"check why the run logged none",
+    "tensorboard/wordle4070/*.lara_TUF.27716.0": r"check where the run logs",
 }
 
 

@@ -78,6 +78,6 @@ def test_a_log_beside_rollouts_is_named(tmp_path: Path, monkeypatch: pytest.Monk
     sources = importlib.import_module("sources")
     sources.traces(tmp_path / "rollouts")
     (tmp_path / "metrics.jsonl").write_text('{"step": 1, "reward": 0.5}\n' * 3)
-    note = "metrics.jsonl beside the rollouts was not read: give its path"
+    note = "logs beside the rollouts were not read: metrics.jsonl (give the path of one)"
     assert note in run_record(tmp_path).notes
     assert note not in run_record(tmp_path / "rollouts").notes

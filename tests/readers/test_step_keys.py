@@ -225,7 +225,10 @@ def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
             25,
             30,
         ]
-        assert "the step of a row is its train/global_step, or that of the next row" in record.notes
+        assert (
+            "the step of a row is its train/global_step, or that of the next row with one"
+            in record.notes
+        )
         assert record.config.value("logging_steps") == found["wandb"].config.value("logging_steps")
 
 
@@ -278,7 +281,7 @@ def test_views_of_a_history_of_slime_agree(tmp_path: Path) -> None:
             [0.5 - number / 1000 for number in range(30)]
         )
         assert record.config.value("updates_per_step") == 3
-        assert any("3 optimiser updates of each rollout" in note for note in record.notes)
+        assert any("3 optimiser updates per rollout" in note for note in record.notes)
 
 
 @pytest.mark.parametrize("key", ["training/global_step", "trainer/global_step"])

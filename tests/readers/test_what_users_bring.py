@@ -181,7 +181,7 @@ def test_a_campaign_with_failed_entries_holds_the_others(tmp_path: Path) -> None
     for whole in (entries, {"wave": 1, "results": entries}):
         (tmp_path / "campaign.json").write_text(json.dumps(whole))
         record = run_record(tmp_path / "campaign.json")
-        assert record.notes[0].startswith("no column contains the step, so the rows are counted")
+        assert record.notes[0].startswith("no column is known as the step, so rows are counted")
         assert (record.name, record.steps[record.column("reward")].to_list()) == (
             "good",
             [0.25, 0.5, 1.0],

@@ -197,9 +197,9 @@ def test_whatever_a_journal_holds_the_sound_step_of_it_is_read(
 
 LONE = "1 cell of 'completion' had half a character (a lone surrogate), written as \\udxxx now"
 LARGE = "1 cell of 'prompt_id' is beyond 64 bits, and kept modulo 2**64"
-FELL = "1 cell of 'optimizer_updates' fell or was NaN or infinite: the steps are the clock"
+FELL = "1 cell of 'optimizer_updates' is NaN, infinite or a fall: the steps are the clock"
 NANS = "2 cells of 'loss' are NaN, and read as missing"
-WINDOW = "2 cells of 'window' did not lie above 0: 1 is used instead"
+WINDOW = "2 cells of 'window' are no finite number above 0: 1 is used instead"
 
 
 @each_case(

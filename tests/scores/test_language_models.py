@@ -589,8 +589,8 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
         (
             "attention by name",
             (
-                r"expected an attention of transformers in .*, got 'evil/evil-attn': it is never "
-                r"fetched"
+                r"expected an attention of transformers in .*, got 'evil/evil-attn': code for "
+                r"it is never fetched"
             ),
         ),
     ],

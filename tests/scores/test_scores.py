@@ -462,7 +462,7 @@ def test_batches_that_do_not_fit() -> None:
         score_gram(model, {"input_ids": given["input_ids"]})
     with pytest.raises(InvalidArgumentError, match="equally many rollouts"):
         score_gram(model, {**given, "completion_mask": given["completion_mask"][:2]})
-    with pytest.raises(InvalidArgumentError, match="starts with the first token: begin with BOS"):
+    with pytest.raises(InvalidArgumentError, match="first token is already completion: put BOS"):
         score_gram(model, {**given, "completion_mask": given["attention_mask"]})
     with pytest.raises(InvalidArgumentError, match="outside it"):
         score_gram(model, {**given, "completion_mask": torch.ones_like(given["input_ids"])})

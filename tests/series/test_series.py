@@ -55,7 +55,7 @@ def test_unknown_groups_are_no_variance_and_a_sentence_that_says_what_to_give() 
     series = metric_series(record({"reward": binomial(32)}))
     assert series.variance_T is None
     assert series.noise_source.startswith(
-        "unavailable: the group size and the prompts per step are unknown"
+        "unavailable: the group size or the number of prompts per step is unknown"
     )
     assert "--set group_size=G" in series.noise_source
 

@@ -143,7 +143,7 @@ def forecast(
             to=to, at=at_S, metric=metric, level=level, until=until
         )
     if to is not None or until is not None:
-        raise InvalidArgumentError("expected to or times, got both: leave one of them out")
+        raise InvalidArgumentError("expected to= or at_S, got both: leave one of them out")
     from groupwise.forecasting.forecast import forecast as forecast_arrays
 
     return forecast_arrays(_numbers(run), value_T, at_S, level=level, bounds=bounds)

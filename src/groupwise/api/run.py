@@ -249,10 +249,12 @@ class Run(RunRecord):
         steps = self.steps["step"].to_numpy()
         whole = isinstance(to, Real) and float(to).is_integer()
         if not len(steps) or not whole or to <= steps[-1]:
-            last = f"{steps[-1]:,}" if len(steps) else "the log's own, which is empty"
-            raise InvalidArgumentError(
-                f"expected a whole step after {last} for to, got {to!r}: give a later one"
+            what = (
+                f"a whole step after {steps[-1]:,} for to, got {to!r}: give a later one"
+                if len(steps)
+                else "a log with steps to forecast from, got an empty one: give another log"
             )
+            raise InvalidArgumentError(f"expected {what}")
         spacing = max(1, int(np.median(np.diff(steps)))) if len(steps) > 1 else 1
         spacing *= -(-(int(to) - int(steps[-1])) // (spacing * _MOST_ROWS))
         return [float(step) for step in reversed(range(int(to), int(steps[-1]), -spacing))]

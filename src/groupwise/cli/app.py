@@ -131,7 +131,7 @@ Settings = Annotated[
     list[str] | None,
     option(
         "KEY=VALUE",
-        "Set a setting that the log lacks, for example group_size=8. Repeatable.",
+        "Set a setting that the log lacks or states wrongly, for example group_size=8. Repeatable.",
         "--set",
     ),
 ]
@@ -605,7 +605,9 @@ class Program:
             return self._say(f"{error.filename}: {error.strerror or error}", REFUSED)
         if isinstance(error, OSError) and error.errno in _NO_ROOM:
             _discard_output()  # what is left of it fails again where Python ends
-            return self._say(f"expected to write the answer, got {error.strerror}", REFUSED)
+            return self._say(
+                f"expected to write the answer, got {error.strerror}: write elsewhere", REFUSED
+            )
         if isinstance(error, MemoryError):
             return self._say(
                 "there is not enough memory for this input: give a part of it, or --until STEP",
@@ -634,7 +636,7 @@ class Program:
         # Of a leaf's own arguments only too many are no error of a kind of its own.
         of_one = context is not None and any(p.name == "run" for p in context.command.params)
         if of_one and type(error).__name__ == "UsageError":
-            said += f": {path} takes one run; several are for groupwise compare A B, or fleet"
+            said += f": {path} takes one run; give several to groupwise compare A B, or fleet"
         return f"{said}. See {path} --help.".replace("?. See", "? See")
 
 

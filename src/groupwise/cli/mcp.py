@@ -151,7 +151,9 @@ def _text(value: object) -> str:
     """Return a short printable text."""
     text = str(value)
     if not 0 < len(text) <= _LONGEST or not text.isprintable():
-        raise InvalidArgumentError(f"expected 1 to {_LONGEST} printable letters, got {text[:40]!r}")
+        raise InvalidArgumentError(
+            f"expected 1 to {_LONGEST} printable characters, got {text[:40]!r}"
+        )
     return text
 
 
@@ -182,7 +184,7 @@ def bounded(answer: Any, *, detailed: bool) -> str:
         text = to_json(_cut(answer, entries, letters, left_out))
         if len(text) <= most:
             return text
-    raise GroupwiseError("the answer is too long: ask about fewer runs")
+    raise GroupwiseError("the answer is too long: ask about fewer rows or runs")
 
 
 def _cut(value: Any, entries: int, letters: int, left_out: Collection[str]) -> Any:

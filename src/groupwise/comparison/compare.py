@@ -561,9 +561,11 @@ def contrast(
     a, b = _usable(first), _usable(second)
     held, problem = [int(np.isfinite(_values(runs)).sum()) for runs in (a, b)], ""
     if not a or not b:
-        problem = next((run.problem for run in (*first, *second) if run.problem), "no run has any")
+        problem = next(
+            (run.problem for run in (*first, *second) if run.problem), "a group has no values"
+        )
     elif sum(held) < len(a) + len(b):
-        problem = f"{held[0]} of {len(a)} and {held[1]} of {len(b)} runs reach and keep it"
+        problem = f"{held[0]} of {len(a)} and {held[1]} of {len(b)} runs reach and keep the level"
     if problem:
         return Contrast(
             quantity, "unavailable", problem, nothing(setup.level), runs=(len(a), len(b))

@@ -52,7 +52,7 @@ class SlurmWorker:
             _put(self.box / f"in-{self._number}", payload)
         except OSError as error:
             raise GroupwiseError(
-                f"expected room in {_HOME}, got {first_line(error)}: make room there"
+                f"expected to write to {_HOME}, got {first_line(error)}: check space and mode"
             ) from None
 
     def is_ready(self) -> bool:
@@ -128,8 +128,8 @@ class SlurmCrew:
             if hasattr(self, "_ended"):
                 self.close()
             raise GroupwiseError(
-                f"expected a folder in {_HOME} that jobs see too, got {first_line(error)}: make "
-                "room there"
+                f"expected a folder in {_HOME} that jobs see too, got {first_line(error)}: check "
+                "space and mode"
             ) from None
         # Partition, account and the like are read by sbatch itself from SBATCH_PARTITION,
         # SBATCH_ACCOUNT ...

@@ -84,7 +84,7 @@ class LiveJudgement:
             began = time.perf_counter()
             self._judged(_played())
             self._say(
-                "the checks were prepared before the first step, which took "
+                "preparing the checks before the first step took "
                 f"{time.perf_counter() - began:.1f} s"
             )
         if self.stop_on and not self.on:

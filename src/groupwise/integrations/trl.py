@@ -67,7 +67,7 @@ _NEEDED = (
 )
 _KEPT = "groupwise"
 _OLDEST = (0, 20)  # that was run: `make loops`
-_LATER = "use another, or read the log afterwards (groupwise report)"
+_LATER = "use another trainer or TRL version, or read the log afterwards (groupwise report)"
 
 
 def check_trainer(trainer: Any) -> None:
@@ -91,8 +91,8 @@ def unfit(trainer: Any) -> str:
     if "num_generations" in missing or GENERATE in missing:
         return (
             f"expected TRL's GRPOTrainer or RLOOTrainer, got {_kind(trainer)}, which samples no "
-            "groups of completions: attach the callback to one that does (of AsyncGRPOTrainer "
-            "read the log: groupwise report)"
+            "groups of completions: attach the callback to a trainer that does (for "
+            "AsyncGRPOTrainer, read the log instead: groupwise report)"
         )
     if missing:
         return (

@@ -51,7 +51,7 @@ _MOST_FAILURES = 5
 _REWARD = Meaning(
     "reward",
     "reward",
-    "mean reward of the rollouts of this step, including a KL term that is part of the reward",
+    "mean reward of the rollouts of this step, including any KL term that is part of the reward",
 )
 
 

@@ -260,7 +260,7 @@ def _banner(summary: Summary, heading: str) -> Markup:
     headline = tag(
         heading, join((tag("b", text(head_of(judged.state))), text(f" · {judged.headline}")))
     )
-    cut = f", nothing after step {summary.until:,.0f} used" if summary.until is not None else ""
+    cut = f", steps after {summary.until:,.0f} are ignored" if summary.until is not None else ""
     span = (
         f"{count(summary.rows, 'row')}, step {summary.first_step:,} to {summary.last_step:,}{cut}"
     )
@@ -408,7 +408,7 @@ def _cost(judged: Judgement) -> Markup:
         return _NOTHING
     request = f"{capital(spent.missing)}." if spent.missing else ""
     if not request and spent.gpu_hours is None and spent.seconds is not None:
-        request = "Give --gpus N for GPU-hours, and --price P, of one GPU for an hour, for money."
+        request = "Give --gpus N for GPU-hours, and --price P (one GPU for one hour) for money."
     return join(
         (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
     )

@@ -221,7 +221,7 @@ def locate(place: Path, request: Request) -> Located:
             located = locate(logs[0], request)
             return replace(located, request=replace(located.request, home=place))
         beside = _beside_rollouts(place) if dumps else []
-        unread = f"{some_of(beside)} beside the rollouts was not read: give its path"
+        unread = f"logs beside the rollouts were not read: {some_of(beside)} (give the path of one)"
         return Located(place, reader, request, (unread,) if beside else ())
     runs = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
     runs = list({log.resolve(): log for log in runs}.values())  # "latest-run" is a link to one
@@ -249,8 +249,7 @@ def locate(place: Path, request: Request) -> Located:
     located = locate(runs[0], request if runs[0].is_dir() else replace(request, home=place))
     others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
     note = (
-        f"{some_of(sorted({*others} - {runs[0].name}))} beside it is of the same run and was "
-        "left out"
+        f"other logs of the same run were left out: {some_of(sorted({*others} - {runs[0].name}))}"
     )
     return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
 
@@ -350,7 +349,7 @@ def _split(path: str | Path) -> tuple[Path, str]:
     text = path_text(path, "log")
     if "\0" in text or not text:
         raise UnreadableRunError(
-            "expected the path of a log, got one that no system allows: check the path"
+            "expected the path of a log, got an empty one or one with a NUL byte: check the path"
         )
     place = Path(text)
     if not os.path.lexists(place):
@@ -370,7 +369,7 @@ def _given(settings: Mapping[str, str] | None, config: Path | None) -> RunConfig
         if not stated:
             raise InvalidArgumentError(
                 f"expected settings in {shown(Path(config))}, got no known setting: write "
-                "group_size: 8"
+                "lines such as group_size: 8"
             )
         given = with_found(given, stated, f"--config {Path(config).name}")
     return given.with_settings(settings or {}, "--set")

@@ -94,7 +94,7 @@ def check_kind(record: RunRecord, path: Path) -> None:
         and len(step) < record.sources[0].rows
         and any(name.startswith("profiling/") for name in names)
     ):
-        kind = "profiling data of a run that ended before its first update"
+        kind = "profiling data from before the first update of a run"
     if kind:
         raise refusal(kind, names, path)
 
@@ -459,7 +459,7 @@ def _steps(log: Log, chosen: Mapping[str, str]) -> tuple[str, Float, int, list[s
         "",
         store.number,
         each,
-        ["no column contains the step, so the rows are counted: name it with --column step=NAME"],
+        ["no column is known as the step, so rows are counted: name one with --column step=NAME"],
     )
 
 
@@ -716,7 +716,7 @@ def chosen_clocks(chosen: Mapping[str, str], columns: Columns) -> dict[str, Floa
         )
         if clocks[name] is None:
             other = (
-                ", or give that of each step as --column step_time=NAME"
+                ", or give the seconds of each step as --column step_time=NAME"
                 if name == "seconds"
                 else ""
             )

@@ -342,8 +342,8 @@ def read_settings(path: Path) -> JsonObject:
         )
     if seen.size > parsing.LARGEST_SETTINGS:
         raise UnreadableRunError(
-            f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}: give a "
-            "smaller file"
+            f"expected settings as JSON or YAML of at most 16 MB, got {shown(path)}, which is "
+            "larger: give a smaller file"
         )
     text = read_whole(seen)
     if text.lstrip().startswith("{"):

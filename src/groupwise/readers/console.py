@@ -136,7 +136,7 @@ class Console(Feed):
         if not self.store.count:
             came, hint = self.nothing()
             quoted = self._tracebacks.behind.get(0)
-            hint = f"it stopped with {quoted}" if quoted else hint
+            hint = f"the run stopped with {quoted}" if quoted else hint
             raise NothingYetError(
                 f"expected {self.expected}, got {came} in {shown(origin.path)}: {hint}"
             )
@@ -435,8 +435,8 @@ class TrlConsole(Console):
         if runs > 1:
             several = "several" if runs > _MOST_RUNS else f"{runs}"
             raise UnreadableRunError(
-                f"expected one run, got {shown(origin.path)}, into which {several} print "
-                "alternately: epochs come again with other values, or rise and fall. Give the "
+                f"expected one run, got {shown(origin.path)}, into which {several} programs "
+                "print alternately: epochs repeat with other values, or rise and fall. Give the "
                 "output of one program"
             )
         if again.any():
@@ -473,7 +473,7 @@ class TrlConsole(Console):
         notes += noted(
             self._embedded + len(odd),
             *words,
-            "left out: they are inside other text, or lack the usual keys",
+            "left out: inside other text, or without the usual keys",
         )
         if odd:
             stay = np.array([row not in odd for row in range(store.count)], dtype=bool)
@@ -580,7 +580,7 @@ class VerlConsole(Console):
         """Return what was found in place of rows, and what to do or why."""
         if self._headless:
             return f"only {count(self._headless, 'line')} without a step", "copy it again"
-        return "none", "the run stopped before its first step"
+        return "none", "wait for the first step, or check why there is none"
 
     def line(self, line: str) -> None:
         """Read one row, or what is said before the first."""

@@ -382,8 +382,8 @@ def _with_score(columns: Columns, meanings: Meanings) -> Meanings:
         rows = int(np.isfinite(columns[key]).sum())
         if 0 < _SPARSE * rows <= most:
             text = (
-                f"success, judged by its name and logged at {rows} of the {most} steps of the "
-                "reward, so it counts as an evaluation"
+                f"success, judged by its name; it has {rows} values and the reward has {most}, so "
+                "it counts as an evaluation"
             )
             return (*meanings, Meaning(key, "eval/reward", text, ambiguous=True))
     return meanings
@@ -728,8 +728,8 @@ def _by_name(key: str, name: str, prefix: str, quantity: str, columns: Columns) 
         and not _constant(columns["p"])
     ):
         text = (
-            "mean reward by its name, but it is constant while p changes, so the trainer did not "
-            "fill it"
+            "mean reward by its name, but it is constant while p changes, so it counts as not "
+            "filled by the trainer"
         )
         return Meaning(key, f"{prefix}{quantity}", text, unavailable=True)
     ambiguous = quantity == "reward_std_ambiguous"

@@ -80,7 +80,7 @@ def printed_steps(store: RowStore, printed: Printed) -> tuple[Float | None, list
     order, falls = _counted_rows(store, main)
     number = int(order.max())
     notes = (
-        [f"the epoch goes back {count(falls, 'time')}: counted on from the last row before it"]
+        [f"the epoch goes back {count(falls, 'time')}; rows count on from the last earlier epoch"]
         if falls
         else []
     )

@@ -815,8 +815,8 @@ def _add_dump(
             if dump == "nemo-rl" and completion["prompt"] is None:
                 if group_size is None:
                     raise InvalidArgumentError(
-                        f"expected the group size for {shown(path)}, which has no prompts: give "
-                        "--set group_size=G"
+                        f"expected the group size for {shown(path)}, which has no prompts, got "
+                        "none: give --set group_size=G"
                     )
                 completion["prompt"] = f"prompt {number // group_size}"
             if (
@@ -1029,7 +1029,7 @@ def _meaning(column: str, reward: str) -> Meaning:
     """Return what a mean over the rollouts of a step is."""
     if column.startswith("environment_reward/"):
         return Meaning(
-            column, column, "mean reward of one environment over the rollouts of the file"
+            column, column, "mean reward of one environment over the rollouts of the step"
         )
     if column == "reward":
         return Meaning(column, "reward", f"mean reward ({reward}) over the rollouts of the step")

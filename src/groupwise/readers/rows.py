@@ -589,7 +589,7 @@ def one_run(path: Path, names: Collection[str], chosen: str) -> str:
     if chosen in names or (not chosen and len(names) == 1):
         return chosen or next(iter(names))
     got = (
-        f"no run {chosen[:60]!r} among the {len(names)} runs of {shown(path)}"
+        f"no run {chosen[:60]!r} in {shown(path)}"
         if chosen
         else f"{shown(path)}, which holds {len(names)} runs"
     )
@@ -902,7 +902,7 @@ def _beside_calls(store: RowStore, keys: list[str], calls: str) -> tuple[str, Fl
         .fill_null(strategy="backward")
         .to_numpy()
     )
-    return best, carried, f"the step of a row is its {best}, or that of the next row"
+    return best, carried, f"the step of a row is its {best}, or that of the next row with one"
 
 
 def _whole_values(values: Float) -> int:
@@ -943,11 +943,11 @@ def rollout_numbers(store: RowStore, *, tracked: bool = False) -> tuple[int, Flo
     each, step = _by_updates(rollouts, updates, own, update)
     if not each:
         return 0, step if not tracked and np.isfinite(own[rollouts]).any() else None, ""
-    what = f"{count(each, 'optimiser update')} of each rollout"
+    what = f"{count(each, 'optimiser update')} per rollout"
     return (
         each,
         step,
-        f"slime numbers the training rows by updates, so each has the step of its rollout, {what}",
+        f"slime numbers the training rows by updates, so each has its rollout's step ({what})",
     )
 
 

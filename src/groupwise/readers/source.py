@@ -110,8 +110,8 @@ def inside(folder: Path, most: int) -> list[Path]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UnreadableRunError(
-            f"expected a folder that can be listed, got {reason} for {shown(folder)}: change its "
-            "mode"
+            f"expected a folder that can be listed, got {reason} for {shown(folder)}: check its "
+            "path and mode"
         ) from None
 
 
@@ -319,7 +319,7 @@ class Blocks:
 
     def notes(self) -> list[str]:
         """Return the note on lines that were left out."""
-        of = f"of more than {parsing.LONGEST_LINE} bytes"
+        of = f"of more than {parsing.LONGEST_LINE:,} bytes (half of it with 4-byte characters)"
         return noted(self.too_long, f"line {of} was", f"lines {of} were")
 
 

@@ -309,7 +309,7 @@ class CsvFeed(Feed):
         if not self._over:
             return record
         rows = len(record.steps)
-        note = f"after row {rows:,} a cell does not end, so the rest is not read"
+        note = f"after {rows:,} steps a cell does not end, so the rest is not read"
         source = replace(record.sources[0], note=note, of=rows + 1)
         return replace(record, sources=(source, *record.sources[1:]))
 
@@ -405,7 +405,7 @@ def read_parquet_table(path: Path, request: Request) -> RunRecord:
     if {"prompt", "completion"} <= set(table.columns):
         raise UnreadableRunError(
             f"expected a log of steps, got completions in {shown(path)}: give the run's folder, "
-            "which holds both"
+            "which should hold both"
         )
     wanted = [
         name

@@ -117,7 +117,7 @@ def _stored(path: Path, rows: Iterable[tuple[Any, ...]]) -> Iterator[tuple[Any, 
     for row in rows:
         left -= len(row) + sum(len(cell) for cell in row if isinstance(cell, str | bytes))
         if left < 0:
-            raise sqlite3.DatabaseError("its pages hold more than its bytes")
+            raise sqlite3.DatabaseError("its rows hold more bytes than the file")
         yield row
 
 
@@ -369,7 +369,7 @@ def read_mlflow(path: Path, request: Request) -> RunRecord:
     store = RowStore.of(rows_of_entries(sorted(entries, key=lambda entry: (entry[0], entry[1]))))
     if not store.count:
         raise UnreadableRunError(
-            f"expected numbers in {shown(home / 'metrics')}, got none: nothing has been logged yet"
+            f"expected numbers in {shown(home / 'metrics')}, got none: wait for the first row"
         )
     small = {
         key: file for key, file in _files(home / "params").items() if file.stat().st_size < 1 << 16
@@ -671,8 +671,8 @@ def read_wandb(path: Path, request: Request) -> RunRecord:
     )
     if not rows:
         raise UnreadableRunError(
-            f"expected logged rows in {shown(path)}, got none: the run stopped before it logged "
-            "anything"
+            f"expected logged rows in {shown(path)}, got none: wait for the first row, or check "
+            "why the run logged none"
         )
     stated = ({name: value for name, value in config.items() if name != "_wandb"}, "the W&B file")
     return assemble(
@@ -815,8 +815,8 @@ def read_events(path: Path, request: Request) -> RunRecord:
             notes.append(f"the file {shown(file)} has no scalar")
     if not store.count:
         raise UnreadableRunError(
-            f"expected scalars in {shown(path)}, got none: the run stopped before its first row, "
-            "or logged elsewhere"
+            f"expected scalars in {shown(path)}, got none: wait for the first row, or check "
+            "where the run logs"
         )
     each, step, note = rollout_numbers(store, tracked=True)
     if step is not None:
@@ -986,7 +986,7 @@ def read_offline(path: Path, request: Request) -> RunRecord:
     store = RowStore.of(rows_of_entries(entries))
     if not store.count:
         raise UnreadableRunError(
-            f"expected numbers in {shown(path)}, got none: nothing has been logged yet"
+            f"expected numbers in {shown(path)}, got none: wait for the first row"
         )
     stated = ((settings, "neptune's parameters"),)
     return assemble(

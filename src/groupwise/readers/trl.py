@@ -22,7 +22,7 @@ from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
 from groupwise.readers.assemble import Log, Request, assemble
-from groupwise.readers.rows import RowStore, is_summary
+from groupwise.readers.rows import RowStore, is_summary, summary_notes
 from groupwise.readers.source import (
     JsonArray,
     Peek,
@@ -112,8 +112,7 @@ def _record(
             f"the file {shown(state.path)} is cut off or damaged after row {state.store.count}: "
             "the complete rows before it are used"
         )
-    if state.skipped:
-        remarks.append("the summary row at the end was left out")
+    remarks += summary_notes(state.skipped)
     stated = ((_stated(state.about), shown(state.path)),)
     name = folder.name if folder is not None and folder.name else state.path.name
     record = assemble(
@@ -286,7 +285,7 @@ def _without_evaluations(
         return rollouts, []
     left = rollouts.filter(~pl.col("step").is_in(foreign.implode()))
     note = (
-        f"in {count(len(foreign), 'step')} with an evaluation TRL overwrote the training "
+        f"in {count(len(foreign), 'step')} with an evaluation, TRL overwrote the training "
         "completions with those of the evaluation, so they were left out"
     )
     return (left if len(left) else None), [note]

@@ -236,8 +236,8 @@ def journal_lines(path: Path) -> Iterator[bytes]:
         return
     except OSError as error:
         raise UnreadableRunError(
-            f"expected a journal that can be read at {path}, got {error.strerror}: check its "
-            "permissions"
+            f"expected a journal that can be read at {path}, got {error.strerror}: check the file "
+            "and its permissions"
         ) from None
 
 
@@ -517,7 +517,7 @@ class Probes:
         """Append a result to the journal."""
         if self.path.is_file() and self.path.stat().st_size > _LARGEST:
             raise InvalidArgumentError(
-                f"expected {self.path} of at most {_LARGEST:,} bytes, got more, which is not read: "
+                f"expected {self.path} of at most {_LARGEST:,} bytes, got a larger file: "
                 "move it away"
             )
         result = replace(result, run=self.run)

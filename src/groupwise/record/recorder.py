@@ -230,7 +230,7 @@ class Recorder:
                 return [], {}
             for damage in notes_on(journal.damage):
                 self._say(
-                    f"the record in {self.folder} is damaged: {damage}; it continues after that"
+                    f"the record in {self.folder} is damaged: {damage}; it goes on after the damage"
                 )
         return rows, description_in(journal.entries)
 
@@ -437,7 +437,7 @@ class Recorder:
             if not self._dropped:
                 self._dropped = True
                 self.notes.append(
-                    "the disk was full for a long time: rollouts of some steps are missing"
+                    "writing failed for a long time: rollouts of some steps are missing"
                 )
         while len(self._waiting) > _WAITING:
             self._waiting.popleft()

@@ -552,8 +552,8 @@ class RunRecord:
         ]
         if strangers:
             raise InvalidArgumentError(
-                f"expected meanings of columns of the steps table, got one of {strangers[0]!r}: "
-                "drop it"
+                f"expected meanings of columns of the steps table, got one of {strangers[0]!r}, "
+                "which it lacks: drop it"
             )
         if self.rollouts is not None:
             check_rollouts(self.rollouts, left=self.texts is not None)
@@ -1074,7 +1074,7 @@ def _check_target(target: Path, *, force: bool, beside: Iterable[str] = ()) -> N
     if inside and not force:
         raise OverwriteError(
             f"expected a new folder at {target}, got a record that is there already: choose "
-            "another, or force it"
+            "another, or replace it with --force, in Python force=True"
         )
 
 

@@ -50,11 +50,11 @@ _ODD = {
     "number": "{cells} of {column} {is_or_are} no number, and left out",
     "text": "{cells} of {column} had half a character (a lone surrogate), written as \\udxxx now",
     "id": "{cells} of {column} {is_or_are} beyond 64 bits, and kept modulo 2**64",
-    "no id": "{cells} of {column} {is_or_are} missing, and the completion left out",
-    "clock": "{cells} of {column} fell or was NaN or infinite: the steps are the clock",
+    "no id": "{cells} of {column} {is_or_are} missing or no integer: such completions are left out",
+    "clock": "{cells} of {column} {is_or_are} NaN, infinite or a fall: the steps are the clock",
     "old": "{cells} of {column} {is_or_are} of more rollouts than there is room for, and left out",
     "nan": "{cells} of {column} {is_or_are} NaN, and read as missing",
-    "window": "{cells} of {column} did not lie above 0: 1 is used instead",
+    "window": "{cells} of {column} {is_or_are} no finite number above 0: 1 is used instead",
 }
 
 
@@ -73,7 +73,7 @@ def odd_notes(odd: Odd) -> tuple[str, ...]:
     rest = len(notes) - _MOST_TOLD
     return (
         *notes[:_MOST_TOLD],
-        *([f"and odd cells in {count(rest, 'more column')}"] if rest > 0 else []),
+        *([f"there are odd cells in {count(rest, 'more column')} too"] if rest > 0 else []),
     )
 
 
@@ -353,7 +353,7 @@ def read_parquet(path: Path, *, nested: bool = True) -> pl.DataFrame:
     if parsing.MOST_UNFOLDED < held.estimated_size() > parsing.MOST_TIMES * size:
         raise UnreadableRunError(
             f"expected texts of at most {parsing.MOST_UNFOLDED:,} bytes at {path}, got "
-            f"{held.estimated_size():,} that {size:,} unfold to: write it again without them"
+            f"{held.estimated_size():,} unpacked from {size:,}: write it again without the texts"
         )
     return held
 
@@ -467,7 +467,7 @@ def check_steps(steps: pl.DataFrame) -> None:
         )
     if not _is_above(steps["window"].to_numpy()).all():
         raise InvalidArgumentError(
-            "expected windows above 0, got one that is missing or not: check logging_steps"
+            "expected finite windows above 0, got another or none: check logging_steps"
         )
 
 
@@ -515,8 +515,8 @@ class Texts:
                 texts, size = self.again[number](), int(self.ends[number]) - start
             if len(texts) < size:
                 raise UnreadableRunError(
-                    f"expected {size} completions where they stood, got {len(texts)}: open the run "
-                    "again"
+                    f"expected the {size:,} completions that a file held, got {len(texts):,}: open "
+                    "the run again"
                 )
             read = some.with_columns(completion=texts.gather(some["completion"] - start))
             tables.append(some.with_columns(read.select(made)))

@@ -125,7 +125,7 @@ def _checked(folder: Path, base: str | Path | None) -> tuple[Path, Path, bool, s
     if base is not None and not adapter:
         raise UnreadableModelError(
             f"expected a LoRA adapter in {folder} to put on {base}, got no adapter_config.json "
-            "there"
+            "there: give the folder of the adapter"
         )
     under = Path(base) if base is not None else _base_of(folder) if adapter else folder
     gguf = _gguf_of(under)
@@ -285,8 +285,8 @@ def _header_of(path: Path) -> dict[str, list[int]]:
 def _quantised(folder: Path, got: str) -> UnreadableModelError:
     """Return what is said of weights that nothing can be learnt by."""
     return UnreadableModelError(
-        f"expected weights in floating point in {folder}, got {got}: give the model that they were "
-        "made of"
+        f"expected weights in floating point in {folder}, got {got}: give the model as it was "
+        "before quantisation"
     )
 
 
@@ -367,8 +367,8 @@ def _check_weights(folder: Path, kind: str) -> None:
     ]
     if named:
         raise UnreadableModelError(
-            f"expected an attention of transformers in {folder}, got {named[0][:60]!r}: it is "
-            "never fetched"
+            f"expected an attention of transformers in {folder}, got {named[0][:60]!r}: code for "
+            "it is never fetched"
         )
     quantised = about.get("quantization_config")
     if isinstance(quantised, dict):

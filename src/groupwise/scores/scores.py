@@ -173,7 +173,7 @@ def _packed(batch: Batch) -> dict[str, Tensor]:
     missing = [name for name in ("input_ids", "completion_mask") if name not in batch]
     if missing:
         raise InvalidArgumentError(
-            f"expected input_ids and completion_mask in the batch, got no {missing[0]}: give one"
+            f"expected input_ids and completion_mask in the batch, got no {missing[0]}: add it"
         )
     ids, completion = batch["input_ids"], batch["completion_mask"] != 0
     attention = batch.get("attention_mask", torch.ones_like(ids)) != 0
@@ -196,8 +196,8 @@ def _packed(batch: Batch) -> dict[str, Tensor]:
     )
     if bool(completion[:, 0].any()):
         raise InvalidArgumentError(
-            "expected a prompt before every completion, got a completion that starts with the "
-            "first token: begin with BOS"
+            "expected a prompt before every completion, got a row whose first token is already "
+            "completion: put BOS before it"
         )
     return {
         "input_ids": ids,

@@ -102,8 +102,8 @@ def metric_series(
         ...     RunRecord("demo", steps_table([1, 2, 3], {"reward": [0.1, float("nan"), 0.3]}))
         ... )
         >>> series.step_T.tolist(), series.noise_source
-        ([1, 3], 'unavailable: the group size and the prompts per step are unknown; give --set
-        group_size=G --set prompts_per_step=B')
+        ([1, 3], 'unavailable: the group size or the number of prompts per step is unknown; give
+        --set group_size=G --set prompts_per_step=B')
     """
     column = record.column(metric)
     finite = np.abs(record.values(column)) <= LARGEST_VALUE
@@ -234,8 +234,8 @@ def _sampling_variance(
     rollouts = _rollouts_of_a_step(record)
     if rollouts is None:
         missing = (
-            "the group size and the prompts per step are unknown; give --set group_size=G --set "
-            "prompts_per_step=B"
+            "the group size or the number of prompts per step is unknown; give --set "
+            "group_size=G --set prompts_per_step=B"
         )
         return None, f"unavailable: {missing}"
     count = rollouts * window

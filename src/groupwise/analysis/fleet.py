@@ -60,7 +60,7 @@ class Separation(Plain):
     @property
     def sentence(self) -> str:
         """The counts and the chance."""
-        others = f" (so do {_listed(self.also)})" if self.also else ""
+        others = f" (other settings that separate them: {_listed(self.also)})" if self.also else ""
         return (
             f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
             f"the {self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}. Chance "

@@ -331,8 +331,8 @@ def _sampled(
     if begun + longest > context:
         raise InvalidArgumentError(
             f"expected a prompt and {longest:,} tokens within the checkpoint's context of "
-            f"{context:,}, got a prompt of {begun:,}: give a checkpoint with a longer context, or limit "
-            "completions with --set max_completion_length=N"
+            f"{context:,}, got a prompt of {begun:,}: give a checkpoint with a longer context, or "
+            "limit completions with --set max_completion_length=N"
         )
     torch.manual_seed(how.seed)
     answers = dict[int, list[str]]()

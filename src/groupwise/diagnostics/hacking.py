@@ -120,7 +120,7 @@ def check(evidence: Evidence) -> Finding:
             return not_logged(NAME, OTHER_UNITS, LOG_UNITS)
         return not_logged(
             NAME,
-            "the log has no five rows of a held-out or true reward in its units, so a rise of the "
+            "the log has fewer than 5 rows of a held-out or true reward, so a rise of the "
             "reward cannot be separated from reward hacking",
             LOG,
         )

@@ -170,9 +170,7 @@ def finite(evidence: Evidence) -> Finding:
     # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
     waits = not evidence.ended and not whole and first.rows < _LAGGING
     status = Status.CRITICAL if lost and not waits else Status.WARNING
-    sign = Sign(
-        first.quantity, step, first.before, None, f"{name}: {was and f'{was} → '}no finite value"
-    )
+    sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(
         FINITE, status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name
     )

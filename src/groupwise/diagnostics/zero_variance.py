@@ -348,8 +348,8 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
     message = (
-        f"{100 * value.value:.0f} % of the groups, mostly all wrong, have zero variance (mean "
-        f"reward {mean})"
+        f"{100 * value.value:.0f} % of the groups have zero variance from the start, mostly all "
+        f"wrong (mean reward {mean})"
     )
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 

@@ -233,7 +233,7 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
         (Fact.STALE_DISCARDED,),
     )
     words = "33 % of rollouts are discarded as too old (was 3 %)"
-    assert found.message == f"Since step 71 {words}."
+    assert found.message == f"Since step 71, {words}."
     assert found.signs[0].words == words
     assert (
         discards(log(config=sized(), stale_samples_total=np.cumsum(np.full(N, 4.0)))).status

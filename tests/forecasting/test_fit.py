@@ -349,7 +349,7 @@ def test_pure_noise_is_flat() -> None:
     result = fit(TIME, 0.4 + np.random.default_rng(23).normal(0, 0.05, N))
     assert (result.status, result.law) == ("flat", "constant")
     assert result.parameters["plateau"].covers(0.4)
-    assert result.message.startswith("flat: no law beats a constant over 300 rows")
+    assert result.message.startswith("flat: no law clearly beats a constant over 300 rows")
 
 
 def test_a_metric_that_never_moves_by_a_digit_is_flat_and_suspicious() -> None:

@@ -136,7 +136,7 @@ def doubts_of(
             "the last rows are mostly one constant: a reward at its bound shows no oscillation"
         )
     if _only_begun(fit):
-        doubts.append("the log ends within the time constant of its curve, so its end is uncertain")
+        doubts.append("the log ends within a time constant of its curve: the plateau is uncertain")
     if _over_at_once(fit):
         doubts.append(
             "the curve is over within a few rows, which are too few to estimate its speed"

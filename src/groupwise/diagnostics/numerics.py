@@ -217,7 +217,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
             return Finding(FINITE, status, message, first, facts=facts)
-    return no_sign(FINITE, "All checked columns are finite.")
+    return no_sign(FINITE, "No sign of NaN or infinite values in the checked columns.")
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:

@@ -123,7 +123,7 @@ def environments(evidence: Evidence) -> Finding:
     if worst.step is None:
         return no_sign(
             ENVIRONMENTS,
-            f"No sign of it: none of {each.count} clearly lost a third; {each.rose} rise.",
+            f"No sign of it: none of {each.count} lost a third beyond noise; {each.rose} rise.",
         )
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"

@@ -120,7 +120,7 @@ class FitOutcome(Enum):
             "({laws}); {where}"
         ),
     )
-    FLAT = "flat", "flat: no law beats a constant over {rows} rows, and the level is {level}"
+    FLAT = "flat", "flat: no law clearly beats a constant over {rows} rows; the level is {level}"
     STILL = (
         "flat",
         "flat: every one of {rows} rows is exactly {value:.6g}; a live metric would vary",

@@ -327,7 +327,7 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
         elif not moves:
             said = f"the reward is {short(reward.value_T[0])} in all rows: no level to fall from"
         return not_logged(COLLAPSE, said, log if moves else "")
-    return no_sign(COLLAPSE, "No sign of it: the reward keeps its level.")
+    return no_sign(COLLAPSE, "No sign of it: the reward did not fall for good.")
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:

@@ -33,12 +33,16 @@ PROMISED = {
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with `run.csv`, a run of force 0.002."""
     monkeypatch.chdir(tmp_path)
-    curve = recursion(0.002, 0.9, 299, refresh_interval=8, start=0.2, plateau=0.8)
+    write_run(tmp_path, recursion(0.002, 0.9, 299, refresh_interval=8, start=0.2, plateau=0.8))
+    return tmp_path
+
+
+def write_run(folder: Path, curve: np.ndarray) -> None:
+    """Write a curve with noise as `run.csv`."""
     reward = curve + 0.005 * np.random.default_rng(1).standard_normal(300)
-    (tmp_path / "run.csv").write_text(
+    (folder / "run.csv").write_text(
         "step,reward\n" + "".join(f"{i + 1},{value:.6f}\n" for i, value in enumerate(reward))
     )
-    return tmp_path
 
 
 RUN = "run.csv --set momentum=.9 --set lag_kind=refresh --set refresh_interval=8"
@@ -58,12 +62,19 @@ def printed(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
     return capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("home")
-def test_settings_that_leave_both_sides_cannot_tell(capsys: pytest.CaptureFixture[str]) -> None:
+def test_settings_that_leave_both_sides_cannot_tell(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """prime-rl at its bound of 8: the lag may be less, and its ratio may leave none."""
-    plain = answer(capsys, "run.csv --set momentum=.9 --set framework=prime-rl")
+    told = "run.csv --set momentum=.9 --set framework=prime-rl"
+    plain = answer(capsys, told)
     assert set(plain) >= PROMISED
     assert plain["bounds"] == pytest.approx([0.01394, 3.8], rel=1e-3)
+    assert plain["verdict"] == "stable"  # on both sides
+    write_run(home, recursion(0.02, 0.9, 299, lag="none", start=0.2, plateau=0.8))
+    plain = answer(capsys, told)
+    assert plain["verdict"] == "open"
+    assert any("How much of the lag counts is unknown" in note for note in plain["notes"])
 
 
 @pytest.mark.usefixtures("home")

@@ -5,9 +5,9 @@ known.
 
 Groups: runs are a level, a seed's own shift and AR(1) noise of steps; only the late mean is
 compared. Pairs: two runs of one curve, fitted as the command fits them (a second a pair). Six: six
-groups of three seeds of one rising curve, compared as `compare --by` compares them; its false
-alarms are those of a family. 0 leaves a study out. Prints the tables and writes the tables
-`groups`, `pairs` and `six`.
+groups of three seeds of one rising curve, compared as `compare --by` compares them but with the
+true mean in place of a fit; its false alarms are those of a family. 0 leaves a study out. Prints
+the tables and writes the tables `groups`, `pairs` and `six`.
 """
 
 import math

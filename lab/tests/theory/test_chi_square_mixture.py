@@ -177,6 +177,20 @@ def test_a_second_weight_of_hardly_any_size_keeps_all_digits(small: float) -> No
     assert law.cdf(law.ppf([0.01, 0.5, 0.99])) == pytest.approx([0.01, 0.5, 0.99], rel=1e-11)
 
 
+@each_case("small", [1e-6, 1e-9, 1e-12, 1e-20])
+def test_the_lower_tail_beside_a_far_smaller_weight(small: float) -> None:
+    """Where the path is longest: by Gauss and Hermite where the small chi-square hardly counts, by
+    the area of an ellipse where both are near 0.
+    """
+    law, points = law_of([1.0, small]), np.geomspace(1e4 * small, 0.1, 6)
+    node, share = np.polynomial.hermite_e.hermegauss(40)
+    exact = stats.chi2(1).cdf(points[:, None] - small * node**2) @ share / share.sum()
+    assert law.cdf(points) == pytest.approx(exact, rel=1e-9)
+    assert law.ppf(exact) == pytest.approx(points, rel=1e-9)
+    near = np.array([1e-9, 1e-12]) * small
+    assert law.cdf(near) == pytest.approx(near / 2 / math.sqrt(small), rel=1e-8)
+
+
 @each_case("weight", [[1.0, 0.0], [1.0, math.nan], [], [1.0, -1.0]])
 def test_bad_laws_get_a_sentence(weight: list[float]) -> None:
     with pytest.raises(InvalidArgumentError, match="expected") as caught:

@@ -154,7 +154,9 @@ def _log_product(shift: Complex, slope: Float) -> Complex:
     share one logarithm: from node to node no factor turns by more than .16, so the angle of eight
     is continued without doubt.
     """
-    large = int(np.searchsorted(-slope, -_SMALL / abs(shift[-1])))
+    longest = abs(shift[-1])
+    shift, slope = shift / longest, slope * longest  # powers of long shifts overflow
+    large = int(np.searchsorted(-slope, -_SMALL))
     small, power, total = slope[large:], slope[large:], np.zeros(len(shift), dtype=np.complex128)
     if len(small):
         shifted = shift

@@ -134,9 +134,9 @@ LISTED = [
         "completions, 3.0 s by the default estimate, 0.82 bits."
     ),
     "  groupwise probe RUN regrade --function MODULE:NAME",
-    "  the grades changed, and the completions did not: a broken verifier",
+    "  the grades changed more than the completions: a broken verifier",
     "  the completions earn less by the same reward function: harder data",
-    "  the checkpoint solves the earlier prompts as well as before the change: harder data",
+    "  on the earlier prompts the checkpoint lost less than half of the fall: harder data",
 ]
 
 

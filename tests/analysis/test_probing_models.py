@@ -197,7 +197,7 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused(
     before = sorted(tmp_path.iterdir())
     assert main(["probe", str(log), "resample", "--model", str(first), *given]) == 2
     error = capsys.readouterr().err
-    assert f"tokens within the checkpoint's context of {context}, got 6 of a prompt" in error
+    assert f"tokens within the checkpoint's context of {context}, got a prompt of 6" in error
     assert "Traceback" not in error
     assert error.count("groupwise: ") == 1
     assert sorted(tmp_path.iterdir()) == before

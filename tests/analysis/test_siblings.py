@@ -70,8 +70,9 @@ def test_the_sentence_has_the_counts_and_names_no_cause() -> None:
     )
     assert given is not None
     assert given.sentence == (
-        "The 3 runs with b x learnt, and the 2 with y did not (so do lr). Chance alone would "
-        "give this with a probability of at most 20 %; the search tried 2 settings."
+        "The 3 runs with b x learnt, and the 2 with y failed or did not (other settings "
+        "that separate them: lr). Chance alone would give this with a probability of "
+        "at most 20 %; the search tried 2 settings."
     )
     assert given.as_dict()["sentence"] == given.sentence
 
@@ -103,6 +104,9 @@ def test_compare_says_which_setting_separates_its_runs() -> None:
     answer = compare(*groups)
     assert answer.separates is not None
     assert answer.sentence.endswith(answer.separates.sentence)
-    assert "The 3 runs with learning_rate 1e-05 learnt, and the 2 with 3e-06 did not" in str(answer)
+    assert (
+        "The 3 runs with learning_rate 1e-05 learnt, and the 2 with 3e-06 failed or did not"
+        in str(answer)
+    )
     assert answer.as_dict()["separates"]["chance"] == pytest.approx(0.1)
     assert compare(groups[0], groups[4]).as_dict()["separates"] is None

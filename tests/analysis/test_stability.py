@@ -206,7 +206,7 @@ def test_every_doubt_is_said() -> None:
     )
     begun = 0.2 + 0.3 * times / 400 - 0.05 * (times / 400) ** 2 + noise
     assert any(
-        "ends within the time constant" in doubt
+        "ends within a time constant" in doubt
         for doubt in judge_curve(begun, law="exponential").doubts
     )
     late = 0.2 + 0.6 / (1 + np.exp(-(times - 150) / 15)) + 0.3 * noise

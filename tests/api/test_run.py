@@ -342,7 +342,9 @@ def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> No
             "FAILED: Reward 0.79 → 0.00, collapsed at steps 75-100. Cannot tell between harder "
             "data and a broken verifier: log the completions. Do: Restart from step 70."
         ): judged,
-        ("Flat: every one of 30 rows is exactly 0.5; live metrics are noisy."): gw.fit([0.5] * 30),
+        ("Flat: every one of 30 rows is exactly 0.5; a live metric would vary."): gw.fit(
+            [0.5] * 30
+        ),
         "Every row is exactly 0.5: the rows do not show how far the metric can move.": gw.forecast(
             [0.5] * 30, to=40
         ),

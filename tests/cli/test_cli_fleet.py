@@ -124,7 +124,7 @@ def test_the_setting_that_separates_the_runs_is_a_sentence_of_list_page_and_json
     assert main(["fleet", str(tmp_path), "--page", str(page)]) == 1
     said = capsys.readouterr().out.splitlines()[1]
     assert said.startswith(
-        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, and the 2 with 0.0001 did not"
+        "The 3 runs with learning_rate 1e-06, 2e-06 learnt, and the 2 with 0.0001 failed or did not"
     )
     assert said.replace(" %", "\u00a0%") in page.read_text(encoding="utf-8")
     assert told(capsys, str(tmp_path))[1]["separates"]["sentence"] == said

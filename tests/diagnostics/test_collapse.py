@@ -119,7 +119,7 @@ def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
     found = judge(log(**columns))
     assert (found.state, told(found)) == (State.OK, {"reward_hacking": Status.INFO})
     assert re.fullmatch(
-        r"reward \S+ → \S+ while brevity \S+ → \S+: one function gains while the other loses\.",
+        r"reward \S+ → \S+ while brevity \S+ → \S+: one gains while the other loses\.",
         answer(found, "reward_hacking").message,
     )
 

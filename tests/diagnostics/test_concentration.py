@@ -118,7 +118,7 @@ def test_a_reward_that_fell_for_good_does_not_stand() -> None:
         (
             about(np.interp(ROW, [0, 60, 119], [0.3, 0.3, 0.5])),
             Status.WARNING,
-            "while the reward still changes",
+            "and the reward is not seen to be flat",
         ),
         # Of a reward of unknown range that rose all prompts may earn the most where its rows
         # scatter no more than before.

@@ -210,11 +210,14 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
     assert found.value is not None
     assert found.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
     assert found.message.startswith("held-out reward 0.49 → 0.41 since step ")
-    assert found.message.endswith(f", training reward at its steps {how}")
+    assert found.message.endswith(f", training reward at the same steps {how}")
     certainty = Certainty.CANNOT_TELL if open_ else Certainty.LIKELY
     assert (answer.state, answer.cause.certainty) == (State.WARNING, certainty)
     assert set(answer.cause.names) == {"overfitting", open_ or "overfitting"}
-    ends = "held-out reward 0.49 → 0.41: overfitting likely", f"training reward at its steps {how}"
+    ends = (
+        "held-out reward 0.49 → 0.41: overfitting likely",
+        f"training reward at the same steps {how}",
+    )
     assert answer.headline.endswith(ends[bool(open_)])
     along = check(evidence(reward=held + noise(), held_out=held))
     assert along.status is Status.NONE  # training lost as much

@@ -155,10 +155,7 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
             {"reward": TRAIN, "cut": np.where(ROW < 60, 0.0, 0.75)},
             State.WARNING,
             Learning.LEARNING,
-            (
-                "75 % of the completions are truncated from step 61 on, 0 % before; the reward "
-                "still rises"
-            ),
+            ("75 % of the completions are truncated from step 61 on, 0 % before; the reward rose"),
         ),
         (
             {"reward": 0.3 + noise(), "rate": np.zeros(N)},

@@ -81,7 +81,7 @@ def test_a_loss_that_turns_into_nan_is_named_with_its_step_and_what_went_with_it
         f"loss is missing, NaN or infinite from step 100 on (21 rows; {norm[98] / 100:.2g} before), "
         "and so is grad_norm."
     )
-    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → no finite value"
+    assert found.signs[0].words == f"loss {norm[98] / 100:.2g} → not finite"
 
 
 def test_the_first_of_several_columns_is_named() -> None:
@@ -228,7 +228,7 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
         90,
         111,
     )
-    assert [one.words for one in found.then] == ["loss 0.36 → no finite value"]
+    assert [one.words for one in found.then] == ["loss 0.36 → not finite"]
     assert found.cause.names == ("numerical failure, first in loss",)
     assert found.do.startswith("restart from step 89; ")
     # A run that went on to learn with such a gradient failed of something later.

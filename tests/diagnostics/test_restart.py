@@ -232,8 +232,8 @@ def test_rollouts_dropped_as_too_old_are_counted_against_all() -> None:
         71,
         (Fact.STALE_DISCARDED,),
     )
-    words = "33 % of rollouts discarded as too old (was 3 %)"
-    assert found.message == f"Since step 71 {words}."
+    words = "33 % of rollouts are discarded as too old (was 3 %)"
+    assert found.message == f"Since step 71, {words}."
     assert found.signs[0].words == words
     assert (
         discards(log(config=sized(), stale_samples_total=np.cumsum(np.full(N, 4.0)))).status

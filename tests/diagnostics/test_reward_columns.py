@@ -109,7 +109,7 @@ def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
     rewards, score = -19 + 17 * ROW / N + WAVE, 0.5 - 0.12 * ROW / N + 0.2 * WAVE
     found = told({"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl")
     message = (
-        "critic/rewards/mean −17.7 → −3.56 while critic/score/mean 0.49 → 0.39: one function "
+        "critic/rewards/mean −17.7 → −3.56 while critic/score/mean 0.49 → 0.39: one "
         "gains while the other loses."
     )
     assert message in [

@@ -87,9 +87,9 @@ def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -
 
 def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
     found = reward_functions(log(format=learnt(6), accuracy=0.03 + 0.25 * noise(7)))
-    assert (found.status, found.message[-32:]) == (
+    assert (found.status, found.message[-41:]) == (
         Status.WARNING,
-        "accuracy is 0.029 over 120 rows.",
+        "accuracy is 0.029 at the end of 120 rows.",
     )
     assert (
         reward_functions(

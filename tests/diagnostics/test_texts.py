@@ -89,14 +89,14 @@ def test_one_step_of_loops_is_worth_knowing() -> None:
     found = repetition(log(completions(3, 0, steps=1)))
     assert (found.status, found.message) == (
         Status.INFO,
-        "75 % of the completions read repeat themselves, in 1 step.",
+        "75 % of the checked completions repeat themselves, in 1 step.",
     )
 
 
 @pytest.mark.parametrize(
     ("length", "said"),
     [
-        (200, "100 % of the completions read repeat themselves, in 1 step."),
+        (200, "100 % of the checked completions repeat themselves, in 1 step."),
         (199, "No completion is long"),
     ],
 )

@@ -349,14 +349,14 @@ def test_pure_noise_is_flat() -> None:
     result = fit(TIME, 0.4 + np.random.default_rng(23).normal(0, 0.05, N))
     assert (result.status, result.law) == ("flat", "constant")
     assert result.parameters["plateau"].covers(0.4)
-    assert result.message.startswith("flat: no law beats a constant over 300 rows")
+    assert result.message.startswith("flat: no law clearly beats a constant over 300 rows")
 
 
 def test_a_metric_that_never_moves_by_a_digit_is_flat_and_suspicious() -> None:
     result = fit(TIME, np.full(N, 0.25))
     assert (result.status, result.law, result.n) == ("flat", "constant", N)
     assert result.parameters["plateau"].low == result.parameters["plateau"].high == 0.25
-    assert "live metrics are noisy" in result.message
+    assert "a live metric would vary" in result.message
     np.testing.assert_array_equal(result.residual_T, np.zeros(N))
     json.dumps(result.as_dict(), allow_nan=False)
 
@@ -378,7 +378,7 @@ def test_an_early_run_is_not_identifiable_and_names_the_plateau() -> None:
         law="exponential",
     )
     assert result.status == "not_identifiable"
-    assert "do not limit plateau" in result.message
+    assert "leave plateau" in result.message
 
 
 @pytest.mark.parametrize("seed", [25, 26, 27])

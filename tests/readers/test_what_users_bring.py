@@ -743,7 +743,7 @@ def test_groups_that_a_printed_output_calls_too_old_are_counted(tmp_path: Path) 
     assert record.values("printed/stale_groups").tolist() == [8.0] * 40
     judgement = judge(record, ended=True)
     assert judgement.cause.names == ("discarding stale rollouts removes slow, hard prompts",)
-    assert "33 % of rollouts discarded as too old" in judgement.headline
+    assert "33 % of rollouts are discarded as too old" in judgement.headline
 
 
 @pytest.mark.parametrize(("skipped", "named"), [(6, True), (1, False)])

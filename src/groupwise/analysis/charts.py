@@ -252,7 +252,7 @@ def logged_rows(record: RunRecord, judgement: Judgement) -> Iterator[str]:
                 for first_row in (change - _BESIDE, change)
             )
             name = sign.signal.replace("_", " ")
-            yield f"{name}: before step {sign.step:,} {before or 'no row'}, from it on {since}"
+            yield f"{name} before step {sign.step:,}: {before or 'no row'}; from it on: {since}"
 
 
 def reward_heights(record: RunRecord, *, cells: int = CELLS) -> tuple[float | None, ...]:

@@ -594,7 +594,7 @@ def _faster(
             for group in (sooner, later)
         ]
         by = f"By step {comparison.late_to:,.0f}"
-        return f"{by}, {shares_of[0]} keep {reach}, against {shares_of[1]}."
+        return f"{by}, {shares_of[0]} reach and keep {reach}, against {shares_of[1]}."
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)

@@ -99,8 +99,8 @@ def sample_groups(
     if different < 2:
         where = "" if steps is None else f" in steps {steps[0]} to {steps[1]}"
         raise InsufficientDataError(
-            f"expected at least two different prompts with groups of {SMALLEST_GROUP} rollouts "
-            f"with texts and rewards, got {different}{where}: log more"
+            f"expected at least two different prompts with groups of at least {SMALLEST_GROUP} "
+            f"rollouts that have texts and rewards, got {different}{where}: log more"
         )
     middle = int(cast("int", rows["step"].max())) if centre is None else centre
     order = np.random.default_rng(seed).permutation(len(sizes))

@@ -197,7 +197,7 @@ class Fitted:
         """
         if self.outlook is None or self.outlook.plateau is not None:
             return ""
-        return "The forecast uses no law and goes beyond this plateau: its end is not settled."
+        return "The forecast uses no law and goes beyond this plateau, so the final level is open."
 
     def law_said(self, judged: Judgement) -> str:
         """Say what the law is, and that its plateau is not settled where the judgement sees the
@@ -475,7 +475,7 @@ def ahead(
     low, _, high = alike(far.mean_low, far.mean, far.mean_high)
     little = f"by step {far.step:,.0f} the mean may be anywhere from {low} to {high}"
     if not telling:
-        return f"{now}. The forecast says little: {little}, most of its range."
+        return f"{now}. The forecast says little: {little}, over half of its range."
     row = telling[-1]
     more = "" if row is far else f" Beyond that the forecast says little: {little}."
     low, mean, high = alike(row.mean_low, row.mean, row.mean_high)

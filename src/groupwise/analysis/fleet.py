@@ -60,11 +60,11 @@ class Separation(Plain):
     @property
     def sentence(self) -> str:
         """The counts and the chance."""
-        others = f" (so do {_listed(self.also)})" if self.also else ""
+        others = f" (other settings that separate them: {_listed(self.also)})" if self.also else ""
         return (
             f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
-            f"the {self.not_learnt} with {_listed(self.not_learnt_with)} did not{others}. Chance "
-            f"alone would give this with a probability of at most {share(self.chance)}; "
+            f"the {self.not_learnt} with {_listed(self.not_learnt_with)} failed or did not{others}."
+            f" Chance alone would give this with a probability of at most {share(self.chance)}; "
             f"the search tried {count(self.settings_tried, 'setting')}."
         )
 

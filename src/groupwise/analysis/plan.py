@@ -93,7 +93,7 @@ def _planned(record: RunRecord, components: Components, provenance: JsonView) ->
     notes = list(provenance_notes(provenance))
     if size is None or prompts is None or size < 2:
         notes.append(
-            "No plan is possible without a batch: give --set group_size=G --set prompts_per_step=B."
+            "A plan needs B, and G of 2 or more: give --set group_size=G --set prompts_per_step=B."
         )
         return GroupSizeEvidence(
             components, notes=(*notes, *components.notes), provenance=provenance

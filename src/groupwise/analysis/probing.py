@@ -165,8 +165,8 @@ def _rescore(record: RunRecord, _judged: Judgement, how: ProbeOptions) -> tuple[
     if len(fitting) < _BATCH:
         raise InsufficientDataError(
             f"expected {_BATCH} completions with the sampler's log-probability of each token "
-            f"under the checkpoint's tokenizer, got {len(fitting)}{left}: log a list, logprobs, "
-            "and give checkpoints with that tokenizer"
+            f"under the checkpoint's tokenizer, got {len(fitting)}{left}: log them as a list in "
+            "logprobs, and give checkpoints with that tokenizer"
         )
     temperature = float(record.config.value("temperature") or 1.0)
     own, *first = (_scored(loaded, fitting, temperature) for loaded in models)
@@ -330,9 +330,9 @@ def _sampled(
     begun = max(map(len, asked))
     if begun + longest > context:
         raise InvalidArgumentError(
-            f"expected {longest:,} tokens within the checkpoint's context of {context:,}, got "
-            f"{begun:,} of a prompt: give a checkpoint with a longer context, or limit "
-            "completions with --set max_completion_length=N"
+            f"expected a prompt and {longest:,} tokens within the checkpoint's context of "
+            f"{context:,}, got a prompt of {begun:,}: give a checkpoint with a longer context, or "
+            "limit completions with --set max_completion_length=N"
         )
     torch.manual_seed(how.seed)
     answers = dict[int, list[str]]()

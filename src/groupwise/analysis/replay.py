@@ -58,14 +58,14 @@ class RunReplay(Said):
         if self.replay is None:
             return str(self.rewards)
         made, best = self.replay, self.cheapest
-        cheaper = "no rule at this group size makes a mixed group cheaper"
+        cheaper = "no rule at this group size clearly saves rollouts without more variance"
         if best is not None:
             cheaper = f"{best.choice} would have given as many with {share_ranged(best.saved())} "
             cheaper += "fewer rollouts"
             if self.gpu_hours is not None:
                 cheaper += f", {number(best.saved(self.gpu_hours).value)} GPU-hours"
         return (
-            f"Of the whole log {made.live_groups:,} of {made.groups:,} groups had mixed rewards, "
+            f"In the whole log, {made.live_groups:,} of {made.groups:,} groups had mixed rewards, "
             f"{share_ranged(made.live)}: {cheaper}."
         )
 

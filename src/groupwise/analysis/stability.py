@@ -136,7 +136,7 @@ def doubts_of(
             "the last rows are mostly one constant: a reward at its bound shows no oscillation"
         )
     if _only_begun(fit):
-        doubts.append("the log ends within the time constant of its curve, so its end is uncertain")
+        doubts.append("the log ends within a time constant of its curve: the plateau is uncertain")
     if _over_at_once(fit):
         doubts.append(
             "the curve is over within a few rows, which are too few to estimate its speed"
@@ -331,8 +331,8 @@ NO_GUARANTEE = (
 )
 WHOLE_CURVE = (
     "The force comes from the whole curve, but far from its plateau a curve is not one linear "
-    "mode. Therefore its interval is 3 times as wide on each side as the fit says, as simulated "
-    "runs required."
+    "mode. Therefore the ends of its interval are a factor of 3 farther out than the fit says, "
+    "as simulated runs required."
 )
 ADAM = (
     "Adam is approximated: momentum = beta1, and force = (1 − beta1) × learning rate × stiffness "

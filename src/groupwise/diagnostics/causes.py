@@ -410,7 +410,7 @@ def rescored(
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
     mass = math.exp(-mean)
     truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
-    kept = f"{message}, none below 0, and {mass:.3g} of the probability mass is kept"
+    kept = f"{message}, few tokens clearly below 0, and {mass:.3g} of the probability mass is kept"
     of_a_part = Shown(Fact.SAMPLED_TRUNCATED, kept, value) if truncated else None
     if way is None:
         unknown = f"{message}; give --reference FIRST to see which weights sampled"
@@ -482,7 +482,7 @@ def resampled(
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += (
-            f"; their reward changed by {ranged(change)} since then, when {short(lost)} was lost"
+            f"; their reward changed by {ranged(change)} since before a fall by {short(lost)}"
         )
         if lost <= 0:  # by these prompts nothing was
             return Shown(alike, message, change)

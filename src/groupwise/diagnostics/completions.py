@@ -108,7 +108,7 @@ def check(evidence: Evidence) -> Finding:
     status = _gravity(
         evidence, step, value.value, flat=flat, alike=_have_become_alike(evidence, step, same)
     )
-    stands = "and the reward is flat" if flat else "while the reward still changes"
+    stands = "and the reward is flat" if flat else "and the reward is not seen to be flat"
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
@@ -339,7 +339,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
     ends = progress_of(evidence).change.ends
     message = (
         f"{share(mean)} of the completions are truncated from step {step:,} on "
-        f"({share(first)} before), while the reward falls {arrow(*ends)}"
+        f"({share(first)} before), and the reward falls at the end ({arrow(*ends)} in all)"
     )
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
@@ -430,8 +430,8 @@ def _by_rows(length: Signal) -> Finding | None:
     if share.low < _ALL_CUT / 2 or share.value < _ALL_CUT:
         return None
     message = (
-        f"all completions have the same length of {most:,.0f} tokens in {100 * share.value:.0f} "
-        f"% of the last {late.size} rows, so they are truncated"
+        f"the mean length is its maximum of {most:,.0f} tokens in {100 * share.value:.0f} "
+        f"% of the last {late.size} rows, so completions are truncated"
     )
     return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
@@ -474,7 +474,7 @@ def repetition(evidence: Evidence) -> Finding:
         whole = share.level_from(0)
         some = len(share) < FEWEST_ROWS and whole > LOOPS
         said = (
-            f"{percent(whole)} of the completions read repeat themselves, in "
+            f"{percent(whole)} of the checked completions repeat themselves, in "
             f"{count(len(share), 'step')}."
         )
         return Finding(REPETITION, Status.INFO if some else Status.NONE, said)

@@ -120,7 +120,7 @@ def check(evidence: Evidence) -> Finding:
             return not_logged(NAME, OTHER_UNITS, LOG_UNITS)
         return not_logged(
             NAME,
-            "the log has no held-out or true reward beside the training reward, so a rise of the "
+            "the log has fewer than 5 rows of a held-out or true reward, so a rise of the "
             "reward cannot be separated from reward hacking",
             LOG,
         )
@@ -386,7 +386,7 @@ def _fell(pair: Pair, evidence: Evidence) -> Finding | None:
     change = pair.fall or _held_out_change(pair, step, early, late)
     sign = _sign("held_out", pair.name, step, change)
     reward = arrow(*(float(pair.train_M[part].mean()) / pair.scale for part in (early, late)))
-    message = f"{sign.words} since step {step:,}, training reward at its steps {reward}"
+    message = f"{sign.words} since step {step:,}, training reward at the same steps {reward}"
     # A loophole pays: training that cannot have gained half as much found none.
     rose = gain + _GAINED * noise > -_HALF * held
     lost = Interval(held, held - 1.96 * error, held + 1.96 * error)
@@ -705,7 +705,7 @@ def _apart(
         _sign(signal, clean(signal.removeprefix("reward/"), longest=40), step, change)
         for signal, change in shown
     )
-    why = "one function gains while the other loses"
+    why = "one gains while the other loses"
     if nothing:
         wanted = WANTED.search(names[1])
         why = "the function for the task earns nothing" if wanted else "that function earns nothing"

@@ -214,7 +214,7 @@ def _degenerate(evidence: Evidence) -> Iterator[tuple[Signal, Float, Flags, floa
         count = signal.high > 1.0 + 1e-9
         usual = median(signal.value_T[: max(len(signal) // 4, 4)]) if count else 1.0
         share = signal.value_T / usual if usual > 0 else np.ones(len(signal))
-        of = f" of {'what it was at first' if count else 'all'}"
+        of = f" of {'what it was at first' if count else 'all samples'}"
         yield signal, share, share < 0.5, 0.5, "effective sample size of the importance weights", of
     clipped = evidence.quantity("clip_ratio")
     if clipped is not None and len(clipped) >= FEWEST_SWUNG:
@@ -322,12 +322,12 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
         said = f"one row scatters by {short(reward.scatter)}, so half of the level could be noise"
         if len(reward) < FEWEST_ROWS:
             said = (
-                f"the log has {count(len(reward), 'row')}; a fall from a level needs {FEWEST_ROWS}"
+                f"the log has {count(len(reward), 'row')}; {FEWEST_ROWS} are needed to show a fall"
             )
         elif not moves:
             said = f"the reward is {short(reward.value_T[0])} in all rows: no level to fall from"
         return not_logged(COLLAPSE, said, log if moves else "")
-    return no_sign(COLLAPSE, "No sign of it: the reward keeps its level.")
+    return no_sign(COLLAPSE, "No sign of it: the reward did not fall for good.")
 
 
 def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
@@ -376,7 +376,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
         name != HELD_OUT
         and held_out_at(evidence, step, fall.end - fall.height, ever=True) is Fact.HELD_OUT_STAYED
     ):
-        status, message = Status.WARNING, f"{message}; the held-out reward did not fall with it"
+        status, message = Status.WARNING, f"{message}; held-out reward did not fall half as much"
         # The held-out total says that the policy goes on; of a function it says nothing where
         # another one pays.
         fact = Fact.TRAINING_FALLS_ALONE if name == "reward" else Fact.FUNCTION_FALLS_ALONE
@@ -441,7 +441,7 @@ def _shortened(evidence: Evidence) -> Finding | None:
         return None
     step, before, end = int(after), float(earlier[-1]), median(value[onset:])
     words = f"length {arrow(before, end)}"
-    message = f"{words} tokens since step {step:,}, and most groups give no gradient"
+    message = f"{words} tokens since step {step:,}; half of the groups or steps give no gradient"
     sign = Sign("completion_length", step, before, end, words)
     advice = "read the completions: very short ones may still earn a reward"
     return Finding(

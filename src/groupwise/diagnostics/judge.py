@@ -339,7 +339,7 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         words = gravest.signs[0].words if gravest.signs else gravest.message
         headline = f"{headline.rstrip('.')}; critical{since}: {words}"
     elif worst.check == completions.TRUNCATION and gain and gain.low > 0:
-        headline = f"{headline.rstrip('.')}; the reward still rises"
+        headline = f"{headline.rstrip('.')}; the reward rose"
     return Story(headline, worst.step, signs, cause, advice)
 
 

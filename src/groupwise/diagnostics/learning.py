@@ -525,8 +525,8 @@ def rate(evidence: Evidence) -> Finding:
         )
     step = signal.step_at(row)
     message = (
-        f"the learning rate went {short(before)} → 0 at step {step:,}, and nothing was learnt in "
-        f"the last {n - row} rows"
+        f"the learning rate went {short(before)} → 0 at step {step:,}, so the policy could not "
+        f"learn in the last {n - row} rows"
     )
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 

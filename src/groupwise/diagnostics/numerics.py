@@ -170,9 +170,7 @@ def finite(evidence: Evidence) -> Finding:
     # A few norms beyond all numbers, as a scaler of losses skips them, are waited for.
     waits = not evidence.ended and not whole and first.rows < _LAGGING
     status = Status.CRITICAL if lost and not waits else Status.WARNING
-    sign = Sign(
-        first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}no finite value"
-    )
+    sign = Sign(first.quantity, step, first.before, None, f"{name} {was and f'{was} → '}not finite")
     return Finding(
         FINITE, status, message, step, signs=(sign,), facts=(Fact.NOT_FINITE,), column=name
     )
@@ -219,7 +217,7 @@ def _finite_but_for_a_few(evidence: Evidence) -> Finding:
             facts = (Fact.REWARD_NOT_FINITE_AT_TIMES,) if name in rewards else ()
             status = Status.WARNING if many else Status.INFO
             return Finding(FINITE, status, message, first, facts=facts)
-    return no_sign(FINITE, "All checked columns are finite.")
+    return no_sign(FINITE, "No sign of NaN or infinite values in the checked columns.")
 
 
 def _columns(evidence: Evidence, quantity: str) -> list[str]:
@@ -311,7 +309,7 @@ def gradient(evidence: Evidence) -> Finding:
     if moving.size < 2 * _FIRST:
         return no_sign(
             GRADIENT,
-            f"No sign of a drift in {count(moving.size, 'row')} with a gradient.",
+            f"{count(moving.size, 'row')} with a gradient are too few to show a drift.",
         )
     norm_T, step_T = signal.value_T[moving], signal.step_T[moving]
     early = median(norm_T[:_FIRST])
@@ -514,7 +512,7 @@ def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
         else float((np.abs(loss.value_T) < max(1e-6, loss.resolution)).mean())
     )
     if nothing <= 0.5:
-        return no_sign(UPDATES, "No sign of it: most updates are not exactly zero.")
+        return no_sign(UPDATES, "No sign of it: the updates are not zero throughout.")
     message = f"The loss is 0 in {100 * nothing:.0f} % of the rows, as usual for on-policy updates."
     return Finding(UPDATES, Status.INFO, message, log=LOG_NORM if norm is None else "")
 
@@ -592,8 +590,8 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
     usual, step = median(advantage.value_T), advantage.step_at(rows[0])
     words = f"advantage {arrow(usual, worst)}"
     message = (
-        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; no group exceeds "
-        f"{short(limit)}."
+        f"{words} in {count(rows.size, 'row')}, first at step {step:,}; groups of up to "
+        f"1,024 stay below {short(limit)}."
     )
     sign = Sign("advantage", step, usual, worst, words)
     return by_sign(UPDATE, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
@@ -762,7 +760,7 @@ def _companion(
         if closely and (fact is not Fact.GAP_FOLLOWS_TURNS or together < CLOSELY):
             continue
         if (-together if quantity == "entropy" else together) > TOGETHER:
-            return fact, f"with {words} (rank correlation {together:.2g})"
+            return fact, f"it goes with {words} (rank correlation {together:.2g})"
     return None
 
 
@@ -803,14 +801,14 @@ def pace(evidence: Evidence) -> Finding:
     """Look for a step that destroys the policy, one that does not move it, and too few prompts."""
     reward = evidence.reward
     if reward is None or len(reward) < 2 * SOON:
-        return no_sign(PACE, "Too few rows show how fast the policy moves.")
+        return no_sign(PACE, "The rows of reward are too few to show the pace of the policy.")
     finding, progress = _destroyed(evidence, reward), progress_of(evidence)
     if finding is None and progress.learning is Learning.FLAT:
         levels = arrow(progress.before, progress.after)
         said = f"nothing learnt in {progress.steps:,} steps: reward {levels}"
         finding = _unmoved(evidence, reward, said) or _few_prompts(evidence, said)
     return finding or no_sign(
-        PACE, "No sign of it: the updates are neither too large nor too small."
+        PACE, "No sign of it: no update is seen to be too large or too small."
     )
 
 
@@ -835,7 +833,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
         return None
     sign = moved("reward", first, start, progress_of(evidence).after)
     updates = count(step - first, "update")
-    message = f"{sign.words} within {updates}, and the reward never recovered"
+    message = f"{sign.words}: half was lost within {updates} and never recovered"
     return by_sign(PACE, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
 
 
@@ -960,7 +958,7 @@ def divergence(evidence: Evidence) -> Finding:
         )
         return not_logged(DIVERGENCE, f"{said}.", LOG_KL)
     if len(kl) < FEWEST_ROWS:
-        return no_sign(DIVERGENCE, f"No sign of it in {count(len(kl), 'row')} of KL.")
+        return no_sign(DIVERGENCE, f"{count(len(kl), 'row')} of KL are too few to judge it.")
     row = beyond(kl, kl.value_T > FAR_KL)
     if row is None:
         early, late = end_levels(kl)
@@ -1143,8 +1141,8 @@ def discards(evidence: Evidence) -> Finding:
     if share is None:
         what = "groups" if dropped is groups else "rollouts"
         said = (
-            f"{float(np.mean(each)):.3g} {what} per row are discarded as too old, of how many is "
-            "unknown"
+            f"{float(np.mean(each)):.3g} {what} per row are discarded as too old; how many were "
+            "generated is unknown"
         )
         return not_logged(DISCARDS, said, "the group size and the prompts per step (--set)")
     row = beyond(dropped, share > DROPPED)
@@ -1156,9 +1154,9 @@ def discards(evidence: Evidence) -> Finding:
     row = row or 0
     step, late = dropped.step_at(row), float(share[row:].mean())
     before = float(share[:row].mean()) if row else None
-    words = f"{percent(late)} of rollouts discarded as too old"
+    words = f"{percent(late)} of rollouts are discarded as too old"
     words += "" if before is None else f" (was {percent(before)})"
-    message = f"Since step {step:,} {words}."
+    message = f"Since step {step:,}, {words}."
     sign = Sign("dropped_samples", step, before, late, words)
     return by_sign(
         DISCARDS,
@@ -1188,7 +1186,7 @@ def router(evidence: Evidence) -> Finding:
             message = f"The expert load has drifted since step {step:,}: {words}."
             sign = Sign(ROUTER, step, early, late, words)
             return by_sign(ROUTER, Status.WARNING, message, sign, limit, Fact.ROUTER_DRIFTS)
-    return no_sign(ROUTER, "No sign of it: the expert load does not drift.")
+    return no_sign(ROUTER, "No sign of it: no expert load is seen to drift.")
 
 
 def since_the_first(signal: Signal, event_T: Flags) -> int | None:

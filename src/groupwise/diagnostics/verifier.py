@@ -123,7 +123,7 @@ def environments(evidence: Evidence) -> Finding:
     if worst.step is None:
         return no_sign(
             ENVIRONMENTS,
-            f"No sign of it: none of {each.count} lost a third of its best; {each.rose} rise.",
+            f"No sign of it: none of {each.count} lost a third beyond noise; {each.rose} rise.",
         )
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
@@ -215,7 +215,7 @@ def infrastructure(evidence: Evidence) -> Finding:
     """Look for episodes that fail by their environment, and are graded as answers or masked."""
     shares, fact = shares_of(evidence, "failure_share", _BREAKDOWNS), Fact.INFRASTRUCTURE_FAILS
     kept = evidence.quantity("trained_samples") or evidence.quantity("admitted_share")
-    about = "The environment makes episodes fail"
+    about = "Episodes fail"
     if not shares and kept is not None:  # what is masked may have failed
         about, fact = f"{kept.name} falls", Fact.FAILURES_MASKED
         shares = [replace(kept, column="left out", value_T=1 - kept.value_T / kept.high)]
@@ -242,7 +242,7 @@ def _of_masked(evidence: Evidence, share: Signal, kept: Signal | None) -> tuple[
             return Fact.MASKED_COUNTED, f"the mean advantage is {short(mean.late)}"
     if kept is None or kept.trend > -SURELY or rank_correlations(kept, share)[0] > -HALF:
         return None, ""
-    return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: failed ones are masked"
+    return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: failed ones seem masked"
 
 
 def _costs(evidence: Evidence, share: Signal) -> Finding | None:
@@ -273,16 +273,16 @@ def time_limit(evidence: Evidence) -> Finding:
     flat, falls = progress_of(evidence).learning is Learning.FLAT, evidence.trend < -CLEARLY
     limits = (sign for sign in _near_limits(evidence) if (falls if sign.before else flat))
     if row is None and not alike and (near := next(limits, None)):
-        words = f"{near.words}, and the longest time is constant, so there is a time limit."
+        words = f"{near.words}, and the longest time hardly varies, as with a time limit."
         return by_sign(TIME_LIMIT, Status.WARNING, words, near, PINNED, Fact.TIMES_NEAR_LIMIT)
     if row is None or signal is None or rises or alike:
         return no_sign(
-            TIME_LIMIT, "No sign of a ceiling that completion length and reward leave unexplained."
+            TIME_LIMIT, "No sign of it: no time is at a ceiling that length and reward leave open."
         )
     early, late = median(signal.value_T[:row]), median(signal.value_T[row:])
     step = signal.step_at(row)
     words = f"{signal.name} {arrow(early, late)}"
-    message = f"{words} since step {step:,} and never above it, so there is a time limit."
+    message = f"{words} since step {step:,}, a ceiling that at most 1 % of the rows exceed."
     sign = Sign("time", step, early, late, words)
     return by_sign(TIME_LIMIT, Status.WARNING, message, sign, late, Fact.TIMED_OUT)
 
@@ -425,10 +425,10 @@ def reward_functions(evidence: Evidence) -> Finding:
     functions = {name: signal for name, signal in evidence.functions.items() if len(signal) >= _FEW}
     if not evidence.functions:
         return not_logged(
-            REWARD_FUNCTIONS, "The log does not contain the single reward functions.", LOG
+            REWARD_FUNCTIONS, "The log does not contain the individual reward functions.", LOG
         )
     if len(functions) < 2:
-        return no_sign(REWARD_FUNCTIONS, "The log has only one reward function.")
+        return no_sign(REWARD_FUNCTIONS, "Fewer than two reward functions have ten rows or more.")
     unpaid = [name for name, weight in weights_of(evidence).items() if abs(weight) < UNPAID]
     against = _against_each_other(
         evidence, {name: signal for name, signal in functions.items() if name not in unpaid}
@@ -464,8 +464,8 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     rows, name = count(len(functions[nothing[0]]), "row"), clean(nothing[0], longest=40)
     earned = _late(functions[nothing[0]])
     message = (
-        f"{name} gives {short(earned) if earned else 'nothing'} in {rows}, and the log has "
-        f"{count(len(functions) - 1, 'other reward function')}."
+        f"{name} gives {short(earned) if earned else 'nothing'} at the end of {rows}, and the "
+        f"log has {count(len(functions) - 1, 'other reward function')}."
     )
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
@@ -516,7 +516,7 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     step = int(signal.step_T[int(np.argmax(reached))])
     sign = Sign(f"reward/{form}", step, early, late, f"{name} {arrow(early, late)}")
     rows = count(len(other), "row")
-    rest = f"{clean(purpose, longest=40)} is {short(_late(other))} over {rows}"
+    rest = f"{clean(purpose, longest=40)} is {short(_late(other))} at the end of {rows}"
     message = f"Only the format earns reward: {sign.words}, while {rest}."
     if len(other) < LONG:
         return Finding(REWARD_FUNCTIONS, Status.INFO, message, step, exactly(late), EARNS)
@@ -715,7 +715,7 @@ def check(evidence: Evidence) -> Finding:
         finding = search(evidence)
         if finding is not None:
             return finding
-    return no_sign(NAME, "No sign of it: the reward did not jump.")
+    return no_sign(NAME, "No sign of it: no jump of the reward points to a verifier.")
 
 
 def _nothing(reward: Signal, *, ended: bool) -> Finding | None:

@@ -108,8 +108,8 @@ def check(evidence: Evidence) -> Finding:
     if onset is None and batches is not None:
         value = batches.mean(slice(None))
         message = (
-            f"{100 * value.value:.0f} % of the groups or more have zero variance: {batches.column} "
-            "counts only batches of which all groups do"
+            f"at least {100 * value.value:.0f} % of groups have zero variance: {batches.column} "
+            "counts only batches in which every group has"
         )
         return Finding(NAME, Status.INFO, message, None, value)
     if onset is None:
@@ -147,7 +147,7 @@ def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Find
         onset > 0 and level is not None and _rose_to(evidence, level, level.at(step))
     )
     if arrived and not jumped:
-        message = f"{message}; the reward stays at its best level, and its range is unknown"
+        message = f"{message}; the reward stays at its best level, which may be its maximum"
         return Finding(NAME, Status.INFO, message, where, value, expected)
     facts = stated(Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE if jumped else None)
     return Finding(NAME, Status.CRITICAL, message, where, value, expected, facts=facts)
@@ -348,8 +348,8 @@ def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None
     value = equal.mean(slice(None))
     mean, facts = short(reward.level_from(0)), (Fact.GROUPS_ALL_WRONG,)
     message = (
-        f"all rollouts fail in {100 * value.value:.0f} % of the groups from the start (mean "
-        f"reward {mean})"
+        f"{100 * value.value:.0f} % of the groups have zero variance from the start, mostly all "
+        f"wrong (mean reward {mean})"
     )
     return Finding(NAME, Status.CRITICAL, message, None, value, 1 - STARVED, facts=facts)
 
@@ -389,7 +389,7 @@ def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Fin
         return None
     message = (
         f"{100 * value.value:.0f} % of the groups have zero variance from step {step:,} on, "
-        f"against {100 * old:.0f} % before, at the same mean reward"
+        f"against {100 * old:.0f} % before, at a similar mean reward"
     )
     # While a good part of the groups teaches there is nothing to mend.
     status = Status.WARNING if value.value > _MOSTLY_DEAD and evidence.ended else Status.INFO
@@ -434,8 +434,8 @@ def _at_the_least(evidence: Evidence) -> str:
     now = right**size + (1 - right) ** size
     if now < HALVED or right < STARVED or near_top(evidence, reward):
         return ""
-    where = f"at G = {size} and a mean reward of {short(right)}"
-    return f"; {where} at least {100 * now:.0f} % of groups have zero variance"
+    where = f"at G = {size} and a share of {short(right)} right,"
+    return f"; {where} at least {100 * now:.0f} % of groups of two grades have zero variance"
 
 
 def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
@@ -449,7 +449,7 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
     if value.value < _MOSTLY:
         return None
     words = (
-        f"{100 * value.value:.0f} % of the groups have zero variance at a mean reward of "
+        f"{100 * value.value:.0f} % of the groups have zero variance; the last mean reward is "
         f"{short(float(reward.value_T[-1]))}"
     )
     return Finding(
@@ -567,7 +567,7 @@ def groups_of_one(evidence: Evidence) -> Finding:
         return Finding(
             GROUPS_OF_ONE,
             Status.WARNING,
-            f"the group size is 1: {why}",
+            f"the group size seems to be 1: {why}",
             facts=(Fact.GROUPS_OF_ONE,),
         )
     advantages = [evidence.quantity(f"advantage{part}") for part in ("", "_max", "_min")]

@@ -202,7 +202,7 @@ def _bounded(name: str, parameters: Mapping[str, Interval]) -> Interval:
     if not positive or (interval.low <= 0 and name == "natural_frequency"):
         raise InsufficientDataError(
             f"expected a bounded {name}, got {interval.low:.3g} to {interval.high:.3g}: the log "
-            "is too short"
+            "may be too short"
         )
     return interval
 

@@ -225,8 +225,8 @@ def plan_group_size(
     values = np.array([vp, t, r, gradient_norm2 or 0.0], dtype=float)
     if not (np.isfinite(values).all() and (values >= 0).all() and values[:3].sum() > 0):
         raise InvalidArgumentError(
-            "expected Vp, T, R and gradient_norm2 of zero or more, and one of the three above "
-            f"zero, got {vp}, {t}, {r} and {gradient_norm2}"
+            "expected Vp, T, R and gradient_norm2 of zero or more, and one of the first three "
+            f"above zero, got {vp}, {t}, {r} and {gradient_norm2}"
         )
     norm2 = (
         None if gradient_norm2 is None else Interval(gradient_norm2, gradient_norm2, gradient_norm2)
@@ -540,7 +540,7 @@ def _rollouts_in_words(
     if math.isinf(critical.value):
         return (
             "The squared gradient norm does not differ from zero within its error: more rollouts "
-            "per step help, but nobody can say how much."
+            "per step help, but the data do not show how much."
         )
     ends = f" ({number(critical.low)} to {number(critical.high)})"
     return (

@@ -583,8 +583,8 @@ def components_of_moments(moments: GroupMoments, *, level: float = 0.95) -> Comp
         return result
     note = (
         f"{groups} labels belong to only {len(pseudo)} prompts, because groups with different "
-        "labels have exactly the same score. The intervals count each prompt once. Measure "
-        "other prompts."
+        "labels have scores of exactly the same norm. The intervals count each prompt once. "
+        "Measure other prompts."
     )
     return replace(result, notes=(note, *result.notes))
 

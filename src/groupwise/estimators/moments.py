@@ -347,7 +347,7 @@ def usable_groups(prompt_N: ArrayLike, reward: Float, rows: int, name: str) -> G
     groups = groups_of(prompt_N)
     if groups.size_P.sum() != rows:
         raise InvalidArgumentError(
-            f"expected a prompt label a rollout, got {int(groups.size_P.sum())} labels for {rows} "
+            f"expected a label per rollout, got {int(groups.size_P.sum())} labels for {rows} "
             "rollouts"
         )
     enough = groups.size_P >= SMALLEST_GROUP

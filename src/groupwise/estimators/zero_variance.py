@@ -147,7 +147,7 @@ class RewardCounts:
         labels = int(groups.size_P.sum())
         if labels != len(reward):
             raise InvalidArgumentError(
-                f"expected a prompt label a rollout, got {labels} labels for {len(reward)} rewards"
+                f"expected a label per rollout, got {labels} labels for {len(reward)} rewards"
             )
         kept = groups.size_P >= 2
         if not kept.any():

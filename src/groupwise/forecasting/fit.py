@@ -247,7 +247,7 @@ def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
     least, most = (f"{100 * max(part, 0):.0f}" for part in sorted((*parts, 1.0, 1.0)[:2]))
     where = f"{least if least == most else f'{least} to {most}'} % of this change is done"
     if best.law.name == "oscillator" and parameters["overshoot"].value > 0.02:
-        where += f"; the curve overshoots {100 * parameters['overshoot'].value:.0f} % of the change"
+        where += f"; the curve overshoots by {100 * parameters['overshoot'].value:.0f} % of it"
     way = "rises" if plateau > start else "falls"
     return {
         "way": way,
@@ -401,9 +401,7 @@ def fit(
     """
     check_level(level)
     if healthy not in ("up", "any"):
-        raise InvalidArgumentError(
-            f"a metric is healthy if it goes 'up' or 'any' way; got {healthy!r}"
-        )
+        raise InvalidArgumentError(f"the argument healthy has to be 'up' or 'any'; got {healthy!r}")
     laws = LAWS if law is None else (law_by_name(law),)
     observations = observe(time_T, value_T, variance_T, window=window, smoothing=smoothing)
     time, value = floats(time_T), floats(value_T)

@@ -419,7 +419,7 @@ def _checked_times(at_S: ArrayLike) -> Float:
 def _message(status: ForecastStatus, rows: int) -> str:
     """What stands behind the bands, in a sentence."""
     if status == "short":
-        return f"no public run was forecast from only {rows} rows: the bands are rather too narrow"
+        return f"no public run was forecast from only {rows} rows: the bands may be too narrow"
     return (
         f"the upper ends are as far away as in public runs after {rows} rows, and both ends at "
         "least as far as for a mean that drifts like these rows"

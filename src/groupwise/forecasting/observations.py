@@ -568,7 +568,7 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: Flags) -> Float | None
     variance = floats(variance_T)
     if variance.shape != keep_T.shape:
         raise InvalidArgumentError(
-            f"variances need one entry a value; got {variance.shape} for {keep_T.shape}"
+            f"variances need one entry per value; got {variance.shape} for {keep_T.shape}"
         )
     variance = variance[keep_T]
     usable = np.isfinite(variance) & (variance >= 0)

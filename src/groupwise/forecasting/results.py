@@ -41,7 +41,7 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
     spreads = [math.sqrt(float((half**2).mean())) for half in halves]
     if min(spreads) == 0:
         return _unknown(
-            name, "Half of the rows lie exactly on the curve, which real noise does not do."
+            name, "One half of the log lies exactly on the curve, which real noise does not do."
         )
     unit = np.concatenate([half / spread for half, spread in zip(halves, spreads, strict=True)])
     first = correlations(unit)[0]
@@ -50,7 +50,7 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
     ratio = 2 * math.log(spreads[1] / spreads[0])
     before, after = (f"{spread:.3g}" for spread in spreads)
     measured = (
-        f"rows scatter by {before} about the curve before {time_T[middle]:.6g}, {after} after"
+        f"rows scatter about the curve by {before} before {time_T[middle]:.6g} and by {after} after"
     )
     if abs(ratio) <= _ALARM * error:
         return Assumption(name, HOLDS, f"The noise stays the same size: {measured}.")
@@ -120,10 +120,10 @@ class FitOutcome(Enum):
             "({laws}); {where}"
         ),
     )
-    FLAT = "flat", "flat: no law beats a constant over {rows} rows, and the level is {level}"
+    FLAT = "flat", "flat: no law clearly beats a constant over {rows} rows; the level is {level}"
     STILL = (
         "flat",
-        "flat: every one of {rows} rows is exactly {value:.6g}; live metrics are noisy",
+        "flat: every one of {rows} rows is exactly {value:.6g}; a live metric would vary",
     )
     COLLAPSED = (
         "non_stationary",
@@ -147,7 +147,7 @@ class FitOutcome(Enum):
     )
     EMPTY = (
         "not_identifiable",
-        "not identifiable yet: the {law} law fits best, but it explains nothing of the changes",
+        "not identifiable yet: the {law} law fits best, but it explains hardly any change",
     )
     SLOW_NOISE = (
         "not_identifiable",
@@ -158,7 +158,7 @@ class FitOutcome(Enum):
     )
     OPEN = (
         "not_identifiable",
-        "not identifiable yet: the {law} law fits best, but the data do not limit {names}",
+        "not identifiable yet: the {law} law fits best, but the data leave {names} too uncertain",
     )
 
     def __init__(self, status: FitStatus, sentence: str) -> None:

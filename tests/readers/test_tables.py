@@ -155,7 +155,7 @@ class TestCsv:
     def test_duplicate_columns_carry_a_number(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", "step,reward,reward\n1,0.5,0.1\n2,0.75,0.2\n")
         assert values(record, "reward (2)") == [0.1, 0.2]
-        assert "a repeated name" in record.notes[0]
+        assert "an earlier name and got a number" in record.notes[0]
 
     def test_huge_numbers(self, tmp_path: Path) -> None:
         record = opened(tmp_path / "a.csv", f"step,reward\n1,{10**400}\n2,{2**70}\n{10**30},3\n")

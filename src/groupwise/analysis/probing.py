@@ -305,7 +305,9 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P)
     message = f"{shown.message} (a completion counts as right if {column} is {short(best)}"
     always = len(kept_P) - len(parts)
-    message += f"; {count(always, 'prompt')} that are always right are left out)" if always else ")"
+    message += (
+        f"; without {count(always, 'prompt')} whose completions are all right)" if always else ")"
+    )
     return replace(shown, message=message), len(texts)
 
 

@@ -973,7 +973,7 @@ def divergence(evidence: Evidence) -> Finding:
     grew = "is" if before is None else f"grew from {short(before)} to"
     top = float(kl.value_T[row:].max())
     message = (
-        f"The KL to the reference {grew} {short(late)} nats a token from step {step:,} on, with "
+        f"The KL to the reference {grew} {short(late)} nats from step {step:,} on, with "
         f"a maximum of {short(top)}."
     )
     sign = Sign(

@@ -270,7 +270,7 @@ MEANING = {
     "gradient_norm2": "squared norm of the gradient, |g|^2",
     "within_gradient_norm2": "mean squared norm of the gradient of a single prompt, E|g(X)|^2",
     "score_norm2": "mean squared norm of a score, E S2",
-    "kappa": "E[|s|^2 e], the association between the norm of a score and its reward",
+    "kappa": "covariance of a score's squared norm with the reward within a prompt, E[|s|^2 e]",
     "reward_variance": "variance of the reward within a prompt, E sigma2",
     "value": "mean reward",
     "score_mean_norm2": "squared norm of the mean score within a prompt, 0 for the policy's own",

@@ -345,9 +345,9 @@ def _unique(names: list[str], notes: list[str]) -> list[str]:
     ]
     notes += noted(
         len(again),
-        "column has",
-        "columns have",
-        "a repeated name: the later ones got a number",
+        "column repeats",
+        "columns repeat",
+        "an earlier name and got a number",
     )
     return list(unique)
 

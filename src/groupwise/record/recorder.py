@@ -63,7 +63,7 @@ from groupwise.record.table import (
     rollouts_table,
     steps_of_rows,
 )
-from groupwise.wording import clean
+from groupwise.wording import clean, count
 
 UNEVEN = "uneven_group_share"  # the column of the share of groups whose size is not that of most
 
@@ -481,7 +481,8 @@ class Recorder:
         self._describe()
         if self._waiting:
             self._say(
-                f"{len(self._waiting)} steps could not be written to {self.folder}{self._rescued()}"
+                f"{count(len(self._waiting), 'step')} could not be written to {self.folder}"
+                f"{self._rescued()}"
             )
             self._waiting.clear()
         self._let_go()

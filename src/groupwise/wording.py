@@ -128,9 +128,9 @@ def decimals_of(values: Iterable[float]) -> int | None:
 
 def ranged(interval: Interval) -> str:
     """Write an interval as "0.74 (0.70 to 0.79)"; ends that the data do not limit are named, and
-    those of a number that is exact left out.
+    those of a number that is exact, or has none, left out.
     """
-    if interval.low == interval.high:
+    if interval.low == interval.high or math.isnan(interval.low):
         return number(interval.value)
     value, low, high = alike(interval.value, interval.low, interval.high)
     if math.isinf(interval.low) and math.isinf(interval.high):

@@ -352,4 +352,10 @@ def test_names_that_are_shortened_to_one_keep_what_differs() -> None:
     first, second = short_names([f"{start}lr_1e-5{end}.csv", f"{start}lr_3e-6{end}.csv"])
     assert (first[:1], len(first)) == ("…", 24)
     assert ("lr_1e-5" in first, "lr_3e-6" in second) == (True, True)
+    third = f"another_experiment_of_{end}"
+    assert short_names([f"{start}lr_1e-5{end}", f"{start}lr_3e-6{end}", third]) == [
+        first,
+        second,
+        *short_names([third]),
+    ]
     assert short_names(["plain.csv", f"other{end}.log"]) == ["plain", "other_and_a…f_them_have"]

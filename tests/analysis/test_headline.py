@@ -31,6 +31,8 @@ UNJUDGED = Judgement("made", State.OK, "")
         (Interval(0.8, 0.7, math.inf), "0.80 (at least 0.70)"),
         (Interval(0.8, -math.inf, 0.9), "0.80 (at most 0.90)"),
         (Interval(0.8, -math.inf, math.inf), "0.80 (no limit either way)"),
+        (Interval(0.8, 0.8, 0.8), "0.8"),
+        (Interval(0.8, math.nan, math.nan), "0.8"),
     ],
 )
 def test_open_intervals_are_named(interval: Interval, text: str) -> None:

@@ -151,6 +151,13 @@ def test_a_share_counts_by_difference_and_only_upwards(after: float, moved: bool
         assert found.words == "16 % truncated (was 5 %)"
 
 
+@pytest.mark.parametrize(("after", "moved"), [(0.002, False), (0.019, False), (0.03, True)])
+def test_clipped_tokens_count_from_two_points_on(after: float, moved: bool) -> None:
+    (clipped,) = (watched for watched in WATCHED if watched.quantity == "clip_ratio")
+    found = sign_of(signal(np.where(ROW < 50, 0.0004, after)), clipped, low=41, step=51)
+    assert (found is not None) is moved
+
+
 def test_a_scatter_before_is_a_yardstick_and_what_comes_later_is_none() -> None:
     noisy = np.where(ROW % 2, 0.2, 0.8)
     late = np.where(ROW < 50, noisy, 1.0)

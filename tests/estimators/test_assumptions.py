@@ -63,7 +63,9 @@ def test_data_that_bear_all_out_have_no_note() -> None:
         (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[4]) == ("64 of 64 prompts have groups with 2 rewards on each side.")
+    assert str(assumptions[4]) == (
+        "64 of 64 prompts have groups with at least 2 rewards on each side."
+    )
     assert estimate.notes == ()
 
 
@@ -117,7 +119,7 @@ def test_groups_of_equal_rewards_violate_the_third(varying: int, status: Assumpt
     assumption = by_name(estimate)[GROUPS]
     assert assumption.status is status
     assert (
-        f"{varying} of 64 prompts have groups with 2 rewards on each side"
+        f"{varying} of 64 prompts have groups with at least 2 rewards on each side"
     ) in assumption.sentence
     assert (assumption.sentence in estimate.notes) == (status is VIOLATED)
     assert ("--groups N" in assumption.sentence) == (status is VIOLATED)

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from itertools import islice
+from itertools import compress, islice
 from os.path import commonprefix
 from pathlib import Path, PurePath
 from typing import Any, cast
@@ -161,12 +161,11 @@ def short_names(names: Sequence[str]) -> list[str]:
     short = [name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}" for name in whole]
     if len({*short}) == len({*whole}):
         return short
-    both = list(zip(whole, short, strict=True))
-    alike = commonprefix([name for name, own in both if short.count(own) > 1])  # noqa: RUF071
-    start = max(len(alike) - half // 2, 0)
+    again = [short.count(name) > 1 for name in short]
+    start = max(len(commonprefix(list(compress(whole, again)))) - half // 2, 0)  # noqa: RUF071
     return [
-        f"…{name[start : start + _LONGEST - 2]}…" if short.count(own) > 1 else own
-        for name, own in both
+        f"…{name[start : start + _LONGEST - 2]}…" if collides else own
+        for name, own, collides in zip(whole, short, again, strict=True)
     ]
 
 

@@ -246,7 +246,9 @@ def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
     """
     name = "enough informative groups"
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
-    measured = f"{informative:,} of {prompts:,} prompts have groups with 2 rewards on each side"
+    measured = (
+        f"{informative:,} of {prompts:,} prompts have groups with at least 2 rewards on each side"
+    )
     if informative >= FEWEST_INFORMATIVE:
         return Assumption(name, HOLDS, f"{measured}.")
     return Assumption(

@@ -49,7 +49,6 @@ TESTS_SECONDS = (
 ALSO = {
     "estimators": [
         "tests/contract/test_advantages.py",
-        "tests/theory",
         "tests/analysis",
         "tests/cli",
     ],
@@ -60,7 +59,7 @@ ALSO = {
         "tests/comparison",
         "tests/edge",
     ],
-    "edge": ["tests/theory", "tests/analysis", "tests/golden"],
+    "edge": ["tests/analysis", "tests/golden", "lab/tests/golden"],
     "comparison": ["tests/cli/test_cli_compare.py"],
     "forecasting": ["lab/tests/experiments/test_forecast.py", "tests/test_intervals.py"],
     "diagnostics": [

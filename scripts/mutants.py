@@ -357,7 +357,7 @@ def asked(tree: Path, tests: list[str]) -> tuple[str, str]:
         os.dup2(sink, 2)
         os.chdir(tree)
         os.environ["PYTHONPATH"] = os.pathsep.join([str(tree / "src"), str(tree / "lab" / "src")])
-        sys.path.insert(0, str(tree / "src"))
+        sys.path[:0] = [str(tree / "src"), str(tree / "lab" / "src"), str(tree)]
         sys.dont_write_bytecode = True
         try:
             import pytest

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import each_case
 
 from groupwise.diagnostics.signals import arrow
+from groupwise.intervals import percent
 from groupwise.plain import plain, to_json
 from groupwise.wording import (
     alike,
@@ -22,7 +23,6 @@ from groupwise.wording import (
     file_size,
     number,
     readable,
-    share,
     short,
     shortest_paths,
     tokens,
@@ -116,7 +116,13 @@ def test_unknown_things_become_their_text() -> None:
 
 
 def test_small_words() -> None:
-    assert (count(1, "row"), count(1200, "row"), share(0.081), share(0.5), share(math.nan)) == (
+    assert (
+        count(1, "row"),
+        count(1200, "row"),
+        percent(0.081),
+        percent(0.5),
+        percent(math.nan),
+    ) == (
         "1 row",
         "1,200 rows",
         "8 %",
@@ -168,10 +174,10 @@ def test_tokens_have_two_digits(value: float, text: str) -> None:
 
 
 def test_what_is_small_is_not_written_as_0() -> None:
-    assert [*map(share, (0.0, 4e-4, 3e-7, 0.012, 0.97))] == [
+    assert [*map(percent, (0.0, 4e-4, 3e-7, 0.012, 0.97))] == [
         "0 %",
         "0.04 %",
-        "3e−5 %",
+        "0.00003 %",
         "1 %",
         "97 %",
     ]

@@ -22,9 +22,12 @@ def finite_or_none(value: float) -> float | None:
 
 
 def percent(share: float) -> str:
-    """Return a share as whole per cent; .9996 is "99.96 %", which is not all of it."""
-    digits = 0 if not 0.995 <= share < 1 else min(max(0, math.ceil(-math.log10(1 - share)) - 2), 12)
-    return f"{round(100 * share, digits) + 0.0:.{digits}f} %".replace("-", "−")
+    """Write a share as "8 %", "0.4 %", or "99.96 %", which is not all of it."""
+    if not math.isfinite(share):
+        return "–"
+    rest = abs(share) if abs(share) < 0.0095 else 1 - share if share >= 0.995 else 1.0
+    digits = min(max(0, math.ceil(-math.log10(rest)) - 2), 12) if rest > 0 else 0
+    return f"{round(100 * share, digits) + 0.0:,.{digits}f} %".replace("-", "−")
 
 
 @frozen

@@ -8,7 +8,7 @@ import unicodedata
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 
 _LONGEST = 200
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*=|[\w-]+=|-[A-Za-z](?=[/~]))?(.*)", re.DOTALL)
@@ -161,17 +161,9 @@ def count(value: float, noun: str, many: str = "") -> str:
     return f"{value:,.0f} {noun if round(value) == 1 else many or noun + 's'}"
 
 
-def share(value: float) -> str:
-    """Write a proportion as a percentage: "8 %", "0.4 %"."""
-    if not math.isfinite(value):
-        return "–"
-    whole = abs(value) >= 0.0095 or value == 0
-    return f"{_fixed(100 * value, 0)} %" if whole else f"{number(100 * value, digits=1)} %"
-
-
 def share_ranged(interval: Interval) -> str:
     """Write a proportion with its interval: "47 % (44 % to 50 %)"."""
-    return f"{share(interval.value)} ({share(interval.low)} to {share(interval.high)})"
+    return f"{percent(interval.value)} ({percent(interval.low)} to {percent(interval.high)})"
 
 
 def duration(hours: float, *, digits: int = 3) -> str:

@@ -208,7 +208,7 @@ def test_below_is_said_of_less() -> None:
         ),
         (
             ((30.0, math.inf), (40.0, 50.0)),
-            "By step 200, 2 of 2 runs of B reach and keep 0.4, against 1 of 2 runs of A.",
+            "By step 200, 2 of 2 runs of B keep 0.4, against 1 of 2 of A.",
         ),
         (((math.inf,), (math.inf,)), ""),
         (((math.nan,), (40.0,)), ""),

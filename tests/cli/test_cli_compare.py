@@ -280,7 +280,7 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
         for name in ("drgrpo", "tasa")
     ]
     said = lines(capsys, f"{groups[0]} vs {groups[1]}")
-    assert "By step 199, 2 of 2 runs of tasa_g4s keep 0.41, against 0 of 2 runs of" in said
+    assert "By step 199, 2 of 2 runs of tasa_g4s keep 0.41, against 0 of 2 of drgrpo_g4s." in said
     found = answer(capsys, f"{groups[0]} vs {groups[1]}")
     assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [
         [False, False],

@@ -588,12 +588,14 @@ def _faster(
                 f"{sooner.name} reaches and keeps {reach} from step {sooner.times[0]:,.0f} on; "
                 f"{later.name} does not by step {comparison.late_to:,.0f}."
             )
-        shares_of = [
-            f"{sum(map(math.isfinite, group.times))} of {len(group.times)} runs of {group.name}"
+        runs = [
+            f"{sum(map(math.isfinite, group.times))} of {len(group.times)}"
             for group in (sooner, later)
         ]
-        by = f"By step {comparison.late_to:,.0f}"
-        return f"{by}, {shares_of[0]} reach and keep {reach}, against {shares_of[1]}."
+        return (
+            f"By step {comparison.late_to:,.0f}, {runs[0]} runs of {sooner.name} keep {reach}, "
+            f"against {runs[1]} of {later.name}."
+        )
     if speed.status not in ("different", "seed_noise_unknown") or min(shares) < 1:
         return ""
     sooner, later = (first, second) if speed.difference.value > 0 else (second, first)

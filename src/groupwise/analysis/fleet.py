@@ -30,11 +30,12 @@ from groupwise.errors import (
     UnreadableRunError,
 )
 from groupwise.files import first_bytes, write_whole
+from groupwise.intervals import percent
 from groupwise.parsing import JsonView
 from groupwise.plain import Plain, Words, frozen
 from groupwise.readers import run_record
 from groupwise.readers.find import runs_below
-from groupwise.wording import clean, count, share, shortest_paths
+from groupwise.wording import clean, count, shortest_paths
 
 _FEWEST = 2  # runs on each side
 _MOST_LUCK = 0.5  # what luck would do more often is not reported
@@ -64,7 +65,7 @@ class Separation(Plain):
         return (
             f"The {self.learnt} runs with {self.setting} {_listed(self.learnt_with)} learnt, and "
             f"the {self.not_learnt} with {_listed(self.not_learnt_with)} failed or did not{others}."
-            f" Chance alone would give this with a probability of at most {share(self.chance)}; "
+            f" Chance alone would give this with a probability of at most {percent(self.chance)}; "
             f"the search tried {count(self.settings_tried, 'setting')}."
         )
 

@@ -55,12 +55,13 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, Sign
 from groupwise.errors import MissingMetricError
 from groupwise.files import table_rows
+from groupwise.intervals import percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Words, frozen
 from groupwise.processes import on_one_thread
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import GroupEvidence, group_evidence
-from groupwise.wording import capital, clean, readable, sentence, share, short, shown_path
+from groupwise.wording import capital, clean, readable, sentence, short, shown_path
 
 _BANDS = list(table_rows("analysis/usual.tsv"))
 LENGTH = "completion_length"  # in times that of the first rows
@@ -186,7 +187,7 @@ class ShownSignal:
         """Write a value of it."""
         if math.isnan(value):
             return "not finite"
-        return (share if self.quantity in _SHARES else short)(value)
+        return (percent if self.quantity in _SHARES else short)(value)
 
 
 @frozen

@@ -49,7 +49,7 @@ from groupwise.diagnostics.signals import (
     stands_since,
 )
 from groupwise.intervals import Interval, percent, wilson
-from groupwise.wording import count, share, short
+from groupwise.wording import count, short
 
 NAME = "concentration"
 LOG_TEXTS = (
@@ -334,12 +334,12 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
         return None
     step = int(cut.step_T[late][0])
     sign = Sign(
-        "truncated_share", step, first, mean, f"{share(mean)} truncated (was {share(first)})"
+        "truncated_share", step, first, mean, f"{percent(mean)} truncated (was {percent(first)})"
     )
     ends = progress_of(evidence).change.ends
     message = (
-        f"{share(mean)} of the completions are truncated from step {step:,} on "
-        f"({share(first)} before), and the reward falls at the end ({arrow(*ends)} in all)"
+        f"{percent(mean)} of the completions are truncated from step {step:,} on "
+        f"({percent(first)} before), and the reward falls at the end ({arrow(*ends)} in all)"
     )
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
@@ -357,7 +357,7 @@ def _by_share(cut: Signal) -> Finding:
     if onset is None or late.value <= HALF:
         return no_sign(
             TRUNCATION,
-            f"No sign of it: {share(end_levels(cut)[1])} of the last completions are truncated.",
+            f"No sign of it: {percent(end_levels(cut)[1])} of the last completions are truncated.",
         )
     now, step, first = 100 * late.value, cut.step_at(onset), cut.level_until(3)
     if first > HALF:
@@ -366,10 +366,10 @@ def _by_share(cut: Signal) -> Finding:
         )
         return _throughout(message, late)
     before = median(cut.value_T[max(0, onset - 20) : max(onset, 1)])
-    words = f"{share(late.value)} truncated (was {share(before)})"
+    words = f"{percent(late.value)} truncated (was {percent(before)})"
     message = (
-        f"{share(late.value)} of the completions are truncated from step {step:,} on, "
-        f"{share(before)} before"
+        f"{percent(late.value)} of the completions are truncated from step {step:,} on, "
+        f"{percent(before)} before"
     )
     sign = Sign("truncated_share", step, before, late.value, words)
     facts = *_LIKELY, Fact.CUT_OFF_IN_MID_RUN
@@ -394,7 +394,7 @@ def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
     least = complete + PAID * (1 - complete)
     if late - before <= HALF * span or late - low < least * (reward.high - low):
         return finding
-    shares = f"{share(cut.level_until(row))} → {share(1 - complete)}"
+    shares = f"{percent(cut.level_until(row))} → {percent(1 - complete)}"
     message = (
         f"truncated completions earn reward: the reward rose {arrow(before, late)} with "
         f"truncation, {shares}, since step {finding.step:,}"

@@ -23,11 +23,11 @@ import polars as pl
 
 from groupwise.arrays import Float, Whole, median
 from groupwise.files import table_rows
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, Said, frozen, plain
 from groupwise.record.run import RunConfig, RunRecord
-from groupwise.wording import clean, count, duration, number, sentence, share, tokens
+from groupwise.wording import clean, count, duration, number, sentence, tokens
 
 
 class Seen(StrEnum):
@@ -479,7 +479,7 @@ class Cost(Plain):
         if self.steps == self.of_steps:
             steps = f"all {count(self.steps, 'step')}"
         elif self.of_steps:
-            part = share(self.steps / self.of_steps)
+            part = percent(self.steps / self.of_steps)
             steps = (
                 f"{self.steps:,} of {count(self.of_steps, 'step')} ({part}) since the first sign"
             )

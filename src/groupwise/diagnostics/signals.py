@@ -30,13 +30,13 @@ import polars as pl
 from groupwise.arrays import Flags, Float, Whole, floats, mean_ranks, median, moving_mean
 from groupwise.diagnostics.judgement import Sign
 from groupwise.errors import MissingMetricError
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.parsing import LARGEST_VALUE, JsonObject
 from groupwise.plain import frozen
 from groupwise.record.run import RunRecord
 from groupwise.record.table import TELLING, zero_rows
 from groupwise.series.metric import GroupEvidence, MetricSeries, group_evidence, metric_series
-from groupwise.wording import clean, count, share, short
+from groupwise.wording import clean, count, short
 
 
 def change_evidence(log_factor_TK: Float) -> Float:
@@ -1148,7 +1148,7 @@ def _move_in_words(watched: Watched, first: float, there: float, last: float) ->
     if watched.quantity in ("truncated_share", "dead_group_share"):
         if apart:
             return f"{watched.name} {arrow_of_shares(first, there, last)}"
-        return f"{share(last)} {watched.name} (was {share(first)})"
+        return f"{percent(last)} {watched.name} (was {percent(first)})"
     return f"{watched.name} {arrow(first, *([there] if apart else []), last)}"
 
 
@@ -1204,7 +1204,7 @@ def arrow(*values: float) -> str:
 
 def arrow_of_shares(*values: float) -> str:
     """Write shares that follow each other: "0.4 → 60 → 100 %"."""
-    return f"{' → '.join(share(value).removesuffix(' %') for value in values)} %"
+    return f"{' → '.join(percent(value).removesuffix(' %') for value in values)} %"
 
 
 def rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:

@@ -18,9 +18,9 @@ import numpy as np
 
 from groupwise.arrays import Float
 from groupwise.forecasting.observations import correlations
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, Said, frozen
-from groupwise.wording import alike, number, readable, sentence, share
+from groupwise.wording import alike, number, readable, sentence
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
 # Student's t of 3 up to 6 % at 20 rows (lab/docs/theory/fit.md).
@@ -293,7 +293,7 @@ def band_said(
     ends = alike(*following)
     return (
         f"The mean is forecast to be {value} ({low} to {high}) by {where}, and single rows there "
-        f"{ends[0]} to {ends[1]} ({share(level)} bands)."
+        f"{ends[0]} to {ends[1]} ({percent(level)} bands)."
     )
 
 

@@ -16,7 +16,6 @@ from groupwise.wording import (
     law_name,
     number,
     ranged,
-    share,
     share_ranged,
 )
 
@@ -178,11 +177,11 @@ def outlook_grid(outlook: ZeroVarianceOutlook) -> Grid:
     rows = []
     for row in outlook.shares:
         gained = "" if row.gained is None else share_ranged(row.gained)
-        ends = f"{share(row.share.low)} to {share(row.share.high)}"
+        ends = f"{percent(row.share.low)} to {percent(row.share.high)}"
         rows.append(
             (
                 str(row.group_size),
-                share(row.share.value),
+                percent(row.share.value),
                 ends,
                 gained,
                 "extrapolated" if row.extrapolated else "in use",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from groupwise.intervals import percent
 from groupwise.plain import Plain, Said, frozen
-from groupwise.wording import number, share
+from groupwise.wording import number
 
 
 @frozen
@@ -61,6 +62,6 @@ class Backtest(Tally, Said):
         return (
             f"Forecast from {self.n_train:,} rows, the {self.n_test:,} after them are off by "
             f"{number(self.errors['groupwise'])}; the best simple method "
-            f"({best.replace('_', ' ')}) is off by {number(simple[best])}. The {share(self.level)} "
-            f"band held {self.covered} of {self.windows} window means."
+            f"({best.replace('_', ' ')}) is off by {number(simple[best])}. The "
+            f"{percent(self.level)} band held {self.covered} of {self.windows} window means."
         )

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, ClassVar
 from groupwise.errors import InsufficientDataError
 from groupwise.forecasting.forecast import Calibration
 from groupwise.forecasting.observations import rate_clock
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, frozen
-from groupwise.wording import alike, clean, count, number, share
+from groupwise.wording import alike, clean, count, number
 from groupwise_lab.forecasts.backtest import Trial, rows_seen, trial
 from groupwise_lab.forecasts.calibrate import UNCALIBRATED, calibrate, written
 from groupwise_lab.forecasts.results import Backtest
@@ -106,7 +106,7 @@ class Scores:
 
     def sentences(self) -> tuple[str, ...]:
         """What all runs together say."""
-        whole, level = self.summary.whole, share(self.runs[0].result.level)
+        whole, level = self.summary.whole, percent(self.runs[0].result.level)
         ratios = ", ".join(
             f"{_ratio(ratio)} of {METHOD_NAMES.get(name, name)}"
             for name, ratio in whole.ratios.items()
@@ -128,8 +128,8 @@ class Scores:
             ),
             f"Error of groupwise over all shares: {ratios}.",
             (
-                f"The {level} band held {held(whole)} of the window means, {share(whole.above)} "
-                f"lay above it and {share(whole.below)} below."
+                f"The {level} band held {held(whole)} of the window means, {percent(whole.above)} "
+                f"lay above it and {percent(whole.below)} below."
             ),
             doubt,
         )
@@ -158,9 +158,9 @@ def held(pooled: Pooled) -> str:
     """Write the coverage, with its interval where there is one."""
     coverage = pooled.coverage
     return (
-        share(coverage.value)
+        percent(coverage.value)
         if (coverage.low, coverage.high) == (0.0, 1.0)
-        else f"{share(coverage.value)} ({share(coverage.low)} to {share(coverage.high)})"
+        else f"{percent(coverage.value)} ({percent(coverage.low)} to {percent(coverage.high)})"
     )
 
 
@@ -187,9 +187,9 @@ class Calibrated:
         """What the table is worth, in a sentence."""
         whole, bare = self.by_others.whole, self.uncalibrated.whole
         return (
-            f"The 90 % band held {held(whole)} of the window means, {share(whole.above)} lay above "
-            f"it and {share(whole.below)} below; without a table it held "
-            f"{share(bare.coverage.value)}."
+            f"The 90 % band held {held(whole)} of the window means, {percent(whole.above)} lay "
+            f"above it and {percent(whole.below)} below; without a table it held "
+            f"{percent(bare.coverage.value)}."
         )
 
     def as_dict(self) -> JsonObject:

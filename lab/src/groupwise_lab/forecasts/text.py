@@ -7,9 +7,10 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
+from groupwise.intervals import percent
 from groupwise.pages.tables import Grid
 from groupwise.pages.text import Printer
-from groupwise.wording import count, number, share
+from groupwise.wording import count, number
 from groupwise_lab.forecasts.runs import METHOD_NAMES, Calibrated, Scores
 from groupwise_lab.forecasts.scoreboard import ShareSummary
 
@@ -56,10 +57,10 @@ def _line(summary: ShareSummary, rivals: Sequence[str]) -> tuple[str, ...]:
     parts = whole.coverage.value, whole.above, whole.below, whole.row_coverage.value
     sizes = *whole.widths.values(), whole.interval_scores["groupwise"], whole.crps["groupwise"]
     return (
-        share(summary.share),
+        percent(summary.share),
         str(summary.runs),
         *(f"{whole.ratios[name].value:.2f}" if name in whole.ratios else "–" for name in rivals),
-        *map(share, parts),
+        *map(percent, parts),
         *(f"{size:.2f}" for size in sizes),
     )
 

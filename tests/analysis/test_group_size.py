@@ -86,7 +86,9 @@ def test_components_beside_the_run_become_a_plan_at_its_own_budget(planned: Summ
     assert planned.group_size.missing == ""
 
 
-def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: str) -> None:
+def test_the_page_shows_figure_tables_and_words_and_stays_small(
+    planned: Summary, planned_page: str
+) -> None:
     page = planned_page
     assert len(page.encode()) <= 400_000
     section = page[page.index("<h2>Group size") :].split("</section>")[0]
@@ -98,6 +100,10 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(planned_page: st
     ):
         assert words in section
     assert "<details" in section[: section.index("Extra error now")], "numbers stand behind a fold"
+    plan = planned.group_size.plan
+    assert plan is not None
+    table = section[section.index("Group sizes at this budget") :].split("</table>")[0]
+    assert table.count("<tr") == 1 + len(plan.shown_sizes)
     assert "/home/me" not in page
 
 

@@ -115,18 +115,20 @@ def test_cursor_and_zoom_are_shared_by_the_panels_of_a_name(panels: Callable[...
         model | {"title": "A"},
         model | {"title": "B", "lines": [line(x=STEPS[40:], y=STEPS[40:])]},
         {"lines": [line()]},
+        {"sync": "late", "lines": [line(x=STEPS[40:], y=STEPS[40:])]},
+        {"sync": "late", "lines": [line()]},  # built after the panel that it widens
     )
     page = opened.page
-    assert [span(page, panel) for panel in range(3)] == [
+    assert [span(page, panel) for panel in range(5)] == [
         [-1, 101]
-    ] * 3  # the second takes the range of its group
+    ] * 5  # each takes the range of its group
     frame = page.locator(".u-over").first.bounding_box()
     page.mouse.move(frame["x"] + frame["width"] * 0.5, frame["y"] + 40)
     page.wait_for_function("document.querySelectorAll('.panel-at')[1].textContent === 'step 50'")
     assert [found.inner_text() for found in page.locator(".panel-head li span").all()] == [
         "0.5",
         "50",
-        "",
+        *[""] * 3,
     ]
     page.mouse.down()
     page.mouse.move(frame["x"] + frame["width"] * 0.75, frame["y"] + 40, steps=5)
@@ -138,6 +140,13 @@ def test_cursor_and_zoom_are_shared_by_the_panels_of_a_name(panels: Callable[...
     page.mouse.dblclick(frame["x"] + 100, frame["y"] + 40)
     assert [span(page, panel) for panel in range(3)] == [[-1, 101]] * 3
     assert opened.complaints == []
+
+
+def test_the_cursor_reads_a_value_with_the_ends_of_its_band(panels: Callable[..., Any]) -> None:
+    ends = {"low": [0.25] * len(STEPS), "high": [0.75] * len(STEPS)}
+    page = panels({"lines": [line(**ends)]}).page
+    page.evaluate("panels[0].point(50)")
+    assert page.locator(".panel-head li span").inner_text() == "0.5 (0.25 to 0.75)"
 
 
 @pytest.mark.slow

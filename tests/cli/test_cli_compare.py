@@ -262,7 +262,7 @@ def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> No
 
 @pytest.mark.usefixtures("home")
 def test_a_run_given_twice_is_no_second_seed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert "same values in every row" in refused(
+    assert "'lr1_seed1.csv' and 'lr1_seed1.csv' have the same values in every row" in refused(
         capsys, "lr1_seed1.csv lr1_seed1.csv vs lr2_seed1.csv lr2_seed2.csv"
     )
 

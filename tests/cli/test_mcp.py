@@ -363,6 +363,12 @@ def sdk(monkeypatch: pytest.MonkeyPatch) -> Any:
     return kept
 
 
+def test_a_call_is_ended_after_the_minute_that_the_page_states() -> None:
+    page = Path(__file__).parents[2] / "docs" / "how-to" / "mcp.md"
+    assert "after a minute it is ended" in page.read_text(encoding="utf-8")
+    assert command._SECONDS == 60.0
+
+
 @pytest.mark.usefixtures("forked")
 def test_the_server_lists_the_tools_and_answers_calls(
     served: Folders, sdk: Any, monkeypatch: pytest.MonkeyPatch

@@ -12,6 +12,7 @@ from tests.cases import each_case
 
 import groupwise.diagnostics
 from groupwise.diagnostics.judgement import Fact, stated
+from groupwise.files import table_rows
 
 MODULES = sorted(Path(groupwise.diagnostics.__file__).parent.glob("*.py"))
 LABORATORY = Path(__file__).parents[2] / "lab/src/groupwise_lab/cli/probe.py"  # `probe kick`
@@ -20,8 +21,23 @@ COLUMNS = {"reward", "length", "entropy", "advantage", "environment"}
 WORDS = {fact.value for fact in Fact} | {
     word for fact in Fact for word in fact.name.lower().split("_") if word not in COLUMNS
 }
+# A fact whose name begins so is computed from that quantity: "not logged" is said of it alone.
+COMPUTED_FROM = {
+    "LENGTH": "completion_length",
+    "TRUNCATED": "truncated_share",
+    "ENTROPY": "entropy",
+    "GRADIENT": "gradient_norm",
+    "RATE": "learning_rate",
+    "KL": "kl",
+}
 # Attributes that hold sentences for people.
 SENTENCES = {"message", "headline", "definition", "source", "words", "advice", "do"}
+
+
+def test_a_fact_needs_the_quantity_that_it_is_computed_from() -> None:
+    for row in table_rows("diagnostics/facts.tsv"):
+        quantity = COMPUTED_FROM.get(row["fact"].split("_")[0])
+        assert quantity is None or quantity in row["quantities"].split(), row
 
 
 def texts_in(node: ast.expr) -> Iterator[str]:

@@ -133,6 +133,7 @@ def test_the_judge_is_made_ready_before_the_first_step(
     assert seen == looks
     record = RunRecord.load(tmp_path / "groupwise")
     assert record.steps["seconds"][0] < 1
+    assert {"groupwise/record_seconds", "groupwise/check_seconds"} <= set(record.steps.columns)
     assert callback.check_seconds == pytest.approx(0.01 * max(len(looks) - 1, 0))
     assert any(
         "preparing the checks before the first step" in notice for notice in callback.notices

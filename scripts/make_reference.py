@@ -153,7 +153,9 @@ def python_page() -> str:
 
 def example_of(item: Any) -> list[str]:
     """The example of a docstring, which runs as a doctest, as a block."""
-    text = inspect.cleandoc(item.__doc__ or "").partition("\nExample:\n")[2]
+    text = (
+        inspect.cleandoc(item.__doc__ or "").partition("\nExample:\n")[2].partition("\n\nSource")[0]
+    )
     return ["```pycon", inspect.cleandoc(text), "```", ""] if callable(item) and text else []
 
 

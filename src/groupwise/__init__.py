@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.judgement import Finding, Judgement, State
     from groupwise.edge.mode import Stability, stability
     from groupwise.errors import GroupwiseError, GroupwiseWarning
-    from groupwise.estimators.best_group_size import plan_group_size
+    from groupwise.estimators.best_group_size import Budget, plan_group_size
     from groupwise.estimators.components import Components, components
     from groupwise.estimators.zero_variance import reward_statistics
     from groupwise.integrations.trl import GroupwiseCallback
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
+    "Budget",
     "Components",
     "Finding",
     "GroupwiseCallback",

@@ -8,7 +8,16 @@ from typing import Protocol, TypeVar
 
 
 class GroupwiseError(ValueError):
-    """The input or the arguments cannot be used: the command ends with exit code 2."""
+    """The input or the arguments cannot be used: the command ends with exit code 2.
+
+    Example:
+        >>> from groupwise import GroupwiseError, open_run
+        >>> try:
+        ...     open_run("missing.jsonl")
+        ... except GroupwiseError as error:
+        ...     print(error)
+        expected a log file or a run folder, got missing.jsonl, which does not exist: check the path
+    """
 
 
 class UnreadableRunError(GroupwiseError):
@@ -45,7 +54,14 @@ class OverwriteError(GroupwiseError):
 
 
 class GroupwiseWarning(UserWarning):
-    """The result stands, but something about the input deserves a look."""
+    """The result stands, but something about the input deserves a look.
+
+    Example:
+        >>> import warnings
+        >>> from groupwise import GroupwiseWarning
+        >>> with warnings.catch_warnings():
+        ...     warnings.simplefilter("error", GroupwiseWarning)  # what deserves a look stops
+    """
 
 
 def first_line(error: Exception) -> str:

@@ -143,8 +143,8 @@ def test_cursor_and_zoom_are_shared_by_the_panels_of_a_name(panels: Callable[...
 
 
 def test_the_cursor_reads_a_value_with_the_ends_of_its_band(panels: Callable[..., Any]) -> None:
-    ends = {"low": [0.25] * len(STEPS), "high": [0.75] * len(STEPS)}
-    page = panels({"lines": [line(**ends)]}).page
+    logged = line(low=[0.25] * len(STEPS), high=[0.75] * len(STEPS))
+    page = panels({"lines": [logged]}).page
     page.evaluate("panels[0].point(50)")
     assert page.locator(".panel-head li span").inner_text() == "0.5 (0.25 to 0.75)"
 

@@ -52,7 +52,9 @@ def test_noise_is_told_by_its_size_and_by_its_memory(kind: str) -> None:
     if size is VIOLATED:
         halves = np.split(result.residual_T, 2)
         first, last = (f"{np.sqrt((half**2).mean()):.3g}" for half in halves)
-        assert f"about the curve by {first} before 100 and by {last} after" in str(checked[0])
+        assert f"about the curve by {first} in the first half, {last} in the second" in str(
+            checked[0]
+        )
         assert "variance_T=..." in str(checked[0])
     if memory is VIOLATED:
         assert "fit(time_T[::2], value_T[::2])" in str(checked[1])

@@ -308,11 +308,18 @@ def test_an_event_stream_is_put_in_the_order_of_its_steps() -> None:
     assert record.steps["seconds"].drop_nulls()[0] == 1.0  # a usual row
 
 
-@each_case(("took", "first"), [({"step_time": 8.0}, 8.0), ({}, 10.0)])
+@each_case(
+    ("clock", "took", "first"),
+    [
+        ("timestamp", {"step_time": 8.0}, 8.0),
+        ("timestamp", {}, 10.0),
+        ("elapsed", {}, 10.0),
+    ],
+)
 def test_a_clock_since_1970_begins_with_the_time_of_its_first_step(
-    tmp_path: Path, took: dict[str, float], first: float
+    tmp_path: Path, clock: str, took: dict[str, float], first: float
 ) -> None:
-    rows = [{"step": n, "reward": 0.1 * n, "timestamp": 1.7e9 + 10 * n, **took} for n in range(9)]
+    rows = [{"step": n, "reward": 0.1 * n, clock: 1.7e9 + 10 * n, **took} for n in range(9)]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     seconds = run_record(tmp_path / "log.jsonl").steps["seconds"]
     assert seconds.to_list() == [first + 10 * n for n in range(9)]

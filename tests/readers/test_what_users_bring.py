@@ -457,7 +457,7 @@ def test_held_out_scores_of_another_file_come_in_by_step(tmp_path: Path) -> None
             for note in record.notes
         )
     elsewhere = written(tmp_path / "elsewhere.jsonl", [{"step": 50, "accuracy": 0.1}])
-    with pytest.raises(UnreadableRunError, match=r"number its rows like the log"):
+    with pytest.raises(UnreadableRunError, match=r"give this file the step numbers of the log"):
         run_record(log, columns={"eval/reward": str(elsewhere)})
 
 

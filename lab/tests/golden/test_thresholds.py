@@ -1,9 +1,9 @@
 """Thresholds, onsets and motions of the instrument against `thresholds.json`.
 
-Its values were computed once, at commit 947700d, by closed forms that the present code does not
-use: Jury's conditions on the closed block of refresh and async, the frequency equation of a mixture
-of delays, the thresholds of lab/docs/theory/dynamics.md, and the turns of the slow eigenvalue. The
-present code finds the same numbers from the matrix of one period.
+Its values were computed once, at commit 947700d, by that version's closed forms: a block of refresh
+and async multiplied out by hand, the frequency equation of a mixture of delays, the thresholds of
+lab/docs/theory/dynamics.md, and the turns of the slow eigenvalue. The present code finds the same
+numbers by bisection, from the matrix of one period or from an angle.
 """
 
 from __future__ import annotations

@@ -222,7 +222,11 @@ class Fitted:
             else fit.message
         )
         return replace(
-            fit, time_T=self.clock.steps(fit.time_T), change_time=change, message=message
+            fit,
+            time_T=self.clock.steps(fit.time_T),
+            change_time=change,
+            message=message,
+            rate_T=self.series.rate_T,
         )
 
     @property

@@ -711,7 +711,7 @@ PROGRAM = Program(
         ),
         "mcp": "Serve these commands to an agent over standard input and output; write no files.",
         "replay": "Compute from logged rewards what other sampling choices would have cost.",
-        "stability": "Estimate from the reward how far instability is; this is no guarantee.",
+        "stability": "Estimate how close a run is to instability, as far as its reward shows it.",
     },
     beside={"forecast": "fit"},
     elsewhere=dict.fromkeys(

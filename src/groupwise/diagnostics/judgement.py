@@ -156,7 +156,9 @@ class Fact(StrEnum):
     GROUPS_ALL_WRONG = "in most groups every rollout is wrong"
     GROUPS_ALIKE_AT_ONCE = "the share of zero-variance groups jumped"
     GROUPS_ALIKE_TREBLED = "three times as many groups have equal rewards as at first"
-    UPDATE_DILUTED = "half of the groups or more have zero variance, throughout or at a flat reward"
+    UPDATE_DILUTED = (
+        "at least half of the groups have zero variance, in all rows or at a flat reward"
+    )
     SMALL_GROUP_LIKELY = "most groups have zero variance; larger ones would have it less often"
     SMALL_GROUP_POSSIBLE = "half the groups have zero variance; larger ones may have it less often"
     # what an experiment of ours showed
@@ -192,7 +194,7 @@ class Fact(StrEnum):
     LENGTH_SHRANK = "length fell to 0.6 of its level"
     LENGTH_ENDS_SHORT = "the last completions have 0.6 of the earlier length"
     TRUNCATED_MORE = "more completions were truncated at the change"
-    LIMIT_FELL = "length divided by the truncated share is below the earlier length: a lower limit"
+    LIMIT_FELL = "completions end at a shorter length than before, as under a lower length limit"
     ENTROPY_ROSE = "entropy rose by 40 % at the change"
     ENTROPY_FELL = "entropy fell at the change"
     ENTROPY_HALVED = "entropy halved at the change"
@@ -299,7 +301,14 @@ _LONGEST = 1000  # of a judgement in sentences
 
 
 class State(StrEnum):
-    """How a run stands."""
+    """How a run stands.
+
+    Example:
+        >>> from groupwise import State, judge
+        >>> from groupwise.examples import trl_run
+        >>> judge(trl_run()).state is State.OK
+        True
+    """
 
     OK = "ok"  # nothing speaks against it
     WARNING = "warning"  # something possible, or small
@@ -512,6 +521,13 @@ class Finding(Plain):
         signs: signals that moved.
         facts: what it states of the run from its step on, by which causes are told.
         column: the log's own key that it is about, where it is about one alone.
+
+    Example:
+        >>> from groupwise import judge
+        >>> from groupwise.examples import trl_run
+        >>> finding = judge(trl_run()).checks[0]
+        >>> finding.check, finding.status.value, finding.message
+        ('groups_of_one', 'none', 'No sign of it in the settings and advantages.')
     """
 
     KEYS = ("check", "status", "step", "value", "limit", "message")
@@ -617,6 +633,13 @@ class Judgement(Said):
         now: of the reward in its last rows; None without one.
         now_from: the step of the first of these rows, or None.
         environments: the reward of each environment or seat on its own, or None.
+
+    Example:
+        >>> from groupwise import judge
+        >>> from groupwise.examples import trl_run
+        >>> judgement = judge(trl_run())
+        >>> judgement.state.value, judgement.since_step, judgement.last_step
+        ('ok', None, 300)
     """
 
     KEYS = (

@@ -4,9 +4,9 @@ grows, its margin, and which settings would be safe.
 A mode of stiffness K is stable while $\eta K$ is below the threshold of its lag. One mode of
 heavy-ball descent is $v_{t+1} = \mu v_t - a x_{t-d}$, $x_{t+1} = x_t + v_{t+1}$: the force $a =
 \eta K$ is as old as the rollouts, and kinds of lag differ in the age d. `period_matrix` builds what
-one period does to a mode, `threshold` bisects for the force at which an eigenvalue of it leaves the
-unit circle. `trainers.tsv` says what trainers do that are told nothing. Every lag counts in
-optimiser updates.
+one period does to a mode, `threshold` bisects for the force, or of a fixed lag for the angle, at
+which an eigenvalue of it leaves the unit circle. `trainers.tsv` says what trainers do that are told
+nothing. Every lag counts in optimiser updates.
 
 Everything here speaks of the linear mode that it is given: a faster one that the reward does not
 show may be unstable while this one is not.
@@ -238,7 +238,14 @@ DECIDING: dict[OpenSetting, str] = {
 
 @frozen
 class Stability(Plain):
-    """Whether one mode is stable, by which threshold and margin."""
+    """Whether one mode is stable, by which threshold and margin.
+
+    Example:
+        >>> from groupwise import stability
+        >>> mode = stability(0.02, 0.9, refresh_interval=4, lag="refresh")
+        >>> mode.stable, round(mode.margin, 2), mode.max_refresh_interval
+        (True, 3.65, 14.0)
+    """
 
     KEYS = (
         "stable",

@@ -202,7 +202,7 @@ def plan_group_size(
     r"""Safe group size and number of prompts for given variance components.
 
     Args:
-        vp: E|g(X) - g|^2, at least 0.
+        vp: variance of the gradient between prompts, E|g(X) - g|^2, at least 0.
         t: E T_o(X), at least 0.
         r: E R(X), at least 0; not all three zero.
         budget: of one step.
@@ -217,6 +217,7 @@ def plan_group_size(
             beyond the budget.
 
     Example:
+        >>> from groupwise import Budget, plan_group_size
         >>> plan_group_size(0.0, 108.13, 136.422, Budget(64)).group_size
         4
 

@@ -352,6 +352,15 @@ class Components(Said):
         covariance_CC: of those estimates.
         pseudo_PC: jackknife pseudo-values, one row a prompt.
         notes: sentences on what to know before the numbers are used.
+
+    Example:
+        >>> import numpy as np
+        >>> from groupwise import components
+        >>> rng = np.random.default_rng(0)
+        >>> score_ND, reward_N = rng.normal(size=(256, 4)), rng.integers(2, size=256)
+        >>> measured = components(reward_N, np.arange(256) // 8, score_ND=score_ND)
+        >>> measured.prompts, measured.rollouts
+        (32, 256)
     """
 
     KEYS = (
@@ -451,8 +460,8 @@ class Components(Said):
         return float(self.estimate_C[QUANTITIES.index(name)])
 
     def quantile(self, weight: Float) -> float:
-        """Return Student's quantile for such a combination, with the freedom that its
-        pseudo-values have.
+        """Return Student's quantile for a weighted sum of the components; its pseudo-values give
+        the degrees of freedom.
         """
         return student_quantile(
             self.level, effective_freedom(self.pseudo_PC[:, : len(weight)] @ weight)

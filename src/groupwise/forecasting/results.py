@@ -29,7 +29,7 @@ _FEWEST_ROWS = 20
 _STEADY = 1.1  # largest over least learning rate
 
 
-def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
+def steady_noise(residual_T: Float) -> Assumption:
     name, rows = "noise of constant size", residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
         return _unknown(
@@ -49,9 +49,7 @@ def steady_noise(residual_T: Float, time_T: Float) -> Assumption:
     error = math.sqrt(2 * max(float((unit**4).mean()) - 1, 1.0) / worth)
     ratio = 2 * math.log(spreads[1] / spreads[0])
     before, after = (f"{spread:.3g}" for spread in spreads)
-    measured = (
-        f"rows scatter about the curve by {before} before {time_T[middle]:.6g} and by {after} after"
-    )
+    measured = f"rows scatter about the curve by {before} in the first half, {after} in the second"
     if abs(ratio) <= _ALARM * error:
         return Assumption(name, HOLDS, f"The noise stays the same size: {measured}.")
     return Assumption(
@@ -210,6 +208,7 @@ class FitResult(Said):
         residual_T: value minus curve.
         change_time: update from which no law holds, or nan.
         notes: further findings, one sentence each.
+        rate_T: the learning rate at each row; None where it is not logged throughout.
     """
 
     KEYS = (
@@ -242,6 +241,7 @@ class FitResult(Said):
     residual_T: Float = field(repr=False)
     change_time: float = math.nan
     notes: tuple[str, ...] = ()
+    rate_T: Float | None = field(default=None, repr=False)
 
     @property
     def status(self) -> FitStatus:
@@ -256,7 +256,7 @@ class FitResult(Said):
         """Check what the fit assumes of the noise and of the learning rate.
 
         Args:
-            rate_T: the learning rate of each usable row, shape (T,); None where unknown.
+            rate_T: the learning rate of each usable row, shape (T,); None takes that of the log.
 
         Returns:
             One `Assumption` each; its sentence has the numbers, and of a violation the line that
@@ -275,11 +275,10 @@ class FitResult(Said):
         """
         # Rows that were averaged before they were logged repeat each other.
         residual_T = self.residual_T[:: -self.noise.smoothing][::-1]
-        time_T = self.time_T[:: -self.noise.smoothing][::-1]
         return (
-            steady_noise(residual_T, time_T),
+            steady_noise(residual_T),
             noise_of_one_memory(residual_T),
-            constant_rate(rate_T),
+            constant_rate(self.rate_T if rate_T is None else rate_T),
         )
 
 

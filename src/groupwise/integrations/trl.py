@@ -308,7 +308,11 @@ class StepMetrics:
 
 
 class GroupwiseCallback:
-    """Record a run of TRL's `GRPOTrainer` or `RLOOTrainer` while it trains."""
+    """Record a run of TRL's `GRPOTrainer` or `RLOOTrainer` while it trains.
+
+    Example:
+        >>> trainer.add_callback(GroupwiseCallback(trainer))  # doctest: +SKIP
+    """
 
     def __init__(
         self,

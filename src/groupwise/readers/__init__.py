@@ -309,8 +309,8 @@ def _with_side_file(record: RunRecord, name: str, path: Path, column: str) -> Ru
     lost = len(scores.join(record.steps, on="step", how="anti"))
     if lost == len(scores):
         raise UnreadableRunError(
-            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: number "
-            "its rows like the log"
+            f"expected steps of {record.name[:60]} in {shown(path)}, got none of them: give "
+            "this file the step numbers of the log"
         )
     note = f"{name} is the column {key} of {path.name}" + (
         f"; {lost} of {len(scores)} values belong to steps that the log lacks" if lost else ""

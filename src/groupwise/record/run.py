@@ -867,7 +867,7 @@ def parse_about(about: Any, home: Path) -> RunRecord:
         reason = str(error)[:120]
         raise UnreadableRunError(
             f"expected the description of a record in {home}, got a damaged one ({reason}): save "
-            "it again"
+            "the run again from its log"
         ) from None
 
 

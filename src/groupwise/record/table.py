@@ -440,8 +440,8 @@ def check_steps(steps: pl.DataFrame) -> None:
     """Raise where the steps table breaks an invariant."""
     if tuple(steps.columns[: len(BASE_COLUMNS)]) != BASE_COLUMNS:
         raise InvalidArgumentError(
-            f"expected the columns {BASE_COLUMNS} first, got {tuple(steps.columns[:5])}: use "
-            "steps_table"
+            f"expected the columns {BASE_COLUMNS} first, got {tuple(steps.columns[:5])}: build "
+            "the table with steps_table"
         )
     wrong = [
         name
@@ -481,13 +481,14 @@ def check_rollouts(rollouts: pl.DataFrame, *, left: bool = False) -> None:
         expected = pl.Int64 if whole else pl.Utf8 if name in TEXT_COLUMNS else pl.Float64
         if kind != expected:
             raise InvalidArgumentError(
-                f"expected {expected} for the rollouts' {name!r}, got {kind}: use rollouts_table"
+                f"expected {expected} for the rollouts' {name!r}, got {kind}: build the table "
+                "with rollouts_table"
             )
     for name in WHOLE_COLUMNS:
         if name not in rollouts.columns or rollouts[name].null_count():
             raise InvalidArgumentError(
-                f"expected {name} in every row of the rollouts, got a missing one: use "
-                "rollouts_table"
+                f"expected {name} in every row of the rollouts, got a missing one: build "
+                "the table with rollouts_table"
             )
 
 

@@ -199,7 +199,6 @@
       if (!this.data || width < 40 || height < 30) return;
       if (!this.plot) this.build(width, height);
       else if (this.plot.width !== width || this.plot.height !== height) this.plot.setSize({ width, height });
-      this.follow();
     }
 
     paint(name) { return getComputedStyle(this.element).getPropertyValue(name).trim(); }

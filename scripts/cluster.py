@@ -57,13 +57,19 @@ def main() -> None:
     }
     os.environ["RAY_ADDRESS"] = f"{HOST}:{PORT}"
     troubles = []
-    with tempfile.TemporaryDirectory(prefix="ray-") as home:
+    with (
+        tempfile.TemporaryDirectory(prefix="ray-") as home,
+        small_disk(Path(home), "256m") as asked.fill,
+    ):
         early = started(fleet(asked.folder / "early.csv", "ray"))
         time.sleep(asked.late)
         with cluster(Path(home)):
             say(f"A head and two workers run, the head {asked.late:.0f} s after a driver.")
             troubles += [f"ended with {code}" for code in map(run, jobs(asked.folder)) if code == 2]
-            for check in (late_head, equal_commands, equal_kills, ended, killed, full_disk):
+            for check in (
+                *(late_head, equal_commands, equal_kills, ended, killed),
+                *(full_disk, full_disk_of_ray),
+            ):
                 began = time.perf_counter()
                 trouble = check(asked, early)
                 troubles += [trouble] if trouble else []
@@ -298,24 +304,63 @@ def killed(_: argparse.Namespace, __: Started) -> str:
     return left()
 
 
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[Callable[[], Path] | None]:
+    """A disk of a few bytes mounted at a place, and what fills it with one file; None without
+    root.
+    """
+    if os.geteuid():
+        yield None
+        return
+    subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "none", str(place)], check=True)
+
+    def fill() -> Path:
+        with suppress(OSError), (place / "filler").open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        return place / "filler"
+
+    try:
+        yield fill
+    finally:
+        subprocess.run(["umount", "--lazy", str(place)], check=True)
+
+
 def full_disk(asked: argparse.Namespace, _: Started) -> str:
     """A driver whose disk is full ends with one sentence and leaves no worker; needs root."""
-    if os.geteuid():
-        say("full_disk needs root to mount a small disk")
-        return ""
     place = asked.folder / "full"
     place.mkdir(exist_ok=True)
-    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(place)], check=True)
-    try:
-        with suppress(OSError):
-            (place / "filler").write_bytes(b"x" * 65536)
-        driver = started(fleet(place / "fleet.csv", "ray"))
-        out, _err = driver.communicate(timeout=PATIENCE)
-    finally:
-        subprocess.run(["umount", str(place)], check=True)
-    say(out.strip())
-    sentence = driver.returncode == 2 and "Traceback" not in out
-    return left() if sentence else f"ended with {driver.returncode}: {out.strip()[-300:]}"
+    with small_disk(place, "16k") as fill:
+        return without_room(fleet(place / "fleet.csv", "ray"), fill)
+
+
+def full_disk_of_ray(asked: argparse.Namespace, _: Started) -> str:
+    """Where the disk of Ray's own folder is full the driver ends with one sentence that names it,
+    and leaves no worker; the next one goes on once there is room.
+    """
+    place = asked.folder / "after.csv"
+    if trouble := without_room(fleet(place, "ray"), asked.fill):
+        return trouble
+    if place.exists():
+        return f"{place} is half a file"
+    run(fleet(place, "ray"))
+    same = place.read_bytes() == (asked.folder / "fleet.csv").read_bytes()
+    return "" if same else "fleet differs after a full disk"
+
+
+def without_room(command: list[str], fill: Callable[[], Path] | None) -> str:
+    """What is wrong with a driver that finds no room, "" for nothing."""
+    if fill is None:
+        say("a small disk needs root")
+        return ""
+    filler = fill()
+    driver = started(command)
+    out, _ = driver.communicate(timeout=PATIENCE)
+    filler.unlink()
+    own = [line for line in out.splitlines() if line.startswith("groupwise:")]
+    say("\n".join(own))
+    good = driver.returncode == 2 and len(own) == 1 and "space" in own[0]
+    return left() if good else f"ended with {driver.returncode}: {out.strip()[-300:]}"
 
 
 def kill_one() -> None:

@@ -65,7 +65,7 @@ def saved_model(folder: Path) -> Path:
 
 
 def main() -> None:
-    """Train, and write what the trainer logged beside what it wrote."""
+    """Make the trainer, and train."""
     import torch
     from datasets import Dataset
     from trl import GRPOConfig, GRPOTrainer
@@ -102,6 +102,11 @@ def main() -> None:
         args=args,
         train_dataset=Dataset.from_dict({"prompt": rows}),
     )
+    train(trainer, folder, settings={"group_size": GROUP, "kl_weight": 0.04}, lag=["refresh", 2])
+
+
+def train(trainer: Any, folder: Path, **facts: Any) -> None:
+    """Train with the callback, and write what the trainer logged beside what it wrote."""
     refused: list[str] = []
     try:
         from groupwise.integrations.trl import GroupwiseCallback
@@ -121,6 +126,8 @@ def main() -> None:
         "clip_ratio/low_mean": ("clip_ratio/low_mean",),
         "gradient_norm": ("grad_norm",),
         "loss": ("loss",),
+        "tool_calls": ("tools/call_frequency",),
+        "tool_failure_share": ("tools/failure_frequency",),
     }
     recorded = any((folder / "output" / "groupwise").glob("*"))
     quantities = {
@@ -135,9 +142,8 @@ def main() -> None:
         | ({"callback's record": "output/groupwise"} if recorded else {}),
         "rows": len(history),
         "quantities": quantities,
-        "settings": {"group_size": GROUP, "kl_weight": 0.04},
-        "lag": ["refresh", 2],
         "said": refused,
+        **facts,
     }
     (folder / "truth.json").write_text(json.dumps(truth), encoding="utf-8")
 

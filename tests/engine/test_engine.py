@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from tests.engine import work
 
 from groupwise.engine.engine import Engine, EngineError, Limits, ShardOutcome, ShardStatus
-from groupwise.engine.on_ray import _await_head
+from groupwise.engine.on_ray import RayCrew, RayWorker, _await_head
 from groupwise.errors import GroupwiseError, InvalidArgumentError
 
 NUMBERS = {f"number {number}": number for number in range(8)}
@@ -245,6 +246,54 @@ def test_a_head_that_never_starts_is_not_waited_for_long(monkeypatch: pytest.Mon
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):
             _await_head(*nobody.getsockname())
+
+
+class StandIn:
+    """What a crew asks of Ray: a cluster whose nodes join one after another, and whose actors
+    die.
+    """
+
+    class exceptions:  # noqa: N801
+        class RayError(Exception):
+            """What Ray raises."""
+
+    def __init__(self, *resources: dict[str, float]) -> None:
+        self._resources = iter(resources)
+        self.ready = self
+        self.remote = lambda: None
+
+    def cluster_resources(self) -> dict[str, float]:
+        return next(self._resources)
+
+    def get(self, _: object) -> None:
+        raise self.exceptions.RayError
+
+
+def crew_of(ray: StandIn, needs: dict[str, int]) -> RayCrew:
+    crew = object.__new__(RayCrew)
+    vars(crew).update(_ray=ray, _needs=needs)
+    return crew
+
+
+def test_nodes_that_join_after_their_head_are_waited_for(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = StandIn({"memory": 1e9}, {"CPU": 3.0}, {"CPU": 3.0})
+    assert crew_of(ray, {"CPU": 1}).most(2) == 2
+    assert capsys.readouterr().err == "groupwise: waiting for a node with room for a worker\n"
+    monkeypatch.setattr("groupwise.engine.on_ray._STARTS_WITHIN", 0.0)
+    lacking = r"with 1 CPU and 2 GPUs for a worker, got 3 CPUs and 0 GPUs in all: ask for less"
+    with pytest.raises(GroupwiseError, match=lacking):
+        crew_of(ray, {"CPU": 1, "GPU": 2}).most(None)
+
+
+def test_an_actor_that_ends_says_where_to_look() -> None:
+    ray: Any = StandIn()
+    worker = RayWorker(ray, ray)
+    assert worker.answer() is None
+    assert worker.ending() == (
+        "ended (Ray: RayError): check the space and the logs in Ray's folder, /tmp/ray by default"
+    )
 
 
 def test_an_address_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from tests.readers.writers import tinker_folder
+from tests.readers.writers import tinker_folder, wandb_file
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -152,6 +152,23 @@ def test_a_link_to_the_only_run_is_no_second_run(tmp_path: Path) -> None:
     log(tmp_path / "run-1" / "metrics.jsonl")
     (tmp_path / "latest-run").symlink_to("run-1")
     assert run_record(tmp_path).steps.height == 12
+
+
+def test_what_wandb_writes_of_itself_is_no_run_and_a_log_of_debugging_is(tmp_path: Path) -> None:
+    """As W&B 0.31 leaves its folder."""
+    run = tmp_path / "wandb" / "offline-run-20261129_163301-abc"
+    wandb_file(run / "run-abc.wandb", [{"train/reward": 0.5, "_step": at} for at in range(12)], {})
+    said = "".join(f'{{"time":"2026","level":"INFO","msg":"{at}","pid":{at}}}\n' for at in range(9))
+    (run / "logs").mkdir()
+    for name in ("debug-core.log", "debug-internal.log"):
+        (run / "logs" / name).write_text(said)
+    (run.parent / "debug-internal.log").symlink_to(f"{run.name}/logs/debug-internal.log")
+    (run.parent / "latest-run").symlink_to(run.name)
+    for place in (tmp_path, run.parent, run):
+        assert names(place)[0].split("/")[-1] in (run.name, ".")
+        assert run_record(place).sources[0].reader == "wandb"
+    log(tmp_path / "mine" / "debug_run.jsonl")
+    assert len(run_record(tmp_path / "mine").steps) == 12
 
 
 def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) -> None:

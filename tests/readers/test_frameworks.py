@@ -367,6 +367,23 @@ def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> Non
     assert found == {"actor/entropy": "entropy"}
 
 
+@pytest.mark.parametrize("last", [3, 5])
+def test_what_an_upgrade_renamed_is_one_column_unless_both_are_logged_side_by_side(
+    tmp_path: Path, last: int
+) -> None:
+    rows = [
+        {"step": step, "critic/score/mean": 0.1 * step}
+        | ({"actor/entropy_loss": 2.0} if step <= last else {})
+        | ({"actor/entropy": 1.0} if step > 3 else {})
+        for step in range(1, 7)
+    ]
+    (tmp_path / "run.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    record = run_record(tmp_path / "run.jsonl")
+    entropy = record.steps[record.column("entropy")].to_list()
+    assert entropy == ([2.0] * 3 if last == 3 else [None] * 3) + [1.0] * 3
+    assert any("called actor/entropy from row 4 on" in note for note in record.notes) == (last == 3)
+
+
 @each_case(
     ("keys", "framework"),
     [

@@ -28,6 +28,7 @@ from groupwise.errors import (
     MissingMetricError,
     UnreadableRunError,
 )
+from groupwise.prompts import prompt_of
 from groupwise.readers import best_reader, rollouts, run_record, source
 from groupwise.record.run import RunRecord
 
@@ -578,6 +579,29 @@ class TestParquet:
             record = run_record(folder)
             assert len(rollouts_of(record)) == 24
             assert any(note.startswith("2 files repeat the completions") for note in record.notes)
+
+    def test_chats_of_trl_are_texts_that_tell_the_groups_apart(self, trl_run: Path) -> None:
+        """As TRL 1.16 writes the messages of a run with tools."""
+        for file in (trl_run / "completions").iterdir():
+            table = pl.read_parquet(file)
+            asked = [[{"role": "user", "content": prompt}] for prompt in table["prompt"]]
+            call = [{"type": "function", "function": {"name": "add", "arguments": {"a": 6}}}]
+            said = [
+                [{"role": "assistant", "content": text, "tool_calls": call if at % 2 else None}]
+                for at, text in enumerate(table["completion"])
+            ]
+            table.with_columns(
+                prompt=pl.Series(asked), completion=pl.Series(said, strict=False)
+            ).write_parquet(file)
+        record = run_record(trl_run)
+        assert record.config.value("group_size") == 4
+        rows = rollouts_of(record)
+        assert group_sizes(rows) == [4] * 6
+        assert prompt_of(rows["prompt"][0]) == [{"role": "user", "content": "4+2="}]
+        assert json.loads(rows["completion"][1])[0]["tool_calls"] == call
+        for file in (trl_run / "completions").iterdir():
+            pl.read_parquet(file).with_columns(prompt=7).write_parquet(file)
+        assert rollouts_of(run_record(trl_run))["prompt"].null_count() == 24
 
     def test_of_trl_completions_the_user_names_the_reward(self, trl_run: Path) -> None:
         record = run_record(trl_run / "completions", columns={"reward": "check"})

@@ -422,7 +422,10 @@ def test_a_run_that_waits_and_logged_nothing_is_told(
 def test_the_store_that_only_aim_opens_is_told_with_what_to_export(tmp_path: Path) -> None:
     (tmp_path / ".aim" / "meta").mkdir(parents=True)
     for place in (tmp_path, tmp_path / ".aim"):
-        with pytest.raises(UnreadableRunError, match=r"only aim opens: save aim\.Repo"):
+        with pytest.raises(
+            UnreadableRunError,
+            match=r"only aim opens: call aim storage reindex there, then save aim\.Repo",
+        ):
             run_record(place)
     rows = ["run.hash,metric.name,metric.context,step,value,epoch,time"]
     rows += [

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 _ANSWERS_WITHIN = 5.0  # seconds that an address may take to answer
-_STARTS_WITHIN = 90.0  # seconds that a head may take to start
+_STARTS_WITHIN = 90.0  # seconds that a node may take to start
 
 
 class RayWorker:
@@ -39,7 +39,10 @@ class RayWorker:
         try:
             answer: WorkerMessage = self._ray.get(self.reference)
         except self._ray.exceptions.RayError as error:
-            self._ending = f"ended (Ray: {type(error).__name__})"
+            self._ending = (
+                f"ended (Ray: {type(error).__name__}): check the space and the logs in Ray's "
+                "folder, /tmp/ray by default"
+            )
             return None
         return answer
 
@@ -72,21 +75,22 @@ class RayCrew:
 
     def most(self, wanted: int | None) -> int:
         """Return how many actors there can be at once."""
-        has = self._ray.cluster_resources()
-        room = min(int(has.get(kind, 0) // number) for kind, number in self._needs.items())
-        if not room:
-            lacking, came = (
-                " and ".join(
-                    f"{held.get(kind, 0):g} {kind}{'s' * (held.get(kind, 0) != 1)}"
-                    for kind in self._needs
-                )
-                for held in (self._needs, has)
+        for _ in _looks("a node with room for a worker"):
+            has = self._ray.cluster_resources()
+            room = min(int(has.get(kind, 0) // number) for kind, number in self._needs.items())
+            if room:
+                return room if wanted is None else min(wanted, room)
+        lacking, came = (
+            " and ".join(
+                f"{held.get(kind, 0):g} {kind}{'s' * (held.get(kind, 0) != 1)}"
+                for kind in self._needs
             )
-            raise GroupwiseError(
-                f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for "
-                "less, or add a node"
-            )
-        return room if wanted is None else min(wanted, room)
+            for held in (self._needs, has)
+        )
+        raise GroupwiseError(
+            f"expected a Ray cluster with {lacking} for a worker, got {came} in all: ask for "
+            "less, or add a node"
+        )
 
     def hire(self) -> RayWorker:
         """Start an actor."""
@@ -121,20 +125,29 @@ def _hushed() -> Iterator[None]:
         os.close(nowhere)
 
 
-def _await_head(host: str, port: int) -> None:
-    """Wait until something answers at an address: a job may start before the head of its
-    cluster.
+def _looks(what: str) -> Iterator[bool]:
+    """Yield whether a look is the last one, a second apart: a job may start before the head of its
+    cluster, and that before the other nodes.
     """
-    until, notice = time.monotonic() + _STARTS_WITHIN, f"groupwise: waiting for {host}:{port}\n"
-    while True:
+    until, notice = time.monotonic() + _STARTS_WITHIN, f"groupwise: waiting for {what}\n"
+    while time.monotonic() < until:
+        yield False
+        sys.stderr.write(notice)
+        notice = ""
+        time.sleep(1)
+    yield True
+
+
+def _await_head(host: str, port: int) -> None:
+    """Wait until something answers at an address."""
+    for is_last in _looks(f"{host}:{port}"):
         try:
-            return socket.create_connection((host, port), _ANSWERS_WITHIN).close()
+            socket.create_connection((host, port), _ANSWERS_WITHIN).close()
         except (ConnectionRefusedError, TimeoutError):
-            if time.monotonic() > until:
+            if is_last:
                 raise
-            sys.stderr.write(notice)
-            notice = ""
-            time.sleep(1)
+        else:
+            return
 
 
 def _connect(ray: ModuleType, address: str) -> None:

@@ -50,8 +50,8 @@ _MOST_FILES = 200
 _PRINTS = ("printed", "printed_dicts", "trl_console", "verl_console")  # readers of what is printed
 _NAME = re.compile(r"[A-Za-z_][\w/.@-]{2,80}")
 _AIM = (
-    "which holds aim's store, that only aim opens: save "
-    "aim.Repo(FOLDER).query_metrics(QUERY).dataframe() as a CSV"
+    "which holds aim's store, that only aim opens: call aim storage reindex there, then save "
+    "aim.Repo(FOLDER).query_metrics().dataframe() as a CSV"
 )
 _SETTING = re.compile(r"(?m)^ *[A-Za-z_][\w.-]{1,60}: +[^\s#]")
 # variance components that were saved beside the log they belong to

@@ -261,7 +261,7 @@ def meanings_of(
 ) -> Meanings:
     """Return what each column means."""
     version = version_of(config.value("framework_version"))
-    present = frozenset(map(plain_key, columns))
+    present = {plain_key(key): values for key, values in columns.items()}
     ruled = {
         key: _ruled(key, values, present, framework, config, version)
         for key, values in columns.items()
@@ -437,7 +437,7 @@ def _rules_of(framework: str) -> tuple[KeyRule, ...]:
 def _ruled(
     key: str,
     values: Float,
-    present: Container[str],
+    present: Columns,
     framework: str,
     config: RunConfig,
     version: Version | None,
@@ -449,7 +449,10 @@ def _ruled(
     name, evaluated = _evaluated(key)
     bare = whole[len(whole) - len(name) :]
     for rule in _rules_of(framework):
-        if not rule.is_logged(config, version) or (rule.unless and rule.unless in present):
+        if not rule.is_logged(config, version) or (
+            rule.unless in present
+            and first_and_last(values)[1] >= first_and_last(present[rule.unless])[0]
+        ):
             continue
         match, prefix = rule.pattern().fullmatch(whole), ""
         if not rule.framed and bare != whole and (match is None or rule.key.startswith("<")):

@@ -172,10 +172,7 @@ class RowStore:
         start = self.count
         self.too_wide += max(0, len(row) - parsing.MOST_NAMES)
         for key, cell in islice(row.items(), parsing.MOST_NAMES):
-            name = clean_key(key)
-            if isinstance(cell, str):
-                self.see_print(name, cell)
-            self._cell(name, cell)
+            self._cell(clean_key(key), cell)
         self._came(start, 1)
 
     def mark(self, **marks: Any) -> None:
@@ -205,14 +202,10 @@ class RowStore:
 
     def add_table(self, table: pl.DataFrame) -> None:
         """Append rows of numbers, flags and texts without gaps."""
-        columns: list[Any] = []
-        for column in table:
-            if column.dtype == pl.String:
-                columns.append(column.to_list())
-                for cell in columns[-1]:
-                    self.see_print(column.name, cell)
-            else:
-                columns.append(column.cast(pl.Float64).to_numpy())
+        columns = [
+            column.to_list() if column.dtype == pl.String else column.cast(pl.Float64).to_numpy()
+            for column in table
+        ]
         self.add_columns(table.columns, columns, len(table))
 
     def add_columns(self, names: Sequence[str], columns: Sequence[Any], length: int) -> None:
@@ -226,8 +219,9 @@ class RowStore:
             part = cells[:room]
             if isinstance(part, np.ndarray):
                 self._numbers(name, part)
-            else:
-                self._cells(name, part, start)
+                continue
+            for self.count, cell in enumerate(part, start):
+                self._cell(name, cell)
         self._came(start, room)
         if room < length:
             rest = [cells[room:] for cells in columns]
@@ -241,11 +235,6 @@ class RowStore:
         """Keep a part of the rows, evenly, and the newest."""
         vars(self).update(vars(self.kept(thinned(self.count))))
         self.share *= THINNED
-
-    def _cells(self, name: str, cells: Iterable[Any], start: int) -> None:
-        """Append one cell a row, from a row on."""
-        for self.count, cell in enumerate(cells, start=start):
-            self._cell(name, cell)
 
     def _came(self, start: int, rows: int) -> None:
         """Count rows that are appended."""
@@ -317,6 +306,7 @@ class RowStore:
                 number /= 100.0  # a share; a column that is in % by its name becomes one later
         if number is not None:
             if number == number:
+                self.see_print(name, value)
                 self._cell(name, number)
             return
         if "step" in name and "/" in value:
@@ -386,9 +376,7 @@ class RowStore:
         store._number = array("q", number.tobytes())
         for key in self.names():
             rows, values = self.sparse(key)
-            names = (
-                parts[key][rows] if parts and key in parts else np.zeros(len(rows), dtype=object)
-            )
+            names = parts[key][rows] if parts and key in parts else np.zeros(1, dtype=object)
             for name in dict.fromkeys(names.tolist()):
                 own_rows = np.flatnonzero((place[rows] >= 0) & (names == name))
                 own_rows = own_rows[np.argsort(place[rows[own_rows]])]

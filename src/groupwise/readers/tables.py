@@ -375,16 +375,19 @@ def json_table(block: bytes) -> pl.DataFrame | None:
         clean_key(key).replace('"', ""): _KINDS.get(type(cell), pl.Null)
         for key, cell in head.items()
     }
-    misread = (b"\\" in block and _MISREAD.search(block)) or b"\r" in block.replace(b"\r\n", b"\n")
+    misread = (b"\\" in block and _MISREAD.search(block)) or (
+        b"\r" in block and b"\r" in block.replace(b"\r\n", b"\n")
+    )
     if misread or pl.Null in kinds.values() or kinds.keys() != head.keys():
         return None
     try:
         table = pl.read_ndjson(block, schema=kinds)
     except UNREADABLE:
         return None
-    texts, rows = table.select(pl.col(pl.String)), marks_in(block, "\n") + (block[-1:] != b"\n")
-    marks = (('"', 2 * (len(kinds) + texts.width)), (":", len(kinds)))  # of a row beside its texts
-    if len(table.drop_nulls()) != rows:
+    texts = [column for column in table if column.dtype == pl.String]
+    rows = marks_in(block, "\n") + (block[-1:] != b"\n")
+    marks = (('"', 2 * (len(kinds) + len(texts))), (":", len(kinds)))  # of a row beside its texts
+    if len(table) != rows or any(table.null_count().row(0)):
         return None
     for mark, each in marks:
         inside = sum(text.str.count_matches(mark, literal=True).sum() for text in texts)

@@ -21,6 +21,7 @@ from groupwise.arrays import Columns, Float
 from groupwise.errors import GroupwiseError, UnreadableRunError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
+from groupwise.prompts import prompt_text
 from groupwise.readers.assemble import Log, Request, assemble
 from groupwise.readers.rows import RowStore, is_summary, summary_notes
 from groupwise.readers.source import (
@@ -295,14 +296,13 @@ def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | Non
     """Return the columns in our types, or None where the table is not one of completions."""
     if not {"step", "prompt", "completion"} <= set(table.columns):
         return None
-    columns = [pl.col("step").cast(pl.Int64, strict=False)]
+    columns, nothing = [pl.col("step").cast(pl.Int64, strict=False)], pl.lit(None, dtype=pl.Utf8)
     for name, kind in table.schema.items():
         if name in ("prompt", "completion"):
-            columns.append(
-                pl.col(name).cast(pl.Utf8, strict=False)
-                if kind == pl.Utf8
-                else pl.lit(None, dtype=pl.Utf8).alias(name)
-            )
+            text = pl.col(name) if kind == pl.Utf8 else nothing.alias(name)
+            if isinstance(kind, pl.List):  # the messages of a chat
+                text = pl.col(name).map_elements(prompt_text, return_dtype=pl.Utf8)
+            columns.append(text)
         elif name != "step" and kind.is_numeric():
             columns.append(pl.col(name).cast(pl.Float64, strict=False).fill_nan(None))
         elif name == "logprobs" and isinstance(kind, pl.List) and kind.inner.is_numeric():
@@ -311,9 +311,7 @@ def typed_completions(table: pl.DataFrame, *, texts: bool) -> pl.DataFrame | Non
     return (
         typed
         if texts
-        else typed.with_columns(
-            pl.col("prompt").hash().cast(pl.Utf8), pl.lit(None, dtype=pl.Utf8).alias("completion")
-        )
+        else typed.with_columns(pl.col("prompt").hash().cast(pl.Utf8), completion=nothing)
     )
 
 

@@ -360,9 +360,8 @@ def read_parquet(path: Path, *, nested: bool = True) -> pl.DataFrame:
 
 def _float_series(name: str, values: Any, length: int) -> pl.Series:
     """Return a Float64 column in which NaN is null; None is a column of nulls."""
-    if values is None:
-        return pl.Series(name, [None] * length, dtype=pl.Float64)
-    return pl.Series(name, np.array(values, dtype=float), dtype=pl.Float64, nan_to_null=True)
+    numbers = np.full(length, np.nan) if values is None else np.array(values, dtype=float)
+    return pl.Series(name, numbers, dtype=pl.Float64, nan_to_null=True)
 
 
 def plain_number(key: Any, value: Any) -> float | None:

@@ -137,7 +137,8 @@ def row_of(name: str, replicates: int, seed: int) -> Row:
         if copies < 0:
             rng.shuffle(prompt_B)
         score_ND, reward_N, prompt_N = world.sample_at(prompt_B, rollouts, rng)
-        estimate = components(reward_N, prompt_N, score_ND=score_ND)
+        text_N = (prompt_B[prompt_N] if abs(copies) > 1 else prompt_N).astype(str).tolist()
+        estimate = components(reward_N, prompt_N, score_ND=score_ND, text_N=text_N)
         parts = [part.interval for part in (estimate.vp, estimate.t, estimate.r)]
         ends[:, draw] = np.transpose(
             [(part.value, part.low, part.high) for part in (*parts, estimate.group_size)]

@@ -100,7 +100,6 @@ def pieces() -> tuple[float, float]:
             zero,
             gradient,
             size,
-            np.arange(len(gradient)),
             0,
             zero_mean=True,
         )

@@ -15,15 +15,14 @@ from pytest_benchmark.fixture import BenchmarkFixture
 from groupwise.forecasting.fit import fit
 from groupwise.forecasting.forecast import forecast
 from groupwise.forecasting.laws import law_by_name
-from groupwise_lab.worlds.runs import Curve, simulated_curve
-
-CURVE = Curve(0.75, 0.2, 9.0, 0.7)
+from groupwise_lab.worlds.runs import autoregressive_noise
 
 
 def series(n: int) -> tuple[np.ndarray, np.ndarray]:
     """One curve with AR(1) .8 noise: the harder of the usual cases."""
-    value = simulated_curve(np.random.default_rng(n), CURVE, n, deviation=0.02, correlation=0.8)
-    return np.arange(float(n)), value
+    time, noise = np.arange(float(n)), autoregressive_noise(np.random.default_rng(n), n, 0.02, 0.8)
+    shape = {"natural_frequency": 9 / n, "damping_ratio": 0.7}
+    return time, law_by_name("oscillator").curve(time, plateau=0.75, start=0.2, **shape) + noise
 
 
 def by_lmfit(time: np.ndarray, value: np.ndarray) -> Any:

@@ -81,7 +81,7 @@ def code_version() -> str:
 class Results:
     """The tables of a folder of scripts in one text file: for each a line `## NAME @ VERSION`, then
     its CSV. The version is that of the code that made the table, several where it was added to by
-    several; tables of before have none.
+    several. Of tables of before it is the commit in which they first stood.
 
     Args:
         path: of the file; without one the tables are kept in memory.

@@ -81,6 +81,15 @@ class Assumption(Said):
         return self.sentence
 
 
+Tested = tuple[AssumptionStatus, str]
+"""Whether an assumption holds, and what was measured."""
+
+
+def assumptions(judged: Mapping[str, Tested]) -> tuple[Assumption, ...]:
+    """Return assumptions by their names."""
+    return tuple(Assumption(name, *measured) for name, measured in judged.items())
+
+
 def plain(value: Any) -> Any:
     """Turn results and containers into what `json.dumps` takes; NaN and infinity become None."""
     if type(value) is float:  # by far the most

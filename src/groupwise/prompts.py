@@ -1,15 +1,26 @@
-"""Prompts: a text, or the messages of a chat, which a record holds as text."""
+"""Prompts: a text, or the messages of a chat, which a record holds as text; templates of texts."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 from typing import Any
+
+import numpy as np
+import polars as pl
+from numpy.typing import NDArray
 
 from groupwise.parsing import parse_json
 
 Prompt = str | Sequence[Mapping[str, Any]]
 """A text, or the messages of a chat."""
+_SLOT = r"\p{Lu}[\p{L}\p{M}’'-]*|\d[\d.,:/%]*"  # a name, or a number
+_SLOTS = r"#(?:[^\p{L}#]*#)+"  # with nothing but signs between
+_WORD = r"\p{Han}|[\p{Ll}\p{Lo}]{2,}"
+# of a template: texts that share fewer are formulas, and alike by chance
+_FEWEST_WORDS = 4
 
 
 def prompt_text(prompt: Prompt) -> str:
@@ -39,3 +50,24 @@ def is_chat(value: object) -> bool:
         and bool(value)
         and all(isinstance(part, Mapping) and {"role", "content"} <= set(part) for part in value)
     )
+
+
+def templates(texts: Sequence[str]) -> NDArray[np.intp]:
+    """Number texts by their template: those that differ in numbers and in words with a capital
+    alone have one number, from 0 on in order of appearance.
+
+    What all texts begin and end with is no sign of likeness, and a template of half of them is that
+    of a task: there each different text has a number of its own. The time is linear in the text.
+    """
+    first = len(commonprefix(texts))  # noqa: RUF071
+    last = len(commonprefix([text[::-1] for text in texts]))  # noqa: RUF071
+    wording = pl.Series([text[first : len(text) - last] for text in texts], dtype=pl.Utf8)
+    wording = wording.str.replace_all(_SLOT, "#").str.replace_all(_SLOTS, "#")
+    worded = (wording.str.count_matches(_WORD) >= _FEWEST_WORDS).to_list()
+    times = Counter(wording)
+    keys = [
+        key if many and 2 * times[key] < len(texts) else text
+        for key, many, text in zip(wording, worded, texts, strict=True)
+    ]
+    number_of = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+    return np.array([number_of[key] for key in keys], dtype=np.intp)

@@ -18,14 +18,20 @@ from groupwise.intervals import mean_interval, ratio_interval
 from groupwise.plain import Assumption, AssumptionStatus
 
 HOLDS, VIOLATED, UNKNOWN = AssumptionStatus
-SCORES, PROMPTS, LENGTHS, TAILS, GROUPS = (
+SCORES, DIFFERENT, PROMPTS, LENGTHS, TAILS, GROUPS = (
     "scores with a mean of 0 within prompts",
+    "prompts without near-duplicates",
     "independent prompts",
     "scores of similar norm",
     "rewards without heavy tails",
     "enough informative groups",
 )
 SIZE, WIDTH = 8, 5
+
+
+def texts_of(label_N: np.ndarray) -> list[str]:
+    """A text for each prompt that shares no template with the others."""
+    return [f"{'ab'[label % 2] * (label + 2)} has a wording of its own" for label in label_N]
 
 
 def measured(
@@ -38,7 +44,8 @@ def measured(
     varies_P = np.arange(prompts) < (prompts if varying is None else varying)
     reward_PG = level_P[:, None] + rng.normal(size=(prompts, SIZE)) * varies_P[:, None]
     label = np.repeat(np.arange(prompts), SIZE)
-    return components(reward_PG.ravel(), label, score_ND=score, zero_mean=zero_mean)
+    text = texts_of(label)
+    return components(reward_PG.ravel(), label, score_ND=score, text_N=text, zero_mean=zero_mean)
 
 
 def moment_of_prompts(estimate: Components, name: str) -> np.ndarray:
@@ -58,12 +65,13 @@ def test_data_that_bear_all_out_have_no_note() -> None:
     assumptions = estimate.check_assumptions()
     assert [(entry.name, entry.status) for entry in assumptions] == [
         (SCORES, HOLDS),
+        (DIFFERENT, HOLDS),
         (PROMPTS, HOLDS),
         (LENGTHS, HOLDS),
         (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[4]) == (
+    assert str(assumptions[5]) == (
         "64 of 64 prompts have groups with at least 2 rewards on each side."
     )
     assert estimate.notes == ()
@@ -94,7 +102,7 @@ def test_families_of_prompts_violate_the_second_alone() -> None:
         in (violated.sentence)
     )
     assert "the limit for independent prompts is 0.5" in violated.sentence
-    assert "components(reward_N, kind_N, ...)" in violated.sentence
+    assert "the intervals use 8 blocks of 8 neighbours" in violated.sentence
     assert estimate.notes == (violated.sentence,)
     shuffled = np.random.default_rng(0).permutation(families)
     assert by_name(measured(shuffled))[PROMPTS].status is HOLDS
@@ -153,7 +161,7 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
     score = np.random.default_rng(9).normal(size=(512, WIDTH))
 
     def with_rewards(reward_N: np.ndarray) -> Components:
-        return components(reward_N, label, score_ND=score)
+        return components(reward_N, label, score_ND=score, text_N=texts_of(label))
 
     rng = np.random.default_rng(9)
     normal, heavy = with_rewards(rng.normal(size=512)), with_rewards(rng.normal(size=512) ** 5)
@@ -187,7 +195,7 @@ def of_lengths(spread: float, prompts: int = 64) -> Components:
     place_P = rng.permutation(prompts)
     length_P = np.exp(spread * stats.norm.ppf((place_P + 0.5) / prompts))
     score = rng.normal(size=(label.size, WIDTH)) * length_P[label, None]
-    return components(rng.normal(size=label.size), label, score_ND=score)
+    return components(rng.normal(size=label.size), label, score_ND=score, text_N=texts_of(label))
 
 
 def test_unlike_lengths_lengthen_upper_halves_and_leave_no_end_where_they_hide_most() -> None:
@@ -282,26 +290,75 @@ def test_copies_of_prompts_that_follow_one_another_are_left_out_together() -> No
     )
 
 
-def test_shuffled_copies_of_prompts_are_taken_as_one_prompt_each() -> None:
-    """Eight labels of each of eight prompts whose policies have six answers; drawn from a list with
-    replacement they are no copies.
+def near_duplicates(kind_P: np.ndarray, given: str = "score_ND") -> Components:
+    """Groups of prompts of a few kinds, each with a policy of six answers; texts of one kind differ
+    in a name and a number alone.
     """
     rng = np.random.default_rng(12)
-    score_PAD = rng.normal(size=(8, 6, WIDTH))
+    score_KAD = rng.normal(size=(int(kind_P.max()) + 1, 6, WIDTH))
     label, answer = np.repeat(np.arange(64), SIZE), rng.integers(6, size=512)
-    reward = rng.random(512) < (answer + 1) / 7
-    for prompt_P in (rng.permutation(np.repeat(np.arange(8), 8)), rng.integers(8, size=64)):
-        score = score_PAD[prompt_P[label], answer]
-        for given in ({"score_ND": score}, {"gram_NN": score @ score.T}):
-            estimate = components(reward, label, zero_mean=False, **given)
-            copies = (np.bincount(prompt_P) == 8).all()
-            assert estimate.prompts == (8 if copies else 64)
-            assert (
-                any("64 labels belong to only 8 prompts" in note for note in estimate.notes)
-                == copies
-            )
-    plain = components(reward, label, zero_mean=False, score_ND=score)
-    assert plain.vp.value == pytest.approx(moment_of_prompts(plain, "vp").mean())
+    kind_N = kind_P[label]
+    reward = (rng.random(512) < rng.beta(2, 2, size=len(score_KAD))[kind_N]).astype(float)
+    score = score_KAD[kind_N, answer]
+    thing_N = ["ab"[kind % 2] * (kind + 2) for kind in kind_N]
+    text = [
+        f"{['Ada', 'Bo', 'Cy'][row % 3]} has {row} apples, a {thing} and 2 friends who like a {thing}"
+        for row, thing in zip(label, thing_N, strict=True)
+    ]
+    of = {"score_ND": score} if given == "score_ND" else {"gram_NN": score @ score.T}
+    return components(reward, label, zero_mean=False, text_N=text, **of)
+
+
+@pytest.mark.parametrize("given", ["score_ND", "gram_NN"])
+def test_shuffled_near_duplicates_are_left_out_together(given: str) -> None:
+    """Eight labels of each of eight kinds: the error is that of eight means."""
+    kind_P = np.random.default_rng(13).permutation(np.repeat(np.arange(8), 8))
+    estimate = near_duplicates(kind_P, given)
+    t_P, vp_P = (moment_of_prompts(estimate, name) for name in ("t", "vp"))
+    assert estimate.prompts == estimate.t.n == 8
+    assert estimate.t.value == pytest.approx(t_P.mean())
+    t_K = [t_P[kind_P == kind].mean() for kind in range(8)]
+    assert estimate.t.standard_error == pytest.approx(stats.sem(t_K))
+    pairs = 7 / 63  # of one kind
+    assert estimate.vp.value == pytest.approx(vp_P.mean() / (1 - pairs))
+    assert by_name(estimate)[DIFFERENT].status is VIOLATED
+    assert by_name(estimate)[DIFFERENT].sentence in estimate.notes
+    assert by_name(estimate)[DIFFERENT].sentence == (
+        "Only 8 of 64 prompts differ in more than numbers and names. The intervals leave "
+        "near-duplicates out together, and are those of about 8 prompts. Measure other prompts."
+    )
+
+
+def test_kinds_of_unlike_size_count_by_what_they_say_beyond_the_mean() -> None:
+    """Were kinds of 20 and of 2 prompts to count by their sums, sizes would pass for variance."""
+    kind_P = np.random.default_rng(3).permutation(np.repeat(np.arange(14), [20, 20, *[2] * 12]))
+    estimate = near_duplicates(kind_P)
+    t_P = moment_of_prompts(estimate, "t")
+    sum_K = np.bincount(kind_P, t_P - t_P.mean())
+    assert estimate.t.value == pytest.approx(t_P.mean())
+    assert estimate.t.standard_error == pytest.approx(np.sqrt(14) * sum_K.std(ddof=1) / 64)
+    assert "those of about 5 prompts" in by_name(estimate)[DIFFERENT].sentence
+
+
+def test_a_few_near_duplicates_are_no_note() -> None:
+    kind_P = np.append(np.arange(56), np.full(8, 56))
+    estimate = near_duplicates(kind_P)
+    assert estimate.prompts == 57
+    assert by_name(estimate)[DIFFERENT].status is HOLDS
+    assert str(by_name(estimate)[DIFFERENT]).startswith("57 of 64 prompts differ")
+
+
+def test_without_texts_near_duplicates_are_an_open_question() -> None:
+    rng = np.random.default_rng(12)
+    label = np.repeat(np.arange(64), SIZE)
+    score, reward = rng.normal(size=(512, WIDTH)), rng.normal(size=512)
+    told = components(reward, label, score_ND=score, text_N=texts_of(label))
+    bare = components(reward, label, score_ND=score)
+    assert (told.prompts, by_name(told)[DIFFERENT].status, told.notes) == (64, HOLDS, ())
+    assert (bare.prompts, by_name(bare)[DIFFERENT].status) == (64, UNKNOWN)
+    assert bare.notes == (by_name(bare)[DIFFERENT].sentence,)
+    assert "have no texts" in bare.notes[0]
+    assert bare.t.interval == told.t.interval
 
 
 @pytest.mark.slow

@@ -23,7 +23,7 @@ from groupwise.estimators.components import (
     pseudo_values,
 )
 from groupwise.estimators.moments import MOMENTS, GroupMoments, moments_of_gram, moments_of_scores
-from groupwise.intervals import Interval
+from groupwise.intervals import Interval, mean_interval
 from groupwise_lab.worlds.bandit import BanditWorld, random_world, softmax_world
 
 NEAR = 1e-10
@@ -269,7 +269,7 @@ def test_large_batch_meets_the_truth() -> None:
         np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
     )
     score, reward, prompt = world.sample(4000, 8, np.random.default_rng(3))
-    found = components(reward, prompt, score_ND=score)
+    found = components(reward, prompt, score_ND=score, text_N=prompt.astype(str).tolist())
     for estimate, truth in ((found.vp, world.vp), (found.t, world.t), (found.r, world.r)):
         assert abs(estimate.value - truth) < 5 * estimate.standard_error
         assert estimate.standard_error < 0.1 * truth
@@ -301,12 +301,14 @@ def test_single_precision_scores_lose_nothing_that_matters() -> None:
 
 def test_scores_that_are_not_the_policys_own_are_noticed() -> None:
     score, reward, prompt = batch(prompts=100)
-    assert not components(reward, prompt, score_ND=score).notes
-    note = components(reward, prompt, score_ND=score + 1.0).notes[0]
+    text = prompt.astype(str).tolist()
+    assert not components(reward, prompt, score_ND=score, text_N=text).notes
+    note = components(reward, prompt, score_ND=score + 1.0, text_N=text).notes[0]
     assert "average to zero" in note
     assert "zero_mean=False" in note
     assert "--any-mean" in note
-    assert not components(reward, prompt, score_ND=score + 1.0, zero_mean=False).notes
+    free = components(reward, prompt, score_ND=score + 1.0, text_N=text, zero_mean=False)
+    assert not free.notes
 
 
 def test_a_variance_that_is_not_there_is_said_to_be_indistinguishable() -> None:
@@ -537,7 +539,7 @@ def pseudo_of(**columns: np.ndarray) -> np.ndarray:
 
 VP = np.array([1.0, 2, 0, 3, 1, 2, 1, 0, 4, 1, 2, 2, 1, 0, 1, 3])
 R = np.array([9.0, 4, 12, 2, 8, 7, 11, 9, 3, 6, 8, 10, 9, 5, 40, 7])
-SIXTEEN = Sample(16, 128, 5, zero_mean=True)
+SIXTEEN = Sample(16, 128, 5, zero_mean=True, cluster_P=np.arange(16))
 
 
 def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -> None:
@@ -553,12 +555,7 @@ def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -
     signal = found.others["score_reward_variance"]
     assert signal.value == pytest.approx((R - np.sqrt(R)).mean())
     assert signal.standard_error == pytest.approx(stats.sem(R - np.sqrt(R)))
-    assert signal.interval.high - signal.value == pytest.approx(
-        stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R))
-    )
-    assert signal.value - signal.interval.low == pytest.approx(
-        stats.t.ppf(0.975, 15) * stats.sem(R - np.sqrt(R))
-    )
+    assert signal.interval == mean_interval(R - np.sqrt(R))
 
 
 def test_the_interval_of_the_best_size_by_hand() -> None:
@@ -595,9 +592,12 @@ def test_too_few_prompts_give_a_best_size_without_limits() -> None:
 def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, told: bool) -> None:
     spread = np.array([-1.0, 1.0] * 8)
     mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))
-    notes = components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean=True)).notes
+    notes, free = (
+        components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean, np.arange(16))).notes
+        for zero_mean in (True, False)
+    )
     assert (len(notes) == 1 and "do not average to zero" in notes[0]) == told
-    assert not components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean=False)).notes
+    assert not free
 
 
 def test_how_many_prompts_would_show_it() -> None:

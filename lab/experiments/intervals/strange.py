@@ -1,188 +1,231 @@
-"""Do the intervals of the variance components hold in worlds that they were not made on?
+"""Does each interval of the project hold in worlds that it was not made on?
 
-    python lab/experiments/intervals/strange.py [--replicates 1000] [--processes 2]
+    python lab/experiments/intervals/strange.py [--replicates 500] [--processes 2]
     [--own FILE] [--drawn 40]
 
-prints a row a world (lab/docs/theory/gradient.md, "In strange worlds") and writes the table
-`strange`: how often the 95 % intervals of Vp, T, R and G* hold the truth, over all draws and over
-those without a note, the share of draws with a note, how wide the intervals of Vp, T and R are over
-the range of 95 % of the estimates, and the excess error of the size that `plan` names at 512
-rollouts over that of the best. `--own` takes the WORLDS of a Python file of your own instead, and
-`--drawn` so many worlds that the seed draws; neither writes.
+The worlds are those of `strange_worlds`. Prompts: the 95 % intervals of Vp, T and R,
+of the best group size G*, of the speed that the size in use loses beside the one named, and the
+error of the one named over the least, on average; a batch is a draw. Curves: rows to come inside
+the 90 % band of a forecast from 10, 20, 40 and 60 % of 200 rows, with white noise of .02, .05 and
+.1 (slow noise where nothing else moves); a third of the rise of a logistic, and a fifth of the loss
+of a decline, stand by themselves. Heavy ball: the fitted oscillator, and the plateau where all laws
+compete, of 200 rows. Groups of runs: the difference of their late means. Prints a row a world: of
+each interval how often it holds the truth, over all draws and over those without a note, and its
+median width over that of 95 % of the estimates (of rows: of the noise); writes the table `strange`.
+`--own` takes BATCHES and SHAPES of a Python file of your own instead, and `--drawn` so many batches
+that the seed draws; neither writes.
 """
 
 import runpy
 import sys
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 from numpy.random import Generator
 
 from groupwise.errors import InsufficientDataError
-from groupwise.estimators.best_group_size import Budget, plan_from_components
+from groupwise.estimators.best_group_size import Budget, plan_from_components, speed_lost
 from groupwise.estimators.components import components
+from groupwise.forecasting.fit import fit
+from groupwise.forecasting.forecast import shipped
+from groupwise.intervals import Interval
 
-sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
-from common import Row, arguments, print_table, results_of
+sys.path += [str(Path(__file__).resolve().parents[1] / name) for name in ("", "comparison")]
+import rates
+from common import Row, Rows, arguments, print_table, results_of
+from strange_worlds import (
+    BALLS,
+    BATCHES,
+    ROWS,
+    SHAPES,
+    Batch,
+    graded,
+    part_passed,
+    right_or_wrong,
+)
 
-from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
+from groupwise_lab.forecasts.backtest import SHARES, rows_seen, trial
+from groupwise_lab.worlds.bandit import BanditWorld
+from groupwise_lab.worlds.runs import autoregressive_noise
 
-PROMPTS, ARMS, WIDTH, BUDGET = 4000, 6, 12, 512
-NAMES = ("vp", "t", "r", "g_star")
-
-
-def right_or_wrong(rng: Generator, difficulty: float) -> BanditWorld:
-    """Rewards of 0 and 1, whose mean falls as the difficulty rises."""
-    length_P = np.exp(0.3 * rng.standard_normal(PROMPTS))
-    feature_PAD = length_P[:, None, None] * rng.standard_normal((PROMPTS, ARMS, WIDTH))
-    parameter_D, wanted_D = rng.standard_normal((2, WIDTH)) / np.sqrt(WIDTH)
-    merit_PA = 2 * feature_PAD @ wanted_D + rng.standard_normal((PROMPTS, ARMS))
-    merit_PA -= difficulty + rng.standard_normal((PROMPTS, 1))
-    return softmax_world(feature_PAD, parameter_D, 1 / (1 + np.exp(-merit_PA)), binary=True)
-
-
-def graded(
-    rng: Generator, length_P: np.ndarray, noise: Callable[[tuple[int, int]], np.ndarray]
-) -> BanditWorld:
-    """Scores in pairs of either sign, times the prompt's length; rewards linear in them."""
-    half_PAD = rng.standard_normal((PROMPTS, ARMS, WIDTH))
-    score_POD = length_P[:, None, None] * np.concatenate([half_PAD, -half_PAD], axis=1)
-    slope_PD = 0.3 * (np.eye(WIDTH)[0] + rng.standard_normal((PROMPTS, WIDTH)) / WIDTH**0.5)
-    reward_PO = np.einsum("pod,pd->po", score_POD, slope_PD) + noise((PROMPTS, 2 * ARMS))
-    equal = np.full((PROMPTS, 2 * ARMS), 0.5 / ARMS)
-    return BanditWorld(equal, score_POD, reward_PO, np.full(PROMPTS, 1 / PROMPTS))
+BUDGET, LEVEL = 512, 0.9
+FAR_ENOUGH = {"logistic": 1 / 3, "late decline": 1 / 5}
+Held = tuple[Interval, float, bool]  # an interval, the truth, and whether a note goes with it
 
 
-def unlike(
-    rng: Generator, spread: float, noise: Callable[[tuple[int, int]], np.ndarray] | None = None
-) -> BanditWorld:
-    """Prompts whose scores differ in length, by a lognormal law."""
-    length_P = np.exp(spread * rng.standard_normal(PROMPTS))
-    return graded(rng, length_P, noise or rng.standard_normal)
-
-
-def tailed(rng: Generator, noise: Callable[[tuple[int, int]], np.ndarray]) -> BanditWorld:
-    """Rewards with the tails of a noise."""
-    return graded(rng, np.ones(PROMPTS), noise)
-
-
-# The world, prompts, rollouts of each, and how many copies of a prompt follow one another; shuffled
-# below 0.
-WORLDS: dict[str, tuple[Callable[[Generator], BanditWorld], int, int, int]] = {
-    "right or wrong": (lambda rng: right_or_wrong(rng, 0.0), 64, 8, 1),
-    "groups of four": (lambda rng: right_or_wrong(rng, 0.0), 64, 4, 1),
-    "eight prompts": (lambda rng: right_or_wrong(rng, 0.0), 8, 8, 1),
-    "eight copies of eight prompts": (lambda rng: right_or_wrong(rng, 0.0), 64, 8, 8),
-    "eight copies, shuffled": (lambda rng: right_or_wrong(rng, 0.0), 64, 8, -8),
-    "rare success": (lambda rng: right_or_wrong(rng, 5.0), 64, 4, 1),
-    "rare success, groups of eight": (lambda rng: right_or_wrong(rng, 5.0), 64, 8, 1),
-    "very rare success": (lambda rng: right_or_wrong(rng, 6.5), 64, 8, 1),
-    "nearly all solved": (lambda rng: right_or_wrong(rng, -5.0), 64, 8, 1),
-    "normal rewards, groups of four": (lambda rng: unlike(rng, 0.0), 64, 4, 1),
-    "normal rewards": (lambda rng: unlike(rng, 0.0), 64, 8, 1),
-    "unlike lengths": (lambda rng: unlike(rng, 0.5), 64, 8, 1),
-    "very unlike lengths": (lambda rng: unlike(rng, 0.8), 64, 8, 1),
-    "four moments": (lambda rng: tailed(rng, lambda size: rng.standard_t(5, size)), 64, 8, 1),
-    "no fourth moment": (lambda rng: tailed(rng, lambda size: rng.standard_t(2.5, size)), 64, 8, 1),
-    "skewed rewards": (
-        lambda rng: tailed(rng, lambda size: rng.exponential(1, size) ** 2),
-        64,
-        8,
-        1,
-    ),
-}
-
-
-NOISES: dict[str, Callable[[Generator, tuple[int, int]], np.ndarray]] = {
-    "normal": lambda rng, size: rng.standard_normal(size),
-    "uniform": lambda rng, size: rng.uniform(-2, 2, size),
-    "t of 5": lambda rng, size: rng.standard_t(5, size),
-    "t of 2.5": lambda rng, size: rng.standard_t(2.5, size),
-    "exponential squared": lambda rng, size: rng.exponential(1, size) ** 2,
-    "rare bonus": lambda rng, size: rng.standard_normal(size) + 8 * (rng.random(size) < 0.01),
-}
-
-
-def draw_world(rng: Generator, number: int) -> None:
-    """Rewards of right or wrong, or with a noise where lengths differ, in turn."""
-    kind, share = str(rng.choice(list(NOISES))), rng.uniform()
+def draw_batch(rng: Generator, number: int) -> None:
+    """Rewards of right or wrong, or normal ones with a bonus where lengths differ, in turn."""
+    share, bonus = rng.uniform(), rng.uniform(0, 8)
 
     def make(rng: Generator) -> BanditWorld:
         if number % 2:
-            return unlike(rng, share, partial(NOISES[kind], rng))
+            return graded(
+                rng,
+                share,
+                lambda size: rng.standard_normal(size) + bonus * (rng.random(size) < 0.01),
+            )
         return right_or_wrong(rng, 12 * share - 6)
 
-    name = f"{kind}, lengths {share:.2f}" if number % 2 else f"difficulty {12 * share - 6:.1f}"
+    name = (
+        f"bonus {bonus:.1f}, lengths {share:.2f}"
+        if number % 2
+        else f"difficulty {12 * share - 6:.1f}"
+    )
     prompts, rollouts = (int(rng.choice(some)) for some in ([16, 32, 64, 128], [4, 6, 8, 16]))
-    WORLDS[f"{number}: {name}"] = make, prompts, rollouts, 1
+    BATCHES[f"{number}: {name}"] = Batch(make, prompts, rollouts)
 
 
-def row_of(name: str, replicates: int, seed: int) -> Row:
-    """Coverage and excess in one world."""
-    make, prompts, rollouts, copies = WORLDS[name]
-    place = list(WORLDS).index(name)
-    world = make(np.random.default_rng([20261124, place]))
-    rng = np.random.default_rng([seed, place])
-    truth = world.moments()
+def row_of(world: str, interval: str, held: list[Held], ideal: float = 0.0) -> Row:
+    """What draws come to; the ideal width is that of the estimates where it is not told."""
+    value, low, high = np.transpose([(part.value, part.low, part.high) for part, _, _ in held])
+    covered = np.array([part.covers(truth) for part, truth, _ in held])
+    noted = np.array([note for *_, note in held])
+    if not ideal:
+        ideal = float(np.diff(np.quantile(value[np.isfinite(value)], [0.025, 0.975]))[0])
+    return {
+        "world": world,
+        "interval": interval,
+        "draws": len(held),
+        "noted": float(noted.mean()),
+        "covered": float(covered.mean()),
+        "silent": float(covered[~noted].mean()) if not noted.all() else np.nan,
+        "width": float(np.median(high - low)) / ideal if ideal else np.nan,
+    }
+
+
+def of_prompts(name: str, draws: int, seed: int) -> Rows:
+    """The intervals of the components, and of what is planned by them."""
+    batch, place = BATCHES[name], list(BATCHES).index(name)
+    world = batch.make(np.random.default_rng([20261124, place]))
+    rng, truth = np.random.default_rng([seed, place]), world.moments()
     size = np.arange(2, BUDGET + 1)
     error = (truth.vp + truth.t / size + truth.r / (size * (size - 1))) / (BUDGET // size)
-    truths = truth.vp, truth.t, truth.r, 1 + np.sqrt(truth.r / truth.vp)
-    noted, excess, ends = np.zeros(replicates, bool), [], np.zeros((3, replicates, len(NAMES)))
-    for draw in range(replicates):
-        prompt_B = np.repeat(world.draw_prompts(prompts // abs(copies), rng), abs(copies))
-        if copies < 0:
-            rng.shuffle(prompt_B)
-        score_ND, reward_N, prompt_N = world.sample_at(prompt_B, rollouts, rng)
-        estimate = components(reward_N, prompt_N, score_ND=score_ND)
-        parts = [part.interval for part in (estimate.vp, estimate.t, estimate.r)]
-        ends[:, draw] = np.transpose(
-            [(part.value, part.low, part.high) for part in (*parts, estimate.group_size)]
-        )
-        noted[draw] = bool(estimate.notes)
+    held: dict[str, list[Held]] = defaultdict(list)
+    excess = []
+    for _ in range(draws):
+        score_ND, reward_N, label_N, text_N = batch.draw(world, rng)
+        made = components(reward_N, label_N, score_ND=score_ND, text_N=text_N)
+        note = bool(made.notes)
+        held["Vp"].append((made.vp.interval, truth.vp, note))
+        held["T"].append((made.t.interval, truth.t, note))
+        held["R"].append((made.r.interval, truth.r, note))
+        held["G*"].append((made.group_size, 1 + np.sqrt(truth.r / truth.vp), note))
         with suppress(InsufficientDataError):
-            plan = plan_from_components(estimate, Budget(BUDGET), rng=rng, draws=200)
-            excess.append(error[plan.group_size - 2] / error.min() - 1)
-    value, low, high = ends
-    covered = (low <= truths) & (truths <= high)
-    silent = covered[~noted].mean(axis=0) if (~noted).any() else np.full(len(NAMES), np.nan)
-    row: Row = {"world": name, "prompts": prompts, "rollouts": rollouts, "noted": noted.mean()}
-    width = np.median(high - low, axis=0)[:3] / np.ptp(
-        np.quantile(value[:, :3], [0.025, 0.975], axis=0), axis=0
-    )
-    for part, values in ("covered", covered.mean(axis=0)), ("silent", silent), ("width", width):
-        row |= {f"{part}_{key}": value for key, value in zip(NAMES, values, strict=False)}
-    return row | {"excess": float(np.mean(excess))}
+            budget, present = Budget(BUDGET), batch.rollouts
+            plan = plan_from_components(made, budget, present=present, rng=rng, draws=200)
+            both = error[[present - 2, plan.group_size - 2]]
+            lost = float(speed_lost(*both, float(truth.gradient_D @ truth.gradient_D)))
+            assert plan.present is not None
+            held["price"].append((plan.present.now, lost, note))
+            excess.append(both[1] / error.min())
+    rows = [row_of(name, interval, of) for interval, of in held.items()]
+    named = {"draws": len(excess), "width": float(np.mean(excess))}
+    return [
+        *rows,
+        rows[0] | {"interval": "named size"} | named | {"covered": np.nan, "silent": np.nan},
+    ]
+
+
+def of_curves(name: str, draws: int, seed: int) -> Rows:
+    """The rows of forecasts; of 25 draws a run is one."""
+    inside: dict[tuple[str, float], list[tuple[float, float]]] = defaultdict(list)
+    for number in range(max(draws // 25, 1)):
+        for deviation in (0.02, 0.05, 0.1):
+            place = [seed, list(SHAPES).index(name), number, int(1000 * deviation)]
+            rng = np.random.default_rng(place)
+            mean_T = SHAPES[name](rng)
+            slow = 0.9 if np.ptp(mean_T) == 0 else 0.0
+            value_T = mean_T + autoregressive_noise(rng, ROWS, deviation, slow)
+            for share in SHARES:
+                score = trial(np.arange(ROWS), value_T, share, smoothing=1, methods={}).score(
+                    shipped(), level=LEVEL
+                )
+                found = score.rows_covered / score.windows, score.widths["rows"] / deviation
+                inside[name, share].append(found)
+                least = FAR_ENOUGH.get(name, 2)
+                if part_passed(name, mean_T, rows_seen(ROWS, share)) >= least:
+                    inside[f"{name}, {least:.0%} seen", share].append(found)
+    ideal, rows = 2 * 1.645, []  # widths of noise alone, in deviations
+    for (world, share), of in inside.items():
+        covered, width = np.mean(of, axis=0)
+        row = {"world": world, "interval": f"from {share:.0%}", "draws": len(of), "noted": 0.0}
+        rows.append(row | {"covered": covered, "silent": covered, "width": width / ideal})
+    return sorted(rows, key=lambda row: row["world"])
+
+
+def of_fits(name: str, draws: int, seed: int) -> Rows:
+    """The fitted oscillator, and the plateau where laws compete; of five draws a run is one."""
+    ball, held = BALLS[name], defaultdict(list)
+    for number in range(max(draws // 5, 1)):
+        time_T, value_T = ball.draw(np.random.default_rng([seed, number]), ROWS)
+        made, free = fit(time_T, value_T, law="oscillator"), fit(time_T, value_T)
+        for part, truth in ball.truth.items():
+            held[part.replace("_", " ")].append((made, part, truth))
+        held["plateau, any law"].append((free, "plateau", 0.8))
+    return [
+        row_of(
+            f"heavy ball, {name}",
+            interval,
+            [(of.parameters[part], truth, of.status != "converged") for of, part, truth in cases],
+        )
+        for interval, cases in held.items()
+    ]
+
+
+def of_groups(name: str, draws: int, seed: int) -> Rows:
+    """The difference of late means, by the study of comparisons; no draw has a note."""
+    cell = next(cell for cell in rates.GROUPS if cell.name == name)
+    covered = rates.group_cell(cell, draws, seed)["covered"]
+    row = {"world": name, "interval": "difference", "draws": draws, "noted": 0.0}
+    return [row | {"covered": covered, "silent": covered, "width": np.nan}]
+
+
+def jobs(own: str, drawn: int, seed: int) -> Iterator[tuple[Callable[..., Rows], str]]:
+    """What is to be scored."""
+    named, shapes = len(BATCHES), len(SHAPES)
+    made = runpy.run_path(own) if own else {}
+    BATCHES.update(made.get("BATCHES", {}))
+    SHAPES.update(made.get("SHAPES", {}))
+    rng = np.random.default_rng([seed, 1])
+    for number in range(drawn):
+        draw_batch(rng, number)
+    if not (own or drawn):
+        named = shapes = 0
+        yield from ((of_fits, name) for name in BALLS)
+        yield from ((of_groups, cell.name) for cell in rates.GROUPS)
+    yield from ((of_prompts, name) for name in list(BATCHES)[named:])
+    yield from ((of_curves, name) for name in list(SHAPES)[shapes:])
 
 
 def main() -> None:
-    """Run all worlds."""
-    given = arguments(__doc__, replicates=1000, processes=2, seed=2026, own="", drawn=0)
-    named = len(WORLDS)
-    WORLDS.update(runpy.run_path(given.own)["WORLDS"] if given.own else {})
-    rng = np.random.default_rng([given.seed, 1])
-    for number in range(given.drawn):
-        draw_world(rng, number)
-    own = list(WORLDS)[named:]
+    """Score all of them."""
+    given = arguments(__doc__, replicates=500, processes=2, seed=2026, own="", drawn=0)
+    work = list(jobs(given.own, given.drawn, given.seed))
     with ProcessPoolExecutor(given.processes) as pool:
-        jobs = [pool.submit(row_of, name, given.replicates, given.seed) for name in own or WORLDS]
-        rows = [job.result() for job in jobs]
+        made = [pool.submit(score, name, given.replicates, given.seed) for score, name in work]
+        rows = [row for job in made for row in job.result()]
+    of_world: dict[str, Rows] = defaultdict(list)
+    for row in rows:
+        of_world[row["world"]].append(row)
     lines = [
-        [
-            f"{row['world']} | {row['prompts']} | {row['rollouts']} | {row['noted']:.0%}",
-            *(f"{row[f'covered_{key}']:.3f}/{row[f'silent_{key}']:.3f}" for key in NAMES),
-            "/".join(f"{row[f'width_{key}']:.1f}" for key in NAMES[:3]),
-            f"{row['excess']:.1%}",
-        ]
-        for row in rows
+        [name, f"{part[0]['draws']} | {part[0]['noted']:.0%}", ", ".join(map(in_words, part))]
+        for name, part in of_world.items()
     ]
-    header = "world | B | m | with a note | Vp, all/without a note | T | R | G* | widths | excess"
+    header = "world | draws | noted | interval: held/without a note/width"
     print_table("In strange worlds", header, lines)
-    if not own:
+    if not (given.own or given.drawn):
         results_of(__file__).write("strange", rows, digits=4)
+
+
+def in_words(row: Row) -> str:
+    """An interval of a row, without the numbers that it has not."""
+    held = [row["covered"], *([row["silent"]] if row["noted"] else [])]
+    parts = [f"{number:.2f}" for number in held] + [f"{row['width']:.1f}"]
+    return f"{row['interval']} " + "/".join(part for part in parts if part != "nan")
 
 
 if __name__ == "__main__":

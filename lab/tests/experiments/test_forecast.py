@@ -105,20 +105,6 @@ def test_trained_runs_are_scored_by_task(
     assert scored.whole.interval_scores != bare.whole.interval_scores
 
 
-def test_a_shape_is_counted_once_more_where_enough_of_it_was_seen(load: Load) -> None:
-    """The fifth of a loss that a tenth of the run cannot hold, and six tenths do; what the rise
-    goes on to gain meanwhile is no loss.
-    """
-    module = load("shapes")
-    mean = module.SHAPES["late decline"](np.random.default_rng([2, 6, 20]))
-    assert module.passed("late decline", mean, 20) == 0
-    assert module.passed("late decline", mean, 200) == pytest.approx(0.87, abs=0.01)
-    kinds = [(kind, share) for kind, share, _ in module.held("late decline", 0.02, 2)]
-    assert ("late decline", 0.1) in kinds
-    assert ("late decline, 20% seen", 0.1) not in kinds
-    assert ("late decline, 20% seen", 0.6) in kinds
-
-
 def test_the_code_that_the_shipped_table_was_made_with_is_that_of_today() -> None:
     """Three runs, by all that a table goes through; where this fails, make it again:
     lab/experiments/forecast/calibrate.py --write.

@@ -1,4 +1,4 @@
-"""The study of strange worlds: worlds of one's own and drawn ones, and what a row says."""
+"""The study of strange worlds: the worlds themselves, those of one's own, and what a row says."""
 
 from __future__ import annotations
 
@@ -8,43 +8,95 @@ from types import ModuleType
 
 import numpy as np
 import pytest
+from strange_worlds import BALLS, BATCHES, SHAPES, Batch, HeavyBall, part_passed
+
+from groupwise.forecasting.laws import law_by_name
+from groupwise.intervals import Interval
+from groupwise.prompts import templates
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "experiments" / "intervals"
 Load = Callable[[str], ModuleType]
 
 
-def test_a_drawn_world_is_that_of_its_seed(load: Load) -> None:
-    """Even ones are right or wrong, odd ones have a noise; the same seed draws the same."""
-    strange = load("strange")
-    named, drawn = len(strange.WORLDS), []
+@pytest.mark.parametrize("name", ["near-duplicates, eight of each", "normal rewards"])
+def test_the_texts_of_a_batch_are_those_of_its_templates(name: str) -> None:
+    """Eight variants share scores up to their length, and a text up to a number."""
+    batch, rng = BATCHES[name], np.random.default_rng(5)
+    score_ND, _, label_N, text_N = batch.draw(batch.make(np.random.default_rng(1)), rng)
+    assert len(score_ND) == batch.prompts * batch.rollouts
+    first_B = np.unique(label_N, return_index=True)[1]
+    kinds = templates([text_N[row] for row in first_B])
+    assert kinds.max() + 1 == batch.prompts // batch.variants
+    assert (np.diff(kinds) != 0).mean() > 0.5, "shuffled"
+
+
+def test_a_drawn_batch_is_that_of_its_seed(load: Load) -> None:
+    strange, drawn = load("strange"), []
+    named = len(strange.BATCHES)
     for _ in range(2):
         rng = np.random.default_rng([3, 1])
         for number in range(2):
-            strange.draw_world(rng, number)
-        drawn.append(dict(list(strange.WORLDS.items())[named:]))
+            strange.draw_batch(rng, number)
+        drawn.append(dict(list(strange.BATCHES.items())[named:]))
         for name in drawn[-1]:
-            del strange.WORLDS[name]
+            del strange.BATCHES[name]
     assert list(drawn[0]) == list(drawn[1])
     first, second = (
-        {name: make(np.random.default_rng(0)).moments().vp for name, (make, *_) in worlds.items()}
-        for worlds in drawn
+        {name: batch.make(np.random.default_rng(0)).moments().vp for name, batch in made.items()}
+        for made in drawn
     )
     assert first == second
     assert next(iter(first)).startswith("0: difficulty")
     assert "lengths" in list(first)[1]
 
 
-def test_a_row_counts_notes_and_coverage_of_draws(load: Load) -> None:
+def test_a_row_counts_coverage_notes_and_width(load: Load) -> None:
     strange = load("strange")
-    row = strange.row_of("eight copies of eight prompts", 12, 5)
-    assert row["noted"] == 1
-    assert np.isnan(row["silent_vp"])
-    row = strange.row_of("normal rewards", 12, 5)
-    assert row["noted"] == 0
-    for name in strange.NAMES:
-        assert row[f"silent_{name}"] == row[f"covered_{name}"] >= 0.75
-    assert 0.7 < row["width_t"] < 2
+    held = [
+        (Interval(value, value - 1, value + 1), 0.0, value > 2) for value in (0.0, 0.5, 1.5, 3.0)
+    ]
+    row = strange.row_of("a world", "x", held)
+    assert (row["draws"], row["noted"], row["covered"]) == (4, 0.25, 0.5)
+    assert row["silent"] == pytest.approx(2 / 3)
+    spread = np.diff(np.quantile([0.0, 0.5, 1.5, 3.0], [0.025, 0.975]))[0]
+    assert row["width"] == pytest.approx(2 / spread)
+    assert strange.in_words(row) == f"x 0.50/0.67/{2 / spread:.1f}"
+    assert strange.in_words(row | {"noted": 0.0, "covered": np.nan}) == f"x {2 / spread:.1f}"
+
+
+def test_each_interval_of_a_batch_is_scored(load: Load) -> None:
+    rows = load("strange").of_prompts("near-duplicates of normal rewards", 8, 5)
+    assert [row["interval"] for row in rows] == ["Vp", "T", "R", "G*", "price", "named size"]
+    assert {row["noted"] for row in rows} == {1.0}
+    assert min(row["covered"] for row in rows[:4]) >= 0.6
+    assert 1 <= rows[-1]["width"] < 1.3
+
+
+def test_a_curve_is_counted_once_more_where_enough_of_it_was_seen(load: Load) -> None:
+    """The fifth of a loss that a tenth of the run cannot hold, and six tenths do; what the rise
+    goes on to gain meanwhile is no loss.
+    """
+    rows = load("strange").of_curves("late decline", 25, 5)
+    kinds = [(row["world"], row["interval"]) for row in rows]
+    assert ("late decline", "from 10%") in kinds
+    assert ("late decline, 20% seen", "from 10%") not in kinds
+    assert ("late decline, 20% seen", "from 60%") in kinds
+    assert all(0 <= row["covered"] <= 1 < row["width"] for row in rows)
+    rise = np.linspace(0.2, 0.8, 101)
+    assert part_passed("logistic", rise, 51) == pytest.approx(0.5)
+    both = np.append(rise, rise[::-1])
+    assert part_passed("late decline", both, 20) == 0
+    assert part_passed("late decline", both, 151) == pytest.approx(0.5, abs=0.02)
+
+
+def test_heavy_ball_is_the_law_that_is_fitted() -> None:
+    """Without noise the recursion lies on the law at its own truth."""
+    for name, ball in BALLS.items():
+        still = HeavyBall(ball.force, 0.0)
+        time_T, value_T = still.draw(np.random.default_rng(0), 120)
+        law = law_by_name("oscillator").curve(time_T, **ball.truth)
+        assert np.abs(law - value_T).max() < 2e-3, name
 
 
 def test_a_file_of_ones_own_is_scored_alone_and_nothing_is_written(
@@ -55,17 +107,16 @@ def test_a_file_of_ones_own_is_scored_alone_and_nothing_is_written(
     own = tmp_path / "own.py"
     own.write_text(
         "import numpy as np\n"
-        "from groupwise_lab.worlds.bandit import random_world\n"
-        "WORLDS = {'mine': (lambda rng: random_world(rng, equal_weights=True), 12, 4, 1)}\n"
+        "from strange_worlds import Batch, graded\n"
+        "BATCHES = {'mine': Batch(graded, 12, 4)}\n"
+        "SHAPES = {'flat': lambda rng: np.full(200, 0.5)}\n"
     )
-    out = printed("strange", "--own", str(own), "--replicates", "6", "--processes", "1")
-    assert len([line for line in out.splitlines() if line.startswith("| mine | 12 | 4 |")]) == 1
-    assert "right or wrong" not in out
+    try:
+        out = printed("strange", "--own", str(own), "--replicates", "6", "--processes", "1")
+    finally:
+        BATCHES.pop("mine", None)
+        SHAPES.pop("flat", None)
+    lines = [line for line in out.splitlines() if line.startswith("|")][2:]
+    assert [line.split(" | ")[0] for line in lines] == ["| mine", "| flat"]
     assert results.read_bytes() == before
-
-
-@pytest.mark.parametrize("kind", ["normal", "uniform", "t of 5", "rare bonus"])
-def test_noises_are_centred_but_for_the_bonus(load: Load, kind: str) -> None:
-    value = load("strange").NOISES[kind](np.random.default_rng(1), (400, 50))
-    expected = 0.08 if kind == "rare bonus" else 0.0
-    assert value.mean() == pytest.approx(expected, abs=0.03)
+    assert isinstance(BATCHES["normal rewards"], Batch)

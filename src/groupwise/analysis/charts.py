@@ -180,7 +180,7 @@ def with_mean(
     raw = observed_line(name, x, y, points=points)
     if y.size <= FEW_ROWS:
         return (raw,)
-    later = x >= split if split is not None else np.zeros(x.size, dtype=bool)
+    later = x >= (math.inf if split is None else split)
     size = 2 * max(1, round(y.size / 60)) + 1
     mean = np.concatenate([running_mean(part, size) for part in (y[~later], y[later])])
     return raw, smooth_line(f"mean of {size} rows", "smooth", x, mean, points=points // 3)
@@ -189,8 +189,6 @@ def with_mean(
 def abscissae(x_T: ArrayLike) -> tuple[float, ...]:
     """Round abscissae like `rounded`, none of them missing, to a tenth of their usual spacing."""
     x = floats(x_T)
-    if np.all((x == np.round(x)) & (np.abs(x) < _LARGEST)):
-        return tuple(x.astype(np.int64).tolist())
     if x.size < 2 or np.all(x == np.round(x)):
         return tuple(map(whole_short, x.tolist()))
     spacing = float(np.ptp(x)) / (x.size - 1)

@@ -18,6 +18,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -50,6 +51,7 @@ from groupwise.estimators.moments import (
     moments_of_gram,
 )
 from groupwise.files import beside, first_bytes, write_whole
+from groupwise.intervals import percent
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import Words, frozen
 from groupwise.prompts import prompt_of
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 
 
 _LONGEST_TEXTS = 4096
+_NEAR = 8  # times as many groups as are sampled: about one policy's
 
 
 @frozen
@@ -75,6 +78,9 @@ class GroupSample:
     )  # step, prompt_id, prompt, completion, reward and group, a row a rollout, group after group
     # groups of the run that were other visits of prompts that have their group already
     repeated: int
+    # of the reward variance within groups near the step, the share of those that have more than any
+    # of the sample
+    unseen: float
     notes: Words  # sentences on what was left aside
     longest: Words = ()
     # where no setting says at how many tokens completions were truncated, the longest of the whole
@@ -93,7 +99,9 @@ def sample_groups(
     rows = _scorable(record)
     if steps is not None:
         rows = rows.filter(pl.col("step").is_between(*steps))
-    sizes = rows.group_by("step", "prompt_id").agg(pl.len().alias("size"), pl.col("prompt").first())
+    sizes = rows.group_by("step", "prompt_id").agg(
+        pl.len().alias("size"), pl.col("prompt").first(), pl.col("reward").var().alias("variance")
+    )
     sizes = sizes.filter(pl.col("size") >= SMALLEST_GROUP).sort("step", "prompt_id")
     different = sizes["prompt"].n_unique()
     if different < 2:
@@ -106,16 +114,17 @@ def sample_groups(
     order = np.random.default_rng(seed).permutation(len(sizes))
     # A stable sort by distance from the checkpoint keeps the shuffled order within a step: a random
     # part of the last step taken.
+    nearest = sizes.with_columns(
+        pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance")
+    ).sort("distance", "order")
     chosen = (
-        sizes.with_columns(
-            pl.Series("order", order), (pl.col("step") - middle).abs().alias("distance")
-        )
-        .sort("distance", "order")
-        .unique("prompt", keep="first", maintain_order=True)
+        nearest.unique("prompt", keep="first", maintain_order=True)
         .head(groups)
         .with_row_index("group")
-        .select("step", "prompt_id", "group")
     )
+    near_P = nearest["variance"].head(_NEAR * groups).to_numpy()
+    above = near_P[near_P > cast("float", chosen["variance"].max())].sum()
+    chosen = chosen.select("step", "prompt_id", "group")
     rows = rows.join(chosen, on=["step", "prompt_id"], how="inner", maintain_order="left").sort(
         "group", maintain_order=True
     )
@@ -128,15 +137,13 @@ def sample_groups(
         )
         largest = record.with_completions(sized.top_k(_LONGEST_TEXTS, by="size"))
         longest = tuple(largest["completion"])
-    repeated = len(sizes) - different
-    if not repeated:
-        return GroupSample(rows, 0, (), longest)
+    repeated, unseen = len(sizes) - different, float(above / (near_P.sum() or 1.0))
     note = (
         f"The {len(sizes):,} groups come from {count(different, 'different prompt')}. Each "
         f"prompt counts once, with the visit nearest to step {middle:,}, as only prompts are "
         "independent."
     )
-    return GroupSample(rows, repeated, (note,), longest)
+    return GroupSample(rows, repeated, unseen, (note,) if repeated else (), longest)
 
 
 def without_groups(
@@ -244,6 +251,7 @@ def save_components(
         "estimate": components.estimate_C.tolist(),
         "covariance": _plain(components.covariance_CC),
         "pseudo_values": _plain(components.pseudo_PC),
+        "clusters": None if components.cluster_P is None else components.cluster_P.tolist(),
         "provenance": dict(provenance),
     }
     try:
@@ -274,15 +282,9 @@ def check_free(target: Path, *, force: bool) -> None:
 
 def is_components(path: Path) -> bool:
     """Return whether a file holds saved components, by its first bytes."""
-    return path.is_file() and f'"{FORMAT}"'.encode() in _beginning(path, 200)
-
-
-def _beginning(path: Path, size: int) -> bytes:
-    """Return the first bytes of a file; none where it cannot be read."""
-    try:
-        return first_bytes(path, size) or b""
-    except OSError:
-        return b""
+    with suppress(OSError):
+        return path.is_file() and f'"{FORMAT}"'.encode() in (first_bytes(path, 200) or b"")
+    return False
 
 
 def load_components(path: str | Path, *, level: float | None = None) -> SavedComponents:
@@ -346,9 +348,14 @@ def _components(plain: JsonView, level: float | None) -> Components:
     )
     zero_mean = plain["zero_mean"]
     typed = isinstance(zero_mean, bool) and isinstance(plain["method"], str)
+    cluster_P = plain.get("clusters")  # of older files None
+    if cluster_P is not None:
+        numbers, cluster_P = np.unique(list(map(_count, cluster_P)), return_inverse=True)
+        typed &= len(numbers) == prompts
+        prompts = len(cluster_P)
     if prompts < 2 or rollouts < SMALLEST_GROUP * prompts or not typed:
         raise ValueError("facts")
-    sample = Sample(prompts, rollouts, left_out, zero_mean)
+    sample = Sample(prompts, rollouts, left_out, zero_mean, cluster_P)
     level = float(plain["vp"]["level"]) if level is None else level
     # A file that is damaged in one place is not trusted in another.
     _array([plain["estimate"]], (1, len(QUANTITIES)), LARGEST)
@@ -483,9 +490,23 @@ def measure_run(
         "left_out": list(source.left_out)[:20],
         "method": source.method,
     }
-    return SavedComponents(
-        replace(estimates, notes=(*sample.notes, *tokens.notes, *estimates.notes)), about
+    notes = (*sample.notes, *tokens.notes, *_unseen_notes(sample.unseen, estimates))
+    return SavedComponents(replace(estimates, notes=(*notes, *estimates.notes)), about)
+
+
+def _unseen_notes(share: float, estimates: Components) -> Words:
+    """Say that the log has prompts whose rewards differ more than any sampled ones', where they
+    would carry T out of its interval.
+    """
+    t = estimates.t.interval
+    if t.value <= t.high * (1 - share):
+        return ()
+    note = (
+        f"Groups whose rewards differ more than in any sampled group have {percent(share)} of the "
+        "reward variance near this step. The sample misses such prompts, so Vp, T and R are "
+        "probably too small. Measure more prompts (--groups N), or bring rewards to one scale."
     )
+    return (note,)
 
 
 def _here(
@@ -512,7 +533,12 @@ def _here(
     )
     reward, group = tokens.rows["reward"].to_numpy(), tokens.rows["group"].to_numpy()
     estimates = components(
-        reward, group, **score.arguments, zero_mean=how.scores_average_to_zero, level=how.level
+        reward,
+        group,
+        text_N=tokens.rows["prompt"].to_list(),
+        **score.arguments,
+        zero_mean=how.scores_average_to_zero,
+        level=how.level,
     )
     products = (
         "exact"
@@ -695,7 +721,11 @@ class Spread:
             "bytes_of_largest_shard": max(sizes),
         }
         whole = components_of_moments(
-            GroupMoments.joined([shard.moments for shard in done]), level=how.level
+            GroupMoments.joined([shard.moments for shard in done]),
+            text_P=[
+                group.text for outcome in outcomes if outcome.done for group in shards[outcome.name]
+            ],
+            level=how.level,
         )
         notes = (*_lost_notes(lost, len(shards)), *whole.notes)
         return replace(whole, notes=notes), done[0].source, facts
@@ -705,7 +735,8 @@ class Spread:
 class TokenGroup:
     """One group as the model reads it."""
 
-    before: list[list[int]]  # tokens of each prompt
+    text: str  # of the prompt
+    before: list[list[int]]  # its tokens, once a rollout
     after: list[list[int]]  # tokens of each completion
     reward: list[float]  # of each rollout
 
@@ -801,6 +832,7 @@ def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:
     reward = tokens.rows["reward"].to_list()
     groups = [
         TokenGroup(
+            tokens.rows["prompt"][int(rows[0])],
             [tokens.before[row] for row in rows],
             [tokens.after[row] for row in rows],
             [reward[row] for row in rows],

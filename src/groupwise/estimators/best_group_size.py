@@ -375,7 +375,7 @@ def _drawn_components(components: Components, rng: np.random.Generator, draws: i
     """Draws of Vp, T, R and |g|^2, negative ones set to zero; None where too few prompts are."""
     if components.prompts < 3:
         return None
-    pseudo = components.pseudo_PC
+    pseudo = components.independent_BC
     share = np.full(len(pseudo), 1 / len(pseudo))
     drawn = rng.multinomial(len(pseudo), share, size=draws) / len(pseudo) @ pseudo[:, :_DRAWN]
     if components.vp_is_open:  # anything from 0 to R/2, above which no policy lies

@@ -17,12 +17,13 @@ nothing of the gradient, and a few long scores hold much of Vp.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from groupwise.arrays import Columns, Float, Places, mean_ranks
+from groupwise.arrays import Columns, Float, Places, floats, mean_ranks
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.moments import (
     MOMENTS,
@@ -30,6 +31,7 @@ from groupwise.estimators.moments import (
     GroupMoments,
     moments_of_gram,
     moments_of_scores,
+    usable_groups,
 )
 from groupwise.intervals import (
     Interval,
@@ -39,7 +41,18 @@ from groupwise.intervals import (
     ratio_interval,
     student_quantile,
 )
-from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, Plain, Said, frozen
+from groupwise.plain import (
+    HOLDS,
+    UNKNOWN,
+    VIOLATED,
+    Assumption,
+    Plain,
+    Said,
+    Tested,
+    assumptions,
+    frozen,
+)
+from groupwise.prompts import templates
 
 ALARM = 4.0
 """Standard errors: a false alarm in 30,000 for a normal statistic, and far fewer than one in 100
@@ -48,7 +61,7 @@ with the tails of these.
 # groups with two rewards or more on either side; with fewer the intervals held Vp in 0 to 98 % of
 # cases, with so many in 94 % over eight worlds and in 89 % at least
 FEWEST_INFORMATIVE = 4
-_FEWEST_BLOCKS = 8  # of neighbours that resemble each other
+_BLOCKS = 8  # of neighbours that resemble each other
 _LIKENESS = {"value": "mean reward", "score_norm2": "score length"}  # by which they do
 _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 # Upper halves of the intervals of Vp, T and R are longer for what a sample may not show. x is the
@@ -58,101 +71,131 @@ _FEWEST_NEIGHBOURS = 20  # prompts below which no correlation passes the alarm
 # Chosen on 80 worlds; what they do in 80 others and in named ones: lab/docs/theory/gradient.md
 _PER_VARIANCE, _POWER, _MOST_VARIANCE = 30.0, 0.2, 5.0
 _PERHAPS_HEAVY_TAILS, _PER_UNIT, _MOST, _FEWEST_VARYING = 4.0, 1.6, 3.0, 8
+_DIFFERENT = "prompts without near-duplicates"
 _LIKE = 1.25  # times, below which scores are told to be of like length
 
 
-def zero_score_mean(mean_norm2: float, standard_error: float, prompts: int) -> Assumption:
-    name = "scores with a mean of 0 within prompts"
-    if prompts < 3 or not standard_error > 0:
-        sentence = f"{prompts:,} prompts cannot show whether the scores average to zero."
-        return Assumption(name, UNKNOWN, sentence)
-    errors = mean_norm2 / standard_error
+def zero_score_mean(mean: Estimate) -> Tested:
+    if mean.n < 3 or not mean.standard_error > 0:
+        return UNKNOWN, f"{mean.n:,} prompts cannot show whether the scores average to zero."
+    errors = mean.value / mean.standard_error
     if errors <= ALARM:
-        return Assumption(
-            name,
-            HOLDS,
-            f"The squared norm of the mean score within prompts is {mean_norm2:.3g}, "
-            f"{errors:.2g} standard errors from 0.",
+        sentence = (
+            f"The squared norm of the mean score within prompts is {mean.value:.3g}, "
+            f"{errors:.2g} standard errors from 0."
         )
-    return Assumption(
-        name,
-        VIOLATED,
+        return HOLDS, sentence
+    sentence = (
         "Unlike a policy's own scores, these do not average to zero within prompts: the squared "
-        f"norm of their mean is {mean_norm2:.3g}, {errors:.2g} standard errors from 0. Check "
+        f"norm of their mean is {mean.value:.3g}, {errors:.2g} standard errors from 0. Check "
         "whether the rollouts came from another checkpoint, temperature or top-p, or the scores "
-        "were divided by length. To drop the assumption, use zero_mean=False or --any-mean.",
+        "were divided by length. To drop the assumption, use zero_mean=False or --any-mean."
     )
+    return VIOLATED, sentence
 
 
-def independent_prompts(moment_P: Columns, prompts: int) -> Assumption:
-    name = "independent prompts"
+def independent_prompts(moment_P: Columns, prompts: int) -> Tested:
     if prompts < _FEWEST_NEIGHBOURS:
-        sentence = f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test their independence."
-        return Assumption(name, UNKNOWN, sentence)
-    correlation, quantity = max(
-        (_correlation(_ranked(moment_P[key]), lag=1), text) for key, text in _LIKENESS.items()
-    )
+        few = f"At least {_FEWEST_NEIGHBOURS} prompts are needed to test their independence."
+        return UNKNOWN, few
+    correlation, quantity = _likeness(moment_P, prompts)
     most = ALARM / math.sqrt(prompts)
     measured = f"the {quantity} of neighbouring prompts has a rank correlation of {correlation:.2g}"
     if correlation <= most:
         sentence = f"Prompts do not resemble their neighbours: {measured}; the limit is {most:.2g}."
-        return Assumption(name, HOLDS, sentence)
+        return HOLDS, sentence
     length = block_length(moment_P, prompts)
-    return Assumption(
-        name,
-        VIOLATED,
+    sentence = (
         f"Prompts resemble their neighbours: {measured}, and the limit for independent prompts "
         f"is {most:.2g}. Therefore the intervals use {prompts // length} blocks of {length} "
-        "neighbours. Give similar prompts one label, components(reward_N, kind_N, ...), or "
-        "measure fewer steps with --steps A:B.",
+        "neighbours. Measure fewer steps with --steps A:B."
     )
+    return VIOLATED, sentence
+
+
+def different_prompts(cluster_P: Places | None) -> Tested:
+    if cluster_P is None:
+        sentence = (
+            "The prompts have no texts here, so near-duplicates among them cannot be found: with "
+            "eight of each, intervals of T and R would hold .7 of the truths, not .95. Give the "
+            "texts with text_N=."
+        )
+        return UNKNOWN, sentence
+    size_B, prompts = np.bincount(cluster_P), len(cluster_P)
+    independent = prompts**2 / (size_B @ size_B)
+    differ = f"{len(size_B):,} of {prompts:,} prompts differ in more than numbers and names"
+    if 2 * independent > prompts:
+        return HOLDS, f"{differ}."
+    sentence = (
+        f"Only {differ}. The intervals leave near-duplicates out together, and are those of about "
+        f"{independent:,.0f} prompts. Measure other prompts."
+    )
+    return VIOLATED, sentence
 
 
 def block_length(moment_P: Columns, prompts: int) -> int:
-    """Neighbours that are left out together: 1 where prompts do not resemble the next, else the
-    first lag at which they no longer do, so that at least eight blocks remain.
+    """Neighbours that are left out together, an eighth of the prompts where they resemble the next
+    one.
     """
     if prompts < _FEWEST_NEIGHBOURS:
         return 1
-    ranks = [_ranked(moment_P[key]) for key in _LIKENESS]
-    most, longest = ALARM / math.sqrt(prompts), prompts // _FEWEST_BLOCKS
-    if max(_correlation(rank_P, lag=1) for rank_P in ranks) <= most:
-        return 1
-    return next(
-        (
-            lag
-            for lag in range(2, longest)
-            if max(_correlation(rank_P, lag=lag) for rank_P in ranks) <= most / 2
-        ),
-        longest,
-    )
+    alike = _likeness(moment_P, prompts)[0] > ALARM / math.sqrt(prompts)
+    return prompts // _BLOCKS if alike else 1
 
 
-def _ranked(value_P: Float) -> Float:
-    """Ranks about their mean."""
-    rank_P = mean_ranks(value_P)
-    return np.asarray(rank_P - rank_P.mean())
-
-
-def _correlation(rank_P: Float, *, lag: int) -> float:
-    """Correlation of each rank with a later one, above what independent values have."""
-    squares, count = float(rank_P @ rank_P), len(rank_P)
-    return float(rank_P[lag:] @ rank_P[:-lag]) / squares + 1 / (count - 1) if squares > 0 else 0.0
+def _likeness(moment_P: Columns, prompts: int) -> tuple[float, str]:
+    """The largest rank correlation of neighbours, above what independent values have, and of
+    what.
+    """
+    likeness = []
+    for key, text in _LIKENESS.items():
+        rank_P = mean_ranks(moment_P[key]) - (prompts + 1) / 2
+        squares = float(rank_P @ rank_P) or math.inf
+        likeness.append((float(rank_P[1:] @ rank_P[:-1]) / squares + 1 / (prompts - 1), text))
+    return max(likeness)
 
 
 @frozen
 class Unseen:
     """What a sample of prompts may not show of the laws of scores and rewards."""
 
-    moment_P: Columns  # of each prompt
-    prompts: int
+    pseudo_PC: Float  # of each prompt
+    cluster_P: Places | None  # one number for near-duplicates
     rollouts: int
+
+    @property
+    def moment_P(self) -> Columns:  # noqa: N802
+        """The moments of each prompt."""
+        return dict(zip(QUANTITIES, self.pseudo_PC.T, strict=True))
+
+    @property
+    def moment_B(self) -> Columns:  # noqa: N802
+        """The moments of those that differ: of near-duplicates the first's."""
+        if self.cluster_P is None:
+            return self.moment_P
+        first_B = np.unique(self.cluster_P, return_index=True)[1]
+        return {name: value_P[first_B] for name, value_P in self.moment_P.items()}
+
+    @property
+    def prompts(self) -> int:
+        """Prompts that differ."""
+        return len(self.moment_B["vp"])
+
+    @property
+    def size(self) -> float:
+        """Rollouts of each prompt."""
+        return self.rollouts / len(self.pseudo_PC)
+
+    @property
+    def opens_vp(self) -> bool:
+        """Whether nothing bounds Vp but R/2: then no size is the best."""
+        informative = np.count_nonzero(self.moment_B["within_gradient_norm2"])
+        return bool(informative < FEWEST_INFORMATIVE) or math.isinf(self.widening)
 
     @property
     def widening(self) -> float:
         """How many times as long the upper halves of intervals are."""
-        size = self.rollouts / self.prompts
-        above = _PER_UNIT / size * (self.kurtosis - _PERHAPS_HEAVY_TAILS)
+        above = _PER_UNIT / self.size * (self.kurtosis - _PERHAPS_HEAVY_TAILS)
         return self.of_lengths * (1 + min(max(above, 0.0), _MOST - 1) if above == above else 1.0)
 
     @property
@@ -190,74 +233,66 @@ class Unseen:
         differ_P = variance_P > 0
         if np.count_nonzero(differ_P) < _FEWEST_VARYING:
             return math.nan
-        size, value_P = self.rollouts / self.prompts, self.moment_P["value"]
+        size, value_P = self.size, self.moment_P["value"]
         if np.allclose(variance_P * (size - 1), size * value_P * (1 - value_P), atol=1e-9):
             return 0.0
         variance_P = variance_P[differ_P]
         return 1 + size * float(variance_P.var() / variance_P.mean() ** 2)
 
 
-def scores_of_like_length(sample: Unseen) -> Assumption:
-    name = "scores of similar norm"
+def scores_of_like_length(sample: Unseen) -> Tested:
     factor = f"E|s|^2 by a factor of {math.exp(sample.unlikeness):.2g} in both directions"
     if sample.of_lengths < _LIKE:
-        sentence = f"The scores of the prompts have similar norms ({factor})."
-        return Assumption(name, HOLDS, sentence)
+        return HOLDS, f"The scores of the prompts have similar norms ({factor})."
     differ = f"The scores of the prompts differ strongly in norm ({factor}), so unseen prompts may "
     if math.isinf(sample.of_lengths):
-        return Assumption(
-            name,
-            VIOLATED,
+        sentence = (
             f"{differ}contribute most of Vp, T and R: their intervals have no upper end. Measure "
-            "more prompts.",
+            "more prompts."
         )
+        return VIOLATED, sentence
     sentence = (
         f"{differ}contribute much of Vp, T and R: the upper halves of their intervals are "
         f"{sample.of_lengths:.2g} times as long for this reason."
     )
-    return Assumption(name, UNKNOWN, sentence)
+    return UNKNOWN, sentence
 
 
-def rewards_of_light_tails(sample: Unseen) -> Assumption:
+def rewards_of_light_tails(sample: Unseen) -> Tested:
     """Whether few rewards hold most of the variance of the groups that have any."""
-    name, kurtosis = "rewards without heavy tails", sample.kurtosis
+    kurtosis = sample.kurtosis
     measured = f"the fourth moment of rewards within groups is {kurtosis:.2g} squared variances"
     if math.isnan(kurtosis):
-        sentence = f"At least {_FEWEST_VARYING} groups with mixed rewards are needed for a test."
-        return Assumption(name, UNKNOWN, sentence)
+        few = f"At least {_FEWEST_VARYING} groups with mixed rewards are needed for a test."
+        return UNKNOWN, few
+    if not kurtosis:
+        return HOLDS, "The rewards are 0 or 1."
     if kurtosis < _PERHAPS_HEAVY_TAILS:
-        sentence = (
-            f"No sign of a heavy tail of the rewards: {measured}."
-            if kurtosis
-            else "The rewards are 0 or 1."
-        )
-        return Assumption(name, HOLDS, sentence)
+        return HOLDS, f"No sign of a heavy tail of the rewards: {measured}."
     sentence = (
         f"The rewards may have heavier tails than the sample shows ({measured}; a normal "
         "distribution has 3). The upper halves of the intervals of Vp, T and R are up to three "
         "times as long for this reason. Bound the reward, or measure more prompts."
     )
-    return Assumption(name, UNKNOWN, sentence)
+    return UNKNOWN, sentence
 
 
-def informative_groups(moment_P: Columns, prompts: int) -> Assumption:
+def informative_groups(moment_P: Columns, prompts: int) -> Tested:
     """Whether enough groups have two successes and two failures, or rewards that all differ: with
     fewer on either side the four rollouts of |g(x)|^2 cancel.
     """
-    name = "enough informative groups"
     informative = np.count_nonzero(moment_P["within_gradient_norm2"])
     measured = (
         f"{informative:,} of {prompts:,} prompts have groups with at least 2 rewards on each side"
     )
     if informative >= FEWEST_INFORMATIVE:
-        return Assumption(name, HOLDS, f"{measured}.")
-    return Assumption(
-        name,
-        VIOLATED,
+        return HOLDS, f"{measured}."
+    sentence = (
         f"Only {measured}, such as two successes and two failures, and Vp depends on these alone. "
         f"With fewer than {FEWEST_INFORMATIVE} its interval is from 0 to R/2, the maximum for any "
-        "policy. Measure more prompts (--groups N), or prompts that are sometimes solved.",
+        "policy. Measure more prompts (--groups N), or prompts that are sometimes solved."
     )
+    return VIOLATED, sentence
 
 
 QUANTITIES = ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2", *MOMENTS[3:])
@@ -331,6 +366,8 @@ class Sample:
     rollouts: int  # in them
     left_out: int  # rollouts in groups of fewer than four
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
+    # one number for the prompts that are like one another, from 0 on; None where that is not known
+    cluster_P: Places | None = None
 
 
 @frozen
@@ -343,14 +380,15 @@ class Components(Said):
         r: E R(X).
         gradient_norm2: |g|^2.
         others: further quantities by name.
-        prompts: groups used.
+        prompts: groups used, near-duplicates counted once.
         rollouts: rollouts in them.
         left_out: rollouts in groups of fewer than four.
         method: how the intervals were made.
         zero_mean: whether the scores were taken to have mean zero, given the prompt.
         estimate_C: all quantities, in the order of `QUANTITIES`.
         covariance_CC: of those estimates.
-        pseudo_PC: jackknife pseudo-values, one row a prompt.
+        pseudo_PC: jackknife pseudo-values, one row a group.
+        cluster_P: one number for prompts that are near-duplicates; None where nobody looked.
         notes: sentences on what to know before the numbers are used.
 
     Example:
@@ -392,6 +430,7 @@ class Components(Said):
     estimate_C: Float
     covariance_CC: Float
     pseudo_PC: Float
+    cluster_P: Places | None
     notes: tuple[str, ...]
 
     def __str__(self) -> str:
@@ -427,33 +466,39 @@ class Components(Said):
             >>> for assumption in measured.check_assumptions():
             ...     print(assumption.name, assumption.status.value)
             scores with a mean of 0 within prompts holds
+            prompts without near-duplicates unknown
             independent prompts holds
             scores of similar norm holds
             rewards without heavy tails holds
             enough informative groups holds
         """
-        mean, sample = self.others["score_mean_norm2"], self.unseen
-        moment_P = sample.moment_P
-        scores = zero_score_mean(mean.value, mean.standard_error, self.prompts)
-        return (
-            *((scores,) if self.zero_mean else ()),
-            independent_prompts(moment_P, self.prompts),
-            scores_of_like_length(sample),
-            rewards_of_light_tails(sample),
-            informative_groups(moment_P, self.prompts),
-        )
+        sample, moment_B = self.unseen, self.unseen.moment_B
+        judged = {
+            "scores with a mean of 0 within prompts": zero_score_mean(
+                self.others["score_mean_norm2"]
+            ),
+            _DIFFERENT: different_prompts(self.cluster_P),
+            "independent prompts": independent_prompts(moment_B, self.prompts),
+            "scores of similar norm": scores_of_like_length(sample),
+            "rewards without heavy tails": rewards_of_light_tails(sample),
+            "enough informative groups": informative_groups(moment_B, self.prompts),
+        }
+        return assumptions(judged)[not self.zero_mean :]
 
     @property
     def unseen(self) -> Unseen:
         """What the sample may not show of scores and rewards."""
-        moment_P = dict(zip(QUANTITIES, self.pseudo_PC.T, strict=True))
-        return Unseen(moment_P, self.prompts, self.rollouts)
+        return Unseen(self.pseudo_PC, self.cluster_P, self.rollouts)
+
+    @property
+    def independent_BC(self) -> Float:  # noqa: N802
+        """What each independent block of prompts says."""
+        return independent_rows(self.unseen)
 
     @property
     def vp_is_open(self) -> bool:
         """Whether nothing bounds Vp but R/2: then no size is the best."""
-        informative = np.count_nonzero(self.unseen.moment_P["within_gradient_norm2"])
-        return bool(informative < FEWEST_INFORMATIVE) or math.isinf(self.unseen.widening)
+        return self.unseen.opens_vp
 
     def of(self, name: str) -> float:
         """Return the estimate of one of `QUANTITIES`."""
@@ -464,7 +509,7 @@ class Components(Said):
         the degrees of freedom.
         """
         return student_quantile(
-            self.level, effective_freedom(self.pseudo_PC[:, : len(weight)] @ weight)
+            self.level, effective_freedom(self.independent_BC[:, : len(weight)] @ weight)
         )
 
     @property
@@ -480,7 +525,7 @@ class Components(Said):
         relative = weights(vp=1 / vp if vp > 0 else 1.0, r=-1 / r if r > 0 else 0.0)
         places = [QUANTITIES.index(name) for name in ("r", "vp")]
         lengths = min(self.unseen.widening, _ONE_PRODUCT)
-        quantile = lengths * _widening(self.prompts, self.rollouts) * self.quantile(relative)
+        quantile = lengths * _widening(self.unseen.size) * self.quantile(relative)
         covariance = self.covariance_CC[np.ix_(places, places)]
         ratio = ratio_interval(r, vp, covariance, quantile, level=self.level)
         value, low, high = (1 + math.sqrt(end) for end in (ratio.value, ratio.low, ratio.high))
@@ -529,6 +574,7 @@ def components(
     *,
     score_ND: ArrayLike | None = None,
     gram_NN: ArrayLike | None = None,
+    text_N: Sequence[str] | None = None,
     zero_mean: bool = True,
     level: float = 0.95,
 ) -> Components:
@@ -545,6 +591,7 @@ def components(
         prompt_N: the label of its prompt.
         score_ND: scores or sketches of them; or
         gram_NN: their inner products.
+        text_N: the text of its prompt, by which near-duplicates are found.
         zero_mean: whether E[s|x] = 0; see `moments_of_scores`.
         level: coverage of the intervals.
 
@@ -577,34 +624,30 @@ def components(
             "expected either score_ND or gram_NN: give the scores (or sketches) or their inner "
             "products, one of the two"
         )
-    return components_of_moments(moments, level=level)
+    text_P = None
+    if text_N is not None:
+        groups = usable_groups(prompt_N, floats(reward_N), len(text_N), "text_N")
+        first_P = groups.start_P if groups.order_N is None else groups.order_N[groups.start_P]
+        text_P = [text_N[row] for row in first_P]
+    return components_of_moments(moments, text_P=text_P, level=level)
 
 
-def components_of_moments(moments: GroupMoments, *, level: float = 0.95) -> Components:
+def components_of_moments(
+    moments: GroupMoments, *, text_P: Sequence[str] | None = None, level: float = 0.95
+) -> Components:
     """Estimate the components from the moments of groups, of one batch or of several that were
-    added up.
+    added up, with the texts of their prompts where they are known.
     """
-    pseudo, groups = pseudo_values(moments), len(moments.kind_P)
-    repeated = len(set(moments.kind_P.tolist())) < groups
-    if repeated:
-        pseudo = _blocks(pseudo, moments.kind_P)
-    sample = Sample(len(pseudo), int(moments.size_P.sum()), moments.left_out, moments.zero_mean)
-    result = components_of_pseudo_values(pseudo, sample, level=level)
-    if not repeated:
-        return result
-    note = (
-        f"{groups} labels belong to only {len(pseudo)} prompts, because groups with different "
-        "labels have scores of exactly the same norm. The intervals count each prompt once. "
-        "Measure other prompts."
-    )
-    return replace(result, notes=(note, *result.notes))
+    rollouts, cluster_P = int(moments.size_P.sum()), None if text_P is None else templates(text_P)
+    facts = len(moments.size_P), rollouts, moments.left_out, moments.zero_mean, cluster_P
+    return components_of_pseudo_values(pseudo_values(moments), Sample(*facts), level=level)
 
 
 def components_of_pseudo_values(
     pseudo_PC: Float, sample: Sample, *, level: float = 0.95
 ) -> Components:
     r"""Estimate the components from what each prompt says: the mean of its pseudo-values, with the
-    covariance of that mean.
+    covariance of that mean; near-duplicates are left out together.
 
     $\hat\theta = \bar\theta_p$, $\widehat{Cov} = \frac{1}{P(P-1)}\sum_p (\theta_p -
     \hat\theta)(\theta_p - \hat\theta)^\top$.
@@ -612,26 +655,68 @@ def components_of_pseudo_values(
     Source: Tukey (1958).
     """
     refuse_extremes(pseudo_PC)
-    prompts = len(pseudo_PC)
-    length = block_length(dict(zip(QUANTITIES, pseudo_PC.T, strict=True)), prompts)
-    # The last block holds what is left over.
-    place_P = np.minimum(np.arange(prompts) // length, prompts // length - 1)
-    block_BC = pseudo_PC if length == 1 else _blocks(pseudo_PC, place_P)
-    blocks, quantities = block_BC.shape
-    covariance = (
-        np.cov(block_BC, rowvar=False) / blocks
-        if blocks > 2
-        else np.full((quantities, quantities), np.nan)
+    unseen = Unseen(pseudo_PC, sample.cluster_P, sample.rollouts)
+    block_BC, prompts = independent_rows(unseen), unseen.prompts
+    blocks = len(block_BC)
+    covariance_CC = np.full((len(QUANTITIES),) * 2, np.nan)
+    if blocks > 2:
+        covariance_CC = np.cov(block_BC, rowvar=False) / blocks
+    signal_B = block_BC @ weights(r=1.0, within_gradient_norm2=-1.0)  # E[S2 sigma2]
+    value_of = dict(zip(QUANTITIES, block_BC.T, strict=True)) | {"score_reward_variance": signal_B}
+    intervals = _intervals(value_of, unseen, level)
+    estimates = {
+        name: estimate_of(name, intervals[name], _error(value_B), prompts)
+        for name, value_B in value_of.items()
+        if name in MEANING
+    }
+    result = Components(
+        **{name: estimates.pop(name) for name in SYMBOLS},
+        others=estimates,
+        prompts=prompts,
+        rollouts=sample.rollouts,
+        left_out=sample.left_out,
+        method="jackknife",
+        zero_mean=sample.zero_mean,
+        estimate_C=block_BC.mean(axis=0),
+        covariance_CC=covariance_CC,
+        pseudo_PC=pseudo_PC,
+        cluster_P=sample.cluster_P,
+        notes=(),
     )
-    intervals = [mean_interval(column, level=level) for column in block_BC.T]
-    untold = intervals[0].low <= 0
-    factor = _UNTOLD if untold else _widening(sample.prompts, sample.rollouts)
-    intervals[0] = _lengthened(intervals[0], factor)
-    return _assembled(block_BC.mean(axis=0), covariance, intervals, sample, pseudo_PC)
+    left_out = (
+        f"{sample.left_out:,} rollouts were left out because their groups have fewer than four. "
+        "This causes no bias unless the group size depends on the prompt."
+    )
+    doubts = [
+        assumption.sentence
+        for assumption in result.check_assumptions()
+        if assumption.status is VIOLATED
+        or (assumption.status, assumption.name) == (UNKNOWN, _DIFFERENT)
+    ]
+    return replace(result, notes=(*([left_out] if sample.left_out else []), *doubts))
 
 
-def _widening(prompts: int, rollouts: int) -> float:
-    return _ONE_PRODUCT if rollouts < 5 * prompts else 1.0
+def _error(value_B: Float) -> float:
+    """The standard error of a mean; none of fewer than three."""
+    blocks = len(value_B)
+    return float(value_B.std(ddof=1)) / math.sqrt(blocks) if blocks > 2 else math.nan
+
+
+def _intervals(value_of: Columns, unseen: Unseen, level: float) -> dict[str, Interval]:
+    """The intervals of all quantities, longer above for what the sample may not show."""
+    intervals = {name: mean_interval(value_B, level=level) for name, value_B in value_of.items()}
+    factor = _UNTOLD if intervals["vp"].low <= 0 else _widening(unseen.size)
+    for name in ("vp", "t", "r"):
+        longer = unseen.widening * (factor if name == "vp" else 1.0)
+        intervals[name] = _lengthened(intervals[name], longer)
+    if unseen.opens_vp:  # from 0 to the most that any policy has, R/2 - |g|^2 (Cauchy-Schwarz)
+        vp, most = intervals["vp"], intervals["r"].high / 2
+        intervals["vp"] = replace(vp, low=min(vp.low, 0.0), high=max(vp.high, most))
+    return intervals
+
+
+def _widening(size: float) -> float:
+    return _ONE_PRODUCT if size < 5 else 1.0
 
 
 def _lengthened(interval: Interval, factor: float) -> Interval:
@@ -640,21 +725,30 @@ def _lengthened(interval: Interval, factor: float) -> Interval:
     return replace(interval, high=interval.value + factor * half if half else interval.high)
 
 
-def _blocks(pseudo_PC: Float, block_P: Places) -> Float:
-    """What independent blocks of prompts say, so that their mean is that of the prompts.
+def independent_rows(sample: Unseen) -> Float:
+    """What independent blocks of prompts say, so that their mean is that of the prompts: blocks of
+    near-duplicates, and of neighbours that resemble each other.
 
     Pairs within a block, a share q of all, say |g(x)|^2 in place of |g|^2 where prompts of a block
-    are copies: |g|^2 less q E|g(x)|^2 over 1 - q is free of them.
+    are copies: |g|^2 less q E|g(x)|^2 over 1 - q is free of them. A block counts by what its
+    prompts say beyond the mean of all, or large blocks would differ from small ones.
     """
-    columns = dict(zip(QUANTITIES, pseudo_PC.T, strict=True))
-    _, block_P, size_B = np.unique(block_P, return_inverse=True, return_counts=True)
-    prompts = len(pseudo_PC)
-    share = (size_B * (size_B - 1)).sum() / (prompts * (prompts - 1))
+    prompts, different = len(sample.pseudo_PC), sample.prompts
+    length = block_length(sample.moment_B, different)
+    if different // length == prompts:
+        return sample.pseudo_PC
+    # The last block holds what is left over.
+    block_P = np.arange(prompts) if sample.cluster_P is None else sample.cluster_P
+    block_P = np.minimum(block_P // length, different // length - 1)
+    size_B = np.bincount(block_P)
+    share = size_B @ (size_B - 1) / (prompts * (prompts - 1))
+    columns = {**sample.moment_P}
     columns["vp"] = columns["vp"] / (1 - share)
     columns["gradient_norm2"] = columns["within_gradient_norm2"] - columns["vp"]
-    total_BC = np.zeros((len(size_B), len(QUANTITIES)))
-    np.add.at(total_BC, block_P, np.column_stack([columns[name] for name in QUANTITIES]))
-    return total_BC * (len(size_B) / prompts)
+    value_PC = np.column_stack([columns[name] for name in QUANTITIES])
+    estimate_C, total_BC = value_PC.mean(axis=0), np.zeros((len(size_B), len(QUANTITIES)))
+    np.add.at(total_BC, block_P, value_PC - estimate_C)
+    return np.asarray(estimate_C + total_BC * (len(size_B) / prompts))
 
 
 def refuse_extremes(value_C: Float) -> None:
@@ -697,82 +791,6 @@ def pseudo_values(moments: GroupMoments) -> Float:
     rounding = _ROUNDING * float(np.abs(remainder).max())
     within, gradient = (np.where(np.abs(part) > rounding, part, 0.0) for part in (within, gradient))
     return np.column_stack([within - gradient, oracle, remainder, gradient, within, *others])
-
-
-def _assembled(
-    estimate_C: Float,
-    covariance_CC: Float,
-    intervals: list[Interval],
-    sample: Sample,
-    pseudo_PC: Float,
-) -> Components:
-    """Put estimates, intervals and sentences together."""
-    error_C = np.sqrt(
-        np.maximum(np.diag(covariance_CC), 0.0)
-    )  # a variance may come out as minus a rounding error
-    columns = zip(QUANTITIES, intervals, error_C.tolist(), strict=True)
-    estimates = {
-        name: estimate_of(name, interval, error, sample.prompts)
-        for name, interval, error in columns
-        if name in MEANING
-    }
-    estimates["score_reward_variance"] = _score_reward_variance(
-        estimate_C, covariance_CC, sample.prompts, intervals[0].level
-    )
-    result = Components(
-        vp=estimates.pop("vp"),
-        t=estimates.pop("t"),
-        r=estimates.pop("r"),
-        gradient_norm2=estimates.pop("gradient_norm2"),
-        others=estimates,
-        prompts=sample.prompts,
-        rollouts=sample.rollouts,
-        left_out=sample.left_out,
-        method="jackknife",
-        zero_mean=sample.zero_mean,
-        estimate_C=estimate_C,
-        covariance_CC=covariance_CC,
-        pseudo_PC=pseudo_PC,
-        notes=(),
-    )
-    factor = result.unseen.widening
-    vp, t, r = (
-        estimate_of(
-            name, _lengthened(estimate.interval, factor), estimate.standard_error, sample.prompts
-        )
-        for name, estimate in (("vp", result.vp), ("t", result.t), ("r", result.r))
-    )
-    result = replace(result, vp=vp, t=t, r=r)
-    if result.vp_is_open:
-        result = replace(result, vp=_up_to(result.vp, result.r.interval.high / 2))
-    left_out = (
-        f"{sample.left_out:,} rollouts were left out because their groups have fewer than four. "
-        "This causes no bias unless the group size depends on the prompt."
-    )
-    assumptions = result.check_assumptions()
-    violated = [assumption.sentence for assumption in assumptions if assumption.status is VIOLATED]
-    return replace(result, notes=(*([left_out] if sample.left_out else []), *violated))
-
-
-def _up_to(vp: Estimate, ceiling: float) -> Estimate:
-    """Vp with an interval from 0 to the most that any policy has, R/2 - |g|^2 (Cauchy-Schwarz)."""
-    interval = vp.interval
-    widened = replace(interval, low=min(interval.low, 0.0), high=max(interval.high, ceiling))
-    return estimate_of("vp", widened, vp.standard_error, vp.n)
-
-
-def _score_reward_variance(
-    estimate_C: Float, covariance_CC: Float, prompts: int, level: float
-) -> Estimate:
-    """E[S2 sigma2] = R - E|g(X)|^2, with a t interval."""
-    contrast = weights(r=1.0, within_gradient_norm2=-1.0)
-    value, error, half = float(contrast @ estimate_C), math.nan, math.inf
-    if prompts > 2:
-        error = math.sqrt(max(float(contrast @ covariance_CC @ contrast), 0.0))
-        half = student_quantile(level, prompts - 1) * error
-    return estimate_of(
-        "score_reward_variance", Interval(value, value - half, value + half, level), error, prompts
-    )
 
 
 def estimate_of(name: str, interval: Interval, error: float, prompts: int) -> Estimate:

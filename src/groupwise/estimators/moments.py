@@ -44,10 +44,6 @@ _SYMMETRY_ROWS = 64
 _PRECISE = (np.dtype(np.float32), np.dtype(np.float64))
 _ASYMMETRY = 1e-3  # what rounding in single precision leaves is a hundredth of it
 _LARGEST_REWARD = 1e30
-_SAME = 1e-9  # relative difference of the squared lengths of one and the same score
-# Variance of the number of copies over its mean: drawn with replacement it is .6 to 1, and in eight
-# prompts below this in one case of 70.
-_EVEN = 0.2
 TOO_SMALL = "expected numbers whose products are not rounded to zero"
 
 
@@ -82,7 +78,6 @@ class GroupMoments:
         NDArray[np.floating] | None
     )  # its leave-one-out gradient, or a sketch; None where only inner products were given
     size_P: Places  # rollouts of each group
-    kind_P: Places  # one number for the groups that are copies of one prompt
     left_out: int  # rollouts that were in groups too small to be used
     zero_mean: bool  # whether the scores were taken to have mean zero, given the prompt
 
@@ -104,15 +99,11 @@ class GroupMoments:
                 "expected scores of one width, got two kinds: give both the same width"
             )
         gradient_PD = np.concatenate(gradients)
-        first = np.cumsum([0, *(len(part.size_P) for part in parts)])
         return cls(
             np.concatenate([part.moment_PC for part in parts]),
             _cross(gradient_PD),
             gradient_PD,
             np.concatenate([part.size_P for part in parts]),
-            np.concatenate(
-                [part.kind_P + start for part, start in zip(parts, first, strict=False)]
-            ),
             sum(part.left_out for part in parts),
             parts[0].zero_mean,
         )
@@ -141,10 +132,8 @@ def moments_of_scores(
     sums, gradient_PD = sums_of_scores(score, reward, groups)
     left_out = len(reward) - int(groups.size_P.sum())
     moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
-    kind_P = _kinds(np.einsum("nd,nd->n", score, score, dtype=float), groups)
-    return GroupMoments(
-        moment_PC, _cross(gradient_PD), gradient_PD, groups.size_P, kind_P, left_out, zero_mean
-    )
+    cross_P = _cross(gradient_PD)
+    return GroupMoments(moment_PC, cross_P, gradient_PD, groups.size_P, left_out, zero_mean)
 
 
 def moments_of_gram(
@@ -173,34 +162,7 @@ def moments_of_gram(
     sums, cross = _sums_of_gram(gram, reward, groups, weight * _checked_product(gram, weight))
     left_out = len(reward) - int(groups.size_P.sum())
     moment_PC = unbiased_moments(sums, zero_mean=zero_mean)
-    kind_P = _kinds(np.diagonal(gram).astype(float), groups)
-    return GroupMoments(moment_PC, cross, None, groups.size_P, kind_P, left_out, zero_mean)
-
-
-def _kinds(norm2_N: Float, groups: Groups) -> Places:
-    """Number the prompts behind groups: groups with a rollout of one and the same score are copies
-    of one prompt where each prompt has about as many, which drawing from a list would not make.
-
-    Scores are the same where their lengths agree to nine digits: those of different prompts do by
-    chance in one of a billion pairs.
-    """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
-
-    prompts, count = len(groups.size_P), int(groups.size_P.sum())
-    before = np.cumsum(groups.size_P) - groups.size_P
-    row_N = np.arange(count) + np.repeat(groups.start_P - before, groups.size_P)
-    norm2 = groups.sorted(norm2_N)[row_N]
-    order = np.argsort(norm2)
-    ascending, group_N = norm2[order], groups.group_of_row[order]
-    length_N = np.cumsum(np.diff(ascending, prepend=0.0) > _SAME * ascending)
-    some = ascending > 0
-    edges = group_N[some], prompts + length_N[some]
-    graph = coo_array((np.ones(some.sum()), edges), shape=(prompts + count + 1,) * 2)
-    kind_P = np.asarray(connected_components(graph, directed=False)[1][:prompts], dtype=np.intp)
-    copies = np.bincount(kind_P)
-    even = 3 <= len(copies) <= prompts / 2 and copies.var() <= _EVEN * copies.mean()
-    return kind_P if even else np.arange(prompts)
+    return GroupMoments(moment_PC, cross, None, groups.size_P, left_out, zero_mean)
 
 
 def _cross(gradient_PD: NDArray[np.floating]) -> Float:

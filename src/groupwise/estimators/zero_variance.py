@@ -448,11 +448,8 @@ def group_columns(reward: Float, groups: Groups) -> tuple[Float, Float, Float]:
     mean = np.add.reduceat(reward, groups.start_P) / size
     centred = reward - mean[groups.group_of_row]
     variance = np.add.reduceat(centred**2, groups.start_P) / np.maximum(size - 1, 1)
-    low, high = (
-        np.minimum.reduceat(reward, groups.start_P),
-        np.maximum.reduceat(reward, groups.start_P),
-    )
-    return mean, variance, (low == high).astype(float)
+    ends = (end.reduceat(reward, groups.start_P) for end in (np.minimum, np.maximum))
+    return mean, variance, np.equal(*ends).astype(float)
 
 
 def _between_pseudo(mean_P: Float, error_P: Float) -> Float:

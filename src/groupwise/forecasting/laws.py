@@ -61,21 +61,13 @@ def scalerl_decay(t: Values, mid: Values, b: Values) -> Float:
 
     Source: 2510.13786, R_C - R_0 = (A - R_0) / (1 + (C_mid / C)^B).
     """
-    return np.asarray(
-        1 / (1 + np.exp(np.clip(b * (np.log(np.maximum(t, 1e-300)) - np.log(mid)), -500, 500)))
-    )
+    return logistic_decay(np.log(np.maximum(t, 1e-300)), np.log(mid), 1 / b)
 
 
 def scalerl_slopes(t: Values, mid: Values, b: Values) -> Float:
     """Derivatives by midpoint and exponent."""
-    g = scalerl_decay(t, mid, b)
-    slope = g * (1 - g)
-    return np.stack(
-        [
-            slope * b / mid,
-            -slope * np.where(t > 0, np.log(np.maximum(t, 1e-300)) - np.log(mid), 0.0),
-        ]
-    )
+    by_log, by_width = logistic_slopes(np.log(np.maximum(t, 1e-300)), np.log(mid), 1 / b)
+    return np.stack([by_log / mid, -by_width / b**2])
 
 
 def power_decay(t: Values, ts: Values, b: Values) -> Float:

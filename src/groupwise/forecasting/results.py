@@ -19,7 +19,7 @@ import numpy as np
 from groupwise.arrays import Float
 from groupwise.forecasting.observations import correlations
 from groupwise.intervals import Interval, percent
-from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, Said, frozen
+from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, Said, Tested, assumptions, frozen
 from groupwise.wording import alike, number, readable, sentence
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
@@ -29,20 +29,17 @@ _FEWEST_ROWS = 20
 _STEADY = 1.1  # largest over least learning rate
 
 
-def steady_noise(residual_T: Float) -> Assumption:
-    name, rows = "noise of constant size", residual_T.size
+def steady_noise(residual_T: Float) -> Tested:
+    rows = residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
-        return _unknown(
-            name,
-            f"At least {_FEWEST_ROWS} rows are needed to test whether the noise stays constant.",
-        )
+        few = f"At least {_FEWEST_ROWS} rows are needed to test whether the noise stays constant."
+        return UNKNOWN, few
     middle = rows // 2
     halves = residual_T[:middle], residual_T[middle:]
     spreads = [math.sqrt(float((half**2).mean())) for half in halves]
     if min(spreads) == 0:
-        return _unknown(
-            name, "One half of the log lies exactly on the curve, which real noise does not do."
-        )
+        exact = "One half of the log lies exactly on the curve, which real noise does not do."
+        return UNKNOWN, exact
     unit = np.concatenate([half / spread for half, spread in zip(halves, spreads, strict=True)])
     first = correlations(unit)[0]
     worth = middle * (1 - first**2) / (1 + first**2)
@@ -51,54 +48,44 @@ def steady_noise(residual_T: Float) -> Assumption:
     before, after = (f"{spread:.3g}" for spread in spreads)
     measured = f"rows scatter about the curve by {before} in the first half, {after} in the second"
     if abs(ratio) <= _ALARM * error:
-        return Assumption(name, HOLDS, f"The noise stays the same size: {measured}.")
-    return Assumption(
-        name,
-        VIOLATED,
+        return HOLDS, f"The noise stays the same size: {measured}."
+    sentence = (
         f"The noise changes its size: {measured}. Give the variance of each value with "
-        "fit(time_T, value_T, variance_T=...), or fit only rows with one noise level.",
+        "fit(time_T, value_T, variance_T=...), or fit only rows with one noise level."
     )
+    return VIOLATED, sentence
 
 
-def noise_of_one_memory(residual_T: Float) -> Assumption:
-    name, rows = "noise without oscillation", residual_T.size
+def noise_of_one_memory(residual_T: Float) -> Tested:
+    rows = residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
-        return _unknown(
-            name, f"At least {_FEWEST_ROWS} rows are needed to test whether the noise oscillates."
-        )
+        few = f"At least {_FEWEST_ROWS} rows are needed to test whether the noise oscillates."
+        return UNKNOWN, few
     first, second = correlations(residual_T)
     partial = (second - first**2) / (1 - first**2)
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"
     if partial >= -_ALARM / math.sqrt(rows):
-        return Assumption(name, HOLDS, f"No sign that the noise oscillates: {measured}.")
-    return Assumption(
-        name,
-        VIOLATED,
+        return HOLDS, f"No sign that the noise oscillates: {measured}."
+    sentence = (
         f"The noise oscillates, like AR(2) noise: {measured}. The intervals are probably too "
-        "wide. Fit every second row: fit(time_T[::2], value_T[::2]).",
+        "wide. Fit every second row: fit(time_T[::2], value_T[::2])."
     )
+    return VIOLATED, sentence
 
 
-def constant_rate(rate_T: Float | None) -> Assumption:
-    name = "constant learning rate"
+def constant_rate(rate_T: Float | None) -> Tested:
     if rate_T is None or not np.isfinite(rate_T).all() or not rate_T.size:
-        sentence = "The learning rate of each row is needed for this: check_assumptions(rate_T)."
-        return _unknown(name, sentence)
+        few = "The learning rate of each row is needed for this: check_assumptions(rate_T)."
+        return UNKNOWN, few
     least, most = float(rate_T.min()), float(rate_T.max())
     measured = f"it lies between {least:.3g} and {most:.3g}"
     if most <= _STEADY * least:
-        sentence = f"The learning rate is constant: {measured}."
-        return Assumption(name, HOLDS, sentence)
-    return Assumption(
-        name,
-        VIOLATED,
+        return HOLDS, f"The learning rate is constant: {measured}."
+    sentence = (
         f"The learning rate changes: {measured}. Fit against the cumulative learning rate: "
-        "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T).",
+        "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T)."
     )
-
-
-def _unknown(name: str, sentence: str) -> Assumption:
-    return Assumption(name, UNKNOWN, sentence)
+    return VIOLATED, sentence
 
 
 FitStatus = Literal["converged", "not_identifiable", "flat", "non_stationary"]
@@ -275,10 +262,12 @@ class FitResult(Said):
         """
         # Rows that were averaged before they were logged repeat each other.
         residual_T = self.residual_T[:: -self.noise.smoothing][::-1]
-        return (
-            steady_noise(residual_T),
-            noise_of_one_memory(residual_T),
-            constant_rate(self.rate_T if rate_T is None else rate_T),
+        return assumptions(
+            {
+                "noise of constant size": steady_noise(residual_T),
+                "noise without oscillation": noise_of_one_memory(residual_T),
+                "constant learning rate": constant_rate(self.rate_T if rate_T is None else rate_T),
+            }
         )
 
 

@@ -99,9 +99,11 @@ def with_verifier_errors(components: Components, errors: VerifierErrors) -> Comp
     )[:, 0]
     unit = _noisy(dict(zip(QUANTITIES, np.eye(count), strict=True)), errors, np.zeros(count))
     map_CC = np.array([unit[name] for name in QUANTITIES])
-    sample = Sample(components.prompts, components.rollouts, components.left_out, zero_mean=True)
     pseudo_PC = components.pseudo_PC @ map_CC.T + constant_C
-    judged = components_of_pseudo_values(pseudo_PC, sample, level=components.level)
+    facts = components.rollouts, components.left_out, components.zero_mean, components.cluster_P
+    judged = components_of_pseudo_values(
+        pseudo_PC, Sample(len(pseudo_PC), *facts), level=components.level
+    )
     note = f"As under {errors}, if the rewards of the components had no errors."
     return replace(judged, notes=(*judged.notes, note))
 

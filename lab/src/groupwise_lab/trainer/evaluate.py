@@ -16,6 +16,7 @@ import numpy as np
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
 from groupwise.plain import frozen
+from groupwise.prompts import templates
 from groupwise_lab.trainer.accuracy import Answers, answers_of
 from groupwise_lab.trainer.benchmarks import (
     BENCHMARKS,
@@ -400,12 +401,16 @@ def examine(
     if paper.task is not None:
         task, drawn = _as_read(model, paper.task, sampling)
         answers = ask_problems(model, task, task.held_out, drawn, progress=progress)
-        clusters = [problem.text for problem in paper.task.held_out]
+        texts = [problem.text for problem in paper.task.held_out]
+        given = texts
     else:
         answers = ask_questions(
             model, [question.text for question in paper.questions], sampling, progress=progress
         )
-        clusters = [question.cluster for question in paper.questions]
+        texts = [question.text for question in paper.questions]
+        given = [question.cluster for question in paper.questions]
+    # a template that the file names, else that of the wording
+    clusters = given if len(set(given)) < len(given) else list(map(str, templates(texts)))
     verdicts = [
         [False] * sampling.samples
         if completions is None

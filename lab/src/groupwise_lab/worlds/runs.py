@@ -1,11 +1,9 @@
 r"""Training runs as a trainer would log them, from a policy whose failures and their onset are
-known, and curves of known mean and noise.
+known.
 
 Prompt x is solved with probability $p_x = 1/(1+e^{d_x-\theta_t})$; a step draws B prompts of G
 rollouts and logs what a trainer logs of them. A failure changes the world from its onset on and
-nothing before. The mean of a curve is stepped by the exact propagator of the oscillator's
-differential equation, not by any closed form of a law: judge and judged share no code. Nothing is
-fitted or judged here.
+nothing before. Nothing is fitted or judged here.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ import numpy as np
 import polars as pl
 from numpy.random import Generator
 from numpy.typing import NDArray
-from scipy.linalg import expm
 from scipy.signal import lfilter
 
 from groupwise.arrays import Whole
@@ -429,37 +426,6 @@ def _moved(value_T: FloatArray, width: int) -> FloatArray:
     return np.asarray((total[last] - total[first]) / (last - first))
 
 
-@dataclass(frozen=True, slots=True)
-class Curve:
-    """A damped oscillator in units of the log's length, so that one set serves every length."""
-
-    plateau: float  # level approached, reward units
-    start: float  # level at the first update
-    turns: float  # natural frequency times the length of the log, radians
-    damping_ratio: float  # zeta
-
-
-def oscillator_mean(curve: Curve, n: int) -> FloatArray:
-    r"""Exact mean of the oscillator at n evenly spaced times over its whole length.
-
-    $(x, v)' = A (x, v)$, $A = [[0, 1], [-\omega^2, -2\zeta\omega]]$, stepped by $e^{A\,dt}$.
-
-    Source: the differential equation of 2606.30789.
-    """
-    if n < 2:
-        raise InvalidArgumentError(f"a simulated run needs at least 2 times; got {n}")
-    dt = 1 / (n - 1)
-    step = expm(
-        dt * np.array([[0.0, 1.0], [-(curve.turns**2), -2 * curve.damping_ratio * curve.turns]])
-    )
-    state = np.array([curve.start - curve.plateau, 0.0])
-    offsets = np.empty(n)
-    for i in range(n):
-        offsets[i] = state[0]
-        state = step @ state
-    return np.asarray(curve.plateau + offsets)
-
-
 def autoregressive_noise(
     rng: Generator, n: int, deviation: float, correlation: float
 ) -> FloatArray:
@@ -467,25 +433,6 @@ def autoregressive_noise(
     shocks = rng.standard_normal(n) * deviation
     shocks[1:] *= np.sqrt(1 - correlation**2)
     return np.asarray(lfilter([1.0], [1.0, -correlation], shocks))
-
-
-def simulated_curve(
-    rng: Generator,
-    curve: Curve,
-    n: int,
-    *,
-    deviation: float,
-    correlation: float = 0.0,
-    smoothing: int = 1,
-) -> FloatArray:
-    """One observed curve: mean plus noise, both averaged over the last `smoothing` updates where
-    asked.
-    """
-    raw = n + smoothing - 1
-    series = oscillator_mean(curve, raw) + autoregressive_noise(rng, raw, deviation, correlation)
-    return (
-        np.convolve(series, np.full(smoothing, 1 / smoothing), "valid") if smoothing > 1 else series
-    )
 
 
 _MEANINGS = {

@@ -580,8 +580,8 @@ class TestParquet:
             assert len(rollouts_of(record)) == 24
             assert any(note.startswith("2 files repeat the completions") for note in record.notes)
 
-    def test_chats_of_trl_are_texts_that_tell_the_groups_apart(self, trl_run: Path) -> None:
-        """As TRL 1.16 writes the messages of a run with tools."""
+    def test_prompts_of_trl_that_are_chats_tell_the_groups_apart(self, trl_run: Path) -> None:
+        """As TRL 1.16 writes the messages of a run with tools; no completion is one text there."""
         for file in (trl_run / "completions").iterdir():
             table = pl.read_parquet(file)
             asked = [[{"role": "user", "content": prompt}] for prompt in table["prompt"]]
@@ -593,12 +593,13 @@ class TestParquet:
             table.with_columns(
                 prompt=pl.Series(asked), completion=pl.Series(said, strict=False)
             ).write_parquet(file)
-        record = run_record(trl_run)
-        assert record.config.value("group_size") == 4
-        rows = rollouts_of(record)
-        assert group_sizes(rows) == [4] * 6
-        assert prompt_of(rows["prompt"][0]) == [{"role": "user", "content": "4+2="}]
-        assert json.loads(rows["completion"][1])[0]["tool_calls"] == call
+        for place in (trl_run, trl_run / "completions"):
+            record = run_record(place)
+            assert record.config.value("group_size") == 4
+            rows = rollouts_of(record)
+            assert group_sizes(rows) == [4] * 6
+            assert prompt_of(rows["prompt"][0]) == [{"role": "user", "content": "4+2="}]
+            assert rows["completion"].null_count() == len(rows)
         for file in (trl_run / "completions").iterdir():
             pl.read_parquet(file).with_columns(prompt=7).write_parquet(file)
         assert rollouts_of(run_record(trl_run))["prompt"].null_count() == 24

@@ -578,15 +578,10 @@ def _is_trl(path: Path, schema: Mapping[str, pl.DataType]) -> bool:
     """Return whether a table is one of TRL's, whose reward functions are columns with names of
     their own.
     """
-    if (
-        schema.get("prompt") != pl.Utf8
-        or schema.get("completion") != pl.Utf8
-        or "step" not in schema
-    ):
-        return False
+    texts = map(_typical(schema).get, ("prompt", "completion"))
     numbers = {name for name, kind in schema.items() if kind.is_numeric() and name != "step"}
     own = bool(_TRL_FILE.fullmatch(path.name)) or not numbers & {"reward", "total_reward"}
-    return "advantage" in numbers and len(numbers) > 1 and own
+    return own and numbers > {"advantage"} and "step" in schema and all(map(_is_text, texts))
 
 
 def sniff_rollout_folder(path: Path) -> float:

@@ -12,6 +12,7 @@ from groupwise.intervals import Interval
 
 _LONGEST = 200
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*=|[\w-]+=|-[A-Za-z](?=[/~]))?(.*)", re.DOTALL)
+_ENDINGS = re.compile(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$")
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 LAW_NAMES = {
     "constant": "constant level",
@@ -196,6 +197,11 @@ def capital(text: str) -> str:
 def sentence(clause: str) -> str:
     """Make a sentence of a clause."""
     return capital(clause) + ("" if clause.endswith((".", "!", "?")) or not clause else ".")
+
+
+def bare_name(name: str) -> str:
+    """Return a name without the endings of files, which tell no runs apart."""
+    return _ENDINGS.sub("", name)
 
 
 def shortest_paths(paths: Sequence[PurePath]) -> list[str]:

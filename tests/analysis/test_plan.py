@@ -16,7 +16,7 @@ from tests.golden.sentences import says
 
 import groupwise
 from groupwise.analysis.components import path_beside, save_components
-from groupwise.analysis.plan import NOT_LOGGED, StepBatch, logged_batch, plan, size_named
+from groupwise.analysis.plan import NOT_LOGGED, RULE, StepBatch, logged_batch, plan, size_named
 from groupwise.analysis.replay import PROXY
 from groupwise.diagnostics.judgement import Action, Judgement, State
 from groupwise.errors import InsufficientDataError
@@ -94,7 +94,7 @@ def test_without_components_rewards_are_told() -> None:
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
     says("analysis/plan/2", found.status)
-    assert (found.pass_rate, found.smallest_size) == (0.25, 3)
+    assert RULE in found.status
     assert found.dynamic_sampling is not None
     assert found.dynamic_sampling.value == pytest.approx(2)
     assert str(found).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
@@ -102,8 +102,6 @@ def test_without_components_rewards_are_told() -> None:
         "status",
         "batch",
         "zero_variance",
-        "pass_rate",
-        "smallest_size",
         "dynamic_sampling",
         "plan",
         "missing",
@@ -119,6 +117,25 @@ def test_without_components_rewards_are_told() -> None:
         meanings=(Meaning("reward", "reward", "mean reward"),),
     )
     assert plan(bare).status == NOT_LOGGED
+
+
+def test_one_rule_names_a_group_size_without_components() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = root / "docs" / "how-to" / "choose-the-group-size.md"
+    rule = "4, or 8 where fewer than one prompt in ten is right"
+    assert rule in RULE
+    assert all(rule in text for text in (page.read_text(), (root / "docs" / "faq.md").read_text()))
+
+
+def test_the_plan_of_a_failed_run_names_the_failure_first() -> None:
+    wave = 0.8 + 0.001 * (-1.0) ** np.arange(60)
+    meanings = (Meaning("reward", "reward", "test"),)
+    lost, kept = (
+        RunRecord("made", steps_table(range(60), {"reward": values}), meanings=meanings)
+        for values in (wave * (np.arange(60) < 40), wave)
+    )
+    assert str(plan(lost)).startswith("FAILED: Reward 0.80 → ")
+    assert str(plan(kept)).startswith("Zero-variance groups are not logged.")
 
 
 def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:

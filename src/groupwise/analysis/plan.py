@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
+from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate, smallest_group
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, Words, frozen
@@ -172,6 +173,8 @@ NOT_LOGGED = (
     "Zero-variance groups are not logged. Log frac_reward_zero_std, or the completions with "
     "their rewards (TRL: log_completions=True)."
 )
+# What docs/how-to/choose-the-group-size.md says: nothing else names a size without components.
+RULE = "Take G = 4, or 8 where fewer than one prompt in ten is right."
 _NEEDS_SIZE = (
     "{} of groups have zero variance; for the effect of larger groups give --set group_size=G."
 )
@@ -239,7 +242,7 @@ class StepBatch(Plain):
 class RunPlan(Said):
     """What a run says of its group size."""
 
-    MORE = ("status", "smallest_size", "dynamic_sampling")
+    KEYS = ("status", "dynamic_sampling", "batch", "zero_variance", "plan", "missing", "command")
 
     batch: StepBatch  # of one step
     zero_variance: (
@@ -252,12 +255,7 @@ class RunPlan(Said):
     # what to log, where completions are missing, and the command that measures components; "" where
     # they are there
     command: str
-    pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
-
-    @property
-    def smallest_size(self) -> int | None:
-        """The smallest group of which most have a success, at the mean pass rate."""
-        return None if self.pass_rate is None else smallest_group(self.pass_rate)
+    failure: str = ""  # of the run, where it failed; printed first
 
     @property
     def dynamic_sampling(self) -> Interval | None:
@@ -281,11 +279,6 @@ class RunPlan(Said):
             f"{teach} at {row.group_size}"
             for teach, row in zip(others, outlook.shares[1:], strict=True)
         )
-        smallest = ""
-        if self.pass_rate is not None:
-            smallest = (
-                f"; at the mean rate, {percent(self.pass_rate)}, G = {self.smallest_size} suffices"
-            )
         drawn = self.dynamic_sampling
         times = (
             "groups without limit"
@@ -295,13 +288,12 @@ class RunPlan(Said):
         )
         return (
             f"Late in the log {first} of groups at G = {outlook.group_size} have mixed rewards; "
-            f"{larger} would. At pass rates below {percent(even_pass_rate(outlook.group_size))} "
-            f"most groups have no success{smallest}. Dynamic sampling would need {times}."
+            f"{larger} would. {RULE} Dynamic sampling would need {times}."
         )
 
     def __str__(self) -> str:
-        """The answer."""
-        return f"{self.status} {self.batch.said}"
+        """The failure, and the answer."""
+        return f"{self.failure} {self.status} {self.batch.said}".lstrip()
 
 
 def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPlan:
@@ -330,9 +322,11 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     """
     record = run if isinstance(run, RunRecord) else run_record(run)
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
-    held = components_beside(opened)
+    held, judged = components_beside(opened), judge(record)
+    rewards = plan_of_rewards(record, opened)
+    rewards = replace(rewards, failure=judged.fact if judged.alarm else "")
     if held is None:
-        return plan_of_rewards(record, opened)
+        return rewards
     size, prompts = logged_batch(record)
     if budget is None:
         if size is None or prompts is None or size < 2:
@@ -343,7 +337,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None
     by_components = plan_from_components(held, budget, present=present)
-    return replace(plan_of_rewards(record, opened), plan=by_components, command="")
+    return replace(rewards, plan=by_components, command="")
 
 
 def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
@@ -364,18 +358,7 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
         None,
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
-        _pass_rate(record),
     )
-
-
-def _pass_rate(record: RunRecord) -> float | None:
-    """The mean reward of the last quarter of the rows, where it can be a share of right answers."""
-    try:
-        reward = record.steps[record.column("reward")].drop_nulls().drop_nans().to_numpy()
-    except GroupwiseError:
-        return None
-    late = float(reward[-max(1, len(reward) // 4) :].mean()) if len(reward) else 0.0
-    return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 
 
 def batch_in_use(record: RunRecord) -> StepBatch:

@@ -279,6 +279,8 @@ LOG_ENDS = "each completion's length and the limit, or whether it ended by itsel
 # Rows in which all completions are cut off that make most of them so: a quarter, even in groups of
 # two.
 _ALL_CUT = 0.25
+# And of the completions: hardly any ends by itself.
+_NEARLY_ALL = 0.9
 # Of its limit: a mean length from which most completions may be cut off.
 _AT_LIMIT = 0.9
 # Prose of a thousand characters and more shrinks to a third or a half, code and tables to a fifth;
@@ -377,8 +379,9 @@ def _by_share(cut: Signal) -> Finding:
 
 
 def _throughout(message: str, value: Interval) -> Finding:
-    """Report truncation from the start."""
-    return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=_LIKELY)
+    """Report truncation from the start; where hardly any ends by itself the end may be missing."""
+    facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if value.value >= _NEARLY_ALL else _LIKELY
+    return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=facts)
 
 
 def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:

@@ -232,7 +232,7 @@ def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
     says("pages/screen/2", judgement_lines(long)[0])
     longer = replace(long, headline=f"{FAILED.headline}, and the entropy rose from 0.13 to 0.54")
     assert judgement_lines(longer)[:2] == [
-        "✗ FAILED  sweeps/qwen25_…30_seed43.log  reward 0.89 → 0.00, collapsed at steps",
+        "✗ FAILED  sweeps/qwen25_…ho0.30_seed43  reward 0.89 → 0.00, collapsed at steps",
         "  75-100, and the entropy rose from 0.13 to 0.54",
     ]
 

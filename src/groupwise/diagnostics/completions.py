@@ -41,6 +41,7 @@ from groupwise.diagnostics.signals import (
     arrow,
     both_ends,
     gained_since,
+    just_before,
     limit_of,
     once,
     repeated_most,
@@ -95,7 +96,8 @@ def check(evidence: Evidence) -> Finding:
         )
     step, value = entropy.step_at(onset), exactly(median(left[onset:]))
     first, now = _start(entropy), entropy.level_from(onset)
-    words = f"entropy {arrow(first, now)}"
+    near = just_before(entropy, onset)
+    words = f"entropy {arrow(near, now)}"
     said = (
         f"the entropy was {short(first)} at the start and is {short(now)} nats a token from step "
         f"{step:,} on"
@@ -112,7 +114,7 @@ def check(evidence: Evidence) -> Finding:
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
-    signs = (Sign("entropy", step, first, now, words, step),)
+    signs = (Sign("entropy", step, near, now, words, step, usual=first),)
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
 
 

@@ -65,6 +65,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     arrow,
     floor_of,
+    just_before,
     lasting,
     moved,
     rare_event_factors,
@@ -182,8 +183,8 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     # The sign of the fall: one change has one level before and after.
     if sign is not None and sign.before and sign.after is not None:
         usual, peak = sign.before, sign.after
-        if 0 < row < entropy.at(sign.step):
-            usual = median(entropy.value_T[max(0, row - few) : row])
+    if sign is None or row < entropy.at(sign.step):
+        usual = min(usual, just_before(entropy, row))
     value = exactly(peak / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"

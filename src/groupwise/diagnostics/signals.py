@@ -1085,7 +1085,7 @@ def sign_of(
     first, reached = (median(signal.value_T[rows]) for rows in (before, slice(since, since + few)))
     there = float(signal.value_T[row])
     last = median(signal.value_T[row : row + max(5, len(signal) // 8)])
-    near = median(signal.value_T[max(0, row - few) : row]) if row else first
+    near = just_before(signal, row)
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
     if watched.spike or (last - near) * peak <= 0:
@@ -1099,6 +1099,12 @@ def sign_of(
         reached=reached,
         usual=first,
     )
+
+
+def just_before(signal: Signal, row: int) -> float:
+    """Return the level of the few rows before one."""
+    few = max(3, len(signal) // 20)
+    return median(signal.value_T[max(0, row - few) : max(row, 1)])
 
 
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:

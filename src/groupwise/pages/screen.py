@@ -180,9 +180,9 @@ def _shortened(name: str, room: int, *, plain: bool) -> str:
     """Return a name without the endings of files where it is too long, and without its middle
     where that is: its ends tell runs apart.
     """
-    for bare in (name, bare_name(name)):
-        if cell_len(bare) <= room:
-            return bare
+    name = name if cell_len(name) <= room else bare_name(name)
+    if cell_len(name) <= room:
+        return name
     dots = _spelt("…", plain=plain)
     start = (room - len(dots) + 1) // 2
     end = room - len(dots) - start

@@ -22,7 +22,6 @@ from groupwise.wording import (
     duration,
     file_size,
     number,
-    readable,
     short,
     shortest_paths,
     tokens,
@@ -135,29 +134,6 @@ def test_small_words() -> None:
         "2.5 MB",
         "3 GB",
     )
-
-
-@each_case(
-    ("said", "told"),
-    [
-        (
-            "oscillator fits as well (AICc within 2)",
-            "damped oscillator fits as well (AICc within 2)",
-        ),
-        (
-            "logistic and scalerl_sigmoid fit as well without inertia",
-            "logistic curve and ScaleRL sigmoid fit as well without inertia",
-        ),
-        ("the power_law law fits best", "the power law fits best"),
-        (
-            "an exponential smoother would look the same",
-            "an exponential smoother would look the same",
-        ),
-        ("the single exponential holds", "the single exponential holds"),
-    ],
-)
-def test_laws_are_called_as_a_person_calls_them(said: str, told: str) -> None:
-    assert readable(said) == told
 
 
 @each_case(

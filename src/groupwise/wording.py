@@ -12,6 +12,7 @@ from groupwise.intervals import Interval, percent
 
 _LONGEST = 200
 _OPTION = re.compile(r"(--?[A-Za-z][\w-]*=|[\w-]+=|-[A-Za-z](?=[/~]))?(.*)", re.DOTALL)
+_ENDINGS = re.compile(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$")
 _UNSEEN = {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}
 LAW_NAMES = {
     "constant": "constant level",
@@ -21,27 +22,11 @@ LAW_NAMES = {
     "scalerl_sigmoid": "ScaleRL sigmoid",
     "power_law": "power law",
 }
-_LAW = "|".join(LAW_NAMES)
-_LAW_TOLD = re.compile(rf"\b({_LAW}) law\b")
-# "exponential" alone may be an ordinary word of the sentence; in a list of what fits it is the law.
-_LAWS_LISTED = re.compile(
-    rf"\b(?:{_LAW})(?:(?:, and |, | and )(?:the )?(?:{_LAW})){{0,9}}(?= fits? as well)"
-)
-_LAW_ALONE = re.compile(rf"\b(?:{'|'.join(name for name in LAW_NAMES if '_' in name)})\b")
 
 
 def law_name(law: str) -> str:
     """Return a law's name as a person says it."""
     return LAW_NAMES.get(law, law.replace("_", " "))
-
-
-def readable(sentence: str) -> str:
-    """Replace the internal names of laws in a sentence by their readable names."""
-    named = _LAW_TOLD.sub(lambda match: LAW_NAMES[match[1]], sentence)
-    listed = _LAWS_LISTED.sub(
-        lambda match: re.sub(rf"\b(?:{_LAW})\b", lambda name: LAW_NAMES[name[0]], match[0]), named
-    )
-    return _LAW_ALONE.sub(lambda name: LAW_NAMES[name[0]], listed)
 
 
 def clean(text: object, *, longest: int = _LONGEST) -> str:
@@ -188,6 +173,11 @@ def capital(text: str) -> str:
 def sentence(clause: str) -> str:
     """Make a sentence of a clause."""
     return capital(clause) + ("" if clause.endswith((".", "!", "?")) or not clause else ".")
+
+
+def bare_name(name: str) -> str:
+    """Return a name without the endings of files, which tell no runs apart."""
+    return _ENDINGS.sub("", name)
 
 
 def shortest_paths(paths: Sequence[PurePath]) -> list[str]:

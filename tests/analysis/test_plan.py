@@ -121,6 +121,24 @@ def test_without_components_rewards_are_told() -> None:
     assert plan(bare).status == NOT_LOGGED
 
 
+def test_the_pages_name_one_group_size_without_components() -> None:
+    root = Path(__file__).resolve().parents[2]
+    page = root / "docs" / "how-to" / "choose-the-group-size.md"
+    rule = "4, or 8 where fewer than one prompt in ten is right"
+    assert all(rule in text for text in (page.read_text(), (root / "docs" / "faq.md").read_text()))
+
+
+def test_the_plan_of_a_failed_run_names_the_failure_first() -> None:
+    wave = 0.8 + 0.001 * (-1.0) ** np.arange(60)
+    meanings = (Meaning("reward", "reward", "test"),)
+    lost, kept = (
+        RunRecord("made", steps_table(range(60), {"reward": values}), meanings=meanings)
+        for values in (wave * (np.arange(60) < 40), wave)
+    )
+    assert str(plan(lost)).startswith("FAILED: Reward 0.80 → ")
+    assert str(plan(kept)).startswith("Zero-variance groups are not logged.")
+
+
 def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     run = tmp_path / "run.csv"
     run.write_text("step,reward\n" + "".join(f"{step},{step / 40:.4f}\n" for step in range(1, 41)))

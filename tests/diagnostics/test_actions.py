@@ -107,7 +107,7 @@ def test_every_kind_has_words_and_every_other_key_is_of_a_fact_or_a_check() -> N
 
 
 # Kinds that no trainer has a setting for, and those of which a trainer lacks one.
-NO_SETTING = {"environment", "filter", "loss", "precision", "stop"}
+NO_SETTING = {"environment", "filter", "loss", "precision", "stop", "stop_token"}
 LACKS = {
     "trl": {"anew", "baseline", "reward", "routing", "tokens", "verifier"},
     "verl": {"mask"},

@@ -30,7 +30,7 @@ SETTINGS = {
 
 def record(settings: dict[str, Any] | None = None, **clocks: Any) -> RunRecord:
     reward = np.where(STEPS <= 60, 0.8, 0.0) + 0.01 * (-1.0) ** STEPS
-    config = RunConfig().with_settings(SETTINGS if settings is None else settings, "made")
+    config = RunConfig().with_settings(SETTINGS if settings is None else settings, "--set")
     return RunRecord(
         "made", steps_table(STEPS.tolist(), {"reward": reward}, **clocks), config=config
     )

@@ -15,7 +15,7 @@ from groupwise.diagnostics.judgement import Environments, Judgement, State
 from groupwise.diagnostics.signals import Evidence
 from groupwise.diagnostics.verifier import environments_of
 from groupwise.readers import run_record
-from groupwise.record.run import RunRecord
+from groupwise.record.run import Meaning, RunRecord
 from groupwise.record.table import steps_table
 
 ROWS = 160
@@ -188,6 +188,25 @@ def test_an_environment_that_is_seldom_sampled_has_few_rows(tmp_path: Path) -> N
     columns["games"][np.arange(ROWS) % 20 > 0] = np.nan
     each = environments(judged(columns, "prime-rl", tmp_path))
     assert {one.name: one.course.value for one in each.worst}["games"] == "few rows"
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [((5, 5), "2 with too few rows to tell"), ((40, 5), "0 fell, 0 rose, 1 with too few")],
+)
+def test_a_held_out_set_of_few_rows_is_not_said_to_stand(rows: tuple[int, int], said: str) -> None:
+    steps = np.arange(1, 41)
+    names = ["val/one", "val/two"]
+    noise = np.random.default_rng(0).normal(0, 0.02, (2, 40))
+    columns = {
+        name: np.where(steps % (40 // many) == 0, 0.5 + noise[place], np.nan)
+        for place, (name, many) in enumerate(zip(names, rows, strict=True))
+    }
+    table = steps_table(steps, {"reward": 0.5 + noise[0], **columns})
+    meanings = tuple(Meaning(name, f"eval/reward/{name[4:]}", "test") for name in names)
+    found = environments_of(Evidence(RunRecord("made", table, meanings=meanings)))
+    assert found is not None
+    assert found.said.startswith(said)
 
 
 @each_case("file", ["rollouts.jsonl", "rollouts.parquet"])

@@ -292,7 +292,7 @@ def test_a_fall_is_told_from_its_first_sign_on() -> None:
     assert (found.first_sign.signal, found.first_sign.step, found.first_sign.words) == (
         "completion_length",
         56,
-        "length 300 → 499",
+        "length 301 → 499",
     )
     assert found.first_sign.before == pytest.approx(300, abs=3)
     assert found.first_sign.after == pytest.approx(500, abs=3)

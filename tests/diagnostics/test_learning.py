@@ -274,7 +274,7 @@ def test_a_reward_that_fell_back_from_its_best_has_not_arrived() -> None:
 
 @pytest.mark.parametrize(
     ("errors", "length", "learning"),
-    [(3.5, 1.0, "flat"), (3.0, 1.0, "arrived"), (3.0, 2.0, "flat"), (2.5, 2.0, "arrived")],
+    [(3.5, 1.0, "falling"), (3.0, 1.0, "arrived"), (3.0, 2.0, "falling"), (2.5, 2.0, "arrived")],
 )
 def test_what_falls_back_by_little_needs_another_sign(
     errors: float, length: float, learning: str

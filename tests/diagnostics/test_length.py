@@ -40,6 +40,17 @@ def test_most_completions_cut_off_from_the_start() -> None:
     assert found.facts == (Fact.TRUNCATED_LIKELY,)
 
 
+@pytest.mark.parametrize(("share", "ends"), [(0.97, False), (0.85, True)])
+def test_a_stop_token_is_in_doubt_where_hardly_any_completion_ends(
+    share: float, ends: bool
+) -> None:
+    """Where one in seven ends by itself there is one."""
+    found = told(cut=share + noise(0.01), reward=0.5 + noise(0.01))
+    assert (Fact.HARDLY_ANY_ENDS not in found.facts) is ends
+    since = told(cut=np.where(ROW < 50, 0.1, share), reward=0.5 + noise(0.01))
+    assert Fact.HARDLY_ANY_ENDS not in since.facts
+
+
 def test_most_completions_cut_off_since_a_step() -> None:
     found = told(cut=np.where(ROW < 50, 0.1, 0.8))
     assert (found.status, found.step) == (Status.WARNING, 51)

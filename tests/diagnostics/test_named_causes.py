@@ -49,6 +49,42 @@ def names(judgement: Judgement) -> list[str]:
     return [key for key in CAUSES if CAUSES[key].label in judgement.cause.names]
 
 
+@pytest.mark.parametrize(("spread", "causes"), [(0.0, ["tools_given_up"]), (2.0, ["shrinking"])])
+def test_a_policy_that_stops_calling_tools_is_no_instability(
+    spread: float, causes: list[str]
+) -> None:
+    """Its answers get shorter with each call that it leaves out; where its entropy rises as well
+    it came apart.
+    """
+    fewer = 1 / (1 + np.exp((ROW - 80) / 6.0))
+    judgement = judged(
+        reward=0.1 + 0.5 * (1 - LATE) + noise(0, 0.02),
+        completion_length=100 + 800 * fewer + noise(1, 10),
+        tool_calls=4 * fewer + 0.05,
+        entropy=0.3 * np.exp(spread * LATE) + noise(2, 0.005),
+    )
+    assert names(judgement) == causes
+    told = [sign.signal for sign in judgement.signs]
+    assert ("tool_calls" in told) is (not spread)
+
+
+def test_the_checkpoint_is_before_the_first_sign_of_the_cause() -> None:
+    """The entropy doubles in the row before the reward falls and is far away two rows later."""
+    grown = np.interp(ROW, [0, 98, 99, 101, 102, 103, N], [0.2, 0.2, 0.5, 0.9, 2.0, 5.0, 5.0])
+    judgement = judged(
+        reward=np.where(ROW < 100, 0.8, 0.02) + noise(0, 0.02),
+        entropy=grown * np.exp(noise(1, 0.05)),
+        completion_length=300 + noise(2, 5),
+    )
+    assert names(judgement) == ["instability"]
+    assert [(sign.signal, sign.step) for sign in judgement.signs] == [
+        ("entropy", 100),
+        ("reward", 101),
+    ]
+    assert judgement.do.startswith("restart from step 99;")
+    assert judgement.signs[0].before == pytest.approx(0.2, abs=0.02)
+
+
 @pytest.mark.parametrize(
     ("held_out", "left_out", "causes"),
     [

@@ -253,6 +253,38 @@ def test_the_first_sign_of_numbers_that_end_is_the_gradient_that_exploded_before
     assert (alone.first_sign.signal, alone.first_sign.step) == ("loss", 111)
 
 
+@pytest.mark.parametrize(("gain", "restart"), [(0.0, 59), (0.01, 59), (0.1, 109)])
+def test_a_gain_within_noise_is_no_learning_on_with_a_gradient_that_exploded(
+    gain: float, restart: int
+) -> None:
+    """The best ten of fifty rows since are above those before by luck or by learning."""
+    late = np.arange(N) >= 59
+    found = judge(
+        log(
+            grad_norm=from_row(norms(3) * np.where(late, 1e5, 1.0), 109, np.nan),
+            loss=from_row(norms(), 109, np.nan),
+            reward=rewards(1) + gain * late,
+        )
+    )
+    assert found.do.startswith(f"restart from step {restart}; ")
+
+
+@pytest.mark.parametrize(
+    ("gone", "headline", "restart"),
+    [(70, "reward 0.50 → 0.02, collapsed at step 71", 70), (106, "loss is missing", 106)],
+)
+def test_a_reward_that_had_gone_long_before_numbers_ended_is_told_first(
+    gone: int, headline: str, restart: int
+) -> None:
+    """What fell in the last few rows before, fell with them."""
+    reward = from_row(rewards(), gone, 0.02) + 0.002 * RNG(2).standard_normal(N)
+    found = judge(log(loss=from_row(norms(), 110, np.nan), reward=reward))
+    assert found.headline.startswith(headline)
+    assert ("loss", 111) in [(sign.signal, sign.step) for sign in found.signs]
+    assert f"restart from step {restart}" in found.do
+    assert ("numerical failure, first in loss" in found.cause.names) is (gone > 100)
+
+
 def test_an_explosion_is_critical_only_where_the_reward_falls_with_it() -> None:
     burst = np.where(np.arange(N) < 90, 1, 1e8) * norms(3)
     assert gradient(log(grad_norm=burst, reward=rewards())).status is Status.WARNING

@@ -233,7 +233,7 @@ def test_a_share_that_goes_on_growing_is_told_with_three_levels() -> None:
         signal(np.interp(ROW, [0, 44, 64, 80], [0.02, 0.02, 0.82, 0.82])), SHARE, low=41, step=51
     )
     assert found is not None
-    assert (found.step, found.words) == (49, "truncated 2 → 18 → 36 %")
+    assert (found.step, found.words) == (49, "truncated 8 → 18 → 36 %")
 
 
 def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
@@ -244,7 +244,7 @@ def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
     given = evidence(reward=0.8 - slow, truncated_share=slow, completion_length=300 + 200 * slow)
     assert [sign.words for sign in signs_about(given, 31, reach=6)] == []
     assert [(sign.step, sign.words) for sign in signs_about(given, 31, reach=6, end=71)] == [
-        (52, "truncated 0 → 42 → 51 %")
+        (52, "truncated 37 → 42 → 51 %")
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics import hacking
+from groupwise.diagnostics import hacking, zero_variance
 from groupwise.diagnostics.judge import STANDS, _explaining, _stands, judge
 from groupwise.diagnostics.judgement import (
     Certainty,
@@ -287,7 +287,8 @@ def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
     rewards of most rows differ.
     """
     reward = 0.5 + 0.001 * np.repeat([0, 1, 0], [7, 5, 28])
-    answer = _stands(Evidence(log(reward=reward, **columns)))
+    evidence = Evidence(log(reward=reward, **columns))
+    answer = _stands(evidence, zero_variance.check(evidence).value)
     assert answer.do == advice
     actions = actions_of(answer.keys, RunConfig(), answer.step)
     best = ["restart", "rate"] if "draw prompts" in advice else []
@@ -298,11 +299,11 @@ def test_a_reward_that_wanders_is_no_reason_for_a_higher_rate() -> None:
     row = np.arange(200)
     noise = 0.02 * np.random.default_rng(4).standard_normal(200)
     slow = 0.5 + 0.2 * np.sin(2 * np.pi * row / 50) + noise
-    says("diagnostics/told/3", _stands(Evidence(log(reward=slow))).do)
-    assert _stands(Evidence(log(reward=slow[:78]))).do == STANDS  # too few late rows
-    assert _stands(Evidence(log(reward=0.5 + noise))).do == STANDS
+    says("diagnostics/told/3", _stands(Evidence(log(reward=slow)), None).do)
+    assert _stands(Evidence(log(reward=slow[:78])), None).do == STANDS  # too few late rows
+    assert _stands(Evidence(log(reward=0.5 + noise)), None).do == STANDS
     assert (
-        _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise))).do == STANDS
+        _stands(Evidence(log(reward=0.8 - 0.5 * np.exp(-row / 30) + noise)), None).do == STANDS
     )  # it rose, and stands
 
 

@@ -200,12 +200,39 @@ def test_what_was_asked_for_of_gpus_stands_beside_the_cost_and_not_in_its_place(
     assert judgement_lines(replace(OK, spent=replace(unknown, missing="")))[1:] == []
 
 
+def test_gpus_that_only_the_log_knows_are_asked_for_by_nobody() -> None:
+    whole = Cost(200, gpu_hours=8.0, asked=False)
+    assert judgement_lines(replace(OK, spent=whole))[1:] == []
+    unknown = replace(whole, gpu_hours=None, missing=NO_CLOCK)
+    assert judgement_lines(replace(OK, spent=unknown))[1:] == []
+
+
+def test_what_followed_is_told_in_the_order_of_its_steps() -> None:
+    """What the cause names has room, and nothing later stands before it."""
+    steps = {"reward": 80, "entropy": 90, "kl": 95}
+    then = tuple(Sign(name, step, 0.1, 0.9, f"{name} moved") for name, step in steps.items())
+    cause = replace(FAILED.cause, moves={"entropy"})
+    lines = judgement_lines(replace(FAILED, then=then, cause=cause))
+    assert "  then        step 90  entropy moved; step 95  kl moved" in lines
+    plain = judgement_lines(replace(FAILED, then=then))
+    assert (
+        plain[2] == "  then        step 80  reward moved; step 90  entropy moved; step 95  kl moved"
+    )
+
+
+def test_runs_of_one_sweep_are_told_apart_by_what_stands_before_the_endings_of_files() -> None:
+    seeds = [replace(WARNING, run=f"tasa_g4s_of_it_seed{n}.step_stats.json") for n in (43, 44)]
+    first, other = (judgement_lines(run)[0] for run in seeds)
+    assert "tasa_g4s_of_it_seed43  " in first
+    assert "tasa_g4s_of_it_seed44  " in other
+
+
 def test_a_long_name_gives_way_to_the_headline_and_keeps_both_ends() -> None:
     long = replace(FAILED, run="sweeps/qwen25_7b_rho_sweep_rho0.30_seed43.log")
     says("pages/screen/2", judgement_lines(long)[0])
     longer = replace(long, headline=f"{FAILED.headline}, and the entropy rose from 0.13 to 0.54")
     assert judgement_lines(longer)[:2] == [
-        "✗ FAILED  sweeps/qwen25_…30_seed43.log  reward 0.89 → 0.00, collapsed at steps",
+        "✗ FAILED  sweeps/qwen25_…ho0.30_seed43  reward 0.89 → 0.00, collapsed at steps",
         "  75-100, and the entropy rose from 0.13 to 0.54",
     ]
 

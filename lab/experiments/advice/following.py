@@ -110,22 +110,16 @@ _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
     "verifier": _mended,
     "precision": lambda course, _: _set(course, precision="float32"),
     "ratio": lambda course, _: _set(course, importance_ratio="token"),
-    "baseline": lambda course, _: _set(course, advantage="leave_one_out"),
-    "deviation": lambda course, _: _set(course, advantage="leave_one_out"),
+    **dict.fromkeys(
+        ("baseline", "deviation"), lambda course, _: _set(course, advantage="leave_one_out")
+    ),
     "clip_gradient": lambda course, action: _set(course, gradient_clip=action.value),
     "clip_high": lambda course, action: _set(course, clip_high=action.value),
     "reference": lambda course, action: _set(course, kl_weight=action.value),
     "stop": lambda course, _: replace(course, stopped=True),
     # Here the trainer's own policy samples, and neither its loss nor its world has a fault.
     **dict.fromkeys(
-        (
-            "weights",
-            "sampling",
-            "tokens",
-            "routing",
-            "loss",
-            "environment",
-        ),
+        ("weights", "sampling", "tokens", "routing", "loss", "environment", "stop_token"),
         lambda course, _: course,
     ),
 }

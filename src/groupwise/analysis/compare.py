@@ -43,7 +43,16 @@ from groupwise.intervals import percent
 from groupwise.plain import Plain, Said, Words, frozen
 from groupwise.record.run import RULES, RunRecord, steps_table
 from groupwise.series.metric import MetricSeries, metric_series
-from groupwise.wording import alike, clean, count, number, ranged, short, shortest_paths
+from groupwise.wording import (
+    alike,
+    bare_name,
+    clean,
+    count,
+    number,
+    ranged,
+    short,
+    shortest_paths,
+)
 
 _NUMBER = r"[+-]?(?<!\d)\d+(?:\.\d+)?(?:[eE][+-]?\d+)?"
 _LONGEST = 24  # characters of a name: a table of groups fits 80 columns
@@ -156,7 +165,7 @@ def short_names(names: Sequence[str]) -> list[str]:
     """Names without the endings of files, their middles left out where they are long; where that
     leaves two alike, what differs is kept.
     """
-    whole = [re.sub(r"(?<=\w)(\.[A-Za-z_]{2,12}){1,2}$", "", clean(name)) for name in names]
+    whole = [bare_name(clean(name)) for name in names]
     half = (_LONGEST - 1) // 2
     short = [name if len(name) <= _LONGEST else f"{name[:half]}…{name[-half:]}" for name in whole]
     if len({*short}) == len({*whole}):

@@ -38,7 +38,6 @@ from groupwise.wording import (
     duration,
     law_name,
     number,
-    readable,
     sentence,
     short,
 )
@@ -204,7 +203,7 @@ class Fitted:
         metric go on; of a metric that is not judged, where the forecast does.
         """
         assert self.fit is not None
-        said, beside = sentence(readable(self.fit.message)), self.beside_the_law
+        said, beside = sentence(self.fit.message), self.beside_the_law
         of_judgement = self.metric == judged.metric
         if no_forecast(judged) or (of_judgement and judged.learning is not Learning.LEARNING):
             return said
@@ -473,7 +472,7 @@ def ahead(
         when = f"in the last {rows_of:,} rows" if rows_of > 1 else when
     now = capital(f"{who} is {level} {when}")
     if result.status == "still":
-        return f"{now}; {readable(result.message)}."
+        return f"{now}; {result.message}."
     most = _TELLS_LITTLE * np.ptp(fitted.series.likely_bounds or fitted.series.value_T)
     telling = [row for row in rows if row.step <= last or row.mean_high - row.mean_low <= most]
     low, _, high = alike(far.mean_low, far.mean, far.mean_high)

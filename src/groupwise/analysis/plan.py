@@ -12,11 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from groupwise.analysis.components import components_beside, load_components, path_beside
+from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement
 from groupwise.errors import GroupwiseError, InsufficientDataError
 from groupwise.estimators.best_group_size import Budget, GroupSizePlan, plan_from_components
 from groupwise.estimators.components import Components
-from groupwise.estimators.zero_variance import ZeroVarianceOutlook, even_pass_rate, smallest_group
+from groupwise.estimators.zero_variance import ZeroVarianceOutlook
 from groupwise.intervals import Interval, percent
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, Said, Words, frozen
@@ -253,11 +254,14 @@ class RunPlan(Said):
     # they are there
     command: str
     pass_rate: float | None = None  # mean of the last quarter, where rewards are right or wrong
+    failure: str = ""  # of the run, where it failed; printed first
 
     @property
     def smallest_size(self) -> int | None:
-        """The smallest group of which most have a success, at the mean pass rate."""
-        return None if self.pass_rate is None else smallest_group(self.pass_rate)
+        """The smallest group of which most have a success: ln 2 / -ln(1 - mean pass rate)."""
+        if self.pass_rate is None:
+            return None
+        return max(2, math.ceil(math.log(2) / -math.log1p(-self.pass_rate)))
 
     @property
     def dynamic_sampling(self) -> Interval | None:
@@ -281,11 +285,10 @@ class RunPlan(Said):
             f"{teach} at {row.group_size}"
             for teach, row in zip(others, outlook.shares[1:], strict=True)
         )
-        smallest = ""
-        if self.pass_rate is not None:
-            smallest = (
-                f"; at the mean rate, {percent(self.pass_rate)}, G = {self.smallest_size} suffices"
-            )
+        smallest = self.pass_rate and (
+            f"; at the mean rate, {percent(self.pass_rate)}, most have one from G = "
+            f"{self.smallest_size} on"
+        )
         drawn = self.dynamic_sampling
         times = (
             "groups without limit"
@@ -295,13 +298,13 @@ class RunPlan(Said):
         )
         return (
             f"Late in the log {first} of groups at G = {outlook.group_size} have mixed rewards; "
-            f"{larger} would. At pass rates below {percent(even_pass_rate(outlook.group_size))} "
-            f"most groups have no success{smallest}. Dynamic sampling would need {times}."
+            f"{larger} would. At pass rates below {percent(1 - 2 ** (-1 / outlook.group_size))} "
+            f"most groups have no success{smallest or ''}. Dynamic sampling would need {times}."
         )
 
     def __str__(self) -> str:
-        """The answer."""
-        return f"{self.status} {self.batch.said}"
+        """The failure, and the answer."""
+        return f"{self.failure} {self.status} {self.batch.said}".lstrip()
 
 
 def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPlan:
@@ -330,9 +333,11 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     """
     record = run if isinstance(run, RunRecord) else run_record(run)
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
-    held = components_beside(opened)
+    held, judged = components_beside(opened), judge(record)
+    rewards = plan_of_rewards(record, opened)
+    rewards = replace(rewards, failure=judged.fact if judged.alarm else "")
     if held is None:
-        return plan_of_rewards(record, opened)
+        return rewards
     size, prompts = logged_batch(record)
     if budget is None:
         if size is None or prompts is None or size < 2:
@@ -343,7 +348,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
         budget = Budget(float(size * prompts))
     present = size if size is not None and 2 <= size <= budget.largest_group else None
     by_components = plan_from_components(held, budget, present=present)
-    return replace(plan_of_rewards(record, opened), plan=by_components, command="")
+    return replace(rewards, plan=by_components, command="")
 
 
 def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
@@ -371,9 +376,10 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
 def _pass_rate(record: RunRecord) -> float | None:
     """The mean reward of the last quarter of the rows, where it can be a share of right answers."""
     try:
-        reward = record.steps[record.column("reward")].drop_nulls().drop_nans().to_numpy()
+        reward = record.values(record.column("reward"))
     except GroupwiseError:
         return None
+    reward = reward[np.isfinite(reward)]
     late = float(reward[-max(1, len(reward) // 4) :].mean()) if len(reward) else 0.0
     return late if 0 < late < 1 and reward.min() >= 0 and reward.max() <= 1 else None
 

@@ -28,7 +28,7 @@ from groupwise.series.staleness import (
     kl_notes,
     stability_setting,
 )
-from groupwise.wording import law_name, number, ranged, readable, sentence
+from groupwise.wording import law_name, number, ranged, sentence
 
 if TYPE_CHECKING:
     from groupwise.edge.force import EffectiveForce, LastingSwing
@@ -417,7 +417,7 @@ def no_approach(fit: FitResult) -> str:
         return ""
     return (
         "expected a reward that approaches a plateau, got one that does not "
-        f"({readable(fit.message).rstrip('.')}): choose another last step or metric"
+        f"({fit.message.rstrip('.')}): choose another last step or metric"
     )
 
 
@@ -474,7 +474,7 @@ def _notes(
         notes += [ADAM, ADAM_RATE]
     if with_force.status == "not_identifiable":
         notes.append(
-            f"The log does not single out one law ({readable(with_force.message).rstrip('.')}). "
+            f"The log does not single out one law ({with_force.message.rstrip('.')}). "
             "The interval holds only if this law is right."
         )
     schedule = str(record.config.value("learning_rate_schedule") or "constant")

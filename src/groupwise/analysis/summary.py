@@ -61,7 +61,7 @@ from groupwise.plain import Plain, Words, frozen
 from groupwise.processes import on_one_thread
 from groupwise.record.run import RunRecord
 from groupwise.series.metric import GroupEvidence, group_evidence
-from groupwise.wording import capital, clean, readable, sentence, short, shown_path
+from groupwise.wording import capital, clean, sentence, short, shown_path
 
 _BANDS = list(table_rows("analysis/usual.tsv"))
 LENGTH = "completion_length"  # in times that of the first rows
@@ -701,5 +701,5 @@ def _notes(record: RunRecord, fitted: Fitted) -> Words:
     """Return the notes of reader, series and fit, each once."""
     notes = [*record.notes, f"Sampling noise: {fitted.series.noise_source}."]
     if fitted.fit is not None:
-        notes += map(readable, fitted.fit.notes)
+        notes += fitted.fit.notes
     return tuple(dict.fromkeys(clean(note, longest=500) for note in notes))

@@ -41,7 +41,7 @@ from groupwise.diagnostics.judgement import (
     stated,
 )
 from groupwise.diagnostics.numerics import SOON
-from groupwise.diagnostics.signals import Evidence, gained_since, reach_of, stands_since
+from groupwise.diagnostics.signals import Ends, Evidence, gained_since, reach_of, stands_since
 from groupwise.diagnostics.verifier import who_fails
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.files import table_rows
@@ -625,17 +625,20 @@ class Case:
 
     def ratio(self, quantity: str) -> float:
         """Return the level after the change over the level before it; 1 where nothing moved."""
-        sign = self.signs.get(quantity)
-        if sign is None or not sign.before or sign.at_change is None:
-            return 1.0
-        return sign.at_change / sign.before
+        first, last = self._ends(quantity)
+        return last / first if first else 1.0
 
     def gained(self, quantity: str) -> float:
         """Return the level after less that before of a signal that moved; 0 where it did not."""
+        first, last = self._ends(quantity)
+        return last - first
+
+    def _ends(self, quantity: str) -> Ends:
+        """The level before and after the change of a signal that moved; 0 where it did not."""
         sign = self.signs.get(quantity)
         if sign is None or sign.before is None or sign.at_change is None:
-            return 0.0
-        return sign.at_change - sign.before
+            return 0.0, 0.0
+        return sign.before if sign.usual is None else sign.usual, sign.at_change
 
     def _moved(self) -> Iterator[Fact]:
         """Yield what signals did about the change."""
@@ -709,11 +712,10 @@ class Case:
     def _ends_short(self) -> bool:
         """Whether answers got shorter, and the last ones are much shorter than before."""
         length = self.evidence.quantity("completion_length")
-        sign = self.signs.get("completion_length")
-        if length is None or sign is None or not sign.before or self._limit_fell:
+        first, last = self._ends("completion_length")
+        if length is None or self._limit_fell:
             return False
-        late = length.late
-        return self.ratio(sign.signal) < 1 and late <= SHRANK * sign.before
+        return last < first and length.late <= SHRANK * first
 
     def _of_the_fall(self, facts: set[Fact]) -> Iterator[Fact]:
         """Yield what is asked, and what kind of fall it is."""

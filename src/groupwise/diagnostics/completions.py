@@ -41,6 +41,7 @@ from groupwise.diagnostics.signals import (
     arrow,
     both_ends,
     gained_since,
+    just_before,
     limit_of,
     once,
     repeated_most,
@@ -95,7 +96,8 @@ def check(evidence: Evidence) -> Finding:
         )
     step, value = entropy.step_at(onset), exactly(median(left[onset:]))
     first, now = _start(entropy), entropy.level_from(onset)
-    words = f"entropy {arrow(first, now)}"
+    near = just_before(entropy, onset)
+    words = f"entropy {arrow(near, now)}"
     said = (
         f"the entropy was {short(first)} at the start and is {short(now)} nats a token from step "
         f"{step:,} on"
@@ -112,7 +114,7 @@ def check(evidence: Evidence) -> Finding:
     stands = "and the reward has fallen" if "reward" in level_changes(evidence) else stands
     message = f"{said}, {stands}"
     facts = (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
-    signs = (Sign("entropy", step, first, now, words, step),)
+    signs = (Sign("entropy", step, near, now, words, step, usual=first),)
     return Finding(NAME, status, message, step, value, SPENT, signs=signs, facts=facts)
 
 
@@ -279,6 +281,8 @@ LOG_ENDS = "each completion's length and the limit, or whether it ended by itsel
 # Rows in which all completions are cut off that make most of them so: a quarter, even in groups of
 # two.
 _ALL_CUT = 0.25
+# And of the completions: hardly any ends by itself.
+_NEARLY_ALL = 0.9
 # Of its limit: a mean length from which most completions may be cut off.
 _AT_LIMIT = 0.9
 # Prose of a thousand characters and more shrinks to a third or a half, code and tables to a fifth;
@@ -377,8 +381,9 @@ def _by_share(cut: Signal) -> Finding:
 
 
 def _throughout(message: str, value: Interval) -> Finding:
-    """Report truncation from the start."""
-    return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=_LIKELY)
+    """Report truncation from the start; where hardly any ends by itself the end may be missing."""
+    facts = (*_LIKELY, Fact.HARDLY_ANY_ENDS) if value.value >= _NEARLY_ALL else _LIKELY
+    return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=facts)
 
 
 def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:

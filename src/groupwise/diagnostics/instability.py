@@ -65,6 +65,7 @@ from groupwise.diagnostics.signals import (
     Signal,
     arrow,
     floor_of,
+    just_before,
     lasting,
     moved,
     rare_event_factors,
@@ -164,8 +165,8 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     # Healthy public runs wander too, one by a factor of five for a while: without a fall a rise is
     # a warning at most, and has to last.
     times = 2.0 if fell is not None or "reward" in level_changes(evidence) else 4.0
-    scale = max(usual, entropy.resolution, 1e-9)
-    high = entropy.value_T > times * scale
+    least = max(entropy.resolution, 1e-9)
+    high = entropy.value_T > times * max(usual, least)
     near = slice(max(0, row - 2), row + max(few, 6))
     onset = lasting(
         np.where(np.arange(n) >= near.start, rare_event_factors(high, 0.2), 0.0), rate=WARNING
@@ -182,8 +183,9 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     # The sign of the fall: one change has one level before and after.
     if sign is not None and sign.before and sign.after is not None:
         usual, peak = sign.before, sign.after
-        scale = max(usual, entropy.resolution, 1e-9)
-    value = exactly(peak / scale)
+    if sign is None or row < entropy.at(sign.step):
+        usual = min(usual, just_before(entropy, row))
+    value = exactly(peak / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
     step = entropy.step_at(row)

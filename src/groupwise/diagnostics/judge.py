@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 
 import numpy as np
 
@@ -61,6 +62,7 @@ from groupwise.diagnostics.signals import (
     reach_of,
     signs_about,
 )
+from groupwise.intervals import Interval, percent
 from groupwise.plain import Words, frozen
 from groupwise.record.run import RunRecord, has_ended
 from groupwise.wording import count, short
@@ -69,8 +71,8 @@ Signs = tuple[Sign, ...]
 NO_CAUSE, NO_ADVICE = Cause(), Advice()
 # What to do about a reward that stands where nothing says why.
 STANDS = "check whether rewards differ within groups, and read the best completions"
-# And about one whose last few rows fell.
-FELL_LATE = "wait to see whether it recovers; compare the last two checkpoints on held-out prompts"
+# And about one that fell back, from the step on that is given.
+FELL_LATE = "compare the last checkpoint before step {:,} with the newest on held-out prompts"
 # From this share of zero-variance groups on a reward that stands is taken back to its best rows.
 _MOST_ALIKE, _BEST = 0.5, 5
 # The part of a fall that its first row must have gone, and left, to be told beside its ends.
@@ -130,8 +132,14 @@ class Look:
         reward = self.evidence.reward
         row = 0 if reward is None or since is None else reward.at(since)
         step = reward.step_at(row - 1) if reward is not None and row > 0 else None
-        cut = not self.evidence.never_cut
-        return advice_for(cause, finding, step=step, onset=onset, anew=row == 1, cut=cut)
+        return advice_for(
+            cause,
+            finding,
+            step=step,
+            onset=onset,
+            anew=row == 1,
+            cut=not self.evidence.never_cut,
+        )
 
 
 @frozen
@@ -146,27 +154,6 @@ class Story:
 
 
 def story_of(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
-    """Tell what happened, each signal at the levels that a serious check tells of it."""
-    story = _story(look, worst, can_tell=can_tell)
-    serious = [finding for finding in look.answers.values() if is_serious(finding)]
-    signs_of_checks = {
-        sign.signal: sign
-        for finding in serious
-        for sign in finding.signs
-        if sign.signal != "reward"
-    }
-    signs = tuple(_at_levels(sign, signs_of_checks.get(sign.signal)) for sign in story.signs)
-    return replace(story, signs=signs)
-
-
-def _at_levels(sign: Sign, levels: Sign | None) -> Sign:
-    """A sign with the levels of another of the same signal, where it moved the same way."""
-    if levels is None or levels.rises != sign.rises or levels.after == sign.after:
-        return sign
-    return replace(levels, step=sign.step)
-
-
-def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
     """Tell what happened, by the finding that is to be told, or by what the reward does."""
     if not can_tell:
         ended = look.answers[numerics.FINITE]
@@ -176,19 +163,30 @@ def _story(look: Look, worst: Finding | None, *, can_tell: bool) -> Story:
             else _open(look.evidence, look.progress)
         )
     fall = fall_of(look.evidence)
-    if worst is not None and worst.check in _OF_FALLS and fall is not None and fall.lasts:
-        return _of_fall(look, worst)
+    if worst is not None and fall is not None and fall.lasts:
+        if worst.check in _OF_FALLS:
+            return _of_fall(look, worst)
+        # Numbers that ended long after the reward had gone do not explain it.
+        late = reward_level(look.evidence)[0].at(worst.step or 0) - fall.row
+        if worst.check == numerics.FINITE and late > reach_of(look.evidence):
+            answers = {**look.answers, worst.check: replace(worst, facts=())}
+            return _of_fall(replace(look, answers=answers), answers[instability.COLLAPSE])
     worst = None if worst is None else _in_place_of(look, worst)
     if worst is not None and worst.check == hacking.NAME:
         return _of_hack(look, worst)
     if worst is not None:
         return _of_finding(look, worst)
-    learning = look.progress.learning
+    progress = look.progress
+    learning, since = progress.learning, progress.since or 0
     cause = look.cause(Fact.STANDS if learning is Learning.FLAT else Fact.ROSE)
-    advice = advice_for(cause, None, step=None, onset=None)
-    if learning is Learning.FALLING or (learning is Learning.FLAT and not cause.names):
-        advice = Advice(FELL_LATE) if learning is Learning.FALLING else _stands(look.evidence)
-    return Story(_course(look.progress, look.evidence), None, (), cause, advice)
+    advice, signs = advice_for(cause, None, step=None, onset=None), Signs()
+    if learning is Learning.FALLING:
+        fell = moved("reward", since, progress.before, progress.after)
+        about = signs_about(look.evidence, since, reach=reach_of(look.evidence))
+        advice, signs = Advice(FELL_LATE.format(since)), _earliest((*about, fell))
+    elif learning is Learning.FLAT and not cause.names:
+        advice = _stands(look.evidence, look.answers[zero_variance.NAME].value)
+    return Story(_course(progress, look.evidence), None, signs, cause, advice)
 
 
 def _in_place_of(look: Look, worst: Finding) -> Finding:
@@ -204,8 +202,10 @@ def _in_place_of(look: Look, worst: Finding) -> Finding:
     return next((finding for finding in answers if stuck and _STUCK & {*finding.facts}), worst)
 
 
-def _stands(evidence: Evidence) -> Advice:
-    """What to do about a reward that stands where nothing says why."""
+def _stands(evidence: Evidence, alike: Interval | None) -> Advice:
+    """What to do about a reward that stands where nothing says why, with the share of groups with
+    zero variance that the check has.
+    """
     reward = evidence.reward
     late = np.zeros(0) if reward is None else reward.value_T[len(reward) // 2 :]
     if (
@@ -218,19 +218,15 @@ def _stands(evidence: Evidence) -> Advice:
             f"find out why the reward varies by ±{short((high - low) / 2)}, beyond batch noise, "
             "before you raise the lr"
         )
-    equal = evidence.groups.zero_variance
-    if equal.known:
-        alike = float(np.nanmean(equal.value_T[-max(len(equal.value_T) // 4, FEWEST_ROWS) :]))
-        if reward is not None and reward.span and alike >= _MOST_ALIKE:
-            few = min(_BEST, len(reward))
-            best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
-            return Advice(
-                f"{100 * alike:.0f} % of the groups have zero variance: restart from step "
-                f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes "
-                "right",
-                (Fact.GROUPS_ALIKE.name,),
-                best,
-            )
+    if reward is not None and reward.span and alike is not None and alike.value >= _MOST_ALIKE:
+        few = min(_BEST, len(reward))
+        best = reward.step_at(few - 1 + int(moving_mean(reward.value_T, few).argmax()))
+        return Advice(
+            f"{100 * alike.value:.0f} % of the groups have zero variance: restart from step "
+            f"{best:,}, where the reward was best; lr ÷ 3; draw prompts that are sometimes right",
+            (Fact.GROUPS_ALIKE.name,),
+            best,
+        )
     return Advice(
         "the log does not show why: compare 20 updates at lr ÷ 3 and lr × 3 on copies of the run"
         if evidence.rewards_differ
@@ -248,7 +244,8 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     part = (there - before) / (after - before) if after != before else 1.0
     course = arrow(before, there, after) if _LEAST < part < 1 - _LEAST else arrow(before, after)
     of_reward = Sign("reward", own.first, before, after, f"reward {course}")
-    signs = _with_causes(look, (*signs_of_fall(evidence), of_reward), onset)
+    others = (look.answers[check].signs for check in (instability.NAME, numerics.FINITE))
+    signs = _earliest((*signs_of_fall(evidence), of_reward, *chain(*others)))
     slow = level.at(own.last) - level.at(own.first) >= _SLOW * len(level)
     abrupt = not by_and_by(level, fall.row)
     cause = look.cause(Fact.FELL, signs, onset, abrupt=abrupt, slow=slow)
@@ -264,34 +261,28 @@ def _of_fall(look: Look, worst: Finding) -> Story:
     )
 
 
-def _with_causes(look: Look, signs: Iterable[Sign], onset: int | None) -> Signs:
-    """The earliest sign of each signal; a sampler's check and that of restarts look farther back
-    than a fall.
-    """
-    causing: list[Sign] = []
-    for finding in look.answers.values():
-        jumped = Fact.RESTART_JUMP in finding.facts and any(
-            sign.signal == "reward" for sign in finding.signs
-        )
-        if Fact.SAMPLER_MISMATCH in finding.facts or (
-            jumped and onset is not None and (finding.step or 0) <= onset
-        ):
-            causing += finding.signs
-    earliest = {
-        sign.signal: sign for sign in sorted([*causing, *signs], key=lambda sign: -sign.step)
-    }
-    own = {sign.signal: sign for sign in signs if sign.signal == "reward"}
-    levelled = (_at_levels(sign, own.get(sign.signal)) for sign in earliest.values())
-    return tuple(sorted(levelled, key=lambda sign: sign.step))
+def _earliest(signs: Iterable[Sign]) -> Signs:
+    """The earliest sign of each signal, in their order; of one step the first that is given."""
+    first = dict[str, Sign]()
+    for sign in sorted(signs, key=lambda sign: sign.step):
+        first.setdefault(sign.signal, sign)
+    return tuple(first.values())
 
 
 def _led(look: Look, cause: Cause, signs: Signs) -> Signs:
-    """The signs with those of the quantities that the cause moves first."""
-    first = {name for key in cause.keys for name in CAUSES[key].first}
-    first -= {sign.signal for sign in signs}
-    own = (sign for answer in look.answers.values() for sign in answer.signs)
-    more = [sign for sign in own if sign.signal in first]
-    return tuple(sorted((*more, *signs), key=lambda sign: sign.step))
+    """The signs with those of the quantities that the cause moves first, and of what speaks for
+    it.
+    """
+    rows = [CAUSES[key] for key in cause.keys]
+    leads = {name for row in rows for name in row.first}
+    evidence = {fact for row in rows for fact in row.evidence}
+    own = (
+        sign
+        for answer in look.answers.values()
+        for sign in answer.signs
+        if sign.signal in leads or (sign.before is not None and evidence & {*answer.facts})
+    )
+    return _earliest((*signs, *own))
 
 
 def _of_hack(look: Look, worst: Finding) -> Story:
@@ -318,16 +309,16 @@ def _of_finding(look: Look, worst: Finding) -> Story:
         signs = (*signs, *(sign for sign in about if sign.signal not in own))
     if worst.check == numerics.FINITE:
         signs = (*signs, *_of_gradient(look, worst.step or 0))
-    signs = (
-        _with_causes(look, signs, worst.step)
-        if worst.check in instability.OF_REWARD
-        else tuple(sorted(signs, key=lambda sign: sign.step))
-    )
-    if _DECLINES & {*worst.facts} and signs and worst.step is not None:
-        signs = _not_before(look, worst.step, signs)
+    signs = _earliest(signs)
     broke = worst.check in (*instability.OF_REWARD, numerics.FINITE, verifier.NAME)
     cause = look.cause(Fact.FELL if broke else Fact.STANDS, signs, worst.step)
     signs = _led(look, cause, signs)
+    if change is not None and signs:
+        # About its onset a decline is hard to tell from noise: what moves there is its first sign.
+        level = reward_level(look.evidence)[0]
+        late = level.at(signs[0].step) - level.at(change.first) > reach_of(look.evidence)
+        if worst.check == numerics.FINITE or (late and _DECLINES & {*worst.facts}):
+            signs = _earliest((*signs, moved("reward", change.first, *change.ends)))
     first = min(
         (step for step in (worst.step, *(sign.step for sign in signs)) if step is not None),
         default=None,
@@ -343,25 +334,14 @@ def _of_finding(look: Look, worst: Finding) -> Story:
     return Story(headline, worst.step, signs, cause, advice)
 
 
-def _not_before(look: Look, step: int, signs: Signs) -> Signs:
-    """The signs of a decline behind its own, where they all came long after it began."""
-    reward = look.evidence.reward
-    if reward is None or reward.at(signs[0].step) - reward.at(step) <= reach_of(look.evidence):
-        return signs
-    ends = level_changes(look.evidence)["reward"].ends
-    return moved("reward", step, *ends), *signs
-
-
 def _of_gradient(look: Look, step: int) -> Signs:
-    """The signs of a gradient that had exploded when numbers ended, unless the best ten rows of the
-    reward came after it.
+    """The signs of a gradient that had exploded when numbers ended, unless the reward has clearly
+    risen since.
     """
-    gradient, reward = look.answers[numerics.GRADIENT], look.evidence.reward
-    if gradient.step is None or gradient.step >= step or reward is None:
+    gradient = look.answers[numerics.GRADIENT]
+    if gradient.step is None or gradient.step >= step:
         return ()
-    means, row = moving_mean(reward.value_T, 10), reward.at(gradient.step)
-    learnt_on = 10 <= row < len(means) and means[row:].max() > means[: row - 9].max()
-    return () if learnt_on else gradient.signs
+    return () if numerics.rose_since(look.evidence, gradient.step) else gradient.signs
 
 
 def _course(progress: Progress, evidence: Evidence) -> str:
@@ -391,10 +371,11 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         return f"{level}, recovered from {short(progress.before)} at step {progress.since:,}"
     if progress.learning is Learning.FALLING:
         return f"{moved}, falling since step {progress.since:,}"
-    if progress.learning is Learning.FLAT and progress.since is not None:
-        return f"nothing learnt since step {progress.since:,}: {moved} overall"
-    if progress.learning is Learning.ARRIVED:
-        return f"{moved}, and flat since step {progress.since:,}"
+    if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
+        flat = f"{moved}, and flat since step {progress.since:,}"
+        wasted = (int(evidence.record.steps["step"][-1]) - progress.since) / progress.steps
+        of_all = f", {percent(wasted)} of the run"
+        return flat + of_all * (progress.learning is Learning.FLAT)
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"
@@ -486,8 +467,12 @@ _EXPLAINED_BY = {
 }
 # What a headline says in any case.
 _ALWAYS = {Fact.ENVIRONMENT_FELL, Fact.CRASHED, Fact.REWARD_NOT_FINITE_AT_TIMES}
-# Checks of one quantity, which are no bare "no sign of it" where its move is told.
-_QUANTITIES = {numerics.DIVERGENCE: "kl", numerics.MISMATCH: "sampler_mismatch"}
+# Checks of one quantity, which are no bare "no sign of it" where its move or the advice tells it.
+_QUANTITIES = {
+    numerics.DIVERGENCE: "kl",
+    numerics.MISMATCH: "sampler_mismatch",
+    zero_variance.NAME: Fact.GROUPS_ALIKE.name,
+}
 _RANK = [Status.CRITICAL, Status.WARNING, Status.INFO, Status.NONE, Status.NOT_LOGGED]
 
 
@@ -562,7 +547,7 @@ def judged(evidence: Evidence) -> Judgement:
         not_logged=_not_logged(answers.values())
         if state is not State.CANNOT_TELL
         else _needed(evidence, answers),
-        checks=tuple(_beside(answer, story.signs) for answer in ranked),
+        checks=tuple(_beside(answer, story) for answer in ranked),
         notes=evidence.record.notes,
         last_step=last,
         ended=evidence.ended,
@@ -580,12 +565,12 @@ def _actions(evidence: Evidence, advice: Advice) -> tuple[Action, ...]:
     return tuple(action for action in actions if action.kind != "mask" or not evidence.never_cut)
 
 
-def _beside(answer: Finding, signs: Iterable[Sign]) -> Finding:
-    """The answer of a check beside the signs that are told: what moved within its limit is worth
-    knowing.
+def _beside(answer: Finding, story: Story) -> Finding:
+    """The answer of a check beside what is told: what moved within its limit, and what the advice
+    goes by, is worth knowing.
     """
-    moved = _QUANTITIES.get(answer.check) in {sign.signal for sign in signs}
-    bare = moved and answer.status is Status.NONE
+    names = {*story.advice.keys, *(sign.signal for sign in story.signs)}
+    bare = _QUANTITIES.get(answer.check) in names and answer.status is Status.NONE
     return replace(answer, status=Status.INFO) if bare else answer
 
 

@@ -142,6 +142,7 @@ class Fact(StrEnum):
     FEW_WEIGHTS_COUNT = "importance weights leave few effective samples or many clipped tokens"
     # completions
     TRUNCATED_LIKELY = "more than half of the completions, or all in many rows, are truncated"
+    HARDLY_ANY_ENDS = "hardly any completion ends by itself, and most did not from the start"
     TRUNCATED_POSSIBLE = "truncation rises as the reward falls, or the length is near its limit"
     CUT_OFF_IN_MID_RUN = "completions began to hit the length limit during the run"
     TRUNCATED_PAID = "truncated completions earn reward"
@@ -376,13 +377,14 @@ class Sign(Plain):
         signal: the canonical quantity ("reward", "completion_length", "truncated_share",
             "entropy"), or the log's own key.
         step: from which it moved.
-        before: its level before, in its own unit; None where there is none.
+        before: its level just before, in its own unit; None where there is none.
         after: its level since.
         words: the same as a reader wants it: "entropy 0.13 → 0.31 → 0.54".
         now_from: the step of the first of the last rows whose mean `after` is; None where it is of
             other rows.
         reached: its level just after the change, by which causes are told; None where that is
             `after`.
+        usual: the same over many rows before; None where that is `before`.
     """
 
     KEYS = ("signal", "step", "before", "after")
@@ -394,6 +396,7 @@ class Sign(Plain):
     words: str
     now_from: int | None = None
     reached: float | None = None
+    usual: float | None = None
 
     @property
     def rises(self) -> bool:
@@ -476,6 +479,7 @@ class Cost(Plain):
     gpu_hours: float | None = None  # of all GPUs together
     money: float | None = None  # in the currency of the price
     missing: str = ""  # why GPU-hours or money were asked for and are not known
+    asked: bool = field(default=True, compare=False)  # for them, by who gave GPUs or their price
 
     KEYS = ("steps", "rollouts", "seconds", "tokens", "gpu_hours", "money")
 
@@ -575,6 +579,15 @@ class Environments(Plain):
     fell: int
     rose: int
     worst: tuple[Environment, ...]
+    few_rows: int = 0  # of how many nothing can be told
+
+    @property
+    def said(self) -> str:
+        """What they do, in words."""
+        few = f"{self.few_rows:,} with too few rows to tell"
+        if self.few_rows == self.count:
+            return few
+        return f"{self.fell:,} fell, {self.rose:,} rose" + f", {few}" * (self.few_rows > 0)
 
 
 def exactly(value: float) -> Interval:
@@ -714,10 +727,12 @@ class Judgement(Said):
     @property
     def gpu_hours(self) -> str:
         """GPU-hours since the first sign and of the whole run, and their price, in words; why
-        they are not known; "" where no GPUs are.
+        they are not known; "" where nobody asked.
         """
-        if self.spent is None or self.spent.gpu_hours is None:
-            return "" if self.spent is None else self.spent.missing
+        if self.spent is None or not self.spent.asked:
+            return ""
+        if self.spent.gpu_hours is None:
+            return self.spent.missing
         costs = [self.spent] if self.cost is None else [self.cost, self.spent]
         hours = " of ".join(number(cost.gpu_hours) for cost in costs)
         money = " of ".join(f"{cost.money:,.2f}" for cost in costs if cost.money is not None)
@@ -783,9 +798,10 @@ def _cost(
     rollouts = None if size is None or prompts is None else int(size) * int(prompts) * steps
     hours = None if gpus is None or seconds is None else seconds / 3600 * int(gpus)
     money = None if hours is None or price is None else hours * float(price)
-    missing = NO_CLOCK if gpus is not None and seconds is None else ""
+    asked = record.config.gpus.given or record.config.gpu_price.given
+    missing = NO_CLOCK if asked and seconds is None else ""
     missing = NO_GPUS if gpus is None and price is not None else missing
-    return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money, missing)
+    return Cost(steps, rollouts, seconds, of_steps, tokens, hours, money, missing, asked)
 
 
 def _spent(record: RunRecord, name: str, step: int) -> float | None:

@@ -145,6 +145,8 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
+    if standing is Learning.FALLING and since is not None:
+        drop = level.at(since)
     if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
         state = Learning.FALLING if evidence.ended else Learning.LEARNING
         return _between(
@@ -368,23 +370,27 @@ def _since_its_gain(
         rose = evidence.ended and stood(half, _GAIN, _SMALL_PART)
         return (Learning.ROSE, level.step_at(half)) if rose else (Learning.LEARNING, None)
     row = _arrived(level, since)
+    fell = _fell_back(evidence, level, row)
+    if fell is not None:
+        return Learning.FALLING, fell
     begun = _arrived(level, 0)  # by the noise of a few rows: it must be shown to stand since
-    at_once = n - begun >= _WASTED * n and stood(begun, _GAIN)
-    stands = Learning.FLAT if at_once or _fell_back(evidence, level, row) else Learning.ARRIVED
-    return stands, level.step_at(row)
+    if n - begun >= _WASTED * n and stood(begun, _GAIN):
+        return Learning.FLAT, level.step_at(begun)
+    return Learning.ARRIVED, level.step_at(row)
 
 
-def _fell_back(evidence: Evidence, level: Signal, row: int) -> bool:
-    """Whether the last rows are below the best ones since a row: beyond doubt, or clearly and with
-    another sign in between.
+def _fell_back(evidence: Evidence, level: Signal, row: int) -> int | None:
+    """The step from which the last rows are below the best ones since a row: beyond doubt, or
+    clearly and with another sign in between.
     """
     few = max(_ROWS_OF_A_STEP, len(level) // 10)
     means = moving_mean(level.value_T[row:], few)
     far, error = float(means.max() - means[-1]), level.deviation * math.sqrt(2 / few)
     step = level.step_at(row + few // 2 + row_after(means > means[-1] + far / 2))
-    return far > _FELL_SURELY * error or (
+    fell = far > _FELL_SURELY * error or (
         far > _FELL * error and bool(signs_about(evidence, step, reach=reach_of(evidence)))
     )
+    return step if fell else None
 
 
 def _arrived(level: Signal, row: int) -> int:

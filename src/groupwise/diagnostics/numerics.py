@@ -329,8 +329,6 @@ def gradient(evidence: Evidence) -> Finding:
         f"The gradient norm grew from {short(early)} to {short(late)} ({times:,.0f} times), and "
         f"it has exceeded {limit / early:,.0f} times its early level since step {step:,}."
     )
-    advice = "clip the gradient norm; lower the learning rate"
-    signs = (_grew(began, early, late),)
     return Finding(
         GRADIENT,
         status,
@@ -338,8 +336,8 @@ def gradient(evidence: Evidence) -> Finding:
         step,
         exactly(times),
         DRIFT,
-        advice=advice,
-        signs=signs,
+        advice="clip the gradient norm; lower the learning rate",
+        signs=(_grew(began, early, late),),
         facts=(Fact.GRADIENT_EXPLODED,) if huge else (),
     )
 

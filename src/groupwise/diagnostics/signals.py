@@ -556,7 +556,7 @@ class Evidence:
                 f"{signal.resolution:g} in all {rows}"
             )
         if name == "learning_rate":  # the user's word goes before a column of zeros
-            measured = not self._moved and self.record.config.learning_rate.source != "--set"
+            measured = not self._moved and not self.record.config.learning_rate.given
         else:
             measured = self._stands_still or (name == "gradient_norm" and not self._moved)
         return "" if measured else f"{column} is 0 in all {rows}, so it counts as not measured"
@@ -1081,19 +1081,30 @@ def sign_of(
     row = window.start + _first(
         np.sign(peak) * moved, max(usual, _PART * abs(peak)), max(onset - window.start, 0)
     )
-    first, reached = _levels(signal, before, row, min(over, len(signal) - 1), few)
+    since = max(row, min(over, len(signal) - 1))
+    first, reached = (median(signal.value_T[rows]) for rows in (before, slice(since, since + few)))
     there = float(signal.value_T[row])
     last = median(signal.value_T[row : row + max(5, len(signal) // 8)])
+    near = just_before(signal, row)
     if watched.spike:
         there = last = reached = float(signal.value_T[farthest])
+    if watched.spike or (last - near) * peak <= 0:
+        near = first  # of a row that leaps, or a move that began before the reach
     return Sign(
         watched.quantity,
         signal.step_at(row),
-        first,
+        near,
         last,
-        _move_in_words(watched, first, there, last),
+        _move_in_words(watched, near, there, last),
         reached=reached,
+        usual=first,
     )
+
+
+def just_before(signal: Signal, row: int) -> float:
+    """Return the level of the few rows before one."""
+    few = max(3, len(signal) // 20)
+    return median(signal.value_T[max(0, row - few) : max(row, 1)])
 
 
 def _usual(watched: Watched, before_T: Float, *, spike: bool = False) -> float:
@@ -1132,12 +1143,6 @@ def _first(moved_T: Float, usual: float, near: int) -> int:
     while row > 0 and (beyond[row - 1] or (row > 1 and beyond[row - 2])):
         row -= 1 if beyond[row - 1] else 2
     return row
-
-
-def _levels(signal: Signal, before: slice, row: int, onset: int, few: int) -> Ends:
-    """The level before, and that since the change."""
-    since = max(row, onset)
-    return median(signal.value_T[before]), median(signal.value_T[since : since + few])
 
 
 def _move_in_words(watched: Watched, first: float, there: float, last: float) -> str:

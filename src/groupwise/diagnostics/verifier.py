@@ -120,11 +120,10 @@ def environments(evidence: Evidence) -> Finding:
             ENVIRONMENTS, "The log does not contain rewards of two environments, tasks or seats."
         )
     worst = each.worst[0]
+    if each.few_rows == each.count:
+        return not_logged(ENVIRONMENTS, f"{count(each.count, worst.kind)}: {each.said}.")
     if worst.step is None:
-        return no_sign(
-            ENVIRONMENTS,
-            f"No sign of it: none of {each.count} lost a third beyond noise; {each.rose} rise.",
-        )
+        return no_sign(ENVIRONMENTS, f"No sign of a loss of a third beyond noise: {each.said}.")
     words = f"{worst.kind} {clean(worst.name, longest=40)} {arrow(worst.before, worst.after)}"
     more = "" if each.fell == 1 else f", {count(each.fell - 1, 'more')} fell"
     rose = f"{each.rose:,} of the {each.count - 1:,} others rise"
@@ -175,8 +174,8 @@ def environments_of(evidence: Evidence) -> Environments | None:
     ]
     courses, order = Counter(environment.course for environment in each), list(Course)
     each.sort(key=lambda environment: (order.index(environment.course), -environment.lost))
-    fell, rose = courses[Course.FELL], courses[Course.ROSE]
-    return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN])) if each[1:] else None
+    fell, rose, few = (courses[course] for course in (Course.FELL, Course.ROSE, Course.FEW_ROWS))
+    return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN]), few) if each[1:] else None
 
 
 def _course(kind: str, name: str, signal: Signal) -> Environment:

@@ -117,7 +117,7 @@ def check(evidence: Evidence) -> Finding:
         if fewer is not None and not fewer.facts:
             fewer = alike or fewer
         other = _all_wrong(evidence, equal, room) or fewer or _small_group(evidence) or alike
-        return other or _calm(evidence, equal.level_from(0))
+        return other or _calm(evidence, equal)
     return _starved(evidence, equal, room, onset)
 
 
@@ -485,17 +485,14 @@ def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
     return Finding(NAME, Status.INFO, words, None, last, HALVED, facts=(fact,))
 
 
-def _calm(evidence: Evidence, mean: float) -> Finding:
-    """Say what the groups are like where nothing is wrong with them."""
-    expected = evidence.groups.expected
+def _calm(evidence: Evidence, equal: Signal) -> Finding:
+    """Say what the last groups are like where nothing is wrong with them."""
+    expected, late = evidence.groups.expected, equal.mean(slice(-max(len(equal) // 4, 1), None))
     excess = ""
     if expected.known and expected.step_T.size:
-        keep = np.isfinite(expected.value_T)
-        excess = (
-            f"; {100 * float(expected.value_T[keep].mean()):.0f} % expected ({expected.source})"
-        )
-    said = f"No sign of it: {100 * mean:.0f} % of the groups have zero variance{excess}."
-    return no_sign(NAME, said)
+        excess = f"; {100 * np.nanmean(expected.value_T):.0f} % expected ({expected.source})"
+    said = f"{100 * late.value:.0f} % of the last groups have zero variance{excess}."
+    return Finding(NAME, Status.NONE, said, None, late)
 
 
 # A value this near to the end of the range that was seen is that end.

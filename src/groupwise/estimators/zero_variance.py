@@ -342,16 +342,6 @@ def _counted(reward: Float, groups: Groups) -> tuple[Float, Places]:
 SIZES = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 
-def even_pass_rate(group_size: int) -> float:
-    """Return the pass rate below which most groups of a size have no success: 1 - 2^(-1/G)."""
-    return 1 - 2 ** (-1 / group_size)
-
-
-def smallest_group(pass_rate: float) -> int:
-    """Return the smallest group of which most have a success: ln 2 / -ln(1 - p)."""
-    return max(2, math.ceil(math.log(2) / -math.log1p(-pass_rate)))
-
-
 @frozen
 class RewardStatistics(Plain):
     """Rewards of groups, without scores: not the gradient's variance, and no group size follows."""

@@ -34,7 +34,7 @@ from groupwise.intervals import Interval, check_level, hull
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.processes import on_one_thread
-from groupwise.wording import ranged
+from groupwise.wording import law_name, ranged
 
 # AICc differences under 2 are no evidence (Burnham and Anderson 2002, section 2.6).
 NO_EVIDENCE = 2.0
@@ -160,14 +160,14 @@ def _holding(
         slow = plateau.width > float(np.ptp(observations.value_M))
         return (FitOutcome.SLOW_NOISE, level) if slow else (FitOutcome.FLAT, level)
     if explained < 0.02:
-        return FitOutcome.EMPTY, {"law": best.law.name}
+        return FitOutcome.EMPTY, {"law": law_name(best.law.name)}
     if open_names := unidentified(best, parameters):
         names = ", ".join(f"{name} {ranged(parameters[name])}" for name in open_names)
-        return FitOutcome.OPEN, {"law": best.law.name, "names": names}
+        return FitOutcome.OPEN, {"law": law_name(best.law.name), "names": names}
     close = close_laws(fits)
-    laws = ", ".join(fit.law.name for fit in (best, *close))
+    laws = ", ".join(law_name(fit.law.name) for fit in (best, *close))
     return (FitOutcome.SHARED if close else FitOutcome.CONVERGED), {
-        "law": best.law.name,
+        "law": law_name(best.law.name),
         "laws": laws,
         **_converged(best, parameters),
     }
@@ -282,7 +282,7 @@ def _noise_note(best: LawFit) -> str:
 
 def _rival_note(fits: Sequence[LawFit]) -> str:
     """Which other laws fit as well."""
-    rivals = [fit.law.name for fit in fits[1:] if fit.aicc - fits[0].aicc < NO_EVIDENCE]
+    rivals = [law_name(fit.law.name) for fit in fits[1:] if fit.aicc - fits[0].aicc < NO_EVIDENCE]
     verb = "fits" if len(rivals) == 1 else "fit"
     return f"{', '.join(rivals)} {verb} as well (AICc within {NO_EVIDENCE:g})" if rivals else ""
 

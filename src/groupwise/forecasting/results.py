@@ -20,7 +20,7 @@ from groupwise.arrays import Float
 from groupwise.forecasting.observations import correlations
 from groupwise.intervals import Interval, percent
 from groupwise.plain import HOLDS, UNKNOWN, VIOLATED, Assumption, Said, Tested, assumptions, frozen
-from groupwise.wording import alike, number, readable, sentence
+from groupwise.wording import alike, number, sentence
 
 # Standard errors: of steady noise .5 to 4 % of checks are wrong from 50 rows on, with the tails of
 # Student's t of 3 up to 6 % at 20 rows (lab/docs/theory/fit.md).
@@ -96,7 +96,7 @@ class FitOutcome(Enum):
 
     CONVERGED = (
         "converged",
-        "the {law} law fits: the metric {way} from {start} to a plateau of {plateau}; {where}",
+        "the {law} fits: the metric {way} from {start} to a plateau of {plateau}; {where}",
     )
     SHARED = (
         "converged",
@@ -132,7 +132,7 @@ class FitOutcome(Enum):
     )
     EMPTY = (
         "not_identifiable",
-        "not identifiable yet: the {law} law fits best, but it explains hardly any change",
+        "not identifiable yet: the {law} fits best, but it explains hardly any change",
     )
     SLOW_NOISE = (
         "not_identifiable",
@@ -143,7 +143,7 @@ class FitOutcome(Enum):
     )
     OPEN = (
         "not_identifiable",
-        "not identifiable yet: the {law} law fits best, but the data leave {names} too uncertain",
+        "not identifiable yet: the {law} fits best, but the data leave {names} too uncertain",
     )
 
     def __init__(self, status: FitStatus, sentence: str) -> None:
@@ -237,7 +237,7 @@ class FitResult(Said):
 
     def __str__(self) -> str:
         """What can be said, in a sentence."""
-        return sentence(readable(self.message))
+        return sentence(self.message)
 
     def check_assumptions(self, rate_T: Float | None = None) -> tuple[Assumption, ...]:
         """Check what the fit assumes of the noise and of the learning rate.
@@ -325,7 +325,7 @@ class Forecast(Said):
             f"update {number(self.time_S[-1])}",
         )
         return (
-            sentence(readable(self.message))
+            sentence(self.message)
             if self.status == "still"
             else band_said(mean, row, where, self.level)
         )

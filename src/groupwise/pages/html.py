@@ -250,7 +250,7 @@ def _environments(each: Environments) -> Markup:
         for member in each.worst
     ]
     head = (capital(each.worst[0].kind), "Reward", "Before", "Now", "From step")
-    caption = f"{count(each.count, each.worst[0].kind)}: {each.fell:,} fell, {each.rose:,} rose"
+    caption = f"{count(each.count, each.worst[0].kind)}: {each.said}"
     return _folded(caption, table(head, rows, numbers={2, 3, 4}), open_=each.fell > 0)
 
 
@@ -406,12 +406,9 @@ def _cost(judged: Judgement) -> Markup:
     spent = judged.spent
     if spent is None or not (spent.amounts or spent.missing):
         return _NOTHING
-    request = f"{capital(spent.missing)}." if spent.missing else ""
-    if not request and spent.gpu_hours is None and spent.seconds is not None:
-        request = "Give --gpus N for GPU-hours, and --price P (one GPU for one hour) for money."
-    return join(
-        (grid(cost_grid(judged)), tag("p", text(request), class_="small") if request else _NOTHING)
-    )
+    said = text(f"{capital(spent.missing)}.")
+    missing = tag("p", said, class_="small") if spent.missing else _NOTHING
+    return join((grid(cost_grid(judged)), missing))
 
 
 def _rollouts(summary: Summary, path: str) -> Markup:

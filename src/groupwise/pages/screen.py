@@ -13,7 +13,7 @@ from rich.text import Text
 from groupwise.diagnostics.judgement import Certainty, Finding, Judgement, Sign, State, Status
 from groupwise.files import table_rows
 from groupwise.plain import Words, frozen
-from groupwise.wording import capital, clean, number, ranged, sentence
+from groupwise.wording import bare_name, capital, clean, number, ranged, sentence
 
 WIDTH, MOST_LINES, MOST_WORDS = 80, 8, 60
 _LABEL, _LEAST_NAME, _USUAL_NAME, _MOST_WORDS_A_LINE, _LONGEST = 12, 20, 28, 22, 400
@@ -177,7 +177,10 @@ def _headline(judgement: Judgement, *, plain: bool) -> list[str]:
 
 
 def _shortened(name: str, room: int, *, plain: bool) -> str:
-    """Return a name without its middle where it is too long: its ends tell runs apart."""
+    """Return a name without the endings of files where it is too long, and without its middle
+    where that is: its ends tell runs apart.
+    """
+    name = name if cell_len(name) <= room else bare_name(name)
     if cell_len(name) <= room:
         return name
     dots = _spelt("…", plain=plain)
@@ -196,8 +199,8 @@ def _labelled(judgement: Judgement) -> Iterable[_LabelledLine]:
         # What the cause names has room where it is not among the first.
         moves = judgement.cause.moves
         if not any(sign.signal in moves for sign in (first, *beside)):
-            steps = {sign.step for sign in then if sign.signal in moves}
-            then = tuple(sorted(then, key=lambda sign: sign.step not in steps))
+            begin = min((sign.step for sign in then if sign.signal in moves), default=first.step)
+            then = tuple(sign for sign in then if sign.step >= begin)
     if then:
         yield _LabelledLine("then", _signs(then), 6, lines=2)
     if judgement.cause.named:

@@ -28,7 +28,7 @@ from groupwise.pages.tables import (
     replay_grids,
 )
 from groupwise.plain import frozen
-from groupwise.wording import capital, clean, count, law_name, number, readable, sentence
+from groupwise.wording import capital, clean, count, law_name, number, sentence
 
 if TYPE_CHECKING:
     from groupwise.analysis.plan import RunPlan
@@ -103,7 +103,7 @@ def print_fit(fitted: Fitted, judged: Judgement, console: Console) -> None:
         f"{explained(fit)}; neighbouring residuals have a correlation of "
         f"{number(fit.noise.lag1, digits=2)}."
     )
-    out.notes((f"Sampling noise: {fitted.series.noise_source}.", *map(readable, fit.notes)))
+    out.notes((f"Sampling noise: {fitted.series.noise_source}.", *fit.notes))
 
 
 def print_forecast(fitted: Fitted, judged: Judgement, console: Console) -> None:

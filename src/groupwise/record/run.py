@@ -81,6 +81,11 @@ class Setting:
         """Whether a source gave a value."""
         return self.value is not None
 
+    @property
+    def given(self) -> bool:
+        """Whether the user gave it, in place of what the log says."""
+        return self.source == "--set"
+
 
 UNKNOWN = Setting()
 SettingRule = tuple[Callable[[Any], Any], str]

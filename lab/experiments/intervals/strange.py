@@ -154,7 +154,7 @@ def of_curves(name: str, draws: int, seed: int) -> Rows:
         covered, width = np.mean(of, axis=0)
         row = {"world": world, "interval": f"from {share:.0%}", "draws": len(of), "noted": 0.0}
         rows.append(row | {"covered": covered, "silent": covered, "width": width / ideal})
-    return sorted(rows, key=lambda row: row["world"])
+    return sorted(rows, key=lambda row: (row["world"], row["interval"]))
 
 
 def of_fits(name: str, draws: int, seed: int) -> Rows:
@@ -212,10 +212,10 @@ def main() -> None:
     for row in rows:
         of_world[row["world"]].append(row)
     lines = [
-        [name, f"{part[0]['draws']} | {part[0]['noted']:.0%}", ", ".join(map(in_words, part))]
+        [name, f"{part[0]['noted']:.0%}", ", ".join(map(in_words, part))]
         for name, part in of_world.items()
     ]
-    header = "world | draws | noted | interval: held/without a note/width"
+    header = "world | noted | interval: held/without a note/width"
     print_table("In strange worlds", header, lines)
     if not (given.own or given.drawn):
         results_of(__file__).write("strange", rows, digits=4)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from strange_worlds import BALLS, BATCHES, SHAPES, Batch, HeavyBall, part_passed
 
+from groupwise.estimators.components import components
 from groupwise.forecasting.laws import law_by_name
 from groupwise.intervals import Interval
 from groupwise.prompts import templates
@@ -29,6 +30,24 @@ def test_the_texts_of_a_batch_are_those_of_its_templates(name: str) -> None:
     kinds = templates([text_N[row] for row in first_B])
     assert kinds.max() + 1 == batch.prompts // batch.variants
     assert (np.diff(kinds) != 0).mean() > 0.5, "shuffled"
+
+
+def test_no_score_tells_eight_kinds_of_a_list_from_eight_of_thousands() -> None:
+    """One law of scores and rewards, two truths: those of the eight, which intervals over prompts
+    hold, and those of all, which they do not. So no test of scores has more power than size.
+    """
+    batch = BATCHES["normal rewards"]
+    world = batch.make(np.random.default_rng(1))
+    truth, rng = world.moments(), np.random.default_rng(2)
+    of_eight, of_all = [], []
+    for _ in range(150):
+        kind_K = rng.choice(len(truth.oracle_variance_P), 8, replace=False)
+        score_ND, reward_N, label_N = world.sample_at(rng.choice(kind_K, 64), 8, rng)
+        t = components(reward_N, label_N, score_ND=score_ND).t.interval
+        of_eight.append(t.covers(truth.oracle_variance_P[kind_K].mean()))
+        of_all.append(t.covers(truth.t))
+    assert np.mean(of_eight) > 0.92
+    assert np.mean(of_all) < 0.8
 
 
 def test_a_drawn_batch_is_that_of_its_seed(load: Load) -> None:

@@ -8,6 +8,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from tests.cases import each_case
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
+from groupwise_lab.trainer.benchmarks import BENCHMARKS, Question  # noqa: E402
 from groupwise_lab.trainer.checkpoints import policy_vocabulary, save_policy  # noqa: E402
 from groupwise_lab.trainer.evaluate import (  # noqa: E402
+    Paper,
     Sampling,
     ask_problems,
     ask_questions,
@@ -720,3 +723,32 @@ def test_tasks_in_words_are_asked_by_name(
     assert len(paper.task.held_out[0].prompt) == 7
     assert main(["evaluate", str(tmp_path / "model"), "--benchmark", "sort_three/4"]) == 2
     assert "expected from 0 to 3 examples" in capsys.readouterr().err
+
+
+def test_questions_of_one_wording_are_one_cluster_unless_the_file_names_templates(
+    monkeypatch: Any,
+) -> None:
+    """Errors are clustered by what the components leave out together."""
+    texts = [
+        *(
+            f"{name} has {pens} pens and loses two of them"
+            for name in ("Ann", "Bo")
+            for pens in "34"
+        ),
+        "How many legs has a spider",
+        "What is the area of a field of 3 by 5",
+        "Which of these words is the longest one",
+        "Say when the train from there arrives",
+        "Count how often a letter comes in a word",
+    ]
+    monkeypatch.setattr(
+        "groupwise_lab.trainer.evaluate.ask_questions",
+        lambda _, questions, *__, **___: [[("1", True)]] * len(questions),
+    )
+    own = [Question(number, text, "1", str(number)) for number, text in enumerate(texts)]
+    given = [replace(question, cluster=f"template {question.number // 3}") for question in own]
+    entry = next(entry for entry in BENCHMARKS if entry.name == "gsm8k")
+    model: Any = None
+    for questions, clusters in ((own, 6), (given, 3)):
+        answers = examine(model, Paper("gsm8k", entry, tuple(questions)), Sampling())
+        assert len(set(answers.cluster_P.tolist())) == clusters

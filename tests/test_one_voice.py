@@ -248,11 +248,15 @@ def check_forecast(
     if shown:
         assert ahead in page
         assert ahead in command
-        far = report["forecast"]["forecast"][-1]
-        mean, low, high = re.findall(NUMBER, ahead.rpartition(". Its mean ")[2])[:3]
-        assert is_of(mean, far["mean"])
-        assert is_of(low, far["mean_low"])
-        assert is_of(high, far["mean_high"])
+        words, by, step = ahead.partition(". Beyond")[0].rpartition(" by step ")
+        assert by
+        rows = report["forecast"]["forecast"]
+        (said_of,) = (row for row in rows if f"{row['step']:,.0f}" == step.rstrip("."))
+        mean, low, high = re.findall(NUMBER, words.rpartition("mean ")[2])[:3]
+        assert is_of(mean, said_of["mean"])
+        assert is_of(low, said_of["mean_low"])
+        assert is_of(high, said_of["mean_high"])
+        far = rows[-1]
         plateau = next(
             (
                 line
@@ -272,7 +276,7 @@ def check_forecast(
                 <= abs(far["mean"] - here - plateau["y"][0]) + 1e-9
             )
     elif report["judgement"]["state"] in ("failing", "failed", "cannot_tell"):
-        assert "No forecast: " in page
+        assert "There is no forecast: " in page
         assert report["forecast"] is None
 
 
@@ -288,6 +292,12 @@ def check_words(found: Judgement, page: str, why: str) -> None:
     signs = signs_of(found)
     at_once = [sign for sign in signs if sign.step == signs[0].step]
     later = [sign for sign in signs if sign.step != signs[0].step]
+    moves = (
+        found.cause.moves
+    )  # what follows begins with what the cause names, unless that came first
+    if not any(sign.signal in moves for sign in at_once):
+        begin = min((sign.step for sign in later if sign.signal in moves), default=0)
+        later = [sign for sign in later if sign.step >= begin]
     for sign in (*at_once[:4], *later[:4]):  # a line of the page has four
         assert sign.words in page
 
@@ -307,7 +317,7 @@ def check_compared(path: Path, found: Judgement, capsys: pytest.CaptureFixture[s
     text = said(capsys, "compare", *names, "--why")
     assert f": {found.headline} " in text, path
     assert found.state.replace("_", " ") in text.partition(found.headline)[0], path
-    verdicts = re.findall(r"Both failed|\S+ failed, \S+ did not", compared["answer"])
+    verdicts = re.findall(r"Both failed|\S+ failed and \S+ did not", compared["answer"])
     assert bool(verdicts) is found.alarm, (path, compared["answer"])
     for end in re.findall(rf"ends at ({NUMBER}), .* ends at", compared["answer"]):
         assert any(is_of(end, group["runs"][0]["ends_at"]) for group in compared["groups"]), end

@@ -102,6 +102,7 @@ def test_without_components_rewards_are_told() -> None:
         "status",
         "batch",
         "zero_variance",
+        "failure",
         "pass_rate",
         "smallest_size",
         "dynamic_sampling",

@@ -165,10 +165,10 @@ def law_with(name: str, aicc: float) -> SimpleNamespace:
     [
         ([], ""),
         ([("logistic", 2.1)], ""),
-        ([("logistic", 1.9)], "logistic fits as well (AICc within 2)"),
+        ([("logistic", 1.9)], "logistic curve fits as well (AICc within 2)"),
         (
             [("logistic", 1.9), ("power_law", -1.0), ("oscillator", 5.0)],
-            "logistic, power_law fit as well (AICc within 2)",
+            "logistic curve, power law fit as well (AICc within 2)",
         ),
     ],
 )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import io
 from collections.abc import Callable
 from functools import partial
@@ -63,16 +62,6 @@ def test_where_no_law_holds_the_mean_is_forecast_and_no_plateau(
     broken = made_fitted("non_stationary", message="collapsed: the level falls", change_time=200.0)
     text = shown(lambda console: print_forecast(broken, FINE, console))
     assert "Its mean is forecast to be 0.60 (0.55 to 0.65) by step 150" in text
-
-
-def test_notes_of_the_fit_call_the_laws_by_name(made_fitted: Callable[..., Fitted]) -> None:
-    fitted = made_fitted()
-    assert fitted.fit is not None
-    fit = dataclasses.replace(
-        fitted.fit, notes=("logistic, power_law, scalerl_sigmoid fit as well (AICc within 2)",)
-    )
-    text = shown(lambda console: print_fit(dataclasses.replace(fitted, fit=fit), FINE, console))
-    assert "Logistic curve, power law, ScaleRL sigmoid fit as well" in text
 
 
 @pytest.mark.parametrize("show", [print_fit, print_forecast])

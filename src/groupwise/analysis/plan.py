@@ -287,7 +287,7 @@ class RunPlan(Said):
         )
         smallest = self.pass_rate and (
             f"; at the mean rate, {percent(self.pass_rate)}, most have one from G = "
-            f"{self.smallest_size} on"
+            f"{self.smallest_size}"
         )
         drawn = self.dynamic_sampling
         times = (

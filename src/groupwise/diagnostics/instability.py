@@ -181,10 +181,10 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     signs_told = () if fell is None else signs_of_fall(evidence)
     sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
     # The sign of the fall: one change has one level before and after.
-    if sign is not None and sign.before and sign.after is not None:
-        usual, peak = sign.before, sign.after
-    if sign is None or row < entropy.at(sign.step):
+    if sign is None:
         usual = min(usual, just_before(entropy, row))
+    elif sign.before and sign.after is not None:
+        usual, peak = sign.before, sign.after
     value = exactly(peak / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
     said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"

@@ -387,10 +387,9 @@ def reward_statistics(
         InsufficientDataError: no group has two rollouts.
 
     Example:
-        >>> found = reward_statistics(
-        ...     [0, 1, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1], group_sizes=(2,)
-        ... )
-        >>> round(found.zero_variance_shares[0].share.value, 3)
+        >>> reward_N, group_N = [0, 1, 0, 1, 1, 1, 1, 1], [0, 0, 0, 0, 1, 1, 1, 1]
+        >>> measured = reward_statistics(reward_N, group_N, group_sizes=(2,))
+        >>> round(measured.zero_variance_shares[0].share.value, 3)
         0.667
 
     Source: derived here; the variances are those of a one-way analysis of variance with prompts of

@@ -332,7 +332,7 @@ def check_asked(found: Judgement, record: RunRecord) -> None:
         return
     asked = " ".join(one.log for one in found.checks if one.status.value == "not_logged")
     if "reward" in rollouts.columns and rollouts["reward"].is_finite().any():
-        assert "completions with their rewards" not in asked.replace("more ", "")
+        assert "completions with prompts and rewards" not in asked.replace("more ", "")
     if "completion" in rollouts.columns and rollouts["completion"].drop_nulls().len():
         assert "texts of the completions" not in asked
 

@@ -298,6 +298,22 @@ def test_a_later_result_of_a_probe_replaces_the_earlier_one(
     assert "regrade" not in [one["probe"] for one in listed]
 
 
+def test_a_log_of_rewards_and_answers_without_prompts_is_told_to_log_prompts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.jsonl"
+    rows = [
+        {"step": t // 16, "completion": f"c{t}", "reward": float(t % 3 == 0)} for t in range(640)
+    ]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    assert main(["replay", str(log)]) == 2
+    assert "got neither: log the completions with prompts and rewards" in capsys.readouterr().err
+    unnamed = [{"prompt_id": 0} | row for row in rows]
+    record = replace(reward_of("gone"), rollouts=rollouts_table(unnamed))
+    kind = KINDS["regrade"].for_run(["verifier", "harder_data"], record)
+    assert kind.missing == "completions with prompts and rewards"
+
+
 def test_torn_groups_are_said_where_experiments_are_listed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -598,7 +614,9 @@ def test_the_gap_is_told_by_thirds_of_the_entropy() -> None:
     assert "(0.037 at entropies of 1.00 nats)" in even
 
 
-def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]:
+def world(
+    kind: str, seed: int = 0, *, lag: float = 0.1, noise: float = 0.02, top: float = 0.8
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
     """Gaps of a sampler in a small exact world: 64 answers of 30 tokens of 20 words."""
     rng = np.random.default_rng(seed)
     logit_TV = rng.normal(size=(1920, 20)) * 1.5
@@ -609,16 +627,16 @@ def world(kind: str, seed: int = 0) -> tuple[list[np.ndarray], list[np.ndarray]]
         return np.asarray(weight_TV / weight_TV.sum(axis=1, keepdims=True))
 
     own_TV, first_TV = chances(0), chances(1)
-    by_TV = {"first": first_TV, "older": chances(0.1)}.get(kind, own_TV)
+    by_TV = {"first": first_TV, "older": chances(lag)}.get(kind, own_TV)
     if kind == "truncated":
         order = np.argsort(-own_TV, axis=1)
         ranked = np.take_along_axis(own_TV, order, axis=1)
-        kept = ranked.cumsum(axis=1) - ranked < 0.8
+        kept = ranked.cumsum(axis=1) - ranked < top
         by_TV = np.zeros_like(own_TV)
         np.put_along_axis(by_TV, order, ranked * kept, axis=1)
         by_TV /= by_TV.sum(axis=1, keepdims=True)
     if kind == "rounded":
-        weight_TV = own_TV * np.exp(0.02 * rng.normal(size=own_TV.shape))
+        weight_TV = own_TV * np.exp(noise * rng.normal(size=own_TV.shape))
         by_TV = weight_TV / weight_TV.sum(axis=1, keepdims=True)
     token_T = (by_TV.cumsum(axis=1) < rng.random((1920, 1))).sum(axis=1)
     own_T, first_T, by_T = (
@@ -761,6 +779,114 @@ def test_a_probe_names_the_cause_that_the_log_does_not(
         is_last = number == len(results) - 1
         assert (found.certainty is Certainty.LIKELY) == is_last
     assert found.keys == (cause,)
+
+
+def test_a_result_is_credited_with_a_cause_of_this_change_of_which_it_speaks() -> None:
+    record = reward_of("gone")
+    told = _result("regrade", Fact.GRADES_CHANGED)
+    others = (
+        _result("rescore", Fact.SAMPLED_ALIKE),
+        replace(_result("resample", Fact.ANSWERS_ALIKE), step=110),
+    )
+    cause = judge(replace(record, probes=Probes(Path(), "", (told, *others)))).cause
+    assert (cause.certainty, cause.keys) == (Certainty.LIKELY, ("verifier",))
+    assert cause.by == "probe regrade, seed 1, 64 completions"
+    both = _result("regrade", Fact.ANSWERS_CHANGED), _result("resample", Fact.PROMPTS_LOST)
+    cause = judge(replace(record, probes=Probes(Path(), "", both))).cause
+    assert cause.by.count("probe ") == 2
+
+
+def test_the_cost_of_a_kick_is_that_of_steps_of_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = reward_of("gone")
+    settings = {"framework": "groupwise", "group_size": 8, "prompts_per_step": 16}
+    config = RunConfig().with_settings(settings, "--set")
+    seconds = pl.Series("seconds", np.arange(120) * 2.5)
+    timed = replace(record, steps=record.steps.with_columns(seconds), config=config)
+    kick = KINDS["kick"].for_run(["instability", "verifier"], timed)
+    assert (kick.rollouts, kick.seconds) == (16 * 128, 16 * 2.5)
+    kick = KINDS["kick"].for_run(["instability", "verifier"], replace(record, config=config))
+    assert (kick.rollouts, kick.seconds) == (16 * 128, KINDS["kick"].seconds)
+    run = timed.save(tmp_path / "run")
+    given = [f"--set={name}={value}" for name, value in settings.items()]
+    listed = said_by(["probe", str(run), *given], capsys)
+    assert "2,048 completions, 40.0 s by 16 steps of this run" in listed
+    assert f"  groupwise-lab probe kick {run}\n" in listed
+
+
+def test_answers_beside_the_logged_entropy() -> None:
+    """At an entropy of .2 in all two answers are one with a chance of at least .8."""
+    texts = [list("abcdefghijklmnop")] * 4
+    shown = resampled(texts, 1, alike=0.8)
+    assert shown.fact is None
+    assert shown.message.endswith(
+        "the same in 0 % of cases, by the logged entropy in at least 80 %: check that the "
+        "checkpoint is of this run"
+    )
+    assert resampled(texts, 1, alike=0.3).fact is Fact.ANSWERS_VARIED
+    assert resampled([["a"] * 15 + ["b"]] * 4, 2, alike=0.8).fact is Fact.ANSWERS_ALIKE
+
+
+@each_case(("entropy", "told"), [(0.005, True), (0.9, False)])
+def test_a_checkpoint_whose_answers_vary_beyond_the_logged_entropy_is_doubted(
+    entropy: float, told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [
+        {"step": t, "prompt_id": n, "prompt": f"p{n}", "reward": 0.0}
+        for t in range(120)
+        for n in range(2)
+    ]
+    record = reward_of("stands")
+    steps = record.steps.with_columns(pl.lit(entropy).alias("entropy"))
+    record = replace(record, steps=steps, rollouts=rollouts_table(rows))
+    parts = [[f"answer {n}" for n in range(32)]] * 2
+    monkeypatch.setattr("groupwise.analysis.probing._sampled", lambda *_: parts)
+    result = run_probe(record, judge(record), "resample", ProbeOptions(64, model=Path("x")))
+    assert ("check that the checkpoint is of this run" in result.message) == told
+
+
+def test_what_more_answers_cannot_decide_is_not_advised(
+    tmp_path: Path,
+    graders: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("groupwise.analysis.probing.grades", graded_here)
+    run, _ = run_of("verifier", tmp_path)
+    wrong_and_right(Path("others.py"))
+    own = ["probe", str(run), "regrade", "--function", "others:alike"]
+    assert "More completions may decide it: -n 512." in said_by(own, capsys)
+    assert "More completions" not in said_by([*own, "-n", "2000"], capsys)
+    exact = [1e-8 * np.ones(30)] * 64
+    for way in (None, [np.ones(30)] * 64):
+        shown = rescored(exact, way)
+        assert shown.message.endswith("the checkpoint sampled these tokens exactly")
+        assert (shown.fact, shown.value.width) == (None, 0)
+
+
+def test_a_probe_made_twice_is_listed_once_and_torn_groups_not_beside_what_reads_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = [
+        {"step": t, "prompt_id": 0, "prompt": f"p{t}", "completion": f"{n}", "reward": float(n > 3)}
+        for t in range(120)
+        for n in range(4)
+    ]
+    table = rollouts_table(rows)
+    assert table is not None
+    record = replace(reward_of("gone"), rollouts=table)
+    run = record.save(tmp_path / "run")
+    listed = said_by(["probe", str(run), "--set", "group_size=8"], capsys)
+    assert "regrade grades" in listed
+    assert "whole groups" not in listed
+    bare = replace(record, rollouts=table.drop("completion"))
+    listed = said_by(["probe", str(bare.save(tmp_path / "bare")), "--set", "group_size=8"], capsys)
+    assert "got 4 rollouts per prompt" in listed
+    probes = gw.open_run(run).probes
+    assert probes is not None
+    probes.add(_result()).add(_result())
+    assert said_by(["probe", str(run)], capsys).count("probe regrade, seed 1") == 1
 
 
 def test_a_function_that_grades_all_alike_tells_nothing() -> None:

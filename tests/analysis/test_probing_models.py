@@ -84,9 +84,14 @@ def test_logged_answers_tell_which_weights_sampled(
     capsys.readouterr()
     assert main(["probe", str(log), "rescore", *models]) == 0
     assert "s; 20 s were expected." in capsys.readouterr().out
-    result = result_of(capsys, str(log), "rescore", "--model", str(first))
+    result = result_of(capsys, str(log), "rescore", "--model", str(checkpoint))
     assert result["outcome"] == ""
     assert "--reference" in result["message"]
+    capsys.readouterr()
+    assert main(["probe", str(log), "rescore", "--model", str(first)]) == 0
+    answer = capsys.readouterr().out
+    assert "the checkpoint sampled these tokens exactly" in answer
+    assert "More completions" not in answer
 
 
 def test_the_entropy_is_that_of_the_checkpoint(
@@ -159,6 +164,66 @@ def test_a_checkpoint_of_another_tokenizer_is_refused(
     assert sorted(tmp_path.iterdir()) == before
 
 
+def with_digits_turned(folder: Path) -> Path:
+    """Give a checkpoint a tokenizer of the same size that numbers digits in another order."""
+    path = folder / "tokenizer.json"
+    core = json.loads(path.read_text())
+    vocabulary = core["model"]["vocab"]
+    for digit in range(10):
+        vocabulary[str(digit)] = (digit + 1) % 10
+    path.write_text(json.dumps(core))
+    return folder
+
+
+@each_case("beyond", [0, 1000])
+def test_logged_tokens_of_another_tokenizer_are_refused(
+    beyond: int,
+    checkpoint: Path,  # noqa: F811
+    first: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    other = checkpoint if beyond else with_digits_turned(first)
+    rows = list(map(json.loads, log.read_text().splitlines()))
+    for row in rows:
+        row["completion_ids"] = [token + beyond for token in row["completion_ids"]]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    before = sorted(tmp_path.iterdir())
+    assert main(["probe", str(log), "rescore", "--model", str(other)]) == 2
+    error = capsys.readouterr().err
+    assert "expected completion_ids that decode to the logged completions, got other" in error
+    assert f"for {ANSWERS} of {ANSWERS}: give checkpoints with the tokenizer" in error
+    assert error.count("groupwise: ") == 1
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@each_case("shape", ["ends", "space", "messages", "cut"])
+def test_logged_tokens_may_have_ends_and_turns_that_the_text_leaves_out(
+    shape: str,
+    checkpoint: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    rows = list(map(json.loads, log.read_text().splitlines()))
+    for row in rows:
+        text = row["completion"]
+        if shape == "ends":
+            row["completion"] = text.replace("<end>", "").replace("<pad>", "")
+        elif shape == "space":
+            row["completion"] = f" {text}\n"
+        elif shape == "messages":
+            row["completion"] = [{"role": "assistant", "content": text}]
+        else:
+            row["completion"] = text[:7]
+    log.write_text("\n".join(map(json.dumps, rows)))
+    given = ["--model", str(checkpoint)]
+    assert result_of(capsys, str(log), "rescore", *given)["rollouts"] == ANSWERS
+
+
 def test_a_first_policy_of_another_tokenizer_is_refused(
     checkpoint: Path,  # noqa: F811
     first: Path,
@@ -167,11 +232,7 @@ def test_a_first_policy_of_another_tokenizer_is_refused(
 ) -> None:
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
-    path = first / "tokenizer.json"
-    core = json.loads(path.read_text())
-    vocabulary = core["model"]["vocab"]
-    vocabulary["1"], vocabulary["2"] = vocabulary["2"], vocabulary["1"]
-    path.write_text(json.dumps(core))
+    with_digits_turned(first)
     before = sorted(tmp_path.iterdir())
     models = ["--model", str(checkpoint), "--reference", str(first)]
     assert main(["probe", str(log), "rescore", *models]) == 2

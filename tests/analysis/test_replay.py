@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -115,10 +116,56 @@ def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:
     assert found.notes[-1] == LOG_LENGTHS
 
 
+def laid_out(row_of: Callable[[int, int], int], epochs: int = 1) -> pl.DataFrame:
+    """Epochs of 160 groups of eight, in rows by the number of the prompt and the place in it."""
+    draw, rows = np.random.default_rng(3), row_of(159, 7) + 1
+    table = rollouts_table(
+        [
+            {
+                "step": 1 + epoch * rows + row_of(prompt, place),
+                "prompt_id": prompt,
+                "prompt": f"p{prompt}",
+                "reward": float(draw.random() < 0.5),
+            }
+            for epoch in range(epochs)
+            for prompt in range(160)
+            for place in range(8)
+        ]
+    )
+    assert table is not None
+    return table
+
+
+def halves(prompt: int, place: int) -> int:
+    """Two rows to 16 prompts, of each four rollouts in each."""
+    return 2 * (prompt // 16) + place // 4
+
+
+def unequal(prompt: int, place: int) -> int:
+    """Two rows to 16 prompts, of each five rollouts and three."""
+    return 2 * (prompt // 16) + (place > 4)
+
+
+def half_torn(prompt: int, place: int) -> int:
+    """Two rows to 16 prompts, of every other four rollouts in each."""
+    return 2 * (prompt // 16) + prompt % 2 * (place // 4)
+
+
+def stream(prompt: int, place: int) -> int:
+    """Rows of twenty rollouts, wherever groups end."""
+    return (8 * prompt + place) // 20
+
+
 @each_case(
     ("made", "said"),
     [
         (solved_run(group_size=8), "got 4 rollouts per prompt"),
+        (lambda _: laid_out(halves), "got 4 rollouts per prompt: log whole groups, or give"),
+        (lambda _: laid_out(halves, 3), "got 4 rollouts per prompt"),
+        (lambda _: laid_out(halves, 3).filter(pl.col("step") > 1), "got 4 rollouts per prompt"),
+        (lambda _: laid_out(unequal, 3), "got 3 and 5 rollouts per prompt"),
+        (lambda _: laid_out(half_torn, 3), "got 4 and 8 rollouts per prompt"),
+        (lambda _: laid_out(stream, 3), "got 4 and 8 rollouts per prompt"),
         # each group of four in two rows, one behind the other
         (
             lambda rows: rows.filter(pl.col("step") <= 2).with_columns(
@@ -138,3 +185,44 @@ def test_what_cannot_be_replayed_is_refused_in_one_line(
     torn = replace(run, rollouts=made(run.rollouts)) if callable(made) else made
     assert isinstance(torn, RunRecord)
     assert said in refused(capsys, "replay", str(torn.save(tmp_path / "run")))
+
+
+@each_case(
+    ("rows", "settings"),
+    [
+        (laid_out(lambda prompt, _: prompt // 16, 3), {}),
+        (laid_out(lambda prompt, _: prompt // 80, 3), {}),  # of two batches in turn
+        (laid_out(lambda *_: 0, 5), {}),  # of one batch
+        # of prompts drawn anew each time, of which most come back at once
+        (laid_out(lambda *_: 0, 12).filter(pl.struct("step", "prompt").hash(1) % 10 < 7), {}),
+        # said to be whole
+        (laid_out(halves), {"group_size": 4}),
+        # rollouts without a reward are left out
+        (
+            laid_out(lambda prompt, _: prompt // 16, 3)
+            .gather_every(2, 1)
+            .sample(fraction=0.9, seed=1),
+            {},
+        ),
+    ],
+)
+def test_prompts_that_come_back_are_no_torn_groups(
+    rows: pl.DataFrame, settings: dict[str, int]
+) -> None:
+    run = replace(solved_run(**settings), rollouts=rows)
+    found = replay_run(run)
+    assert found.replay is not None
+    names = [row[0] for row in replay_grids(found)[0].rows]
+    sizes = rows.group_by("step", "prompt_id").len()["len"]
+    assert any("As logged" in name for name in names) == (sizes.n_unique() == 1)
+
+
+def test_a_share_of_zero_variance_groups_without_their_size_asks_for_the_size(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "log.csv"
+    rows = [f"{step},{0.5 + step % 3 / 50},{0.3 + step % 2 / 10}" for step in range(60)]
+    log.write_text("\n".join(["step,reward,frac_reward_zero_std", *rows]))
+    assert "got none: give --set group_size=G" in refused(capsys, "replay", str(log))
+    plain = printed(capsys, "replay", str(log), "--set", "group_size=8")
+    assert "Dynamic sampling would need" in plain["status"]

@@ -246,7 +246,7 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
             LASTING,
             OPEN,
             (CAUSE["harder_data"], CAUSE["instability"]),
-            ("completions with their rewards",),
+            ("completions with prompts and rewards",),
         ),
         ((*LASTING, Fact.ANSWERS_FAIL), POSSIBLE, (CAUSE["verifier"],), ()),
         ((*LASTING, Fact.HELD_OUT_DROPPED), POSSIBLE, (CAUSE["verifier"],), ()),
@@ -275,8 +275,10 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
     assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(
         LIKELY, (CAUSE["instability"],)
     )
-    assert cause_of_fall(case((Fact.NOTHING_EARNED,))).log == ("completions with their rewards",)
-    assert cause_of_fall(case(LASTING)).log == ("completions with their rewards",)
+    assert cause_of_fall(case((Fact.NOTHING_EARNED,))).log == (
+        "completions with prompts and rewards",
+    )
+    assert cause_of_fall(case(LASTING)).log == ("completions with prompts and rewards",)
     assert not is_watched(case(logged=()))
     assert is_watched(case(logged=(LENGTH,)))
     assert is_watched(case(logged=(ENTROPY,)))

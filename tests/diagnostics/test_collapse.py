@@ -303,10 +303,10 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
         Certainty.CANNOT_TELL,
         ("a broken verifier", "harder data"),
     )
-    assert found.cause.log == ("completions with their rewards",)
+    assert found.cause.log == ("completions with prompts and rewards",)
     assert Fact.HELD_OUT_STAYED in answer(found, "verifier").facts
     says("diagnostics/collapse/1", answer(found, "collapse").message)
-    assert found.do.startswith("log completions with their rewards")
+    assert found.do.startswith("log completions with prompts and rewards")
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -597,7 +597,7 @@ def test_the_plain_form_has_schema_2_and_its_keys() -> None:
         (
             {"reward": np.full(N, 0.7)},
             "the reward is 0.70 in all 100 rows, which cannot show whether the run learns",
-            "completions with their rewards",
+            "completions with prompts and rewards",
         ),
         (
             {"reward": np.where(ROW < 5, 0.5, np.nan), "loss": TRAIN},

@@ -94,7 +94,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
     )
     assert nothing.cause.certainty is Certainty.CANNOT_TELL
     assert nothing.cause.names == ("the task is too hard", "a broken verifier")
-    assert nothing.cause.log == ("completions with their rewards",)
+    assert nothing.cause.log == ("completions with prompts and rewards",)
     assert "more rows" not in " ".join(nothing.not_logged)  # 200 of them say all that rows can
     for level, said in ((0.5, "0.50"), (-0.25, "−0.25"), (1.0, "1.00")):
         found = judge(log(reward=np.full(N, level), **more))
@@ -102,7 +102,7 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
             State.CANNOT_TELL,
             f"the reward is {said} in all 200 rows, which cannot show whether the run learns",
         )
-        assert found.not_logged[0].startswith("completions with their rewards")
+        assert found.not_logged[0].startswith("completions with prompts and rewards")
 
 
 def test_a_constant_reward_of_equal_groups_is_a_failure_below_the_top_and_none_at_it() -> None:

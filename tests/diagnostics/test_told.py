@@ -195,7 +195,7 @@ def test_what_is_logged_is_not_asked_for() -> None:
     entropy, length = 0.5 + 0.01 * rng.standard_normal(150), 200 + rng.standard_normal(150)
     bare, watched = judge(log(reward=fall)), judge(log(reward=fall, entropy=entropy, length=length))
     assert bare.cause.log == ("entropy and completion length",)
-    assert watched.cause.log == ("completions with their rewards",)
+    assert watched.cause.log == ("completions with prompts and rewards",)
     assert watched.cause.names == ("harder data", "training became unstable (instability)")
     longer = judge(
         log(reward=fall, entropy=entropy, length=length + np.where(np.arange(150) > 90, 100, 0))

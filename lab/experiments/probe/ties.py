@@ -5,7 +5,8 @@ cause of a tie so many simulated runs, whose cause is known.
 
 The logs are those of the worlds; answers are drawn by the cause: with their grades by a function
 that stays or breaks (the user has the old one or the broken one), with log-probabilities of a
-sampler in an exact world of 20 words, or as a policy answers today. Writes the table `ties` of
+sampler in an exact world of 20 words, or as a policy answers today; how far the sampler lags, how
+it rounds and what it leaves out is drawn by seed. Writes the table `ties` of
 results.txt: of so many runs how often the experiment was named first, decided rightly, and the
 cause then was likely and right; and the median share of the run's rollouts that it took.
 """
@@ -28,8 +29,8 @@ import numpy as np
 from common import arguments, results_of
 from tests.analysis.test_probing import world
 
-from groupwise.analysis.probing import ProbeOptions, run_probe
-from groupwise.diagnostics.causes import KINDS, Shown, choices, contenders, resampled, rescored
+from groupwise.analysis.probing import ProbeOptions, result_of, run_probe
+from groupwise.diagnostics.causes import KINDS, choices, contenders, resampled, rescored
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Cause, Certainty
 from groupwise.diagnostics.signals import Evidence
@@ -94,13 +95,6 @@ def runs(kind: str, keys: set[str], certainty: set[Certainty]) -> Iterator[tuple
             yield record, truth.onset or 0
 
 
-def result(name: str, shown: Shown, count: int) -> ProbeResult:
-    """What an experiment shows, as the command keeps it."""
-    fact = "" if shown.fact is None else shown.fact.name
-    ends = (shown.value.value, shown.value.low, shown.value.high)
-    return ProbeResult(name, fact, shown.message, *ends, count, 1.0, 1, "today")
-
-
 def regrades(which: int) -> Probe:
     """Grade again by the function of before, or by that of since."""
     function = f"graders:{('stays', 'breaks')[which % 2]}"
@@ -116,8 +110,10 @@ def rescores(cause: str) -> Probe:
     """Score what a sampler drew in an exact world."""
 
     def probe(_record: RunRecord, rng: np.random.Generator) -> ProbeResult:
-        gap, way = world(SAMPLERS[cause], int(rng.integers(1 << 30)))
-        return result("rescore", rescored(gap, way), len(gap))
+        lag, noise, top = rng.uniform((0.02, 0.002, 0.6), (0.7, 0.08, 0.99))
+        seed = int(rng.integers(1 << 30))
+        gap, way = world(SAMPLERS[cause], seed, lag=lag, noise=noise, top=top)
+        return result_of("rescore", rescored(gap, way), len(gap), 0.0, seed)
 
     return probe
 
@@ -131,7 +127,7 @@ def resamples(cause: str) -> Probe:
         texts = [list(map(str, row)) for row in np.where(same, -1, other).tolist()]
         of_one = rng.random() < 0.5 and cause == "concentration"
         right = int(same[:1].sum()) if of_one else int(rng.binomial(64, 0.01))
-        return result("resample", resampled(texts, right), 64)
+        return result_of("resample", resampled(texts, right), 64, 0.0, 1)
 
     return probe
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from groupwise.intervals import Interval
 from groupwise.readers import run_record
 
 pytest.importorskip("torch")
@@ -87,6 +89,33 @@ def test_the_curvature_is_that_before_the_step_however_far_it_goes() -> None:
         folder = RunFolder(Path("none"), settings, task, actor)
         values.append(step_curvature(actor, task, settings, folder, kicks=3, first=True)[0].value)
     assert values[1] == pytest.approx(500 * values[0], rel=0.5)
+
+
+@pytest.mark.parametrize(
+    ("high", "said"),
+    [
+        (5.6, "More pairs of batches may decide it: -n 32."),
+        (1.6, "safe learning rate along this step: below 0.00013, now 0.0001"),
+    ],
+)
+def test_a_kick_that_cannot_tell_names_no_safe_rate(
+    high: float,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = tmp_path / "log.csv"
+    log.write_text("\n".join(["step,reward", *(f"{step},0.{step % 3}" for step in range(30))]))
+    made = None, None, SimpleNamespace(rollouts_per_step=64, seed=1), None, False
+    kicked = Interval(0.73, -4.1, high), 1e-4
+    monkeypatch.setattr("groupwise_lab.cli.probe._as_it_began", lambda *_: made)
+    monkeypatch.setattr("groupwise_lab.trainer.grpo.step_curvature", lambda *_, **__: kicked)
+    assert main(["probe", "kick", str(log)]) == 0
+    answer = capsys.readouterr().out
+    assert said in answer
+    assert ("safe learning rate" in answer) == (high < 2)
+    assert ("It cannot tell" in answer or "it cannot tell" in answer) == (high > 2)
 
 
 def test_another_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

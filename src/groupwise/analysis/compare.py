@@ -83,19 +83,15 @@ def setting_of(record: RunRecord, key: str) -> str | None:
 
 def _held(record: RunRecord, key: str) -> str | float | None:
     """The one value that a column of the log holds throughout, or None."""
-    wanted = key.strip().lower().replace(" ", "_")
-    for column in record.metrics():
-        if column.strip().lower().replace(" ", "_") == wanted:
-            values = record.steps[column].drop_nulls().unique()
-            return float(values[0]) if len(values) == 1 else None
-    return next(
-        (
-            text
-            for column, text in record.labels.items()
-            if column.strip().lower().replace(" ", "_") == wanted
-        ),
-        None,
-    )
+    columns = [*record.metrics(), *record.labels]
+    names = {name.strip().lower().replace(" ", "_"): name for name in reversed(columns)}
+    column = names.get(key.strip().lower().replace(" ", "_"), "")
+    if column in record.labels:
+        return record.labels[column]
+    if not column:
+        return None
+    values = record.steps[column].drop_nulls().unique()
+    return float(values[0]) if len(values) == 1 else None
 
 
 def _plain(text: str) -> str:
@@ -130,14 +126,11 @@ def grouped_by(
                 "name, or separate the groups with vs"
             )
         runs_by_value.setdefault(value, []).append(record)
-    if not runs_by_value:
-        raise InvalidArgumentError(
-            f"--by {key[:40]} expects runs that differ in this setting; no run can be read"
-        )
     if len(runs_by_value) < 2:
+        values = [f"all {len(records)} have {value[:40]}" for value in runs_by_value]
         raise InvalidArgumentError(
-            f"--by {key[:40]} expects runs that differ in this setting; all {len(records)} have "
-            f"{next(iter(runs_by_value))[:40]}"
+            f"--by {key[:40]} expects runs that differ in this setting; "
+            f"{''.join(values) or 'no run can be read'}"
         )
     order = sorted(runs_by_value, key=_order)
     if baseline is not None:
@@ -359,14 +352,12 @@ class ComparedGroup(Plain):
     @property
     def level(self) -> float:
         """Mean of the late means of its runs; nan where none was measured."""
-        return _mean(
-            [run.level.value for run in self.runs if run.level is not None and run.level.usable]
-        )
+        return _mean([run.level.value for run in self.runs if run.level and run.level.usable])
 
     @property
     def times(self) -> list[float]:
         """Steps from which its runs hold the level, infinite where one does not by the end."""
-        return [run.speed.value for run in self.runs if run.speed is not None and run.speed.usable]
+        return [run.speed.value for run in self.runs if run.speed and run.speed.usable]
 
 
 def shared_key(names: Sequence[str]) -> tuple[str, list[str]]:
@@ -543,6 +534,7 @@ def _level(
         f"{second.name} is {'above' if level.difference.value > 0 else 'below'} {first.name}: {raw}"
     )
     ends = f"difference of {ranged(level.difference)}"
+    within = f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is within"
     match level.status:
         case "different":
             return f"{higher}. The {ends} exceeds seed noise."
@@ -568,15 +560,9 @@ def _level(
                 if alone
                 else ""
             )
-            return (
-                f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is "
-                f"within seed noise{allowed}.{needed}"
-            )
+            return f"{within} seed noise{allowed}.{needed}"
         case "within_step_noise":
-            return (
-                f"{second.name} does not clearly differ from {first.name}: {raw}. The {ends} is "
-                "within step noise."
-            )
+            return f"{within} step noise."
         case "unavailable":
             return f"{_end(second, first)}. The late means cannot be compared: {level.message}."
 
@@ -822,7 +808,12 @@ def compare_runs(
     """Judge every run, fit it, and compare the groups."""
     rows = [[_taken(record, metric, until, step) for record in group.runs] for group in groups]
     used = _leave_out(rows)
-    _need_rows(rows, metric)
+    for row, group in zip(rows, groups, strict=True):
+        if not any(run.rows for run in row):
+            what, name = clean(metric, longest=60), clean(group.runs[0].name, longest=80)
+            raise InsufficientDataError(
+                f"expected rows of {what}, got none in {name}: give one that logs it, or another -m"
+            )
     compared = [[run for run in rows[g] if not run.left_out] for g in used]
     curves = tuple(map(_curves, compared))
     every = [run.series for row in compared or rows for run in row]
@@ -837,7 +828,9 @@ def compare_runs(
     shown = _shown(groups, rows, used, comparison)
     differing, differ = differing_settings(groups, besides=[] if sorted_by is None else [sorted_by])
     notes = [*differ, *_comparison_notes(shown, comparison)]
-    notes += _key_notes({series.metric for series in every})
+    keys = sorted({clean(series.metric, longest=60) for series in every})
+    if len(keys) > 1:
+        notes.append(f"The runs log the metric under several keys: {', '.join(keys)}.")
     separates = _separates([run for row in rows for run in row], sorted_by)
     answer = answered(shown, comparison)
     return RunComparison(
@@ -866,22 +859,6 @@ def _separates(runs: Sequence[_Taken], *besides: str | None) -> Separation | Non
     ]
     learnt = [outcome(run.judgement.state, run.judgement.learning) for run in runs]
     return separation(settings, learnt)
-
-
-def _key_notes(keys: set[str]) -> list[str]:
-    """Say under which keys the runs log the metric, where they are several."""
-    listed = ", ".join(sorted(clean(key, longest=60) for key in keys))
-    return [f"The runs log the metric under several keys: {listed}."] if len(keys) > 1 else []
-
-
-def _need_rows(rows: Sequence[Sequence[_Taken]], metric: str) -> None:
-    """Refuse a group of which no run logs the metric."""
-    for row in rows:
-        if not any(run.rows for run in row):
-            what, name = clean(metric, longest=60), clean(row[0].record.name, longest=80)
-            raise InsufficientDataError(
-                f"expected rows of {what}, got none in {name}: give one that logs it, or another -m"
-            )
 
 
 def _known_of(question: Question, every: Sequence[MetricSeries]) -> Question:
@@ -1007,15 +984,8 @@ def _shown(
     shown = []
     for g, (group, row) in enumerate(zip(groups, rows, strict=True)):
         place = used.index(g) if g in used else None
-        measured = (
-            []
-            if place is None
-            else zip(
-                comparison.measured["level"][place],
-                comparison.measured["speed"][place],
-                strict=True,
-            )
-        )
+        levels, speeds = comparison.measured["level"], comparison.measured["speed"]
+        measured = () if place is None else zip(levels[place], speeds[place], strict=True)
         each, runs = iter(measured), []
         labels = short_names([run.record.name for run in row])
         for run, own in zip(row, labels, strict=True):

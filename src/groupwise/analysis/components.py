@@ -333,9 +333,9 @@ def load_components(path: str | Path, *, level: float | None = None) -> SavedCom
             f"expected components in {target}, got {error.strerror or error}: run groupwise "
             "components first"
         ) from None
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        if isinstance(error, UnreadableRunError):
-            raise
+    except UnreadableRunError:
+        raise
+    except (KeyError, TypeError, ValueError, OverflowError):
         raise UnreadableRunError(
             f"expected components in {target}, got a damaged file: run groupwise components again"
         ) from None
@@ -469,14 +469,12 @@ def measure_run(
         folder, base = _folders(how)
         tokens = _tokens(load_reader(folder, base=base), record, sample)
         estimates, source, facts = spread(tokens, how, options, progress)
+    step = tokens.rows["step"]
     about = {
         "run": record.name,
         "model": str(how.model),
         "adapter": None if how.adapter is None else str(how.adapter),
-        "steps": [
-            int(cast("int", tokens.rows["step"].min())),
-            int(cast("int", tokens.rows["step"].max())),
-        ],
+        "steps": [int(cast("int", end)) for end in (step.min(), step.max())],
         "groups": estimates.prompts,
         "repeated_visits": sample.repeated,
         "seed": how.seed,
@@ -600,7 +598,13 @@ def _tokens(
         "cut_off_completions": full,
         "overlong_groups": overlong,
     }
-    notes = (*notes, *(_guess_notes(full, len(kept), limit) if source == _GUESSED else ()))
+    if full > 1 and source == _GUESSED:
+        guess = (
+            f"{full:,} of {len(kept):,} completions are as long as the longest one in the log, "
+            f"{limit:,} tokens; they count as truncated there: if the sampler has another limit, "
+            "give it with --set max_completion_length=L."
+        )
+        notes = (*notes, guess)
     return Tokens(
         kept,
         [before[row] for row in kept["row"]],
@@ -656,19 +660,6 @@ def _lengths(reader: PolicyTokenizer | LanguageModel, texts: Sequence[str]) -> l
     return [
         len(ids) for ids in reader.tokenizer(list(texts), add_special_tokens=False)["input_ids"]
     ]
-
-
-def _guess_notes(full: int, rollouts: int, limit: int) -> Words:
-    """Say that which completions were truncated is a guess, where it concerns several."""
-    if full < 2:
-        return ()
-    share = (
-        f"{full:,} of {rollouts:,} completions are as long as the longest one in the log, "
-        f"{limit:,} tokens; they count as truncated there"
-    )
-    return (
-        f"{share}: if the sampler has another limit, give it with --set max_completion_length=L.",
-    )
 
 
 _SHARE_OF_DEVICE = 0.5  # of a GPU's memory for what a pass keeps; the model has the rest
@@ -727,8 +718,13 @@ class Spread:
             ],
             level=how.level,
         )
-        notes = (*_lost_notes(lost, len(shards)), *whole.notes)
-        return replace(whole, notes=notes), done[0].source, facts
+        notes = [
+            f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries."
+            for outcome in lost
+        ]
+        if lost:
+            notes.append(f"{len(lost)} of {len(shards)} shards were left out because they failed.")
+        return replace(whole, notes=(*notes, *whole.notes)), done[0].source, facts
 
 
 @frozen
@@ -805,19 +801,6 @@ class ScoreShard:
             gram.gram_NN * self.scale**2, reward, np.zeros(len(reward)), zero_mean=mean
         )
         return replace(moments, gradient_PD=gradient[None]), gram
-
-
-def _lost_notes(lost: Sequence[ShardOutcome], shards: int) -> list[str]:
-    """Return sentences on the shards that were left out."""
-    notes = [
-        f"{capital(outcome.sentence)}. Its groups were left out after {outcome.tries} tries."
-        for outcome in lost
-    ]
-    return (
-        [*notes, f"{len(lost)} of {shards} shards were left out because they failed."]
-        if lost
-        else notes
-    )
 
 
 def _shards(tokens: Tokens, most: int) -> dict[str, list[TokenGroup]]:

@@ -593,7 +593,7 @@ def _forecast_lines(fitted: Fitted, outlook: Outlook) -> list[Line]:
         ),
     ]
     plateau = outlook.plateau
-    if fit is not None and fit.status == "converged" and plateau is not None:
+    if fit and fit.status == "converged" and plateau is not None:
         name = f"plateau of the {law_name(fit.law)} law"
         lower, upper = (finite_or_none(plateau.low),), (finite_or_none(plateau.high),)
         band = f"{percent(plateau.level)} interval"

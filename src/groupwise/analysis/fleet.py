@@ -22,7 +22,7 @@ import polars as pl
 from groupwise.analysis.charts import reward_heights
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import UNREADABLE, WORST_FIRST, Learning, State
-from groupwise.engine.engine import Engine, Limits, ShardOutcome
+from groupwise.engine.engine import Engine, Limits
 from groupwise.errors import (
     GroupwiseError,
     InvalidArgumentError,
@@ -303,11 +303,13 @@ def judge_fleet(
         limits=Limits(seconds=seconds, memory=MEMORY),
         each=lambda outcome: progress(Path(outcome.name).name, next(ended), len(names)),
     )
-    rows = [
-        row
-        for outcome in outcomes
-        for row in (outcome.value if outcome.done else [_unjudged(outcome)])
-    ]
+    rows = list[FleetRow]()
+    for judged in outcomes:
+        why = (
+            "expected a run that can be judged, but "
+            f"{judged.sentence.removeprefix(f'shard {judged.name}: ')}"
+        )
+        rows += judged.value if judged.done else [FleetRow.unreadable(judged.name, why)]
     fleet = fleet_of(rows)
     if all(row.state == UNREADABLE for row in fleet.runs):
         why = fleet.runs[0].headline
@@ -320,26 +322,13 @@ def judge_fleet(
 
 
 def fleet_of(rows: Sequence[FleetRow]) -> Fleet:
-    """Return the fleet of some rows, each named by as much of its path as tells them apart."""
+    """Return the fleet of some rows, worst first, those of one state by their paths, each named
+    by as much of its path as tells them apart.
+    """
     names = shortest_paths([PurePath(row.opened) for row in rows])
-    return Fleet(
-        _worst_first([replace(row, run=clean(name)) for row, name in zip(rows, names, strict=True)])
-    )
-
-
-def _unjudged(outcome: ShardOutcome) -> FleetRow:
-    """Return the row of a path whose worker ended before it was judged."""
-    why = (
-        "expected a run that can be judged, but "
-        f"{outcome.sentence.removeprefix(f'shard {outcome.name}: ')}"
-    )
-    return FleetRow.unreadable(outcome.name, why)
-
-
-def _worst_first(rows: Sequence[FleetRow]) -> tuple[FleetRow, ...]:
-    """Return all rows, worst first, those of one state by their paths."""
     place = {str(state): number for number, state in enumerate(WORST_FIRST)}
-    return tuple(sorted(rows, key=lambda row: (place[row.state], row.path, row.part)))
+    named = (replace(row, run=clean(name)) for row, name in zip(rows, names, strict=True))
+    return Fleet(tuple(sorted(named, key=lambda row: (place[row.state], row.path, row.part))))
 
 
 def _is_table(path: Path) -> bool:

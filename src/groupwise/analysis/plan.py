@@ -71,7 +71,7 @@ def group_size_evidence(
     """Collect what a run says of its group size."""
     notes: Words = ()
     place = None if opened is None else path_beside(opened)
-    if place is not None and place.is_file():
+    if place and place.is_file():
         try:
             if until is None:
                 saved = load_components(place)
@@ -91,23 +91,17 @@ def group_size_evidence(
 def _planned(record: RunRecord, components: Components, provenance: JsonView) -> GroupSizeEvidence:
     """Plan at the run's own budget."""
     size, prompts = logged_batch(record)
-    notes = list(provenance_notes(provenance))
+    notes, plan = list(provenance_notes(provenance)), None
     if size is None or prompts is None or size < 2:
         notes.append(
             "A plan needs B, and G of 2 or more: give --set group_size=G --set prompts_per_step=B."
         )
-        return GroupSizeEvidence(
-            components, notes=(*notes, *components.notes), provenance=provenance
-        )
-    try:
-        plan = plan_from_components(components, Budget(float(size * prompts)), present=size)
-    except GroupwiseError as error:
-        return GroupSizeEvidence(
-            components,
-            notes=(*notes, sentence(clean(error)), *components.notes),
-            provenance=provenance,
-        )
-    notes += [*plan.notes, *scaling_notes(record)]
+    else:
+        try:
+            plan = plan_from_components(components, Budget(float(size * prompts)), present=size)
+        except GroupwiseError as error:
+            notes.append(sentence(clean(error)))
+    notes += components.notes if plan is None else (*plan.notes, *scaling_notes(record))
     return GroupSizeEvidence(components, plan, None, tuple(notes), provenance)
 
 
@@ -158,14 +152,10 @@ def logged_batch(record: RunRecord) -> tuple[int | None, int | None]:
     the completions.
     """
     size, prompts = record.config.value("group_size"), record.config.value("prompts_per_step")
-    if record.rollouts is not None and len(record.rollouts) and (size is None or prompts is None):
+    if record.rollouts is not None and len(record.rollouts) and not (size and prompts):
         groups = record.rollouts.group_by("step", "prompt_id").len()
-        size = int(np.median(groups["len"].to_numpy())) if size is None else size
-        prompts = (
-            int(np.median(groups.group_by("step").len()["len"].to_numpy()))
-            if prompts is None
-            else prompts
-        )
+        size = size or int(np.median(groups["len"].to_numpy()))
+        prompts = prompts or int(np.median(groups.group_by("step").len()["len"].to_numpy()))
     return size, prompts
 
 
@@ -346,7 +336,7 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
                 f"{prompts}: give a budget, or group_size and prompts_per_step"
             )
         budget = Budget(float(size * prompts))
-    present = size if size is not None and 2 <= size <= budget.largest_group else None
+    present = size if size and 2 <= size <= budget.largest_group else None
     by_components = plan_from_components(held, budget, present=present)
     return replace(rewards, plan=by_components, command="")
 
@@ -360,7 +350,7 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
     outlook = zero_variance_outlook(record)
     missing = "" if outlook is not None else NOT_LOGGED
     share = group_evidence(record).zero_variance if missing else None
-    if share is not None and share.known and record.config.value("group_size") is None:
+    if share and share.known and record.config.value("group_size") is None:
         late = share.value_T[np.isfinite(share.value_T)]
         missing = _NEEDS_SIZE.format(percent(float(late[-max(1, len(late) // 4) :].mean())))
     return RunPlan(

@@ -28,6 +28,7 @@ from groupwise.diagnostics.causes import (
     rescored,
 )
 from groupwise.diagnostics.judgement import Judgement, Learning
+from groupwise.diagnostics.signals import Evidence
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import frozen
 from groupwise.prompts import prompt_of, prompt_text
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 DataRow = Mapping[str, Any]
 _MASKS = vocabulary("token_mask")
 _LARGEST = 1e9  # of what is logged of a token
+_TELLS = 80  # characters of a text by which its tokens are known
 _BATCH, _FIRST = 8, 16  # answers of one pass, and those by which an experiment is timed
 _PROMPTS, _EACH = 8, 2  # that are sampled again; answers of each of before a fall
 _LONGEST = 256  # tokens of an answer where no setting says
@@ -214,13 +216,17 @@ def _tokens(
     from groupwise.scores.language_models import end_of
 
     loaded, texts, answers = models[0], rows["completion"].to_list(), list[_ScoredCompletion]()
+    others = 0
     tokens = _encoded(loaded, rows["prompt"], texts)
     if _encoded(models[-1], [], texts)[1] != tokens[1]:
         raise InvalidArgumentError(
             f"expected two checkpoints of one tokenizer, got different tokens: {_GIVE}"
         )
-    for row, before, made in zip(raw, *tokens, strict=True):
+    for text, row, before, made in zip(texts, raw, *tokens, strict=True):
         ids = _numbers(row.get("completion_ids"), int) or made
+        if ids != made and not _decodes(loaded.tokenizer, ids, text):
+            others += 1
+            continue
         logged = [_numbers(row.get(key)) for key in SPELLINGS["log_probability"]]
         sampled = next(filter(None, logged), [])
         after = [*ids, end_of(loaded)] if len(sampled) == len(ids) + 1 else ids
@@ -228,7 +234,27 @@ def _tokens(
             own_T, turn_T = _turns(row, len(after))
             sampled_T = floats(sampled)[own_T]
             answers.append(_ScoredCompletion(before, after, sampled_T, own_T, turn_T))
+    if 2 * others > len(raw):
+        raise InvalidArgumentError(
+            "expected completion_ids that decode to the logged completions, got other texts for "
+            f"{others} of {len(raw)}: {_GIVE}"
+        )
     return answers
+
+
+def _decodes(tokenizer: Any, ids: Sequence[int], text: str) -> bool:
+    """Whether tokens hold what the policy wrote by the log, as far as that tells: but for space,
+    special tokens, and the end of a long text.
+    """
+    if not all(0 <= token < len(tokenizer) for token in ids):
+        return False
+    said = prompt_of(text)
+    parts = [text]
+    if not isinstance(said, str):
+        parts = [str(turn["content"] or "") for turn in said if turn["role"] == "assistant"]
+    decoded = [tokenizer.decode(ids, skip_special_tokens=skips) for skips in (True, False)]
+    whole, *wanted = ("".join(part.split()) for part in (" ".join(decoded), *parts))
+    return all(part[:_TELLS] in whole for part in wanted)
 
 
 def _turns(row: DataRow, length: int) -> tuple[Places, Places]:
@@ -250,11 +276,7 @@ def _scored(
     from groupwise.scores.language_models import batch_of
     from groupwise.scores.scores import token_log_prob
 
-    scores, size = list[Float](), len(loaded.tokenizer)
-    if any(max(*answer.before, *answer.after, 0) >= size for answer in answers):
-        raise InvalidArgumentError(
-            f"expected tokens below {size:,}, the checkpoint's vocabulary, got others: {_GIVE}"
-        )
+    scores = list[Float]()
     for start in range(0, len(answers), _BATCH):
         part = answers[start : start + _BATCH]
         batch = batch_of(
@@ -288,8 +310,11 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     each = max(how.rollouts // len(prompts), _EACH)
     parts = _sampled(record, prompts["prompt"].to_list(), each, how)
     texts = [*chain(*parts)]
+    entropy, length = map(Evidence(record).quantity, ("entropy", "completion_length"))
+    tokens = length.late if length else 1 + float(np.mean([*map(len, texts)]))  # at most
+    alike = math.exp(min(-entropy.late * tokens, 0.0)) if entropy else 0.0
     if not how.function:
-        return resampled(parts, None), len(texts)
+        return resampled(parts, None, alike=alike), len(texts)
     again = prompts[np.repeat(np.arange(len(prompts)), each)]
     fresh_N = _graded(record, again.with_columns(pl.Series("completion", texts)), how, sampled=True)
     logged_N, change = rows[column].to_numpy(), None
@@ -302,13 +327,14 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
         lost_P = then_P - (late[column].mean() or 0.0)
     kept_P = ~right_N.reshape(-1, each).all(axis=1) | fell | right_N.all()
     parts = [part for part, kept in zip(parts, kept_P, strict=True) if kept]
-    shown = resampled(parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P)
-    message = f"{shown.message} (a completion counts as right if {column} is {short(best)}"
-    always = len(kept_P) - len(parts)
-    message += (
-        f"; without {count(always, 'prompt')} whose completions are all right)" if always else ")"
+    shown = resampled(
+        parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P, alike=alike
     )
-    return replace(shown, message=message), len(texts)
+    always, without = len(kept_P) - len(parts), ""
+    if always:
+        without = f"; without {count(always, 'prompt')} whose completions are all right"
+    right = f" (a completion counts as right if {column} is {short(best)}{without})"
+    return replace(shown, message=shown.message + right), len(texts)
 
 
 def _sampled(

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import polars as pl
 
-from groupwise.analysis.plan import RunPlan, plan_of_rewards
+from groupwise.analysis.plan import NOT_LOGGED, RunPlan, plan_of_rewards
 from groupwise.analysis.rollouts import named_outcomes
 from groupwise.diagnostics.judgement import Cost, cost_since
 from groupwise.errors import InsufficientDataError
@@ -24,6 +24,7 @@ PROXY = (
     "prompts favours smaller groups. A row of another G shows what a mixed group costs there; it "
     "recommends no size."
 )
+_TORN = 0.05  # of groups, from which so many parts are no chance
 LOG_LENGTHS = "Log the length of each completion to see the effect of the loss's denominator."
 
 
@@ -96,7 +97,10 @@ def replay_run(record: RunRecord, *, seed: int = 0, opened: Path | None = None) 
         rewards = plan_of_rewards(record, opened)
         if rewards.zero_variance is None:
             raise InsufficientDataError(
-                "expected rollouts with prompts and rewards, or the share of zero-variance "
+                "expected the group size beside the share of zero-variance groups, got none: give "
+                "--set group_size=G"
+                if rewards.missing != NOT_LOGGED
+                else "expected rollouts with prompts and rewards, or the share of zero-variance "
                 f"groups, got neither: {log_completions(record)}"
             )
         return RunReplay(
@@ -139,15 +143,28 @@ def logged_groups(record: RunRecord) -> LoggedGroups | None:
         prompt_N=None if named.null_count() else named.to_numpy(),
         tokens_N=outcomes["length"].to_numpy() if lengths else None,
     )
-    size, usual = record.config.value("group_size"), int(np.median(groups.size_P))
-    rows = int(groups.step_P.max()) + 1
-    visit = np.unique(groups.prompt_P * rows + groups.step_P)
-    prompt = visit // rows
-    visits, apart = np.bincount(prompt), np.diff(visit)[np.diff(prompt) == 0]
-    torn = visits.min() > 1 and visits.max() < rows and apart.max() == 1
-    if torn or (size is not None and usual < size):
+    size, usual = record.config.value("group_size"), groups.counts.usual_size
+    if (size and usual < size) or _are_torn(groups, whole=size == usual):
+        sizes = [f"{size:.0f}" for size in np.unique(groups.size_P)]
+        came = " and ".join(sizes) if len(sizes) < 3 else f"{sizes[0]} to {sizes[-1]}"
         raise InsufficientDataError(
-            f"expected whole groups in one row of the log, got {usual} rollouts per prompt: log "
+            f"expected whole groups in one row of the log, got {came} rollouts per prompt: log "
             f"whole groups, or give --set group_size={usual} if these are whole"
         )
     return groups
+
+
+def _are_torn(groups: LoggedGroups, *, whole: bool) -> bool:
+    """Whether groups stand in neighbouring rows, a part in each: what a prompt has there is no
+    more than the largest group, or no prompt comes in a row alone, unless groups are said to be
+    whole; of the first and the last row a part may not be logged.
+    """
+    rows = int(groups.step_P.max()) + 1
+    visit, place_P = np.unique(groups.prompt_P * (rows + 1) + groups.step_P, return_inverse=True)
+    begins = np.diff(visit, prepend=-2) > 1
+    run = begins.cumsum() - 1
+    length, first = np.bincount(run), visit[begins] % (rows + 1)
+    parts = (length > 1) & (np.bincount(run[place_P], groups.size_P) <= groups.size_P.max())
+    inner = length[(first > 0) & (first + length < rows)]
+    torn = inner.min(initial=rows) > 1 and 1 < length.max() < rows and not whole
+    return bool(torn or parts.mean() > _TORN)

@@ -16,7 +16,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.analysis.charts import whole_short
-from groupwise.arrays import Flags, Float, Whole
+from groupwise.arrays import Float, Whole
 from groupwise.intervals import Interval, wilson
 from groupwise.parsing import JsonObject
 from groupwise.plain import Plain, frozen, to_json
@@ -127,14 +127,12 @@ class Rollouts:
         orders = {"newest": newest}
         for mark in _MARKS:
             if self.frame[mark].count():
-                orders[mark] = newest[_flags(self.frame[mark])[newest]]
+                orders[mark] = newest[self.frame[mark].fill_null(value=False).to_numpy()[newest]]
         reward = self.reward
         rewarded = newest[np.isfinite(reward[newest])]
         if rewarded.size:
-            orders["highest"] = rewarded[
-                np.argsort(-reward[rewarded], kind="stable")
-            ]  # of equal ones the newest first
-            orders["lowest"] = rewarded[np.argsort(reward[rewarded], kind="stable")]
+            for view, sign in (("highest", -1), ("lowest", 1)):  # of equal ones the newest first
+                orders[view] = rewarded[np.argsort(sign * reward[rewarded], kind="stable")]
         return orders
 
     @property
@@ -241,11 +239,6 @@ def _marked(frame: pl.DataFrame, record: RunRecord) -> pl.DataFrame:
     )
     cut = pl.col("ended") <= 0 if "ended" in frame.columns else cut
     return frame.with_columns(cut.alias("truncated"))
-
-
-def _flags(column: pl.Series) -> Flags:
-    """Return a column of flags, unknown ones as False."""
-    return column.fill_null(value=False).to_numpy()
 
 
 def _short(value: Any) -> float | None:

@@ -89,7 +89,10 @@ def margin_of(
             replace(fitted.force, low=fitted.force.low / OFF, high=fitted.force.high * OFF)
             for fitted in forces
         ]
-        margins = [_margin(limit, force) for limit, force in zip(limits, widened, strict=True)]
+        margins = []
+        for limit, force in zip(limits, widened, strict=True):
+            low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
+            margins.append(Interval(limit / force.value, low, high, force.level))
         too_fast = any(force.too_fast for force in forces)
         whole = replace(forces[0], force=hull(widened), too_fast=too_fast)
         return fit, whole, hull(margins)
@@ -112,57 +115,31 @@ def fits_with_a_force(
     return [refit(other) for other in others]
 
 
-def _margin(limit: float, force: Interval) -> Interval:
-    """Threshold over force."""
-    low, high = (math.inf if end <= 0 else limit / end for end in (force.high, force.low))
-    return Interval(limit / force.value, low, high, force.level)
-
-
 def doubts_of(
     best: FitResult, fit: FitResult, force: EffectiveForce, *, law: str, swings: str = ""
 ) -> Words:
     """Return why a force is not to be trusted."""
-    doubts = [swings] if swings else []
-    if fit is not best and _ahead(best, fit) > CLEARLY:
-        doubts.append(
-            f"the {law} describes the reward clearly better than any law that has a restoring force"
-        )
-    if force.too_fast:
-        doubts.append(
-            "the curve is too fast for its momentum and lag, so the force has no upper bound"
-        )
-    if _at_rest(fit):
-        doubts.append(
-            "the last rows are mostly one constant: a reward at its bound shows no oscillation"
-        )
-    if _only_begun(fit):
-        doubts.append("the log ends within a time constant of its curve: the plateau is uncertain")
-    if _over_at_once(fit):
-        doubts.append(
-            "the curve is over within a few rows, which are too few to estimate its speed"
-        )
     share = fit.r_squared_explainable if math.isfinite(fit.r_squared_explainable) else fit.r_squared
-    if not share >= FEWEST_EXPLAINED:
-        doubts.append(f"the curve explains only {max(share, 0.0):.0%} of the explainable variation")
-    return tuple(doubts)
-
-
-def _only_begun(fit: FitResult) -> bool:
-    """Whether a log ends before its curve comes near a plateau."""
-    slow = fit.parameters["time_constant" if fit.law == "exponential" else "tau1"].value
-    return not np.ptp(fit.time_T) >= FEWEST_TIMES * slow
-
-
-def _ahead(best: FitResult, fit: FitResult) -> float:
-    """By how much AICc the law of a fit is behind the best one."""
-    aicc = {candidate.law: candidate.aicc for candidate in best.candidates}
-    return aicc[fit.law] - min(aicc.values())
-
-
-def _at_rest(fit: FitResult) -> bool:
-    """Whether most of the last rows are exactly equal."""
     late = fit.value_T[-math.ceil(LATE * len(fit.value_T)) :]
-    return float(np.unique(late, return_counts=True)[1].max()) > 0.5 * len(late)
+    aicc = {candidate.law: candidate.aicc for candidate in best.candidates}
+    slow = fit.parameters["time_constant" if fit.law == "exponential" else "tau1"]
+    has_begun = np.ptp(fit.time_T) >= FEWEST_TIMES * slow.value
+    is_explained = share >= FEWEST_EXPLAINED
+    doubts = {
+        swings: bool(swings),
+        f"the {law} describes the reward clearly better than any law that has a restoring "
+        "force": fit is not best and aicc[fit.law] - min(aicc.values()) > CLEARLY,
+        "the curve is too fast for its momentum and lag, so the force has no upper "
+        "bound": force.too_fast,
+        "the last rows are mostly one constant: a reward at its bound shows no "
+        "oscillation": np.unique(late, return_counts=True)[1].max() > 0.5 * len(late),
+        "the log ends within a time constant of its curve: the plateau is uncertain": not has_begun,
+        "the curve is over within a few rows, which are too few to estimate its "
+        "speed": _over_at_once(fit),
+        f"the curve explains only {max(share, 0.0):.0%} of the explainable "
+        "variation": not is_explained,
+    }
+    return tuple(doubt for doubt, holds in doubts.items() if holds)
 
 
 def _over_at_once(fit: FitResult) -> bool:
@@ -255,7 +232,7 @@ class StabilityEvidence(Plain):
         """What it comes to, in one sentence."""
         if self.doubts:
             return f"Undecided, because {'; '.join(self.doubts)}. No margin can be given."
-        if self.mode is None or self.margin is None or self.force is None:
+        if not (self.mode and self.margin and self.force):
             return f"Unavailable: {self.unavailable}"
         force, limit = number(self.force.force.value), number(self.mode.threshold)
         numbers = (
@@ -403,7 +380,7 @@ def run_stability(
             f"expected a reward, got {fitted.metric}: the force is estimated from how a reward "
             "approaches its plateau"
         )
-    if fitted.fit is not None and (problem := no_approach(fitted.fit)):
+    if fitted.fit and (problem := no_approach(fitted.fit)):
         raise InsufficientDataError(problem)
     setting = stability_setting(record)
     return RunStability(measured_stability(record, fitted, setting), record.name, fitted, setting)
@@ -441,7 +418,7 @@ def measured_stability(
             raise InsufficientDataError(problem)
         return StabilityEvidence(notes=assumed, doubts=(swings,), swing=swing, adam=adam)
     rate = record.config.value("learning_rate")
-    rate = rate if rate is not None and rate > 0 else None
+    rate = rate if rate and rate > 0 else None
     law = law_name(fit.law)
     with_force, force, margin = margin_of(
         fits_with_a_force(fit, fitted.by_law, law=law), setting.momentum, lag

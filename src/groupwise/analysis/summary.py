@@ -152,7 +152,7 @@ class ShownSignal:
         """
         if self.judged is not None:
             return self.judged[0]
-        if self.sign is not None and (self.sign.after is None or self.sign.now_from is not None):
+        if self.sign and (self.sign.after is None or self.sign.now_from is not None):
             return math.nan if self.sign.after is None else self.sign.after
         return float(self.value_T[-self.rows :].mean())
 
@@ -168,7 +168,7 @@ class ShownSignal:
         """Return its level before what is told of it, else its mean before a step, else over the
         first rows; and which of them it is.
         """
-        if self.sign is not None and self.sign.before is not None:
+        if self.sign and self.sign.before is not None:
             return self.sign.before, f"before step {self.sign.step:,}"
         earlier = self.value_T[self.step_T < step] if step is not None else self.value_T[:0]
         if step is None or not earlier.size:
@@ -258,9 +258,11 @@ def screen_of(
     small = [
         signal for signal in signals if not _is_beside(signal, fitted)
     ]  # the others are on the large chart
-    shown = sorted(small[:SPARKS], key=lambda signal: _order(signal.quantity))
+    order = {behaviour.quantity: place for place, behaviour in enumerate(BEHAVIOURS)}
+    shown = sorted(small[:SPARKS], key=lambda signal: order.get(signal.quantity, len(order)))
     since = _since(judged)
-    shade = _shade(record, judged)
+    begun = float(record.steps["step"][0]) if since is None else since
+    shade = (begun, None) if judged.alarm else None
     charts = {signal.quantity: _chart(record, signal, shade, points // 3) for signal in small}
     sparks = tuple(charts[signal.quantity] for signal in shown)
     others = tuple(replace(charts[signal.quantity], small=False) for signal in small[SPARKS:])
@@ -274,14 +276,6 @@ def screen_of(
         others=others,
         rows=tuple(_row(signal, since) for signal in every),
         axes=axes_of(record.steps),
-    )
-
-
-def _shade(record: RunRecord, judged: Judgement) -> tuple[float, None] | None:
-    """Return from where a failure is shaded, or None where there is none."""
-    since = _since(judged)
-    return (
-        (float(record.steps["step"][0]) if since is None else since, None) if judged.alarm else None
     )
 
 
@@ -306,14 +300,6 @@ def _with_sign(signal: ShownSignal, judged: Judgement) -> ShownSignal:
 def _since(judged: Judgement) -> float | None:
     """Return from where a failure is shown: its first sign, or else its own step."""
     return judged.first_sign.step if judged.first_sign is not None else judged.since_step
-
-
-def _order(quantity: str) -> int:
-    """Return the place of a quantity among the usual ones."""
-    return next(
-        (place for place, behaviour in enumerate(BEHAVIOURS) if behaviour.quantity == quantity),
-        len(BEHAVIOURS),
-    )
 
 
 def _signal(
@@ -347,9 +333,9 @@ def _signals(
     for behaviour in wanted.values():
         meaning, track = meaning_of(record, behaviour.quantity), of_groups.get(behaviour.quantity)
         signal = None
-        if track is not None and track.known:
+        if track and track.known:
             signal = _signal(behaviour, track.step_T, track.value_T, about=sentence(track.source))
-        elif meaning is not None and meaning.column != metric:
+        elif meaning and meaning.column != metric:
             value = record.steps[meaning.column].cast(pl.Float64).fill_null(math.nan).to_numpy()
             signal = _signal(
                 behaviour,

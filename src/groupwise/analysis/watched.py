@@ -112,7 +112,7 @@ def _worth_a_look(record: RunRecord, metric: str) -> Iterator[tuple[str, str, st
 def _nothing_to_see(record: RunRecord, column: str) -> bool:
     """Return whether a key is a clock, or never changes."""
     meaning = record.meaning(column)
-    if meaning is not None and (meaning.unavailable or meaning.quantity in _CLOCKS):
+    if meaning and (meaning.unavailable or meaning.quantity in _CLOCKS):
         return True
     values = record.steps[column]
     return column in _CLOCKS or values.count() < 2 or values.min() == values.max()
@@ -160,7 +160,11 @@ def judged_run(record: RunRecord, metric: str, level: float, *, ended: bool) -> 
         judgement = judge(record, ended=ended)
         # Nobody may be left to write: what would be none of a run that is over is none.
         none = no_forecast(judgement) or (not ended and no_forecast(judge(record, ended=True)))
-        forecast = "" if none else _forecast(record, judgement, metric, level)
+        forecast = ""
+        with suppress(GroupwiseError):
+            if not none:
+                bare = unfitted(record, metric)
+                forecast = ahead(bare, judgement, foretold(bare, ForecastRequest(level=level)))
     # What was held out goes by its own name in the words.
     moved = tuple(
         name
@@ -168,12 +172,3 @@ def judged_run(record: RunRecord, metric: str, level: float, *, ended: bool) -> 
         for name in (sign.signal, clean(sign.words.split(" ")[0], longest=60))
     )
     return Judged(judgement, moved, judgement.last_step, len(record.steps), forecast)
-
-
-def _forecast(record: RunRecord, judgement: Judgement, metric: str, level: float) -> str:
-    """Say where the metric is forecast to be, as the report of a run does."""
-    try:
-        bare = unfitted(record, metric)
-        return ahead(bare, judgement, foretold(bare, ForecastRequest(level=level)))
-    except GroupwiseError:
-        return ""

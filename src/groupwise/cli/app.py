@@ -376,7 +376,7 @@ def numbers(name: str, text: str, example: str) -> list[float]:
 def steps_of(text: str | None) -> list[float] | None:
     """Split the steps of --at."""
     steps = None if text is None else numbers("--at", text, "500,1000")
-    if steps is not None and len(steps) > _MOST_STEPS:
+    if steps and len(steps) > _MOST_STEPS:
         raise InvalidArgumentError(f"--at expects at most {_MOST_STEPS} steps; got {len(steps)}")
     return steps
 
@@ -597,28 +597,25 @@ class Program:
             import traceback
 
             traceback.print_exception(error)
+        code = REFUSED
         if isinstance(error, GroupwiseError):
-            return self._say(str(error), REFUSED)
-        if callable(getattr(error, "format_message", None)):
-            return self._say(self._usage(error), REFUSED)
-        if isinstance(error, OSError) and error.filename is not None:
-            return self._say(f"{error.filename}: {error.strerror or error}", REFUSED)
-        if isinstance(error, OSError) and error.errno in _NO_ROOM:
+            line = str(error)
+        elif callable(getattr(error, "format_message", None)):
+            line = self._usage(error)
+        elif isinstance(error, OSError) and error.filename is not None:
+            line = f"{error.filename}: {error.strerror or error}"
+        elif isinstance(error, OSError) and error.errno in _NO_ROOM:
             _discard_output()  # what is left of it fails again where Python ends
-            return self._say(
-                f"expected to write the answer, got {error.strerror}: write elsewhere", REFUSED
+            line = f"expected to write the answer, got {error.strerror}: write elsewhere"
+        elif isinstance(error, MemoryError):
+            line = "there is not enough memory for this input: give a part of it, or --until STEP"
+        else:
+            code = DEFECT
+            line = (
+                f"this is a defect of groupwise {__version__} ({type(error).__name__}: {error}): "
+                f"run again with {_DEBUG}=1 and report the traceback with the command"
             )
-        if isinstance(error, MemoryError):
-            return self._say(
-                "there is not enough memory for this input: give a part of it, or --until STEP",
-                REFUSED,
-            )
-        where = f"{type(error).__name__}: {error}"
-        return self._say(
-            f"this is a defect of groupwise {__version__} ({where}): run again with {_DEBUG}=1 "
-            "and report the traceback with the command",
-            DEFECT,
-        )
+        return self._say(line, code)
 
     def _say(self, message: str, code: int) -> int:
         """Print one line to standard error and return the code."""
@@ -634,7 +631,7 @@ class Program:
         path = context.command_path if context is not None else self.name
         said = error.format_message().rstrip(".")
         # Of a leaf's own arguments only too many are no error of a kind of its own.
-        of_one = context is not None and any(p.name == "run" for p in context.command.params)
+        of_one = context and any(p.name == "run" for p in context.command.params)
         if of_one and type(error).__name__ == "UsageError":
             said += f": {path} takes one run; give several to groupwise compare A B, or fleet"
         return f"{said}. See {path} --help.".replace("?. See", "? See")
@@ -660,18 +657,11 @@ def _own_warnings(name: str) -> Iterator[None]:
     with warnings.catch_warnings():
         shown = warnings.showwarning
 
-        def show(
-            message: Warning | str,
-            category: type[Warning],
-            filename: str,
-            lineno: int,
-            file: Any = None,
-            line: str | None = None,
-        ) -> None:
+        def show(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
             if issubclass(category, GroupwiseWarning):
                 typer.echo(f"{name}: warning: {message}", err=True)
             elif os.environ.get(_DEBUG) == "1":
-                shown(message, category, filename, lineno, file, line)
+                shown(message, category, *place, **more)
 
         warnings.showwarning = show
         yield

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -76,23 +76,18 @@ def compare(
     every = [path for row in rows for path in row]
     question = Question(late, reach, level)
     with cli.advancing(quiet=as_json, total=2 * len(every)) as step:
-        records = [
-            [record for path in row for record in _opened(path, opening, by, step)] for row in rows
-        ]
+
+        def opened(path: Path) -> list[RunRecord]:
+            step(path.name)
+            return opening.open_all(path, by=by or "")
+
+        records = [[record for path in row for record in opened(path)] for row in rows]
         groups = run_groups(records, by, baseline)
         comparison = compare_runs(groups, metric, question, until=until, sorted_by=by, step=step)
     if as_json:
         cli.print_json(comparison.as_dict())
     else:
         print_comparison(comparison, cli.out_console(), why=why)
-
-
-def _opened(
-    path: Path, opening: cli.Opening, by: str | None, step: Callable[[str], None]
-) -> list[RunRecord]:
-    """Open the runs of one path, and say so."""
-    step(path.name)
-    return opening.open_all(path, by=by or "")
 
 
 def _split(paths: Sequence[Path], by: str | None, baseline: str | None) -> list[list[Path]]:

@@ -16,7 +16,7 @@ from groupwise.parsing import JsonObject, JsonView
 from groupwise.scores.scores import Aggregation
 
 if TYPE_CHECKING:
-    from groupwise.analysis.components import SavedComponents, Spread
+    from groupwise.analysis.components import SavedComponents
 
 _LEVEL = 0.95
 
@@ -109,6 +109,7 @@ def components(
     """Variance components of the gradient, from a run and its model."""
     from groupwise.analysis.components import (
         Measurement,
+        Spread,
         check_free,
         is_components,
         load_components,
@@ -132,10 +133,15 @@ def components(
     if is_components(source):
         needless: dict[str, object] = {"--model": model, "--steps": steps, "--output": output}
         needless |= {"--set, --config or --column": opening or None}
-        _refuse(source, needless)
+        given_too = [name for name, value in needless.items() if value is not None]
+        if given_too:
+            raise InvalidArgumentError(
+                f"expected no {given_too[0]} with {source}, which holds components already: leave "
+                "it out"
+            )
         _show(load_components(source, level=level), None, as_json=as_json)
         return
-    level = _LEVEL if level is None else level
+    level = level or _LEVEL
     if model is None:
         raise InvalidArgumentError(
             f"expected --model CHECKPOINT with {source}, got none: rewards alone give no "
@@ -148,18 +154,13 @@ def components(
     check_free(target, force=force)
     record = opening.open(source)
     free_target(target, cli.logs_of(record), force=True)
-    spread = None if engine is None else _spread(engine, workers, shards, gpus_per_task)
+    spread = None
+    if engine is not None:
+        spread = Spread(cli.engine_of(engine, workers), shards or 64, gpus_per_task or 0)
     with cli.progress(quiet=as_json) as show:
         saved = measure_run(record, how, partial(show, "taking scores"), spread)
     save_components(saved.components, target, provenance=saved.provenance, force=force)
     _show(saved, target, as_json=as_json)
-
-
-def _spread(engine: str, workers: int | None, shards: int | None, gpus: int | None) -> Spread:
-    """Return what an engine spreads, in 64 pieces on processors where nothing else is said."""
-    from groupwise.analysis.components import Spread
-
-    return Spread(cli.engine_of(engine, workers), shards or 64, gpus or 0)
 
 
 def _goes_with(name: str, there: object, what: str, options: JsonView) -> None:
@@ -169,15 +170,6 @@ def _goes_with(name: str, there: object, what: str, options: JsonView) -> None:
         option = f"--{given[0].replace('_', '-')}"
         raise InvalidArgumentError(
             f"{option} needs {name}, which is not given: give {what}, or leave {option} out"
-        )
-
-
-def _refuse(source: Path, options: JsonView) -> None:
-    """Refuse options that have no meaning for components that are saved already."""
-    given = [name for name, value in options.items() if value is not None]
-    if given:
-        raise InvalidArgumentError(
-            f"expected no {given[0]} with {source}, which holds components already: leave it out"
         )
 
 

@@ -52,7 +52,7 @@ def fleet(
     from groupwise.pages.fleet import MARK, fleet_page, print_fleet
     from groupwise.pages.html import made_by
 
-    inputs = [path for path in (*paths, opening.config) if path is not None and path.is_file()]
+    inputs = [path for path in (*paths, opening.config) if path and path.is_file()]
     if output is not None:
         free_target(output, inputs, force=True, endings=(".csv",))
         check_table(output)
@@ -88,7 +88,7 @@ def _send(hook: Webhook, judged: Fleet, table: Path | None, fail_on: str) -> int
     """Send what changed since the table was written, and return how many alerts were lost."""
     from groupwise.analysis.fleet import former_states
 
-    if table is not None and table.exists():
+    if table and table.exists():
         hook.states.update(former_states(table))
     for row in judged.runs:
         place = str(Path(row.opened).resolve())

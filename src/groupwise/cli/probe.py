@@ -70,30 +70,32 @@ def probe(
     judgement = judge(record)
     how = ProbeOptions(rollouts or 0, seed, function, seconds, model, reference, data)
     if name is None:
-        words = [str(run), *opening.words]
-        _list(shlex.join(words), record, judgement, how, as_json=as_json)
+        _list([str(run), *opening.words], record, judgement, how, as_json=as_json)
         return
     if name not in RUNNABLE:
         raise InvalidArgumentError(f"expected {', '.join(RUNNABLE)}; got {name[:40]!r}: name one")
     option, value = ("--function", function) if name == "regrade" else ("--model", model)
     if not value:
         raise InvalidArgumentError(f"expected {option} with {name}, got none: add it")
-    assert record.probes is not None
+    assert record.probes
     free_target(record.probes.path, cli.logs_of(record), force=True)
     how = replace(how, rollouts=rollouts or KINDS[name].rollouts)
     result = run_probe(record, judgement, name, how)
     record = replace(record, probes=record.probes.add(result))
+    assert record.rollouts is not None
     judgement = judge(record)
     if as_json:
         cli.print_json({"result": result, "judgement": judgement})
     else:
         took = f"The probe took {result.seconds:.1f} s; {KINDS[name].seconds:.0f} s were expected."
-        took += "" if result.outcome else f" More completions may decide it: -n {4 * how.rollouts}."
+        left = name == "resample" or how.rollouts <= result.rollouts < len(record.rollouts)
+        if left and not result.outcome and result.low < result.high:
+            took += f" More completions may decide it: -n {4 * how.rollouts}."
         cli.print_lines(sentence(said(result)), took, str(judgement))
 
 
 def _list(
-    opened: str, record: RunRecord, judgement: Judgement, how: ProbeOptions, *, as_json: bool
+    opened: list[str], record: RunRecord, judgement: Judgement, how: ProbeOptions, *, as_json: bool
 ) -> None:
     """Say which experiments would tell the causes apart that remain."""
     from groupwise.analysis.probing import measured
@@ -109,19 +111,22 @@ def _list(
     remain = "The log names no cause; probes can separate"
     remain = remain if named and not judgement.cause.keys else "Remaining causes"
     lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]
-    lines += [sentence(said(result)) for result in results_of(evidence)]
+    lines += [sentence(said(result)) for result in results_of(evidence).values()]
     try:
-        logged_groups(record)
+        if not {"regrade", "rescore"} & {trial.probe for trial in trials if not trial.missing}:
+            logged_groups(record)
     except GroupwiseError as error:
         lines.append(sentence(str(error)))
     for trial in trials:
         by = "at most, estimated from a first batch" if trial.timed else "by the default estimate"
+        by = f"by {trial.steps} steps of this run" if trial.steps else by
         cost = (
             f"{count(trial.rollouts, 'completion')}, {trial.seconds:.1f} s {by}, "
             f"{trial.bits:.2f} bits"
         )
-        ready = trial.command.replace("RUN", opened, 1)
-        way = f"log {trial.missing}" if trial.missing else ready
+        # what trains knows its settings itself
+        words = shlex.join(opened[:1] if trial.steps else opened)
+        way = f"log {trial.missing}" if trial.missing else trial.command.replace("RUN", words, 1)
         lines += ["", f"{trial.probe} {trial.does}: {cost}.", f"  {way}"]
         for outcome in trial.outcomes:
             causes_told = [named[key] for key in causes if outcome.chances.get(key, 0.0) > 0.5]

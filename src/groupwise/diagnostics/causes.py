@@ -81,6 +81,7 @@ class ProbeKind(Plain):
     log: str  # what to log where these are missing; "" where nothing helps
     rollouts: int
     seconds: float  # before any were measured
+    steps: int  # of the run whose rollouts and time it takes, where it trains as the run did
     family: Words  # causes that stand for all those that it tells apart
     outcomes: tuple[ProbeOutcome, ...]
     bits: float = 0.0  # its expected gain of certainty
@@ -108,9 +109,15 @@ class ProbeKind(Plain):
         ]
         mean = [sum(column) / len(rows) for column in zip(*rows, strict=True)]
         bits = (len(rows) * _entropy(mean) - sum(map(_entropy, rows))) / (len(causes) or 1)
-        if self.ready(record):
-            return replace(self, bits=bits)
-        return replace(self, bits=bits if self.log else 0.0, missing=self.log)
+        if not self.ready(record):
+            return replace(self, bits=bits if self.log else 0.0, missing=self.log)
+        sizes = ("prompts_per_step", "group_size")
+        taken = self.steps * math.prod(record.config.value(name) or 0 for name in sizes)
+        pauses = record.steps["seconds"].diff().drop_nulls().to_list() or [0]
+        seconds = self.steps * float(np.median(pauses))
+        return replace(
+            self, bits=bits, rollouts=taken or self.rollouts, seconds=seconds or self.seconds
+        )
 
     def ready(self, record: RunRecord) -> bool:
         """Whether what it needs is logged, and by the trainer that can make it."""
@@ -133,7 +140,7 @@ def _outcome(entry: str) -> ProbeOutcome:
 
 def _kind(cells: Mapping[str, str]) -> ProbeKind:
     """Read a row of the table."""
-    probe, does, command, logged, log, rollouts, seconds, family, outcomes = cells.values()
+    probe, does, command, logged, log, rollouts, seconds, steps, family, outcomes = cells.values()
     return ProbeKind(
         probe,
         does,
@@ -142,6 +149,7 @@ def _kind(cells: Mapping[str, str]) -> ProbeKind:
         log,
         int(rollouts),
         float(seconds),
+        int(steps or 0),
         tuple(family.split()),
         tuple(map(_outcome, outcomes.split("; "))),
     )
@@ -180,7 +188,7 @@ def choices(causes: Sequence[str], evidence: Evidence) -> list[ProbeKind]:
     """The experiments that would tell causes apart and were not made of this change, the largest
     gain a second first; those that the log is too poor for last.
     """
-    made = _latest(results_of(evidence))
+    made = results_of(evidence)
     kinds = (kind.for_run(causes, evidence.record) for kind in KINDS.values())
     return sorted(
         (kind for kind in kinds if kind.bits >= LEAST_BITS and kind.probe not in made),
@@ -215,45 +223,40 @@ def weighed(cause: Cause, seen: Set[Fact]) -> dict[str, float]:
 
 def check(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
-    results = results_of(evidence)
+    results = [*results_of(evidence).values()]
     if not results:
         return not_logged(NAME, "no experiment was made of this change")
-    latest = _latest(results).values()
-    facts = stated(*(outcome.fact for outcome in map(outcome_of, latest) if outcome))
-    message = "; ".join(map(said, latest))
+    facts = stated(*(outcome.fact for outcome in map(outcome_of, results) if outcome))
+    message = "; ".join(map(said, results))
     return Finding(NAME, Status.INFO, message, results[-1].step, facts=facts)
 
 
-def _results(record: RunRecord) -> tuple[ProbeResult, ...]:
-    """What the experiments on a run showed, the oldest first."""
-    return () if record.probes is None else record.probes.results
-
-
-def results_of(evidence: Evidence) -> list[ProbeResult]:
-    """What they showed of the change that the judgement is about."""
-    reward, fall = evidence.reward, fall_of(evidence)
-    results = [result for result in _results(evidence.record) if result.probe in KINDS]
-    if reward is None or fall is None:
-        return results
-    return [
-        result
-        for result in results
-        if result.step is None or abs(reward.at(result.step) - fall.row) <= reach_of(evidence)
-    ]
-
-
-def _latest(results: Iterable[ProbeResult]) -> dict[str, ProbeResult]:
-    """The last result of each experiment; what cannot tell replaces none that does."""
-    latest = dict[str, ProbeResult]()
-    for result in results:
-        if result.outcome or result.probe not in latest:
+def results_of(evidence: Evidence) -> dict[str, ProbeResult]:
+    """The last result of each experiment on the change that the judgement is about; what cannot
+    tell replaces none that does.
+    """
+    reward, fall, latest = evidence.reward, fall_of(evidence), dict[str, ProbeResult]()
+    probes = evidence.record.probes
+    for result in probes.results if probes else ():
+        if reward is None or fall is None or result.step is None:
+            away = 0
+        else:
+            away = abs(reward.at(result.step) - fall.row)
+        fits = result.probe in KINDS and away <= reach_of(evidence)
+        if fits and (result.outcome or result.probe not in latest):
             latest[result.probe] = result
     return latest
 
 
-def told_by(record: RunRecord) -> str:
-    """The last experiment that showed a fact, by how many answers of which seed; "" for none."""
-    return next((_way(result) for result in reversed(_results(record)) if result.outcome), "")
+def told_by(key: str, evidence: Evidence) -> str:
+    """The experiments whose outcomes speak of a cause, by how many answers of which seed; "" for
+    none.
+    """
+    return " and ".join(
+        _way(result)
+        for result in results_of(evidence).values()
+        if (outcome := outcome_of(result)) and outcome.chances.get(key, 0.0) >= LEFT_OUT
+    )
 
 
 def outcome_of(result: ProbeResult) -> ProbeOutcome | None:
@@ -408,6 +411,8 @@ def rescored(
         later, begun = (float(size_T[part].mean()) for part in (turn_T > 0, turn_T == 0))
         if later > max(_GAP, _TIMES * begun):
             return Shown(Fact.GAP_AFTER_TURN, message, exactly(later))
+    if size <= _ROUNDING:
+        return Shown(None, f"{message}: the checkpoint sampled these tokens exactly", value)
     mass = math.exp(-mean)
     truncated = mean > _GAP and mass > _KEPT and (gap_T < -mean / 2).mean() < _BELOW
     kept = f"{message}, few tokens clearly below 0, and {mass:.3g} of the probability mass is kept"
@@ -436,7 +441,7 @@ def rescored(
         message += beyond
     elif of_a_part:
         return of_a_part
-    elif _ROUNDING < size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
+    elif size < _SMALL and abs(slope) < max(_CLEARLY * error, _EXPLAINS):
         fact = Fact.SAMPLED_ALIKE
     return Shown(fact, message, value)
 
@@ -462,14 +467,21 @@ def resampled(
     right: int | None,
     change_P: Float | None = None,
     lost_P: Float | float = 0.0,
+    *,
+    alike: float = 0.0,
 ) -> Shown:
     """Tell whether a policy answers each prompt in one way, or in many that are wrong; of prompts
     of before a fall, by what they earn now less what they earned then, and by what each lost in
     the log, whether it still can.
+
+    Of answers of the entropy H two are one with a chance of at least exp(-H), `alike` by the log.
     """
     count, each = sum(map(len, answers)), min(map(len, answers))
     same = float(np.mean([_collision(texts) for texts in answers]))
     message = f"two completions of a prompt are the same in {100 * same:.0f} % of cases"
+    if same <= _VARIED and alike >= _ALIKE:
+        message += f", by the logged entropy in at least {100 * alike:.0f} %: "
+        return Shown(None, f"{message}check that the checkpoint is of this run", exactly(same))
     if right is None:
         return Shown(Fact.ANSWERS_ALIKE if same >= _ALIKE else None, message, exactly(same))
     share = wilson(right, count)
@@ -478,19 +490,19 @@ def resampled(
         f", and {100 * share.value:.0f} % are right: pass@{each} is {passing[0]:.2f} to "
         f"{passing[1]:.2f}"
     )
-    alike = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
+    one_way = Fact.ANSWERS_ALIKE if same >= _ALIKE and share.value < _HALF else None
     if change_P is not None:
         change, lost = mean_interval(change_P), float(np.mean(lost_P))
         message += (
             f"; their reward changed by {ranged(change)} since before a fall by {short(lost)}"
         )
         if lost <= 0:  # by these prompts nothing was
-            return Shown(alike, message, change)
+            return Shown(one_way, message, change)
         kept = mean_interval(change_P + _HALF * lost_P)  # beyond half of the loss
-        fell = alike or Fact.PROMPTS_LOST if kept.high < 0 else None
+        fell = one_way or Fact.PROMPTS_LOST if kept.high < 0 else None
         return Shown(Fact.PROMPTS_STAND if kept.low > 0 else fell, message, change)
     varied = Fact.ANSWERS_VARIED if same <= _VARIED and share.high < _RARELY else None
-    return Shown(alike or varied, message, share)
+    return Shown(one_way or varied, message, share)
 
 
 def _collision(texts: Sequence[str]) -> float:
@@ -753,7 +765,7 @@ class Case:
             (Fact.GROUPS_ALIKE, Fact.GAINS_AS_GROUPS_ALIKE),
         ):
             finding = self.finding(fact)
-            if finding is not None and self._rises(finding):
+            if finding and self._rises(finding):
                 yield gains
 
     def _rises(self, finding: Finding) -> bool:
@@ -806,7 +818,9 @@ def verdict(case: Case) -> Cause:
         keys = [key for key in chances if chances[key] >= (LIKELY if surely else LEFT_OUT)]
         names = tuple(_label(CAUSES[key], case) for key in keys)
         certainty = Certainty.LIKELY if surely else Certainty.CANNOT_TELL
-        cause = Cause(certainty, names, (), tuple(keys), by=told_by(record) if surely else "")
+        cause = Cause(
+            certainty, names, (), tuple(keys), by=told_by(keys[0], case.evidence) if surely else ""
+        )
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
     trials = choices(contenders(cause), case.evidence)

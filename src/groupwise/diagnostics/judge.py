@@ -659,7 +659,8 @@ def _needed(evidence: Evidence, answers: dict[str, Finding]) -> Words:
         first = LOG_RELATIVE
     elif reward is not None and reward.span == 0 and len(reward) >= FEWEST_ROWS:
         first = (
-            "completions with their rewards, to check by hand whether right ones earn this reward"
+            "completions with prompts and rewards, to check by hand whether right ones earn "
+            "this reward"
         )
     else:
         few = reward is not None and len(reward) < learning.ENOUGH_ENDED

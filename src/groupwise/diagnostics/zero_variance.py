@@ -47,7 +47,7 @@ from groupwise.wording import count, short
 
 NAME = "zero_variance"
 LOG = (
-    "the completions with their rewards (TRL: log_completions=True; verl: "
+    "the completions with prompts and rewards (TRL: log_completions=True; verl: "
     "trainer.rollout_data_dir), or the share of groups whose rewards are all equal (TRL: "
     "frac_reward_zero_std)"
 )

@@ -22,7 +22,7 @@ from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
 from groupwise.intervals import Interval, percent
 from groupwise.plain import Plain, Said, frozen
-from groupwise.wording import count, number
+from groupwise.wording import count, number, share_ranged
 
 Sizes = NDArray[np.integer]
 
@@ -420,10 +420,12 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
     critical, speed, doubled, factor = None, None, None, None
     if question.norm2 is not None:
         rollouts = float(chosen * budget.prompts(chosen))
-        critical = _inverse(question.norm2, rollouts * least)
-        value, slow, fast = (
-            rollouts / (rollouts + end) for end in (critical.value, critical.high, critical.low)
+        value, low, high = (
+            rollouts * least / end if end > 0 else math.inf
+            for end in (question.norm2.value, question.norm2.high, question.norm2.low)
         )
+        critical = Interval(value, low, high, question.norm2.level)
+        value, slow, fast = (rollouts / (rollouts + end) for end in (value, high, low))
         speed = Interval(value, slow, fast, critical.level)
         doubled = 2 / (1 + speed.value)
         factor = rate_factor(norm2 + least, norm2 + least / 2)
@@ -438,10 +440,7 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
         curve=tuple(
             CurvePoint(*row)
             for row in zip(
-                size.tolist(),
-                budget.prompts_of(size).astype(int).tolist(),
-                error.tolist(),
-                excess.tolist(),
+                *map(np.ndarray.tolist, (size, budget.prompts_of(size).astype(int), error, excess)),
                 strict=True,
             )
         ),
@@ -453,14 +452,6 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
         components=question.components,
         notes=tuple(_notes(question.components, budget)),
     )
-
-
-def _inverse(norm2: Interval, noise: float) -> Interval:
-    """Noise over |g|^2, without an upper end where that reaches zero."""
-    low, value, high = (
-        noise / end if end > 0 else math.inf for end in (norm2.high, norm2.value, norm2.low)
-    )
-    return Interval(value, low, high, norm2.level)
 
 
 def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
@@ -510,10 +501,10 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
         f"rollouts of each of {count(plan.prompts, 'prompt')}{left}. The next update has its "
         f"smallest error at a group size of {plan.next_update:,}."
     )
-    if plan.present is not None and plan.present.group_size != plan.group_size:
+    if plan.present and plan.present.group_size != plan.group_size:
         yield _price_in_words(plan, plan.present)
     yield "No rule gives the best group size of a run in advance."
-    if plan.critical is not None and plan.speed is not None and plan.doubled is not None:
+    if plan.critical and plan.speed and plan.doubled:
         yield _rollouts_in_words(plan, plan.critical, plan.speed, plan.doubled)
 
 
@@ -528,8 +519,8 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
     return (
         f"Compared with this, {today}. However much prompts' gradients differ later, it loses "
         f"at most {percent(max(present.at_most, 0.0))}, or twice that near the largest stable "
-        f"learning rate. Simulated runs with similar numbers lost {percent(simulated.value)} "
-        f"({percent(simulated.low)} to {percent(simulated.high)}). From {size} to "
+        f"learning rate. Simulated runs with similar numbers lost "
+        f"{share_ranged(simulated)}. From {size} to "
         f"{plan.group_size}, multiply the learning rate by {number(present.rate_factor)}."
     )
 

@@ -20,8 +20,9 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float, Groups, Places, finite_array, floats, groups_of
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.intervals import Interval, hull, mean_interval, percent, wilson
+from groupwise.intervals import Interval, hull, mean_interval, wilson
 from groupwise.plain import Plain, frozen
+from groupwise.wording import share_ranged
 
 _LEVEL = 0.95  # of intervals
 _STRENGTH = (-10.0, 15.0)  # least and largest logarithm of the a + b of a beta law
@@ -62,18 +63,11 @@ class ZeroVarianceOutlook(Plain):
     @property
     def status(self) -> str:
         """What the groups say, in one sentence."""
-        here, double, fourfold = (
-            f"{percent(row.share.value)} ({_ends(row.share)})" for row in self.shares
-        )
+        here, double, fourfold = (share_ranged(row.share) for row in self.shares)
         return (
             f"{here} of the groups of {self.group_size} have zero variance; extrapolation gives "
             f"{double} at G = {2 * self.group_size} and {fourfold} at G = {4 * self.group_size}."
         )
-
-
-def _ends(interval: Interval) -> str:
-    """The ends of a share in words."""
-    return f"{percent(interval.low)} to {percent(interval.high)}"
 
 
 def zero_variance_of_groups(reward_N: ArrayLike, prompt_N: ArrayLike) -> ZeroVarianceOutlook:
@@ -395,7 +389,7 @@ def reward_statistics(
     Source: derived here; the variances are those of a one-way analysis of variance with prompts of
     equal weight.
     """
-    if group_sizes is not None and any(size < 2 for size in group_sizes):
+    if group_sizes and any(size < 2 for size in group_sizes):
         raise InvalidArgumentError(f"expected group sizes of at least 2, got {min(group_sizes)}")
     table = RewardCounts.of(reward_N, prompt_N)
     if group_sizes is None:

@@ -310,7 +310,8 @@ def replay_grids(run: RunReplay) -> list[Grid]:
         return []
     made, hours, rows = run.replay, run.gpu_hours, []
     for row in made.rows:
-        logged = "As logged, " if row.group_size == made.group_size else ""
+        same = row.group_size == made.group_size and abs(row.live.value - made.live.value) < 1e-9
+        logged = "As logged, " if same else ""
         saved = share_ranged(row.saved())
         cells = (
             f"{logged}G = {row.group_size}" if row.group_size else capital(row.choice),

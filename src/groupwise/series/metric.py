@@ -339,7 +339,7 @@ def _smooth(value_T: Float) -> Float:
 MOST_VALUES = 32
 _NO_SPREAD = 1e-6  # a standard deviation that is zero as float32 rounds it
 _FEWEST_ROWS, _FEWEST_GROUPS = 20, 64
-LOG_COMPLETIONS = "log the completions with their rewards (TRL: log_completions=True)"
+LOG_COMPLETIONS = "log the completions with prompts and rewards (TRL: log_completions=True)"
 _LOGGED_BY = {
     "verl": "trainer.rollout_data_dir=FOLDER",
     "groupwise": "groupwise-lab train --set rollouts_every=1",
@@ -352,7 +352,7 @@ def log_completions(record: RunRecord) -> str:
     return (
         LOG_COMPLETIONS
         if setting is None
-        else f"log the completions with their rewards ({setting})"
+        else f"log the completions with prompts and rewards ({setting})"
     )
 
 

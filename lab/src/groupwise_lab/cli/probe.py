@@ -43,7 +43,7 @@ def probe(
     check_installed()
     begun, record = time.monotonic(), run_record(run)
     wanted, since, first = wanted_of(settings, overrides or (), {}), judge(record).since_step, False
-    assert record.probes is not None
+    assert record.probes
     with progress(quiet=as_json) as show:
         if task or wanted:
             start, chosen = settings_of(wanted)
@@ -51,17 +51,18 @@ def probe(
         else:
             *made, first = _as_it_began(run, since)
         curvature, rate = step_curvature(*made, kicks=kicks, first=first)
-    shown, safe = _kicked(curvature), None
-    if curvature.high > 0:
-        safe = rate * EDGE / curvature.high
-    rollouts = 2 * kicks * made[2].rollouts_per_step
-    result = result_of(name, shown, rollouts, begun, made[2].seed)
+    shown = _kicked(curvature)
+    safe = rate * EDGE / curvature.high if shown.fact and curvature.high > 0 else None
+    chosen = made[2]
+    result = result_of(name, shown, 2 * kicks * chosen.rollouts_per_step, begun, chosen.seed)
     record.probes.add(result)
     if as_json:
         print_json({"result": result, "learning_rate": rate, "safe_learning_rate": safe})
     else:
         print_lines(said(result))
-        if safe is not None:
+        if not shown.fact:
+            print_lines(f"More pairs of batches may decide it: -n {4 * kicks}.")
+        elif safe:
             print_lines(f"safe learning rate along this step: below {safe:.2g}, now {rate:.2g}")
 
 
@@ -98,5 +99,8 @@ def _kicked(value: Interval) -> Shown:
     from groupwise.diagnostics.judgement import Fact
 
     below = Fact.EDGE_FAR if value.high < EDGE else None
-    told = f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})"
-    return Shown(Fact.EDGE_CROSSED if value.low > EDGE else below, told, value)
+    return Shown(
+        Fact.EDGE_CROSSED if value.low > EDGE else below,
+        f"learning rate times curvature {value.value:.2g} ({value.low:.2g} to {value.high:.2g})",
+        value,
+    )

@@ -161,7 +161,7 @@ def logged_batch(record: RunRecord) -> tuple[int | None, int | None]:
 
 NOT_LOGGED = (
     "Zero-variance groups are not logged. Log frac_reward_zero_std, or the completions with "
-    "their rewards (TRL: log_completions=True)."
+    "prompts and rewards (TRL: log_completions=True)."
 )
 _NEEDS_SIZE = (
     "{} of groups have zero variance; for the effect of larger groups give --set group_size=G."

@@ -234,6 +234,9 @@ def check_digits(found: Judgement, report: dict[str, Any]) -> None:
                 assert alike or not same(one, other), (name, texts)
 
 
+FORETOLD = ("mean", "mean_low", "mean_high")
+
+
 def check_forecast(
     record: RunRecord, report: dict[str, Any], page: str, command: str, numbers: Any
 ) -> None:
@@ -248,14 +251,18 @@ def check_forecast(
     if shown:
         assert ahead in page
         assert ahead in command
-        words, by, step = ahead.partition(". Beyond")[0].rpartition(" by step ")
-        assert by
         rows = report["forecast"]["forecast"]
-        (said_of,) = (row for row in rows if f"{row['step']:,.0f}" == step.rstrip("."))
-        mean, low, high = re.findall(NUMBER, words.rpartition("mean ")[2])[:3]
-        assert is_of(mean, said_of["mean"])
-        assert is_of(low, said_of["mean_low"])
-        assert is_of(high, said_of["mean_high"])
+        told = re.search(rf"be ({NUMBER}) \(({NUMBER}) to ({NUMBER})\) by step ([\d,]+)", ahead)
+        wide = re.search(
+            rf"by step ([\d,]+) the mean may be anywhere from ({NUMBER}) to ({NUMBER})", ahead
+        )
+        assert told or wide
+        for step, key, value in (
+            *((told[4], key, told[at]) for at, key in enumerate(FORETOLD, 1) if told),
+            *((wide[1], key, wide[at]) for at, key in enumerate(FORETOLD[1:], 2) if wide),
+        ):
+            (row,) = (row for row in rows if f"{row['step']:,.0f}" == step)
+            assert is_of(value, row[key])
         far = rows[-1]
         plateau = next(
             (

@@ -181,15 +181,14 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     signs_told = () if fell is None else signs_of_fall(evidence)
     sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
     # The sign of the fall: one change has one level before and after.
-    if sign is None:
-        usual = min(usual, just_before(entropy, row))
-    elif sign.before and sign.after is not None:
-        usual, peak = sign.before, sign.after
+    before = just_before(entropy, row)
+    if sign is not None and sign.before and sign.after is not None:
+        before, peak = sign.before, sign.after
     value = exactly(peak / max(usual, least))
     meanwhile = " as the reward fell" if fell is not None else ""
-    said = f"entropy {arrow(usual, peak)} nats a token{meanwhile}"
+    said = f"entropy {arrow(before, peak)} nats a token{meanwhile}"
     step = entropy.step_at(row)
-    signs = (moved("entropy", step, usual, peak),)
+    signs = (moved("entropy", step, before, peak),)
     return Finding(NAME, Status.WARNING, said, step, value, times, signs=signs)
 
 

@@ -181,7 +181,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     signs_told = () if fell is None else signs_of_fall(evidence)
     sign = next((sign for sign in signs_told if sign.signal == "entropy"), None)
     # The sign of the fall: one change has one level before and after.
-    before = just_before(entropy, row)
+    before = just_before(entropy, row) if fell is None else usual
     if sign is not None and sign.before and sign.after is not None:
         before, peak = sign.before, sign.after
     value = exactly(peak / max(usual, least))

@@ -677,3 +677,14 @@ def test_a_top_is_told_by_the_lower_limit_of_the_last_quarter(wobble: float, sai
     for cut in (52, 56, 60):
         found = judged(evidence(reward=np.minimum(noisy(rows[:cut]), 1.0), ended=False))
         assert found.headline.endswith(said)
+
+
+def test_a_top_that_several_batches_reached_is_not_half_of_it() -> None:
+    """A reward of unknown range that stands at 8, of which single batches earn 32; the same with
+    one such batch, which may be luck.
+    """
+    noise = np.random.default_rng(0).normal(scale=0.4, size=200)
+    reward = 8 - 12 * np.exp(-np.arange(200) / 15) + noise
+    for batches, learning in (([90, 120, 150, 180], Learning.ARRIVED), ([150], Learning.AT_TOP)):
+        lucky = np.where(np.isin(np.arange(200), batches), 32.0, reward)
+        assert progress_of(evidence(reward=lucky)).learning is learning

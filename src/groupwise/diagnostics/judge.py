@@ -373,9 +373,8 @@ def _course(progress: Progress, evidence: Evidence) -> str:
         return f"{moved}, falling since step {progress.since:,}"
     if progress.learning in (Learning.FLAT, Learning.ARRIVED) and progress.since is not None:
         flat = f"{moved}, and flat since step {progress.since:,}"
-        wasted = (int(evidence.record.steps["step"][-1]) - progress.since) / progress.steps
-        of_all = f", {percent(wasted)} of the run"
-        return flat + of_all * (progress.learning is Learning.FLAT)
+        wasted = (evidence.record.steps["step"][-1] - progress.since) / progress.steps
+        return flat + f", {percent(wasted)} of the run" * (progress.learning is Learning.FLAT)
     gain = progress.gain
     if gain is None:
         return f"nothing learnt in {progress.steps:,} steps: {moved}"

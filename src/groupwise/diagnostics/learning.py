@@ -447,13 +447,16 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     late = -max(len(level) // 4, 1)
     if level.high > level.low == median(level.value_T[late:]) == 0:
         return False
+    now = level.level_from(late)
     if evidence.by_tenths:  # rows just below a tenth, none of which is above it, tell it
-        return True if level.level_from(late) > _JUST_BELOW * _TENTH else None
+        return True if now > _JUST_BELOW * _TENTH else None
     if level.bounds is None:  # of a sum each function may stand near 1
+        if 2 * now < level.high == np.sort(level.value_T)[-_LAST]:
+            return False  # what several batches earned is no lucky number
         parts = [part.high <= 1 and part.level_from(late) for part in evidence.functions.values()]
         return min(parts, default=0.0) > 1 - _TENTH or None
     low, high = level.bounds
-    left = (high - level.level_from(late)) / (high - low)
+    left = (high - now) / (high - low)
     # Between the ends of a sum there may be easy parts: the last tenth of its range is its top.
     if evidence.memo.get("ends") and _TENTH < left <= NEAR:
         return None

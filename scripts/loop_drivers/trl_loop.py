@@ -13,6 +13,7 @@ import json
 import os
 import random
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,28 +33,35 @@ def brief(completions: list[str], **_: Any) -> list[float]:
 
 
 def saved_model(folder: Path) -> Path:
-    """A Llama of two narrow layers and a tokenizer of one token a character, on the disk."""
+    """A Llama and a tokenizer of one token a character, on the disk."""
+    return saved(folder, SYMBOLS, "<pad>|<end>|.", positions=64, eos_token="<end>")
+
+
+def saved(
+    folder: Path, words: Sequence[str], pattern: str, *, positions: int, **special: Any
+) -> Path:
+    """A Llama of two narrow layers and a tokenizer of these words, on the disk."""
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    vocabulary = {symbol: number for number, symbol in enumerate(SYMBOLS)}
+    vocabulary = {word: number for number, word in enumerate(words)}
     core = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex("<pad>|<end>|."), "isolated")
+    core.pre_tokenizer = pre_tokenizers.Split(Regex(pattern), "isolated")
     core.decoder = decoders.Fuse()
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=core,
         padding_side="left",
         pad_token="<pad>",
-        eos_token="<end>",
         model_input_names=["input_ids", "attention_mask"],
+        **special,
     )
     config = LlamaConfig(
-        vocab_size=len(SYMBOLS),
+        vocab_size=len(words),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
         num_attention_heads=2,
-        max_position_embeddings=64,
+        max_position_embeddings=positions,
         initializer_range=0.1,
         pad_token_id=tokenizer.pad_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -62,6 +70,31 @@ def saved_model(folder: Path) -> Path:
     LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def settings(folder: Path, **own: Any) -> dict[str, Any]:
+    """What this version of TRL accepts of the settings of a run of a few steps."""
+    from trl import GRPOConfig
+
+    wanted = {
+        "output_dir": str(folder / "output"),
+        "per_device_train_batch_size": GROUP * PROMPTS,
+        "num_generations": GROUP,
+        "max_steps": STEPS,
+        "logging_steps": 1,
+        "save_steps": STEPS,
+        "report_to": [],
+        "use_cpu": True,
+        "bf16": False,
+        "learning_rate": 1e-3,
+        "beta": 0.04,
+        "num_iterations": 2,
+        "log_completions": True,
+        "seed": 0,
+        **own,
+    }
+    accepted = inspect.signature(GRPOConfig).parameters
+    return {key: value for key, value in wanted.items() if key in accepted}
 
 
 def main() -> None:
@@ -76,30 +109,10 @@ def main() -> None:
     model = saved_model(folder.with_name(folder.name + "-model"))
     draw = random.Random(0)
     rows = [f"{draw.randrange(100):02d}+{draw.randrange(100):02d}=" for _ in range(64)]
-    wanted = {
-        "output_dir": str(folder / "output"),
-        "per_device_train_batch_size": GROUP * PROMPTS,
-        "num_generations": GROUP,
-        "max_prompt_length": 16,
-        "max_completion_length": LONGEST,
-        "max_steps": STEPS,
-        "logging_steps": 1,
-        "save_steps": STEPS,
-        "report_to": [],
-        "use_cpu": True,
-        "bf16": False,
-        "learning_rate": 1e-3,
-        "beta": 0.04,
-        "num_iterations": 2,
-        "log_completions": True,
-        "seed": 0,
-    }
-    accepted = inspect.signature(GRPOConfig).parameters
-    args = GRPOConfig(**{key: value for key, value in wanted.items() if key in accepted})
     trainer = GRPOTrainer(
         model=str(model),
         reward_funcs=[digits, brief],
-        args=args,
+        args=GRPOConfig(**settings(folder, max_prompt_length=16, max_completion_length=LONGEST)),
         train_dataset=Dataset.from_dict({"prompt": rows}),
     )
     train(trainer, folder, settings={"group_size": GROUP, "kl_weight": 0.04}, lag=["refresh", 2])

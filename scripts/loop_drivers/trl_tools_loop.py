@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from trl_loop import GROUP, PROMPTS, STEPS, train
+from trl_loop import GROUP, saved, settings, train
 
 LONGEST, LARGEST = 48, 5
 CALLS = [
@@ -42,42 +42,20 @@ def turns(completions: list[list[dict[str, Any]]], **_: Any) -> list[float]:
 
 
 def saved_model(folder: Path) -> Path:
-    """A Llama of two narrow layers and a tokenizer of one token a character or call."""
+    """A Llama and a tokenizer of one token a character or call, with Qwen's template of chats."""
     import trl
-    from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
-    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-    words = [*SPECIAL, *CALLS, *map(chr, range(32, 127)), "\n"]
-    vocabulary = {word: number for number, word in enumerate(words)}
-    core = Tokenizer(models.WordLevel(vocabulary, unk_token="<pad>"))
     whole = "|".join(map(re.escape, [*CALLS, *SPECIAL]))
-    core.pre_tokenizer = pre_tokenizers.Split(Regex(rf"{whole}|[\s\S]"), "isolated")
-    core.decoder = decoders.Fuse()
-    tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=core,
-        padding_side="left",
-        pad_token="<pad>",
+    template = Path(trl.__file__).parent / "chat_templates" / "qwen3.jinja"
+    return saved(
+        folder,
+        [*SPECIAL, *CALLS, *map(chr, range(32, 127)), "\n"],
+        rf"{whole}|[\s\S]",
+        positions=4096,
         eos_token="<|im_end|>",
         additional_special_tokens=["<|im_start|>"],
-        model_input_names=["input_ids", "attention_mask"],
+        chat_template=template.read_text(encoding="utf-8"),
     )
-    templates = Path(trl.__file__).parent / "chat_templates"
-    tokenizer.chat_template = (templates / "qwen3.jinja").read_text(encoding="utf-8")
-    config = LlamaConfig(
-        vocab_size=len(words),
-        hidden_size=32,
-        intermediate_size=64,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        max_position_embeddings=4096,
-        initializer_range=0.1,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-    LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
-    return folder
 
 
 def main() -> None:
@@ -91,28 +69,12 @@ def main() -> None:
     torch.set_num_threads(1)
     draw = random.Random(0)
     rows = [[{"role": "user", "content": f"{draw.randrange(100)}+1="}] for _ in range(64)]
-    args = GRPOConfig(
-        output_dir=str(folder / "output"),
-        per_device_train_batch_size=GROUP * PROMPTS,
-        num_generations=GROUP,
-        max_completion_length=LONGEST,
-        max_tool_calling_iterations=2,
-        max_steps=STEPS,
-        logging_steps=1,
-        save_steps=STEPS,
-        report_to=[],
-        use_cpu=True,
-        bf16=False,
-        learning_rate=1e-3,
-        beta=0.04,
-        num_iterations=2,
-        log_completions=True,
-        seed=0,
-    )
     trainer = GRPOTrainer(
         model=str(saved_model(folder.with_name(folder.name + "-model"))),
         reward_funcs=[turns],
-        args=args,
+        args=GRPOConfig(
+            **settings(folder, max_completion_length=LONGEST, max_tool_calling_iterations=2)
+        ),
         train_dataset=Dataset.from_dict({"prompt": rows}),
         tools=[add],
     )

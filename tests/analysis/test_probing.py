@@ -94,6 +94,14 @@ def graders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "graders"
 
 
+@pytest.fixture
+def misgraded_run(tmp_path: Path, graders: str, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that a broken verifier graded, beside `others.py`; this process grades it again."""
+    monkeypatch.setattr("groupwise.analysis.probing.grades", graded_here)
+    wrong_and_right(Path("others.py"))
+    return run_of("verifier", tmp_path)[0]
+
+
 def run_of(cause: str, folder: Path) -> tuple[Path, Path]:
     """A run that is right in 8 of 10 sums, from step 60 on in 1, or is graded so; and the sums."""
     draw, rollouts, sums = random.Random(3), [], {}
@@ -282,19 +290,14 @@ def graded_here(function: str, columns: dict[str, Any], *, seconds: float) -> np
 def test_a_later_result_of_a_probe_replaces_the_earlier_one(
     functions: list[str],
     cause: str,
-    tmp_path: Path,
-    graders: str,
+    misgraded_run: Path,
     capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("groupwise.analysis.probing.grades", graded_here)
-    run, _ = run_of("verifier", tmp_path)
-    wrong_and_right(Path("others.py"))
     for name in functions:
-        assert main(["probe", str(run), "regrade", "--function", f"others:{name}"]) == 0
+        assert main(["probe", str(misgraded_run), "regrade", "--function", f"others:{name}"]) == 0
     capsys.readouterr()
-    assert gw.open_run(run).judgement.cause.keys == (cause,)
-    listed = json.loads(said_by(["probe", str(run), "--json"], capsys))["probes"]
+    assert gw.open_run(misgraded_run).judgement.cause.keys == (cause,)
+    listed = json.loads(said_by(["probe", str(misgraded_run), "--json"], capsys))["probes"]
     assert "regrade" not in [one["probe"] for one in listed]
 
 
@@ -847,15 +850,9 @@ def test_a_checkpoint_whose_answers_vary_beyond_the_logged_entropy_is_doubted(
 
 
 def test_what_more_answers_cannot_decide_is_not_advised(
-    tmp_path: Path,
-    graders: str,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    misgraded_run: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("groupwise.analysis.probing.grades", graded_here)
-    run, _ = run_of("verifier", tmp_path)
-    wrong_and_right(Path("others.py"))
-    own = ["probe", str(run), "regrade", "--function", "others:alike"]
+    own = ["probe", str(misgraded_run), "regrade", "--function", "others:alike"]
     assert "More completions may decide it: -n 512." in said_by(own, capsys)
     assert "More completions" not in said_by([*own, "-n", "2000"], capsys)
     exact = [1e-8 * np.ones(30)] * 64

@@ -6,6 +6,8 @@ import json
 import math
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -61,6 +63,25 @@ def first(checkpoint: Path, tmp_path: Path) -> Path:  # noqa: F811
     shutil.copytree(checkpoint, tmp_path / "first")
     model.save_pretrained(tmp_path / "first")
     return tmp_path / "first"
+
+
+@contextmanager
+def rows_in(log: Path) -> Iterator[list[dict[str, Any]]]:
+    """The rows of a log, which keeps what is changed of them."""
+    rows = list(map(json.loads, log.read_text().splitlines()))
+    yield rows
+    log.write_text("\n".join(map(json.dumps, rows)))
+
+
+def refused(capsys: pytest.CaptureFixture[str], home: Path, *words: str) -> str:
+    """The one line of a refusal, which writes nothing."""
+    before = sorted(home.iterdir())
+    assert main(["probe", *words]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert error.count("groupwise: ") == 1
+    assert sorted(home.iterdir()) == before
+    return error
 
 
 def result_of(capsys: pytest.CaptureFixture[str], *words: str) -> dict[str, Any]:
@@ -119,13 +140,11 @@ def test_checkpoints_that_do_not_fit_are_refused_and_nothing_is_written(
 ) -> None:
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint, missing=2)  # as another tokenizer would cut them
-    before = sorted(tmp_path.iterdir())
-    assert main(["probe", str(log), "rescore", "--model", str(checkpoint)]) == 2
-    assert "with that tokenizer" in capsys.readouterr().err
+    own = refused(capsys, tmp_path, str(log), "rescore", "--model", str(checkpoint))
+    assert "with that tokenizer" in own
     (first / "model.safetensors").unlink()
-    assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
-    assert "expected *.safetensors" in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == before
+    bare = refused(capsys, tmp_path, str(log), "rescore", "--model", str(first))
+    assert "expected *.safetensors" in bare
 
 
 def with_tokenizer_of(folder: Path, *, unknown: str) -> Path:
@@ -155,13 +174,8 @@ def test_a_checkpoint_of_another_tokenizer_is_refused(
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
     other = str(with_tokenizer_of(first, unknown=unknown))
-    before = sorted(tmp_path.iterdir())
-    assert main(["probe", str(log), probe, "--model", other]) == 2
-    error = capsys.readouterr().err
+    error = refused(capsys, tmp_path, str(log), probe, "--model", other)
     assert "got unknown ones, padding or none: give checkpoints with the tokenizer" in error
-    assert "Traceback" not in error
-    assert error.count("groupwise: ") == 1
-    assert sorted(tmp_path.iterdir()) == before
 
 
 def with_digits_turned(folder: Path) -> Path:
@@ -186,17 +200,12 @@ def test_logged_tokens_of_another_tokenizer_are_refused(
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
     other = checkpoint if beyond else with_digits_turned(first)
-    rows = list(map(json.loads, log.read_text().splitlines()))
-    for row in rows:
-        row["completion_ids"] = [token + beyond for token in row["completion_ids"]]
-    log.write_text("\n".join(map(json.dumps, rows)))
-    before = sorted(tmp_path.iterdir())
-    assert main(["probe", str(log), "rescore", "--model", str(other)]) == 2
-    error = capsys.readouterr().err
+    with rows_in(log) as rows:
+        for row in rows:
+            row["completion_ids"] = [token + beyond for token in row["completion_ids"]]
+    error = refused(capsys, tmp_path, str(log), "rescore", "--model", str(other))
     assert "expected completion_ids that decode to the logged completions, got other" in error
     assert f"for {ANSWERS} of {ANSWERS}: give checkpoints with the tokenizer" in error
-    assert error.count("groupwise: ") == 1
-    assert sorted(tmp_path.iterdir()) == before
 
 
 @each_case("shape", ["ends", "space", "messages", "cut"])
@@ -208,18 +217,17 @@ def test_logged_tokens_may_have_ends_and_turns_that_the_text_leaves_out(
 ) -> None:
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
-    rows = list(map(json.loads, log.read_text().splitlines()))
-    for row in rows:
-        text = row["completion"]
-        if shape == "ends":
-            row["completion"] = text.replace("<end>", "").replace("<pad>", "")
-        elif shape == "space":
-            row["completion"] = f" {text}\n"
-        elif shape == "messages":
-            row["completion"] = [{"role": "assistant", "content": text}]
-        else:
-            row["completion"] = text[:7]
-    log.write_text("\n".join(map(json.dumps, rows)))
+    with rows_in(log) as rows:
+        for row in rows:
+            text = row["completion"]
+            if shape == "ends":
+                row["completion"] = text.replace("<end>", "").replace("<pad>", "")
+            elif shape == "space":
+                row["completion"] = f" {text}\n"
+            elif shape == "messages":
+                row["completion"] = [{"role": "assistant", "content": text}]
+            else:
+                row["completion"] = text[:7]
     given = ["--model", str(checkpoint)]
     assert result_of(capsys, str(log), "rescore", *given)["rollouts"] == ANSWERS
 
@@ -233,11 +241,9 @@ def test_a_first_policy_of_another_tokenizer_is_refused(
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
     with_digits_turned(first)
-    before = sorted(tmp_path.iterdir())
     models = ["--model", str(checkpoint), "--reference", str(first)]
-    assert main(["probe", str(log), "rescore", *models]) == 2
-    assert "expected two checkpoints of one tokenizer" in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == before
+    error = refused(capsys, tmp_path, str(log), "rescore", *models)
+    assert "expected two checkpoints of one tokenizer" in error
 
 
 @each_case(
@@ -255,13 +261,8 @@ def test_prompts_that_leave_no_room_for_an_answer_are_refused(
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
     with_context(first, context)
-    before = sorted(tmp_path.iterdir())
-    assert main(["probe", str(log), "resample", "--model", str(first), *given]) == 2
-    error = capsys.readouterr().err
+    error = refused(capsys, tmp_path, str(log), "resample", "--model", str(first), *given)
     assert f"tokens within the checkpoint's context of {context}, got a prompt of 6" in error
-    assert "Traceback" not in error
-    assert error.count("groupwise: ") == 1
-    assert sorted(tmp_path.iterdir()) == before
 
 
 def with_context(folder: Path, context: int) -> None:
@@ -277,24 +278,19 @@ def test_answers_beyond_the_context_are_left_out_and_counted(
 ) -> None:
     log = tmp_path / "run.jsonl"
     write_log(log, checkpoint)
-    rows = list(map(json.loads, log.read_text().splitlines()))
-    for row in rows[:2]:  # two tokens longer than the others
-        row["completion"] += "11"
-        row["completion_ids"] += [1, 1]
-        row["logprobs"] += [-1.0, -1.0]
-    log.write_text("\n".join(map(json.dumps, rows)))
+    with rows_in(log) as rows:
+        for row in rows[:2]:  # two tokens longer than the others
+            row["completion"] += "11"
+            row["completion_ids"] += [1, 1]
+            row["logprobs"] += [-1.0, -1.0]
     with_context(first, 6 + TOKENS)
     models = ["--model", str(checkpoint), "--reference", str(first)]
     result = result_of(capsys, str(log), "rescore", *models)
     assert result["rollouts"] == ANSWERS - 2
     assert "(2 completions exceed the context of 16 tokens)" in result["message"]
     with_context(first, 10)
-    before = sorted(tmp_path.iterdir())
-    assert main(["probe", str(log), "rescore", "--model", str(first)]) == 2
-    assert (
-        f"got 0 ({ANSWERS} completions exceed the context of 10 tokens)"
-    ) in capsys.readouterr().err
-    assert sorted(tmp_path.iterdir()) == before
+    error = refused(capsys, tmp_path, str(log), "rescore", "--model", str(first))
+    assert f"got 0 ({ANSWERS} completions exceed the context of 10 tokens)" in error
 
 
 @pytest.mark.slow

@@ -177,6 +177,7 @@ def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
         "failed",
         "reward 0.80 → 0.00, collapsed at step 40",
     )
+    assert found["failure"] == "FAILED: Reward 0.80 → 0.00, collapsed at step 40."
 
 
 def test_a_run_that_stands_needs_attention_before_its_group_size_is_planned(

@@ -323,9 +323,9 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     """
     record = run if isinstance(run, RunRecord) else run_record(run)
     opened = getattr(run, "opened", None) if isinstance(run, RunRecord) else Path(run)
-    held, judged = components_beside(opened), judge(record)
-    rewards = plan_of_rewards(record, opened)
-    rewards = replace(rewards, failure=judged.fact if judged.alarm else "")
+    judged = getattr(run, "judgement", None) or judge(record)
+    held = components_beside(opened)
+    rewards = plan_of_rewards(record, opened, judged)
     if held is None:
         return rewards
     size, prompts = logged_batch(record)
@@ -341,7 +341,9 @@ def plan(run: RunRecord | str | Path, *, budget: Budget | None = None) -> RunPla
     return replace(rewards, plan=by_components, command="")
 
 
-def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
+def plan_of_rewards(
+    record: RunRecord, opened: Path | None, judged: Judgement | None = None
+) -> RunPlan:
     """Return what rewards alone say, and the command for the rest."""
     name = "RUN" if opened is None else shlex.quote(str(opened))
     first = (
@@ -360,6 +362,7 @@ def plan_of_rewards(record: RunRecord, opened: Path | None) -> RunPlan:
         missing,
         f"{first}groupwise components {name} --model CHECKPOINT",
         _pass_rate(record),
+        judged.fact * judged.alarm if judged else "",
     )
 
 

@@ -93,7 +93,7 @@ def _show_rewards(record: RunRecord, source: Path, judged: Judgement, *, as_json
     from groupwise.analysis.plan import plan_of_rewards
     from groupwise.pages.text import print_run_plan
 
-    plan = plan_of_rewards(record, source)
+    plan = plan_of_rewards(record, source, judged)
     if as_json:
         cli.print_json(cli.stands(judged) | plan.as_dict())
     else:

@@ -145,8 +145,8 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
     ends = both_ends(level, few)
     standing, since = _height(evidence, level, gain, rises=rises)
     drop = _drop(evidence, level)
-    if standing is Learning.FALLING and since is not None:
-        drop = level.at(since)
+    if standing is Learning.FALLING:
+        drop = level.at(since or 0)
     if drop is not None and (evidence.ended or standing.gained or standing is Learning.AT_TOP):
         state = Learning.FALLING if evidence.ended else Learning.LEARNING
         return _between(

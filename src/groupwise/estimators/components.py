@@ -472,16 +472,16 @@ class Components(Said):
             rewards without heavy tails holds
             enough informative groups holds
         """
-        sample, moment_B = self.unseen, self.unseen.moment_B
+        sample = self.unseen
         judged = {
             "scores with a mean of 0 within prompts": zero_score_mean(
                 self.others["score_mean_norm2"]
             ),
             _DIFFERENT: different_prompts(self.cluster_P),
-            "independent prompts": independent_prompts(moment_B, self.prompts),
+            "independent prompts": independent_prompts(sample.moment_B, self.prompts),
             "scores of similar norm": scores_of_like_length(sample),
             "rewards without heavy tails": rewards_of_light_tails(sample),
-            "enough informative groups": informative_groups(moment_B, self.prompts),
+            "enough informative groups": informative_groups(sample.moment_B, self.prompts),
         }
         return assumptions(judged)[not self.zero_mean :]
 
@@ -638,9 +638,14 @@ def components_of_moments(
     """Estimate the components from the moments of groups, of one batch or of several that were
     added up, with the texts of their prompts where they are known.
     """
-    rollouts, cluster_P = int(moments.size_P.sum()), None if text_P is None else templates(text_P)
-    facts = len(moments.size_P), rollouts, moments.left_out, moments.zero_mean, cluster_P
-    return components_of_pseudo_values(pseudo_values(moments), Sample(*facts), level=level)
+    sample = Sample(
+        len(moments.size_P),
+        int(moments.size_P.sum()),
+        moments.left_out,
+        moments.zero_mean,
+        None if text_P is None else templates(text_P),
+    )
+    return components_of_pseudo_values(pseudo_values(moments), sample, level=level)
 
 
 def components_of_pseudo_values(

@@ -1,14 +1,15 @@
-"""The trial of advice on small transformers: each member's four arms, and harm on its twin.
+"""The trial of advice: each member's arms, and harm on its twin.
 
-    python lab/experiments/advice/arms.py [--seconds N] [--healthy] [--sealed]
-    [--fresh CAUSE,... [--faults KIND,...]]
+    python lab/experiments/advice/arms.py [--population small|language_model] [--seconds N]
+    [--workers N] [--healthy] [--sealed] [--fresh CAUSE,... [--faults KIND,...]]
 
 A member is run healthy and with its fault, and its log is judged every five updates; from the first
 look at which the state is warning or worse one arm does what the panel says, one goes back to the
 checkpoint of the best logged reward and divides the rate by 3, and one goes on without the fault.
-The lines of a member in `arms.jsonl` (twins: `healthy.jsonl`, unseen members: `fresh.jsonl`) are
-written in one go. The fault lasts: who goes
-back has it at once, but for the spent entropy, which going back undoes.
+Each is a line of `arms.jsonl` (twins: `healthy.jsonl`, unseen members: `fresh.jsonl`; the language
+model's: `language_arms.jsonl`, `language_healthy.jsonl`). The fault lasts: who goes back has it at
+once, but for the spent entropy, which going back undoes. What is missing is run; the lines of a
+member are of one kind of processor, or are not compared.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
-import time
-from collections.abc import Set
+from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from faults import (
+    LANGUAGE,
+    RUNS,
     SEALED,
     SMALL,
     Member,
@@ -40,13 +42,12 @@ from trial import (
     HERE,
     HORIZONS,
     Journey,
+    Piece,
     Snapshot,
+    base_piece,
     compact,
     forked,
-    keep,
-    lines_of,
-    piece_of,
-    processor,
+    run_open,
     settings_of,
 )
 
@@ -111,21 +112,24 @@ class Seen:
 
 def course_of(member: Member, *, faulty: bool) -> Course:
     """The settings and the task that a user has at the look."""
-    chosen, task = settings_of(member, HORIZONS[SMALL].steps), healthy_task(member)
+    chosen, task = settings_of(member, HORIZONS[member.population].steps), healthy_task(member)
     course, level = Course(chosen, task, task.verifier), member.form
     if faulty and member.fault is not None:
         wrong = faulty_task(member, task), faulty_settings(member.fault, chosen)
         course = replace(course, task=wrong[0], settings=wrong[1])
         level += member.fault.size.get("harder", 0)
+    if member.population != SMALL:  # a text task has one level
+        return course
     return replace(course, easier=make_task(member.task, level=max(level - 1, 1)).train)
 
 
 def looked(member: Member, *, faulty: bool) -> tuple[Seen, Judgement] | None:
     """The run to its first alarm; None where there is none."""
-    chosen = settings_of(member, HORIZONS[SMALL].steps)
+    horizon = HORIZONS[member.population]
+    chosen = settings_of(member, horizon.steps)
     journey = Journey(member, chosen, fault=member.fault if faulty else None)
     seen = Seen(checkpoints=[journey.snapshot()])
-    for step in range(1, HORIZONS[SMALL].last_look + 1):
+    for step in range(1, horizon.last_look + 1):
         journey.advance()
         if not journey.ended:
             seen.add(journey)
@@ -154,7 +158,7 @@ def arm(member: Member, seen: Seen, course: Course) -> JsonObject:
     course = replace(course, settings=settings)
     journey = Journey(member, settings, fault=member.fault, snapshot=snapshot, course=course)
     right = [journey.measured()["right"]]
-    for step in range(1, HORIZONS[SMALL].further + 1):
+    for step in range(1, HORIZONS[member.population].further + 1):
         if not course.stopped:
             journey.advance()
         if step % EVERY == 0:
@@ -173,12 +177,12 @@ def piece(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Js
     if causes and not causes & {*(found.cause.keys or ("none",))}:
         return {"look": len(seen.rows), "causes": found.cause.keys}
     begun = faulty and member.fault is not None and len(seen.rows) > member.fault.onset
-    recent = dict.fromkeys(one for some in seen.informative[-RECENT:] for one in some)
-    course = replace(course_of(member, faulty=begun), informative=tuple(recent))
+    recent = {one.text: one for some in seen.informative[-RECENT:] for one in some}
+    course = replace(course_of(member, faulty=begun), informative=tuple(recent.values()))
     placebo = replace(followed(course, PLACEBO), step=seen.best)
-    chosen, last = settings_of(member, HORIZONS[SMALL].steps), seen.checkpoints[-1]
-    further = HORIZONS[SMALL].further
-    undone = {"oracle": forked(member, chosen, last, further)} if begun else {}
+    horizon, last = HORIZONS[member.population], seen.checkpoints[-1]
+    chosen = settings_of(member, horizon.steps)
+    undone = {"oracle": forked(member, chosen, last, horizon.further)} if begun else {}
     return {
         "look": len(seen.rows),
         "mark": last.mark,
@@ -201,38 +205,53 @@ def version() -> str:
     return hashlib.sha256(b"".join((folder / name).read_bytes() for name in TABLES)).hexdigest()[:8]
 
 
+def arms_of(member: Member, causes: Set[str], _: JsonView, *, faulty: bool) -> JsonObject:
+    """The line of a member, with the advice that was followed."""
+    return {"advice": version(), **piece(member, faulty=faulty, causes=causes)}
+
+
+def pieces_of(member: Member, *, faulty: bool, causes: Set[str] = frozenset()) -> Iterator[Piece]:
+    """Twin, run and arms; where causes are named the arms first, and the others where they were
+    run.
+    """
+    name = f"arms-{member.number:03}" if faulty else f"healthy-{member.twin:03}"
+    run = partial(arms_of, member, causes, faulty=faulty)
+    bases = [
+        base_piece(kind, member, lambda lines: not causes or "followed" in lines.get(name, {}))
+        for kind in (("twin", "run") if faulty else ("twin",))
+    ]
+    arms = Piece(name, run, {"number": member.number if faulty else member.twin})
+    yield from [arms, *bases] if causes else [*bases, arms]
+
+
 def main() -> None:
     """Run the members that are missing, in their order."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--population", choices=(SMALL, LANGUAGE), default=SMALL)
     parser.add_argument("--seconds", type=float, default=3600.0)
+    parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--healthy", action="store_true", help="the twins instead")
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", default="", help="members nobody has seen, for these causes")
     parser.add_argument("--faults", default="", help="members with these faults alone")
     given = parser.parse_args()
-    torch.set_num_threads(1)
-    kind = "healthy" if given.healthy else "arms"
-    causes = set(filter(None, given.fresh.split(",")))
-    path = HERE / f"{'fresh' if causes else 'healthy' if given.healthy else 'arms'}.jsonl"
+    faulty, causes = not given.healthy, set(filter(None, given.fresh.split(",")))
+    kinds = set(filter(None, given.faults.split(",")))
+    every = map(small_member, itertools.count(FRESH)) if causes else members(given.population)
+    chosen = (
+        member
+        for member in every
+        if (member.task == SEALED) is given.sealed
+        and (not kinds or (member.fault and member.fault.kind in kinds))
+        and (faulty or member.population == SMALL or member.number % RUNS == 0)
+    )
+    name = "fresh" if causes else "arms" if faulty else "healthy"
+    path = HERE / f"{'' if given.population == SMALL else 'language_'}{name}.jsonl"
     path.touch()
-    end, done = time.monotonic() + given.seconds, lines_of(path)
-    for member in map(small_member, itertools.count(FRESH)) if causes else members(SMALL):
-        name = f"{kind}-{member.number:03}"
-        if name in done or (member.task == SEALED) is not given.sealed:
-            continue
-        if given.faults and member.fault and member.fault.kind not in given.faults.split(","):
-            continue
-        if time.monotonic() > end:
-            break
-        began = time.monotonic()
-        line = piece(member, faulty=not given.healthy, causes=causes)
-        about = {"number": member.number, "advice": version(), "processor": processor()}
-        bases = ["twin"] if given.healthy else ["twin", "run"]
-        own = [piece_of(one, member) for one in bases if not causes or "followed" in line]
-        lines = [{"piece": one.name, **one.about, **one.run({})} for one in own if one]
-        lines += [{"piece": name, **about, **line, "seconds": round(time.monotonic() - began, 1)}]
-        for kept in lines:
-            keep(path, kept)
+    pieces = (
+        piece for member in chosen for piece in pieces_of(member, faulty=faulty, causes=causes)
+    )
+    run_open(pieces, path, seconds=given.seconds, workers=given.workers)
 
 
 if __name__ == "__main__":

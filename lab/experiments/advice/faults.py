@@ -46,6 +46,7 @@ BLOCKS, LEFT = (
     10,
     {SMALL: 40, LANGUAGE: 9},
 )  # blocks of every kind on every task; the last update before which a fault begins
+RUNS = 3  # of a twin of the language model
 STRETCH = (
     3  # times the longest answer: the limit where length is paid, as an answer needs room to grow
 )
@@ -159,7 +160,7 @@ def language_member(number: int) -> Member:
         for block in range(3)
         for kind in np.random.default_rng([SEED, 2, block]).permutation(list(KINDS))
     ]
-    twin = number // 3
+    twin = number // RUNS
     forms = [
         FORMS[place]
         for block in range(2)

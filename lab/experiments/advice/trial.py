@@ -1,14 +1,11 @@
-"""The trial of advice: runs with a fault, their healthy twins, and what they come to where the
-fault is taken back.
+"""The trial of advice: runs with a fault, their healthy twins, and the step of the first update.
 
-    python lab/experiments/advice/trial.py --population language_model|first_update [--only TEXT]
-    [--seconds N] [--list]
+    python lab/experiments/advice/trial.py [--only TEXT] [--seconds N] [--workers N] [--list]
 
-The protocol is lab/docs/decisions/0012-the-trial-of-advice.md; `arms.py` runs the small population.
-A piece that is done is one line of
-POPULATION.jsonl beside this file, written whole at its end; the same command runs what is missing,
-in the protocol's order, and stops when no piece fits into the seconds that are left. One process,
-one thread.
+The protocol is lab/docs/decisions/0012-the-trial-of-advice.md; `arms.py` runs the arms of both
+populations. A piece that is done is one line of first_update.jsonl beside this file, written whole
+at its end; the same command runs what is missing, in the protocol's order, and begins none when no
+piece fits into the seconds that are left. Processes have one thread each.
 """
 
 from __future__ import annotations
@@ -18,15 +15,17 @@ import fcntl
 import hashlib
 import json
 import math
+import multiprocessing
 import os
 import sys
 import time
 import traceback
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -46,11 +45,10 @@ from faults import (
     faulty_settings,
     faulty_task,
     healthy_task,
-    members,
     sharpness,
 )
 from following import Course
-from small_model import held_out_reward, policy, settings
+from small_model import DEVICE, held_out_reward, policy, settings
 
 from groupwise.errors import InsufficientDataError
 from groupwise.parsing import JsonObject, JsonView
@@ -134,7 +132,7 @@ class Snapshot:
     @cached_property
     def mark(self) -> str:
         """What tells its parameters from others."""
-        return hashlib.sha256(self.tensors["parameters"].numpy().tobytes()).hexdigest()[:8]
+        return hashlib.sha256(self.tensors["parameters"].cpu().numpy().tobytes()).hexdigest()[:8]
 
 
 class Journey:
@@ -247,25 +245,6 @@ def whole_run(
     return {**found, "marks": marks, "ended": journey.ended}
 
 
-def oracle(member: Member, looks: Sequence[int], horizon: Horizon) -> JsonObject:
-    """The run with its fault to each look, and from there without it: the level every five
-    updates.
-    """
-    chosen = settings_of(member, horizon.steps)
-    journey = Journey(member, chosen, fault=member.fault)
-    forks: JsonObject = {}
-    last = -1  # update of the last fork: a run that the trainer has ended stays there
-    for look in range(1, max(looks) + 1):
-        journey.advance()
-        if look in looks and journey.run.step > last:
-            snapshot, last = journey.snapshot(), journey.run.step
-            forks[str(look)] = {
-                "mark": snapshot.mark,
-                **forked(member, chosen, snapshot, horizon.further),
-            }
-    return {"forks": forks}
-
-
 def forked(member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: int) -> JsonObject:
     """The run from a snapshot without its fault."""
     journey = Journey(member, chosen, fault=None, snapshot=snapshot)
@@ -277,56 +256,27 @@ def forked(member: Member, chosen: TrainSettings, snapshot: Snapshot, updates: i
     return {"right_1e4": compact(right), "end": journey.snapshot().mark, "ended": journey.ended}
 
 
-def looks_of(member: Member, horizon: Horizon) -> list[int]:
-    """Looks at which there is something to take back; before them the oracle is the twin."""
-    assert member.fault is not None
-    return [
-        look for look in range(EVERY, horizon.last_look + 1, EVERY) if look > member.fault.onset
-    ]
-
-
 @dataclass(frozen=True)
 class Piece:
     """What is run at one go."""
 
     name: str
-    run: Callable[[JsonView], JsonObject]  # of the lines that are there
+    run: Callable[[JsonView], JsonObject]  # of the lines that are there; a worker's are pickled
     about: JsonView
-    after: str = ""  # the piece whose line it needs
+    wanted: Callable[[JsonView], bool] = lambda _: True  # by the lines that are there
 
 
-def piece_of(kind: str, member: Member) -> Piece | None:
-    """A twin, a run with its fault, or its forks; None where there is nothing to fork."""
-    horizon, about = HORIZONS[member.population], asdict(member)
-    if kind == "twin":
-        # `about` keeps the fault that it is without: where length is paid, the twin has the longer
-        # limit too.
-        return Piece(
-            f"twin-{member.twin:03}", lambda _: whole_run(member, horizon.steps, fault=None), about
-        )
-    if kind == "run":
-        return Piece(
-            f"run-{member.number:03}",
-            lambda _: whole_run(member, horizon.steps, fault=member.fault),
-            about,
-        )
-    looks = looks_of(member, horizon)
-    if not looks:
-        return None
-    return Piece(
-        f"oracle-{member.number:03}",
-        lambda _: oracle(member, looks, horizon),
-        {"number": member.number, "looks": looks},
-    )
+def whole(member: Member, fault: Fault | None, _: JsonView) -> JsonObject:
+    """A twin, or a run with its fault."""
+    return whole_run(member, HORIZONS[member.population].steps, fault=fault)
 
 
-def language_pieces() -> Iterator[Piece | None]:
-    """Twin by twin: it, its three runs, and their forks."""
-    every = members(LANGUAGE)
-    for start in range(0, len(every), 3):
-        yield piece_of("twin", every[start])
-        yield from (piece_of("run", member) for member in every[start : start + 3])
-        yield from (piece_of("oracle", member) for member in every[start : start + 3])
+def base_piece(kind: str, member: Member, wanted: Callable[[JsonView], bool]) -> Piece:
+    """A twin, whose `about` keeps the fault that it is without (where length is paid it has the
+    longer limit too), or a run with its fault.
+    """
+    number, fault = (member.twin, None) if kind == "twin" else (member.number, member.fault)
+    return Piece(f"{kind}-{number:03}", partial(whole, member, fault), asdict(member), wanted)
 
 
 def grid_run(group_size: int, seed: int, steps: int) -> JsonObject:
@@ -348,31 +298,21 @@ def grid_steps(right_1e4: Sequence[int]) -> int:
     return PILOT_STEPS
 
 
-def grid_pieces() -> Iterator[Piece]:
+def grid_piece(group_size: int, seed: int, lines: JsonView) -> JsonObject:
+    """A run as long as the pilot says; the pilot itself where it is not there yet."""
+    steps = grid_steps(lines[PILOT]["right_1e4"]) if PILOT in lines else PILOT_STEPS
+    return grid_run(group_size, seed, steps)
+
+
+def pieces() -> Iterator[Piece]:
     """The pilot of the length, then whole seeds."""
-    yield Piece(
-        PILOT, lambda _: grid_run(8, PILOT_SEED, PILOT_STEPS), {"group_size": 8, "seed": PILOT_SEED}
-    )
+    about = {"group_size": 8, "seed": PILOT_SEED}
+    yield Piece(PILOT, partial(grid_piece, 8, PILOT_SEED), about)
     for seed in range(GRID_SEEDS):
         for size in GRID_SIZES:
-
-            def run(lines: JsonView, size: int = size, seed: int = seed) -> JsonObject:
-                return grid_run(size, seed, grid_steps(lines[PILOT]["right_1e4"]))
-
-            yield Piece(
-                f"grid-G{size}-seed{seed}", run, {"group_size": size, "seed": seed}, after=PILOT
-            )
-
-
-ALL: Mapping[str, Callable[[], Iterator[Piece | None]]] = {
-    LANGUAGE: language_pieces,
-    FIRST_UPDATE: grid_pieces,
-}
-
-
-def pieces(population: str) -> list[Piece]:
-    """All pieces of a population, in the order in which they are run."""
-    return [piece for piece in ALL[population]() if piece is not None]
+            about = {"group_size": size, "seed": seed}
+            run = partial(grid_piece, size, seed)
+            yield Piece(f"grid-G{size}-seed{seed}", run, about, lambda lines: PILOT in lines)
 
 
 def digest(every: Sequence[Piece]) -> str:
@@ -429,39 +369,57 @@ def alone(path: Path) -> Iterator[None]:
         yield
 
 
-def run_open(every: Sequence[Piece], path: Path, *, seconds: float, only: str = "") -> int:
+def timed(piece: Callable[[JsonView], JsonObject], lines: JsonView) -> JsonObject:
+    """Run a piece with one thread, and say where."""
+    torch.set_num_threads(1)
+    if DEVICE != "cpu":
+        torch.use_deterministic_algorithms(mode=True, warn_only=True)
+    began = time.monotonic()
+    found = piece(lines)
+    on = processor() if DEVICE == "cpu" else torch.cuda.get_device_name()
+    seconds = round(time.monotonic() - began, 1)
+    return {**found, "seconds": seconds, "processor": on, "torch": torch.__version__}
+
+
+def run_open(
+    every: Iterable[Piece], path: Path, *, seconds: float, only: str = "", workers: int = 1
+) -> int:
     """Run what is missing in order while its time lasts, as far as that is known, and return how
     many pieces were run.
     """
     end, took, count = time.monotonic() + seconds, dict[str, float](), 0
-    with alone(path):
+    running: dict[Any, Piece] = {}
+
+    def finish() -> int:
+        ready = next(as_completed(running))
+        piece = running.pop(ready)
+        try:
+            found = ready.result()
+        except Exception:  # noqa: BLE001 - whatever it is: the other pieces are not lost for it
+            traceback.print_exc()
+            print(f"{piece.name} failed", flush=True)
+            return 0
+        took[piece.name.split("-")[0]] = found["seconds"]
+        keep(path, {"piece": piece.name, **piece.about, **found})
+        print(f"{piece.name}: {found['seconds']:.1f} s", flush=True)
+        return 1
+
+    context = multiprocessing.get_context("spawn")
+    pool = ProcessPoolExecutor(workers, context) if workers > 1 else ThreadPoolExecutor(1)
+    with alone(path), pool:
         for piece in every:
+            if only not in piece.name or piece.name in lines_of(path):
+                continue
+            if len(running) == workers:
+                count += finish()
             lines = lines_of(path)
-            kind, left = piece.name.split("-")[0], end - time.monotonic()
-            if (
-                piece.name in lines
-                or only not in piece.name
-                or (piece.after and piece.after not in lines)
-            ):
+            if not piece.wanted(lines):
                 continue
-            if left <= took.get(kind, 0.0):
+            if end - time.monotonic() <= took.get(piece.name.split("-")[0], 0.0):
                 break
-            began = time.monotonic()
-            try:
-                found = piece.run(lines)
-            except Exception:  # noqa: BLE001 - whatever it is: the other pieces are not lost for it
-                traceback.print_exc()
-                print(f"{piece.name} failed", flush=True)
-                continue
-            took[kind] = time.monotonic() - began
-            where = {
-                "seconds": round(took[kind], 1),
-                "processor": processor(),
-                "torch": torch.__version__,
-            }
-            keep(path, {"piece": piece.name, **piece.about, **found, **where})
-            count += 1
-            print(f"{piece.name}: {took[kind]:.1f} s", flush=True)
+            running[pool.submit(timed, piece.run, lines)] = piece
+        while running:
+            count += finish()
     return count
 
 
@@ -484,7 +442,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--population", choices=ALL, default=LANGUAGE)
     parser.add_argument("--only", default="", help="only pieces whose name has this text")
     parser.add_argument(
         "--seconds",
@@ -495,11 +452,11 @@ def main() -> None:
     parser.add_argument(
         "--list", action="store_true", help="run nothing: tell what is done and what is open"
     )
+    parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
-    torch.set_num_threads(1)
-    every, path = pieces(asked.population), HERE / f"{asked.population}.jsonl"
+    every, path = list(pieces()), HERE / f"{FIRST_UPDATE}.jsonl"
     if not asked.list:
-        run_open(every, path, seconds=asked.seconds, only=asked.only)
+        run_open(every, path, seconds=asked.seconds, only=asked.only, workers=asked.workers)
     print(listed(every, path))
 
 

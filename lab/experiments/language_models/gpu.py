@@ -104,7 +104,6 @@ def show() -> None:
 def main() -> None:
     """Run what is missing until the time is over, and print the tables."""
     asked, every = options(__doc__), cells()
-    asked.workers = 1  # one card
     for reason in dict.fromkeys(filter(None, map(lacking, every))):
         kinds = dict.fromkeys(cell.name.split("-")[0] for cell in every if lacking(cell) == reason)
         print(f"{reason}: left out are the pieces {', '.join(kinds)}.")

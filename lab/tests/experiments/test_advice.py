@@ -23,19 +23,20 @@ Load = Callable[[str], Any]
 
 
 def test_the_enumeration_is_that_of_the_protocol(load: Load) -> None:
-    module = load("trial")
-    found = {
-        name: (len(module.pieces(name)), module.digest(module.pieces(name))) for name in module.ALL
-    }
+    module, faults = load("trial"), load("faults")
+    grid = list(module.pieces())
+    found = {"first_update": (len(grid), module.digest(grid))}
     protocol = (FOLDER.parents[1] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
         encoding="utf-8"
     )
-    drawn = [module.Piece(str(one.number), None, asdict(one)) for one in module.members("small")]
-    found["small"] = (len(drawn), module.digest(drawn))
+    for name in ("small", "language_model"):
+        every = faults.members(name)
+        drawn = [module.Piece(str(one.number), None, asdict(one)) for one in every]
+        found[name] = (len(drawn), module.digest(drawn))
     assert all(value in protocol for _, value in found.values())
     assert found == {
         "small": (330, "a894ad4bf2468a99"),
-        "language_model": (56, "30307ab377005b54"),
+        "language_model": (24, "129b82bd149cb933"),
         "first_update": (19, "39e0f5fe9c40467d"),
     }
 
@@ -142,18 +143,26 @@ def tiny(load: Load, monkeypatch: pytest.MonkeyPatch) -> Any:
     return module
 
 
+def forked_at(tiny: Any, member: Any, look: int) -> tuple[Any, Any]:
+    """The snapshot at a look, and what comes of it in five updates without the fault."""
+    chosen = tiny.settings_of(member, 10)
+    journey = tiny.Journey(member, chosen, fault=member.fault)
+    for _ in range(look):
+        journey.advance()
+    return journey.snapshot(), tiny.forked(member, chosen, journey.snapshot(), 5)
+
+
 @pytest.mark.slow
 def test_a_piece_gives_the_same_result_twice_and_its_fork_is_of_that_run(
     tiny: Any, load: Load
 ) -> None:
     member = made(load("faults"), "noisy_verifier", share=0.5, mode="one")
-    horizon = tiny.Horizon(5, 5)
-    run, fork = tiny.whole_run(member, 10, fault=member.fault), tiny.oracle(member, [5], horizon)
+    run = tiny.whole_run(member, 10, fault=member.fault)
     assert run == tiny.whole_run(member, 10, fault=member.fault)
-    assert fork == tiny.oracle(member, [5], horizon)
-    assert fork["forks"]["5"]["mark"] == run["marks"][1]
+    snapshot, fork = forked_at(tiny, member, 5)
+    assert (snapshot.mark, fork) == (run["marks"][1], forked_at(tiny, member, 5)[1])
     assert len(set(run["marks"])) == 3
-    assert fork["forks"]["5"]["right_1e4"][0] == run["right_1e4"][1]
+    assert fork["right_1e4"][0] == run["right_1e4"][1]
 
 
 @pytest.mark.thinned(1)
@@ -176,13 +185,7 @@ def test_a_run_is_its_twin_until_its_fault_begins_and_a_fork_before_it_stays_so(
     )
     assert twin["marks"][:2] == run["marks"][:2]
     assert twin["marks"][2] != run["marks"][2]
-    journey = tiny.Journey(member, tiny.settings_of(member, 10), fault=member.fault)
-    for _ in range(5):
-        journey.advance()
-    assert (
-        tiny.forked(member, tiny.settings_of(member, 10), journey.snapshot(), 5)["end"]
-        == twin["marks"][2]
-    )
+    assert forked_at(tiny, member, 5)[1]["end"] == twin["marks"][2]
 
 
 def test_spent_entropy_is_taken_back_without_a_rounding_and_kept_where_the_fault_is(
@@ -203,14 +206,11 @@ def test_spent_entropy_is_taken_back_without_a_rounding_and_kept_where_the_fault
 
 
 @pytest.mark.slow
-def test_a_run_that_the_trainer_ends_stays_where_it_is_and_is_forked_once_from_there(
-    tiny: Any, load: Load
-) -> None:
+def test_a_run_that_the_trainer_ends_stays_where_it_is(tiny: Any, load: Load) -> None:
     member = made(load("faults"), "broken_verifier", mode="zero")
     run = tiny.whole_run(member, 20, fault=member.fault)
     assert run["ended"] == "InsufficientDataError at 9"
     assert len(set(run["right_1e4"])) == 1
-    assert list(tiny.oracle(member, [5, 10, 15], tiny.Horizon(15, 5))["forks"]) == ["5", "10"]
 
 
 def test_the_length_of_the_grid_is_where_the_pilot_has_risen(load: Load) -> None:
@@ -225,19 +225,21 @@ def test_what_is_done_is_not_run_again_and_a_torn_line_is(
 ) -> None:
     module, path, asked = load("trial"), tmp_path / "small.jsonl", []
 
-    def piece(name: str, after: str = "") -> Any:
+    def piece(name: str, after: str = "run-0") -> Any:
         def run(lines: Any) -> dict[str, int]:
             asked.append(name)
             if name == "run-bad":
                 raise ValueError("as commanded")
             return {"lines": len(lines)}
 
-        return module.Piece(name, run, {"number": 1}, after)
+        return module.Piece(
+            name, run, {"number": 1}, lambda lines: name == "run-0" or after in lines
+        )
 
     every = [
         piece("run-bad"),
         piece("run-0"),
-        piece("run-1", after="run-0"),
+        piece("run-1"),
         piece("run-2", after="absent"),
     ]
     assert module.run_open(every, path, seconds=0) == 0
@@ -281,8 +283,7 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     assert found["followed"]["step"] == 0
     assert found["followed"]["right_1e4"] == run["right_1e4"][:2]
     assert found["placebo"]["step"] in (5, 10)
-    undone = tiny.oracle(member, [10], tiny.Horizon(20, 5))["forks"]["10"]
-    assert found["oracle"]["right_1e4"] == undone["right_1e4"]
+    assert found["oracle"]["right_1e4"] == forked_at(tiny, member, 10)[1]["right_1e4"]
     unsaid = arms.piece(member, faulty=True, causes={"no cause"})
     assert "followed" not in unsaid
 

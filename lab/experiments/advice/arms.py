@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import itertools
+import math
 from collections.abc import Iterator, Set
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -118,8 +119,8 @@ def course_of(member: Member, *, faulty: bool) -> Course:
         wrong = faulty_task(member, task), faulty_settings(member.fault, chosen)
         course = replace(course, task=wrong[0], settings=wrong[1])
         level += member.fault.size.get("harder", 0)
-    if member.population != SMALL:  # a text task has one level
-        return course
+    if member.population != SMALL:  # a text task has one level, and its context never ends it
+        return replace(course, longest=math.inf)
     return replace(course, easier=make_task(member.task, level=max(level - 1, 1)).train)
 
 
@@ -234,10 +235,14 @@ def main() -> None:
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", default="", help="members nobody has seen, for these causes")
     parser.add_argument("--faults", default="", help="members with these faults alone")
+    parser.add_argument("--numbers", default="", help="these members alone, in their order")
+    parser.add_argument("--file", default="", help="the lines' file where it is another")
     given = parser.parse_args()
     faulty, causes = not given.healthy, set(filter(None, given.fresh.split(",")))
     kinds = set(filter(None, given.faults.split(",")))
     every = map(small_member, itertools.count(FRESH)) if causes else members(given.population)
+    if given.numbers:
+        every = [members(given.population)[int(number)] for number in given.numbers.split(",")]
     chosen = (
         member
         for member in every
@@ -246,7 +251,8 @@ def main() -> None:
         and (faulty or member.population == SMALL or member.number % RUNS == 0)
     )
     name = "fresh" if causes else "arms" if faulty else "healthy"
-    path = HERE / f"{'' if given.population == SMALL else 'language_'}{name}.jsonl"
+    name = name if given.population == SMALL else f"language_{name}"
+    path = HERE / (given.file or f"{name}.jsonl")
     path.touch()
     pieces = (
         piece for member in chosen for piece in pieces_of(member, faulty=faulty, causes=causes)

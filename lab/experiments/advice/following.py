@@ -25,6 +25,7 @@ class Course:
     easier: Sequence[Problem] = ()  # of a level below
     step: int | None = None  # to go back to; None goes on from here
     stopped: bool = False
+    longest: float = LONGEST_SEQUENCE  # tokens of prompt and completion that the policy reads
 
 
 @dataclass(frozen=True)
@@ -64,8 +65,8 @@ def _grouped(course: Course, action: Action) -> Course:
 def _limited(course: Course, action: Action) -> Course:
     """Return the course with another limit of a completion, within the policy's context."""
     length = round((action.factor or 1) * course.task.completion_length)
-    length = min(length, LONGEST_SEQUENCE - course.task.prompt_length)
-    return replace(course, task=replace(course.task, completion_length=length))
+    length = min(length, course.longest - course.task.prompt_length)
+    return replace(course, task=replace(course.task, completion_length=int(length)))
 
 
 def _judged_by(course: Course, verifier: Verifier) -> Course:
@@ -114,7 +115,9 @@ _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
         ("baseline", "deviation"), lambda course, _: _set(course, advantage="leave_one_out")
     ),
     "clip_gradient": lambda course, action: _set(course, gradient_clip=action.value),
-    "clip_high": lambda course, action: _set(course, clip_high=action.value),
+    "clip_high": lambda course, action: (  # a loss without a clip has no edge to move
+        course if course.settings.clip is None else _set(course, clip_high=action.value)
+    ),
     "reference": lambda course, action: _set(course, kl_weight=action.value),
     "stop": lambda course, _: replace(course, stopped=True),
     # Here the trainer's own policy samples, and neither its loss nor its world has a fault.

@@ -374,6 +374,7 @@ def timed(piece: Callable[[JsonView], JsonObject], lines: JsonView) -> JsonObjec
     torch.set_num_threads(1)
     if DEVICE != "cpu":
         torch.use_deterministic_algorithms(mode=True, warn_only=True)
+        torch.utils.deterministic.fill_uninitialized_memory = False
     began = time.monotonic()
     found = piece(lines)
     on = processor() if DEVICE == "cpu" else torch.cuda.get_device_name()
@@ -389,6 +390,7 @@ def run_open(
     """
     end, took, count = time.monotonic() + seconds, dict[str, float](), 0
     running: dict[Any, Piece] = {}
+    names = set(lines_of(path))
 
     def finish() -> int:
         ready = next(as_completed(running))
@@ -408,7 +410,7 @@ def run_open(
     pool = ProcessPoolExecutor(workers, context) if workers > 1 else ThreadPoolExecutor(1)
     with alone(path), pool:
         for piece in every:
-            if only not in piece.name or piece.name in lines_of(path):
+            if only not in piece.name or piece.name in names:
                 continue
             if len(running) == workers:
                 count += finish()
@@ -417,6 +419,7 @@ def run_open(
                 continue
             if end - time.monotonic() <= took.get(piece.name.split("-")[0], 0.0):
                 break
+            names.add(piece.name)
             running[pool.submit(timed, piece.run, lines)] = piece
         while running:
             count += finish()

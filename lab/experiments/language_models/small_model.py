@@ -101,7 +101,7 @@ def settings(
     """
     own = {
         "rollouts_per_step": ROLLOUTS,
-        "micro_batch": max(32, group_size),
+        "micro_batch": max(32 if DEVICE == "cpu" else ROLLOUTS, group_size),
         "advantage": "leave_one_out",
         "importance_ratio": "none",
         "clip": None,

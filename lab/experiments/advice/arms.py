@@ -1,7 +1,8 @@
 """The trial of advice: each member's arms, and harm on its twin.
 
     python lab/experiments/advice/arms.py [--population small|language_model] [--seconds N]
-    [--workers N] [--healthy] [--sealed] [--fresh CAUSE,... [--faults KIND,...]]
+    [--workers N] [--healthy] [--sealed] [--fresh CAUSE,...]
+    [--numbers N,...] [--file FILE]
 
 A member is run healthy and with its fault, and its log is judged every five updates; from the first
 look at which the state is warning or worse one arm does what the panel says, one goes back to the
@@ -234,12 +235,10 @@ def main() -> None:
     parser.add_argument("--healthy", action="store_true", help="the twins instead")
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", default="", help="members nobody has seen, for these causes")
-    parser.add_argument("--faults", default="", help="members with these faults alone")
     parser.add_argument("--numbers", default="", help="these members alone, in their order")
     parser.add_argument("--file", default="", help="the lines' file where it is another")
     given = parser.parse_args()
     faulty, causes = not given.healthy, set(filter(None, given.fresh.split(",")))
-    kinds = set(filter(None, given.faults.split(",")))
     every = map(small_member, itertools.count(FRESH)) if causes else members(given.population)
     if given.numbers:
         every = [members(given.population)[int(number)] for number in given.numbers.split(",")]
@@ -247,7 +246,6 @@ def main() -> None:
         member
         for member in every
         if (member.task == SEALED) is given.sealed
-        and (not kinds or (member.fault and member.fault.kind in kinds))
         and (faulty or member.population == SMALL or member.number % RUNS == 0)
     )
     name = "fresh" if causes else "arms" if faulty else "healthy"

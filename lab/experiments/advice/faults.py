@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -23,7 +23,6 @@ from groupwise_lab.trainer.rewards import (
     FailingVerifier,
     Problem,
     Rewards,
-    Verifier,
     WrappedVerifier,
 )
 from groupwise_lab.trainer.settings import TrainSettings
@@ -52,6 +51,7 @@ STRETCH = (
 )
 
 Draw = Callable[[np.random.Generator], dict[str, Any]]
+Change = Callable[[Rewards, Sequence[Problem], Sequence[str], Sequence[bool]], Rewards]
 
 
 def ranged(low: float, high: float) -> Callable[[np.random.Generator], float]:
@@ -189,43 +189,17 @@ def members(population: str) -> list[Member]:
 
 
 @dataclass(frozen=True)
-class Flat(WrappedVerifier):
-    """A verifier that gives every completion of some problems the same mark."""
-
-    share: float  # of the problems
-    seed: int
-
-    def __call__(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[str],
-        ended: Sequence[bool],
-        *,
-        step: int = 0,
-    ) -> Rewards:
-        drawn = np.array(
-            [zlib.crc32(f"{self.seed} {problem.text}".encode()) / 2**32 for problem in problems]
-        )
-        rewards = self.inner(problems, completions, ended, step=step)
-        return {
-            name: np.where(drawn < self.share, 0.5, reward_N) for name, reward_N in rewards.items()
-        }
-
-
-@dataclass(frozen=True)
-class Paid:
-    """A verifier that pays besides: for length as a part of its own, or unseen, in every part,
-    for the share of a symbol.
+class Changed(WrappedVerifier):
+    """A verifier whose rewards are changed: one mark for all completions of some problems, a bonus
+    for the share of a symbol in every part, or for length as a part of its own.
     """
 
-    inner: Verifier
-    bonus: float
-    limit: int = 0  # symbols that earn the whole bonus for length
-    bait: str = ""
+    change: Change
+    paid: JsonView = field(default_factory=dict)  # weight of each part that is added
 
     @property
     def weights(self) -> Mapping[str, float]:
-        return self.inner.weights if self.bait else {**self.inner.weights, "length": self.bonus}
+        return {**self.inner.weights, **self.paid}
 
     def __call__(
         self,
@@ -236,15 +210,12 @@ class Paid:
         step: int = 0,
     ) -> Rewards:
         rewards = self.inner(problems, completions, ended, step=step)
-        if not self.bait:
-            return {
-                **rewards,
-                "length": np.array([min(1.0, len(text) / self.limit) for text in completions]),
-            }
-        earned_N = self.bonus * np.array(
-            [text.count(self.bait) / max(1, len(text)) for text in completions]
-        )
-        return {name: reward_N + earned_N for name, reward_N in rewards.items()}
+        return dict(self.change(rewards, problems, completions, ended))
+
+
+def marks(problems: Sequence[Problem], seed: int) -> Any:
+    """A number from 0 to 1 of each problem."""
+    return np.array([zlib.crc32(f"{seed} {problem.text}".encode()) / 2**32 for problem in problems])
 
 
 def faulty_settings(fault: Fault, settings: TrainSettings) -> TrainSettings:
@@ -277,15 +248,33 @@ def faulty_task(member: Member, task: Task) -> Task:
                 judge, share=size.get("share", 1.0), mode=size["mode"], seed=member.seed
             )
         case "loophole":
-            judge = Paid(
+            bait = named(member.task, TASKS, "a task").bait if small else "9"
+            judge = Changed(
                 judge,
-                size["bonus"],
-                bait=named(member.task, TASKS, "a task").bait if small else "9",
+                lambda rewards, _, texts, __: {
+                    name: reward_N
+                    + size["bonus"]
+                    * np.array([text.count(bait) / max(1, len(text)) for text in texts])
+                    for name, reward_N in rewards.items()
+                },
             )
         case "paid_length":
-            judge = Paid(judge, size["bonus"], limit=length)
+            judge = Changed(
+                judge,
+                lambda rewards, _, texts, __: {
+                    **rewards,
+                    "length": np.array([min(1.0, len(text) / length) for text in texts]),
+                },
+                {"length": size["bonus"]},
+            )
         case "flat_reward":
-            judge = Flat(judge, size["share"], member.seed)
+            judge = Changed(
+                judge,
+                lambda rewards, problems, *_: {
+                    name: np.where(marks(problems, member.seed) < size["share"], 0.5, reward_N)
+                    for name, reward_N in rewards.items()
+                },
+            )
         case "hard_prompts":
             hard = (
                 make_task(member.task, level=member.form + size["harder"])

@@ -7,9 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+from faults import Changed
 
 from groupwise.diagnostics.judgement import Action
-from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier, WrappedVerifier
+from groupwise_lab.trainer.rewards import Problem, Rewards, Verifier
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, Task
 
@@ -28,24 +29,10 @@ class Course:
     longest: float = LONGEST_SEQUENCE  # tokens of prompt and completion that the policy reads
 
 
-@dataclass(frozen=True)
-class Masked(WrappedVerifier):
-    """A verifier that gives a completion without an end no reward: it is left out of the loss."""
-
-    def __call__(
-        self,
-        problems: Sequence[Problem],
-        completions: Sequence[str],
-        ended: Sequence[bool],
-        *,
-        step: int = 0,
-    ) -> Rewards:
-        """Judge completions."""
-        rewards = self.inner(problems, completions, ended, step=step)
-        return {
-            name: np.where(np.asarray(ended, dtype=bool), reward_N, np.nan)
-            for name, reward_N in rewards.items()
-        }
+def masked(rewards: Rewards, _: Any, __: Any, ended: Sequence[bool]) -> Rewards:
+    """A completion without an end gets no reward: it is left out of the loss."""
+    ended_N = np.asarray(ended, dtype=bool)
+    return {name: np.where(ended_N, part_N, np.nan) for name, part_N in rewards.items()}
 
 
 def _set(course: Course, **settings: Any) -> Course:
@@ -101,7 +88,7 @@ _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
     "age": _synchronous,
     "synchronise": _synchronous,
     "limit": _limited,
-    "mask": lambda course, _: _judged_by(course, Masked(course.task.verifier)),
+    "mask": lambda course, _: _judged_by(course, Changed(course.task.verifier, masked)),
     "group_size": _grouped,
     "prompts": lambda course, action: _set(
         course, rollouts_per_step=round((action.factor or 1) * course.settings.rollouts_per_step)

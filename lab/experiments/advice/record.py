@@ -1,10 +1,10 @@
 """The record of every line of advice, paired by run: followed, unchanged, placebo and oracle.
 
-    python lab/experiments/advice/record.py [--sealed] [--fresh]
+    python lab/experiments/advice/record.py [--sealed] [--fresh] [--language] [--grid]
 
-reads `arms.jsonl`, `healthy.jsonl` and `fresh.jsonl` beside it, writes `record.tsv`, and prints the
-tables of lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws,
-seed 20).
+reads the lines of `arms.py` and `trial.py` beside it, writes `record.tsv`, and prints the tables of
+lab/docs/studies/advice.md. Intervals are 95 %, by bootstrap over members (10,000 draws, seed 20),
+of the language model over twins.
 """
 
 from __future__ import annotations
@@ -15,19 +15,23 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from faults import SEALED, SMALL, small_member
-from trial import EVERY, HERE, HORIZONS, lines_of
+from faults import SEALED, small_member
+from trial import EVERY, FIRST_UPDATE, GRID_SEEDS, GRID_SIZES, HERE, HORIZONS, lines_of
+
+# `trial` puts the scripts of language models on the path.
+from best_group_size import PIECES, caught, paired, runs_of  # isort: skip
 
 from groupwise.parsing import JsonObject
 
 ARMS = ("followed", "unchanged", "placebo", "oracle")
-FURTHER = HORIZONS[SMALL].further // EVERY
+LANGUAGE_FILES = {"arms": ("language_arms", "language_cpu"), "healthy": ("language_healthy",)}
 
 
 @dataclass(frozen=True)
 class Case:
     """One member: what was said, the outcome of each arm, and whether it recovered."""
 
+    twin: int
     fault: str
     line: str  # cause or check whose advice it was; "" where nothing was said
     fails: bool
@@ -47,28 +51,30 @@ def area(right: Sequence[float]) -> float:
 
 def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
     """Pair the arms of a member; where no look fired all arms are the run itself."""
-    number = line["number"]
-    twin = lines[f"twin-{number:03}"]["right_1e4"]
-    own = lines[f"{'twin' if healthy else 'run'}-{number:03}"]
+    own = lines[f"{'twin' if healthy else 'run'}-{line['number']:03}"]
+    twin = lines[f"twin-{own['twin']:03}"]["right_1e4"]
     right, look = own["right_1e4"], line["look"]
     last = len(right) // 5
     fails = np.mean(right[-last:]) < 0.9 * np.mean(twin[-last:])
-    start = (HORIZONS[SMALL].last_look if look is None else look) // EVERY
-    same = {"right_1e4": right[start : start + FURTHER + 1], "step": EVERY * start}
+    horizon = HORIZONS[own["population"]]
+    further = horizon.further // EVERY
+    start = (horizon.last_look if look is None else look) // EVERY
+    same = {"right_1e4": right[start : start + further + 1], "step": EVERY * start}
     arms = {"unchanged": same} | {name: line.get(name, same) for name in ("followed", "placebo")}
     onset = own["fault"]["onset"] // EVERY
-    undone = [{"right_1e4": twin[onset : onset + FURTHER + 1], "step": EVERY * onset}]
+    undone = [{"right_1e4": twin[onset : onset + further + 1], "step": EVERY * onset}]
     if "oracle" in line:
         undone += [{**line["oracle"], "step": look}]
     arms["oracle"] = max(undone, key=lambda one: area(one["right_1e4"]))
     recovered = {}
     for name, arm in arms.items():
-        end = arm["step"] // EVERY + FURTHER + 1
+        end = arm["step"] // EVERY + further + 1
         level = np.mean(arm["right_1e4"][-3:])
         recovered[name] = bool(level >= 0.9 * np.mean(twin[end - 3 : end]))
     kinds = [one["kind"] for one in line.get("actions", ())]
     said = "" if look is None else (line["causes"] or [" ".join(["no_cause", *kinds])])[0]
     return Case(
+        own["twin"],
         own["fault"]["kind"],
         said,
         bool(fails),
@@ -78,20 +84,30 @@ def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
     )
 
 
-def interval(values: Sequence[float]) -> str:
-    """The mean with its bootstrap."""
-    if len(values) < 2:
-        return f"{np.mean(values):+.3f}" if values else "–"
-    drawn = np.random.default_rng(20).choice(values, size=(10_000, len(values))).mean(axis=1)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    return f"{np.mean(values):+.3f} ({low:+.3f} to {high:+.3f})"
+def interval(pairs: Iterable[tuple[int, float]]) -> str:
+    """The mean of pairs of twin and value, with its bootstrap over twins."""
+    groups = defaultdict(list)
+    for twin, value in pairs:
+        groups[twin].append(value)
+    total, size = (np.array([of(some) for some in groups.values()]) for of in (sum, len))
+    if len(total) < 2:
+        return f"{total.sum() / size.sum():+.3f}" if len(total) else "–"
+    drawn = np.random.default_rng(20).choice(len(total), size=(10_000, len(total)))
+    means = total[drawn].sum(axis=1) / size[drawn].sum(axis=1)
+    low, high = np.quantile(means, [0.025, 0.975])
+    return f"{total.sum() / size.sum():+.3f} ({low:+.3f} to {high:+.3f})"
+
+
+def gains(cases: Iterable[Case], over: str) -> str:
+    """What following gains over another arm, with its interval."""
+    return interval((case.twin, case.gain(over)) for case in cases)
 
 
 def row(name: str, cases: Sequence[Case]) -> str:
     """The record of some members."""
     counts = [sum(case.recovered[arm] for case in cases) for arm in ARMS]
-    apart = [case.gain("placebo") for case in cases if not case.as_placebo]
-    cells = [interval([case.gain("unchanged") for case in cases]), interval(apart)]
+    apart = (case for case in cases if not case.as_placebo)
+    cells = [gains(cases, "unchanged"), gains(apart, "placebo")]
     return " | ".join(["", name, str(len(cases)), *map(str, counts), *cells, ""]).strip()
 
 
@@ -106,16 +122,23 @@ def table(title: str, cases: Iterable[Case], key: Callable[[Case], str]) -> None
         print(row(name or "(no alarm)", groups[name]))
 
 
+def agrees(line: JsonObject, lines: JsonObject) -> bool:
+    """Whether a member's arms begin where its whole run was: a GPU did not always come to one."""
+    kind = "run" if "arms" in line["piece"] else "twin"
+    base, mark = lines.get(f"{kind}-{line['number']:03}"), line.get("mark")
+    return base is not None and mark in (None, base["marks"][(line["look"] or 0) // EVERY])
+
+
 def cases_of(name: str, *, sealed: bool = False) -> list[Case]:
     """The members that a file holds: with their fault, or the healthy twins."""
-    lines = lines_of(HERE / f"{name}.jsonl")
+    lines, language = lines_of(HERE / f"{name}.jsonl"), name.startswith("language")
     return [
-        case_of(one, lines, healthy=name == "healthy")
+        case_of(one, lines, healthy=name.endswith("healthy"))
         for one in lines.values()
         if "advice" in one
         and (one["look"] is None or "followed" in one)
-        and f"twin-{one['number']:03}" in lines
-        and (small_member(one["number"]).task == SEALED) is sealed
+        and agrees(one, lines)
+        and (language or (small_member(one["number"]).task == SEALED) is sealed)
     ]
 
 
@@ -130,14 +153,46 @@ def records() -> dict[str, Sequence[Case]]:
     return {line: found[line] for line in sorted(found) if line}
 
 
+def show_grid() -> None:
+    """Print the runs that begin with a small first update, beside those that did not."""
+    lines = lines_of(HERE / f"{FIRST_UPDATE}.jsonl")
+    runs = [
+        [lines[f"grid-G{size}-seed{seed}"]["right_1e4"] for size in GRID_SIZES]
+        for seed in range(GRID_SEEDS)
+    ]
+    area_SG = np.array([[area(right) for right in sizes] for sizes in runs])
+    before = runs_of(PIECES.tables(), "adamw", "three_examples").values()
+    print("| G | area | less that of 4 | p | caught | caught at 3e-4 without a rise |")
+    print("|---|---|---|---|---|---|")
+    for place, (less, half, p_value) in enumerate(paired(area_SG, 0)):
+        size = GRID_SIZES[place]
+        now = sum(caught(sizes[place][-1] / 1e4) for sizes in runs)
+        then = sum(caught(float(sizes[size][-1]["held_out"])) for sizes in before)
+        cells = f"{less:+.2f} ± {half:.2f} | {p_value:.2f}" if place else "| "
+        counts = f"{now} of {len(runs)} | {then} of {len(before)}"
+        print(f"| {size} | {area_SG[:, place].mean():.3f} | {cells} | {counts} |")
+
+
 def main() -> None:
     """Print the tables, and write what docs/causes.md says of each cause."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--sealed", action="store_true", help="the sealed task instead")
     parser.add_argument("--fresh", action="store_true", help="the members nobody had seen instead")
+    parser.add_argument("--language", action="store_true", help="the language model's instead")
+    parser.add_argument("--grid", action="store_true", help="the step of the first update instead")
     given = parser.parse_args()
+    if given.grid:
+        show_grid()
+        return
     name = "fresh" if given.fresh else "arms"
-    cases, twins = (cases_of(one, sealed=given.sealed) for one in (name, "healthy"))
+    cases, twins = (
+        [
+            case
+            for file in (LANGUAGE_FILES[kind] if given.language else (kind,))
+            for case in cases_of(file, sealed=given.sealed)
+        ]
+        for kind in (name, "healthy")
+    )
     failing = [case for case in cases if case.fails]
     told = [case for case in failing if case.line]
     better = [sum(case.gain("unchanged") > 0 for case in some) for some in (failing, told)]
@@ -149,7 +204,7 @@ def main() -> None:
     table("failing members", failing, lambda case: "told" if case.line else "")
     table("line of advice", (case for case in cases if case.line), lambda case: case.line)
     table("fault, failing", failing, lambda case: case.fault)
-    lost = [-case.gain("unchanged") / case.outcome["unchanged"] for case in twins]
+    lost = [(case.twin, -case.gain("unchanged") / case.outcome["unchanged"]) for case in twins]
     alarms = sum(bool(case.line) for case in twins)
     print(f"\n{len(lost)} healthy twins, {alarms} with an alarm; they lose {interval(lost)}")
     rows = ["cause\tmembers\tfollowed\tplacebo"]

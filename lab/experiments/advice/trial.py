@@ -1,6 +1,6 @@
 """The trial of advice: runs with a fault, their healthy twins, and the step of the first update.
 
-    python lab/experiments/advice/trial.py [--only TEXT] [--seconds N] [--workers N] [--list]
+    python lab/experiments/advice/trial.py [--seconds N] [--workers N]
 
 The protocol is lab/docs/decisions/0012-the-trial-of-advice.md; `arms.py` runs the arms of both
 populations. A piece that is done is one line of first_update.jsonl beside this file, written whole
@@ -20,7 +20,6 @@ import os
 import sys
 import time
 import traceback
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
@@ -382,9 +381,7 @@ def timed(piece: Callable[[JsonView], JsonObject], lines: JsonView) -> JsonObjec
     return {**found, "seconds": seconds, "processor": on, "torch": torch.__version__}
 
 
-def run_open(
-    every: Iterable[Piece], path: Path, *, seconds: float, only: str = "", workers: int = 1
-) -> int:
+def run_open(every: Iterable[Piece], path: Path, *, seconds: float, workers: int = 1) -> int:
     """Run what is missing in order while its time lasts, as far as that is known, and return how
     many pieces were run.
     """
@@ -410,7 +407,7 @@ def run_open(
     pool = ProcessPoolExecutor(workers, context) if workers > 1 else ThreadPoolExecutor(1)
     with alone(path), pool:
         for piece in every:
-            if only not in piece.name or piece.name in names:
+            if piece.name in names:
                 continue
             if len(running) == workers:
                 count += finish()
@@ -426,41 +423,21 @@ def run_open(
     return count
 
 
-def listed(every: Sequence[Piece], path: Path) -> str:
-    """What is done and what is open, by kind, with the seconds of a piece."""
-    lines, took = lines_of(path), defaultdict(list)
-    for name, line in lines.items():
-        took[name.split("-")[0]].append(line["seconds"])
-    said = []
-    for kind, count in Counter(piece.name.split("-")[0] for piece in every).items():
-        done = sum(piece.name in lines for piece in every if piece.name.startswith(f"{kind}-"))
-        each = f", {np.mean(took[kind]):.1f} s each" if took[kind] else ""
-        said.append(f"{kind}: {done} of {count} done{each}")
-    first = next((piece.name for piece in every if piece.name not in lines), "none")
-    return "\n".join([*said, f"next: {first}", f"enumeration {digest(every)}"])
-
-
 def main() -> None:
     """Run what is missing, or tell it."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--only", default="", help="only pieces whose name has this text")
     parser.add_argument(
         "--seconds",
         type=float,
         default=3600.0,
         help="begin no piece that would end after so many (3600)",
     )
-    parser.add_argument(
-        "--list", action="store_true", help="run nothing: tell what is done and what is open"
-    )
     parser.add_argument("--workers", type=int, default=1)
     asked = parser.parse_args()
-    every, path = list(pieces()), HERE / f"{FIRST_UPDATE}.jsonl"
-    if not asked.list:
-        run_open(every, path, seconds=asked.seconds, only=asked.only, workers=asked.workers)
-    print(listed(every, path))
+    path = HERE / f"{FIRST_UPDATE}.jsonl"
+    run_open(pieces(), path, seconds=asked.seconds, workers=asked.workers)
 
 
 if __name__ == "__main__":

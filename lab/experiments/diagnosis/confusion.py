@@ -32,15 +32,14 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
-import polars as pl
 from scipy.stats import beta
 
 import groupwise
+from groupwise.analysis.fitted import cut
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, State
 from groupwise.record.run import RunRecord, steps_table
@@ -167,23 +166,15 @@ def judged(kind: str, seed: int) -> Row:
     return told
 
 
-def until(record: RunRecord, rows: int) -> RunRecord:
-    """The record as it stood after so many rows."""
-    steps = record.steps.head(rows)
-    rollouts = record.rollouts
-    if rollouts is not None:
-        rollouts = rollouts.filter(pl.col("step") <= int(steps["step"][-1]))
-    return replace(record, steps=steps, rollouts=rollouts)
-
-
 def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
     """Judge one run after every row: the first row at which it is failing, and at which it is to
     be watched; None where it never is.
     """
     record, _ = run_of(kind, seed, rows=rows)
+    step_T = record.steps["step"]
     first = {}
     for row in range(1, rows + 1):
-        found = judge(until(record, row), ended=False)
+        found = judge(cut(record, step_T[row - 1]), ended=False)
         first.setdefault(found.state, (row, found.headline[:120]))
     alarm, warning = first.get(State.FAILING), first.get(State.WARNING)
     seen = {
@@ -431,26 +422,16 @@ def main() -> None:
     rates, sequential = (
         given.state / f"{name}-{engine()}.jsonl" for name in ("rates", "sequential")
     )
-    if given.what == "rates":
-        study(
-            judged,
-            tasks_of(KINDS, given.runs, given.first),
-            rates,
-            workers=given.workers,
-            seconds=given.seconds,
-        )
-    elif given.what == "sequential":
-        study(
-            watched,
-            tasks_of(HEALTHY, given.runs, given.first),
-            sequential,
-            workers=given.workers,
-            seconds=given.seconds,
-        )
-    elif given.what == "words":
+    if given.what == "words":
         said = Counter(worded(given.rows, given.first + seed) for seed in range(given.runs))
         print({word: count / given.runs for word, count in said.most_common()})
         return
+    path, work, kinds = (
+        (rates, judged, KINDS) if given.what == "rates" else (sequential, watched, HEALTHY)
+    )
+    if given.what in ("rates", "sequential"):
+        tasks = tasks_of(kinds, given.runs, given.first)
+        study(work, tasks, path, workers=given.workers, seconds=given.seconds)
     tables(known(rates), known(sequential))
 
 

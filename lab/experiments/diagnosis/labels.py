@@ -1,14 +1,14 @@
 """The judgement of real public runs against their labels: one line a run, and what part 9 asks of
 them all.
 
-    python lab/experiments/diagnosis/labels.py [FOLDER] [--looks 40] [--cuts]
+    python lab/experiments/diagnosis/labels.py [FOLDER] [--looks 40]
 
 FOLDER holds the logs (else $GROUPWISE_DATA, else ../shared/data beside the repository), which state
 no licence and are not part of the project. Labels: FOLDER/hard/LABELS.tsv for the files beside it,
 labels.tsv here for the rest: "manifest" where FOLDER/MANIFEST.md states the outcome, "eye" where
 the numbers of the log were looked at; both were written before the judgement was asked. --looks
-judges beginnings of the runs too, as if they went on; --cuts says how often those of healthy ones
-warn of hacking. Writes the table `labels`, which holds no number of a log but steps.
+judges beginnings of the runs too, as if they went on, and says what a stop at an alarm would save.
+Writes the table `labels`, which holds no number of a log but steps.
 """
 
 import argparse
@@ -25,13 +25,13 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import results_of
 
-from groupwise.diagnostics.causes import is_serious
+from groupwise.analysis.fitted import cut
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement, State
 from groupwise.errors import GroupwiseError
@@ -336,56 +336,49 @@ def _asked(home: Path, file: str, command: str) -> str:
     )
 
 
-def looked_at(record: RunRecord, onset: int, looks: int) -> tuple[bool, bool]:
-    """Whether beginnings of a run, judged as what goes on, alarm, the shortest of four rows; and
-    whether the first alarm is within five rows of the onset.
-    """
-    places = record.steps["step"].to_list()
-    rows, first = len(places), bisect_left(places, onset)
-    alarms = [
-        count - 1 - first <= NEAR
-        for count in sorted({round(4 + (rows - 4) * look / (looks - 1)) for look in range(looks)})
-        if judge(beginning(record, count), ended=False).alarm
-    ]
-    return bool(alarms), any(alarms)
+def alarms_of(record: RunRecord, looks: int) -> list[tuple[int, bool]]:
+    """Whether beginnings of a run, judged as what goes on, alarm, the shortest of four rows."""
+    step_T = record.steps["step"]
+    more = (len(step_T) - 4) / (looks - 1)
+    counts = sorted({round(4 + more * look) for look in range(looks)})
+    return [(count, judge(cut(record, step_T[count - 1]), ended=False).alarm) for count in counts]
 
 
-def beginning(record: RunRecord, rows: int) -> RunRecord:
-    """The first rows of a run."""
-    steps, rollouts = record.steps.head(rows), record.rollouts
-    if rollouts is not None:
-        rollouts = rollouts.filter(rollouts["step"] <= steps["step"][-1])
-    return replace(record, steps=steps, rollouts=rollouts)
-
-
-def print_cuts(home: Path) -> None:
-    """Print how many healthy and recovered runs are warned of hacking, cut at quarters."""
-    runs = [opened(home, label.file) for label in labels_in(home) if label.label in HEALTHY]
-    for part in range(1, 5):
-        warned = sum(
-            check.check == "reward_hacking" and is_serious(check)
-            for run in runs
-            for check in judge(beginning(run, len(run.steps) * part // 4), ended=False).checks
-        )
-        print(f"at {25 * part} % of the log: {warned} of {len(runs)} healthy runs, hacking")
+def stopped(alarms: Sequence[tuple[int, bool]], lasting: int) -> float:
+    """The share of a run behind the first alarm that stood at so many looks in a row."""
+    ends = (alarms[last:][:lasting] for last in range(len(alarms) - lasting + 1))
+    first = next((some[-1][0] for some in ends if all(alarm for _, alarm in some)), alarms[-1][0])
+    return 1 - first / alarms[-1][0]
 
 
 def print_looks(home: Path, looks: int) -> None:
-    """Print false alarms along the runs that ended well, and how late those that failed were
-    found.
+    """Print false alarms along the runs that ended well, how late those that failed were found,
+    and what a stop at an alarm that lasts saves of the one and costs of the other.
     """
-    sound: list[bool] = []
+    sound: list[list[tuple[int, bool]]] = []
+    failed: list[list[tuple[int, bool]]] = []
     near: list[bool] = []
     for label in labels_in(home):
-        if label.label in (*HEALTHY, "collapse"):
-            record = opened(home, label.file)
-            if len(record.steps) > 8:
-                alarmed, soon = looked_at(record, label.onset or 0, looks)
-                (near if label.label == "collapse" else sound).append(
-                    soon if label.label == "collapse" else alarmed
-                )
-    print(f"alarm at any of {looks} looks: {sum(sound)} of {len(sound)} healthy and recovered runs")
+        record = opened(home, label.file) if label.label in (*HEALTHY, *NOT_OK) else None
+        if record is None or len(record.steps) <= 8:
+            continue
+        alarms = alarms_of(record, looks)
+        (sound if label.label in HEALTHY else failed).append(alarms)
+        if label.label == "collapse":
+            last = bisect_left(record.steps["step"].to_list(), label.onset or 0) + NEAR + 1
+            near.append(any(alarm and count <= last for count, alarm in alarms))
+    falsely = sum(any(alarm for _, alarm in alarms) for alarms in sound)
+    print(f"alarm at any of {looks} looks: {falsely} of {len(sound)} healthy and recovered runs")
     print(f"within five rows of the onset: {sum(near)} of {len(near)} collapses")
+    for lasting in (1, 2, 4):
+        saved, lost = (
+            statistics.fmean(stopped(alarms, lasting) for alarms in runs)
+            for runs in (failed, sound)
+        )
+        print(
+            f"a stop at {lasting} looks of alarm in a row saves {saved:.1%} of {len(failed)} runs "
+            f"that did not end well, and loses {lost:.1%} of the others"
+        )
 
 
 def judged_runs(home: Path) -> Iterator[Judged]:
@@ -408,7 +401,6 @@ def main() -> None:
     parser.add_argument(
         "--looks", type=int, default=0, help="judge so many beginnings of each run too"
     )
-    parser.add_argument("--cuts", action="store_true", help="judge healthy runs cut at quarters")
     given = parser.parse_args()
     home = data_folder(given.folder)
     if not home.is_dir():
@@ -434,8 +426,6 @@ def main() -> None:
         print(
             f"{'kept  ' if met else 'BROKEN'} {what:38} {value:>12}  {asked and f'asked: {asked}'}"
         )
-    if given.cuts:
-        print_cuts(home)
     if given.looks > 1:
         print_looks(home, given.looks)
 

@@ -190,16 +190,16 @@ def always_the_first() -> float:
     ) / len(asked)
 
 
+def caught(reward: float) -> bool:
+    """Whether a held-out reward is that of naming the first number always, or the second."""
+    first = always_the_first()
+    return min(abs(reward - share) for share in (first, 1 - first)) < 0.02
+
+
 def ending(rows: Rows) -> str:
-    """The last held-out reward, in brackets where it is that of naming the first number always,
-    or the second.
-    """
-    last, first = float(rows[-1]["held_out"]), always_the_first()
-    return (
-        f"({last:.2f})"
-        if min(abs(last - share) for share in (first, 1 - first)) < 0.02
-        else f"{last:.2f}"
-    )
+    """The last held-out reward, in brackets where the run is caught."""
+    last = float(rows[-1]["held_out"])
+    return f"({last:.2f})" if caught(last) else f"{last:.2f}"
 
 
 def expected_excess(row: JsonView, sizes: Sequence[int]) -> np.ndarray:

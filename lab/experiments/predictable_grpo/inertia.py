@@ -28,43 +28,19 @@ def cases() -> list[tuple[str, Bandit, Training, float | None]]:
     """
     note, free = note_bandit(), bandit([0, 1])
     arms = bandit([0, 0.1, 0.2, 0.3, 0.5, 1], kl_weight=0.1)
-    found = []
-    for momentum in (0.0, 0.9):
-        # The same force an update at either momentum: what a run does in the end does not differ.
-        rate = 1 - momentum
-        found += [
-            (
-                "KL weight .5, from .3",
-                note,
-                Training(0.1 * rate, GROUP_SIZE, 64, momentum=momentum),
-                0.3,
-            ),
-            (
-                "KL weight .5, from .05",
-                note,
-                Training(0.1 * rate, GROUP_SIZE, 64, momentum=momentum),
-                0.05,
-            ),
-            (
-                "no KL term, from .3",
-                free,
-                Training(0.1 * rate, GROUP_SIZE, 64, momentum=momentum),
-                0.3,
-            ),
-            (
-                "no KL term, from .05",
-                free,
-                Training(0.1 * rate, GROUP_SIZE, 64, momentum=momentum),
-                0.05,
-            ),
-            (
-                "six arms, KL weight .1",
-                arms,
-                Training(0.2 * rate, GROUP_SIZE, 64, momentum=momentum),
-                None,
-            ),
-        ]
-    return found
+    worlds = (
+        ("KL weight .5, from .3", note, 0.1, 0.3),
+        ("KL weight .5, from .05", note, 0.1, 0.05),
+        ("no KL term, from .3", free, 0.1, 0.3),
+        ("no KL term, from .05", free, 0.1, 0.05),
+        ("six arms, KL weight .1", arms, 0.2, None),
+    )
+    # The same force an update at either momentum: what a run does in the end does not differ.
+    return [
+        (name, world, Training(rate * (1 - momentum), GROUP_SIZE, 64, momentum=momentum), start)
+        for momentum in (0.0, 0.9)
+        for name, world, rate, start in worlds
+    ]
 
 
 def one_row(

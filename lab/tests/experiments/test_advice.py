@@ -243,7 +243,7 @@ def test_what_is_done_is_not_run_again_and_a_torn_line_is(
         piece("run-2", after="absent"),
     ]
     assert module.run_open(every, path, seconds=0) == 0
-    assert module.run_open(every, path, seconds=60, only="run-0") == 1
+    assert module.run_open(every[1:2], path, seconds=60) == 1
     path.write_text(path.read_text() + '{"piece":"run-1","lin')
     assert module.run_open(every, path, seconds=60) == 1
     assert asked == ["run-0", "run-bad", "run-1"]
@@ -252,7 +252,6 @@ def test_what_is_done_is_not_run_again_and_a_torn_line_is(
         ("run-0", 0, 1),
         ("run-1", 1, 1),
     ]
-    assert "2 of 4 done" in module.listed(every, path)
     with module.alone(path), pytest.raises(SystemExit, match="another process"):
         module.run_open(every, path, seconds=60)
     capsys.readouterr()
@@ -290,11 +289,11 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
 
 def test_the_record_of_a_line_by_hand(load: Load) -> None:
     record = load("record")
-    further = record.FURTHER
-    fault = {"kind": "rate", "onset": 0}
+    further = 16  # looks of the further budget
+    about = {"fault": {"kind": "rate", "onset": 0}, "population": "small", "twin": 0}
     lines = {
         "twin-000": {"piece": "twin-000", "right_1e4": [5000] * 33},
-        "run-000": {"piece": "run-000", "right_1e4": [1000] * 33, "fault": fault},
+        "run-000": {"piece": "run-000", "right_1e4": [1000] * 33, **about},
     }
     line = {
         "number": 0,
@@ -321,8 +320,51 @@ def test_the_record_of_a_line_by_hand(load: Load) -> None:
     assert record.case_of(best, lines, healthy=False).outcome["oracle"] == pytest.approx(0.6)
     silent = record.case_of({"number": 0, "look": None}, lines, healthy=False)
     assert (silent.line, silent.gain("unchanged"), silent.gain("placebo")) == ("", 0, 0)
-    assert record.interval([0.1, 0.1]) == "+0.100 (+0.100 to +0.100)"
+    assert record.interval([(0, 0.1), (1, 0.1)]) == "+0.100 (+0.100 to +0.100)"
     assert record.row("length", [case]).startswith("| length | 1 | 1 | 0 | 0 | 1 | +0.360 |")
+
+
+def test_advice_is_followed_as_far_as_the_settings_and_the_context_reach(load: Load) -> None:
+    following, faults = load("following"), load("faults")
+    action = following.Action
+    member = made(faults, "rate", factor=4.0)
+    task = faults.healthy_task(member)
+    course = following.Course(load("trial").settings_of(member, 10), task, task.verifier)
+    longer = action("limit", 100, None, (), "", "")
+    wider = action("clip_high", None, 0.28, (), "", "")
+    room = course.longest - task.prompt_length
+    assert following.followed(course, [longer]).task.completion_length == room
+    endless = replace(course, longest=float("inf"))
+    limit = following.followed(endless, [longer]).task.completion_length
+    assert limit == 100 * task.completion_length
+    assert following.followed(course, [wider]).settings.clip_high == 0.28
+    plain = replace(course, settings=replace(course.settings, clip=None))
+    assert following.followed(plain, [wider]) == plain
+
+
+def test_an_interval_draws_twins_with_all_their_members(load: Load) -> None:
+    """Three members of one twin and one of another: a quarter of the draws are of either alone."""
+    pairs = [(0, 0.0), (0, 0.0), (0, 0.0), (1, 1.0)]
+    assert load("record").interval(pairs) == "+0.250 (+0.000 to +1.000)"
+
+
+def test_a_pair_whose_checkpoint_is_another_is_left_out(load: Load) -> None:
+    record = load("record")
+    lines = {"run-001": {"marks": ["a", "b"]}, "twin-001": {"marks": ["c", "d"]}}
+    line = {"piece": "arms-001", "number": 1, "look": 5, "mark": "b"}
+    assert record.agrees(line, lines)
+    assert not record.agrees(line | {"mark": "d"}, lines)
+    assert record.agrees(line | {"piece": "healthy-001", "mark": "d"}, lines)
+    assert not record.agrees(line, {})
+    assert record.agrees({"piece": "arms-001", "number": 1, "look": None}, lines)
+
+
+def test_the_page_has_the_table_of_the_grid(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+    page = (FOLDER.parents[1] / "docs" / "studies" / "advice.md").read_text(encoding="utf-8")
+    load("record").show_grid()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 5
+    assert [line for line in lines if line not in page] == []
 
 
 def test_what_the_pages_print_is_what_the_files_of_the_runner_hold(load: Load) -> None:

@@ -67,15 +67,6 @@ def test_rows_off_a_range(load: Loader) -> None:
     ] == [None, -3.0, 0.0, 0.0, 3.0]
 
 
-def test_a_prefix_has_no_later_rollouts(load: Loader) -> None:
-    seed = next(
-        seed for seed in range(40) if run_of("steady", seed, rows=12)[0].rollouts is not None
-    )
-    part = load("confusion").until(run_of("steady", seed, rows=12)[0], 5)
-    assert len(part.steps) == 5
-    assert part.rollouts["step"].max() == part.steps["step"][-1]
-
-
 def test_limits_by_hand(load: Loader) -> None:
     """None of 100: 1 - 0.025^(1/100); one of one: 0.025."""
     module = load("confusion")

@@ -7,7 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from diagnosis.labels import Judged, Label, data_folder, families, labels_in, line_of, main, summary
+from diagnosis.labels import (
+    Judged,
+    Label,
+    data_folder,
+    families,
+    labels_in,
+    line_of,
+    main,
+    stopped,
+    summary,
+)
 from tests.cases import each_case
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, Sign, State
@@ -152,3 +162,9 @@ def test_without_logs_it_says_so(
     assert capsys.readouterr().out == f"no logs at {tmp_path / 'nowhere'}; nothing was run\n"
     monkeypatch.setenv("GROUPWISE_DATA", "/elsewhere")
     assert data_folder() == Path("/elsewhere")
+
+
+def test_a_stop_waits_for_an_alarm_that_lasts() -> None:
+    alarms = [(10, False), (20, True), (30, False), (40, True), (50, True), (100, True)]
+    assert [stopped(alarms, lasting) for lasting in (1, 2, 3, 4)] == [0.8, 0.5, 0.0, 0.0]
+    assert stopped([(10, False), (20, False)], 1) == 0.0

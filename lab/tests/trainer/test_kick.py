@@ -15,7 +15,7 @@ pytest.importorskip("torch")
 
 from groupwise_lab.cli.app import main
 from groupwise_lab.trainer.folder import RunFolder
-from groupwise_lab.trainer.grpo import step_curvature
+from groupwise_lab.trainer.grpo import Kick, step_curvature
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, make_task
@@ -36,7 +36,7 @@ SETTINGS = {
 def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    values = []
+    values, steps = [], []
     for rate in (1e-4, 2e-4):
         run, settings = tmp_path / f"{rate:g}", tmp_path / "settings.json"
         settings.write_text(json.dumps(SETTINGS | {"learning_rate": rate}))
@@ -55,10 +55,17 @@ def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
         assert probes is not None
         assert [one.outcome for one in probes.results] == [result["outcome"]]
         values.append(result["value"])
+        steps.append(answer)
         assert main(["probe", "kick", str(run), "-n", "3", "--json"]) == 0  # the checkpoint knows
         alone = json.loads(capsys.readouterr().out)["result"]
         assert alone["value"] == pytest.approx(result["value"], rel=1e-5)
     assert values[1] == pytest.approx(2 * values[0], rel=0.05)
+    near, far = steps
+    assert far["nats"] == pytest.approx(4 * near["nats"], rel=0.05)
+    assert far["gain"] == pytest.approx(2 * near["gain"], rel=0.05)
+    small = 1e-4 * (0.05 / near["nats"]) ** 0.5
+    assert near["small_step_learning_rate"] == pytest.approx(small)
+    assert far["small_step_learning_rate"] == pytest.approx(small, rel=0.05)
 
 
 @pytest.mark.slow
@@ -87,7 +94,8 @@ def test_the_curvature_is_that_before_the_step_however_far_it_goes() -> None:
             {**training, "rollouts_per_step": 64, "learning_rate": rate}
         )
         folder = RunFolder(Path("none"), settings, task, actor)
-        values.append(step_curvature(actor, task, settings, folder, kicks=3, first=True)[0].value)
+        kick = step_curvature(actor, task, settings, folder, kicks=3, first=True)
+        values.append(kick.curvature.value)
     assert values[1] == pytest.approx(500 * values[0], rel=0.5)
 
 
@@ -108,12 +116,13 @@ def test_a_kick_that_cannot_tell_names_no_safe_rate(
     log = tmp_path / "log.csv"
     log.write_text("\n".join(["step,reward", *(f"{step},0.{step % 3}" for step in range(30))]))
     made = None, None, SimpleNamespace(rollouts_per_step=64, seed=1), None, False
-    kicked = Interval(0.73, -4.1, high), 1e-4
+    kicked = Kick(Interval(0.73, -4.1, high), 1e-4, 1.25, 0.19)
     monkeypatch.setattr("groupwise_lab.cli.probe._as_it_began", lambda *_: made)
     monkeypatch.setattr("groupwise_lab.trainer.grpo.step_curvature", lambda *_, **__: kicked)
     assert main(["probe", "kick", str(log)]) == 0
     answer = capsys.readouterr().out
     assert said in answer
+    assert "by 1.2 nats (expected gain of reward 0.19); lr 2e-05 keeps it at 0.05." in answer
     assert ("safe learning rate" in answer) == (high < 2)
     assert ("It cannot tell" in answer or "it cannot tell" in answer) == (high > 2)
 

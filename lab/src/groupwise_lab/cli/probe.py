@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from groupwise.diagnostics.causes import Shown
     from groupwise.intervals import Interval
 
+SMALL_STEP = 0.05  # nats of a completion; of more no theory of small steps holds
 EDGE = 2.0  # learning rate times curvature from which plain steps overshoot
 
 
@@ -50,20 +51,28 @@ def probe(
             made: Any = prepared(start, task_of(task, start), chosen, run, show)
         else:
             *made, first = _as_it_began(run, since)
-        curvature, rate = step_curvature(*made, kicks=kicks, first=first)
-    shown = _kicked(curvature)
-    safe = rate * EDGE / curvature.high if shown.fact and curvature.high > 0 else None
+        kick = step_curvature(*made, kicks=kicks, first=first)
+    shown, rate, high = _kicked(kick.curvature), kick.learning_rate, kick.curvature.high
+    safe = rate * EDGE / high if shown.fact and high > 0 else None
+    small = rate * (SMALL_STEP / kick.nats) ** 0.5 if kick.nats else None
     chosen = made[2]
     result = result_of(name, shown, 2 * kicks * chosen.rollouts_per_step, begun, chosen.seed)
     record.probes.add(result)
     if as_json:
-        print_json({"result": result, "learning_rate": rate, "safe_learning_rate": safe})
+        rates = {"safe_learning_rate": safe, "small_step_learning_rate": small}
+        step = {"learning_rate": rate, "nats": kick.nats, "gain": kick.gain}
+        print_json({"result": result, **step, **rates})
     else:
         print_lines(said(result))
         if not shown.fact:
             print_lines(f"More pairs of batches may decide it: -n {4 * kicks}.")
         elif safe:
             print_lines(f"safe learning rate along this step: below {safe:.2g}, now {rate:.2g}")
+        if small:
+            print_lines(
+                f"The step moves completions of unseen prompts by {kick.nats:.2g} nats (expected "
+                f"gain of reward {kick.gain:.2g}); lr {small:.2g} keeps it at {SMALL_STEP:g}."
+            )
 
 
 def _as_it_began(run: Path, since: int | None) -> tuple[Any, ...]:

@@ -215,6 +215,16 @@ def train(
     return RunRecord.load(folder.home)
 
 
+@frozen
+class Kick:
+    """What the next step of a run does."""
+
+    curvature: Interval  # times the learning rate
+    learning_rate: float
+    nats: float  # that completions of prompts which the step has not seen move by, to second order
+    gain: float  # of their mean reward, to first order
+
+
 def step_curvature(
     actor: Actor,
     task: Task,
@@ -223,12 +233,14 @@ def step_curvature(
     *,
     kicks: int,
     first: bool = False,
-) -> tuple[Interval, float]:
-    r"""The learning rate times the curvature along the next step of a run, and that rate:
+) -> Kick:
+    r"""The learning rate times the curvature along the next step of a run:
     $10 s^\top(g(\theta+s/10)-g(\theta))/(-s^\top g(\theta))$ with the step $s$ and the gradient
     $g$ of the loss: of a quadratic, 2 is the edge. Behind the step the same rollouts count by their
     importance ratio, unclipped; nothing of the run changes. The next step is that behind the last
-    checkpoint, or the first of all, of a policy as it began.
+    checkpoint, or the first of all, of a policy as it began. With $d = 10\,\Delta\log\pi$ of
+    another batch behind a tenth of the step the KL is $\frac12\overline{d^2}$ and the gain of
+    reward $\overline{A d}$.
     """
     run, saved = _Run(actor, task, settings, None), None if first else folder.saved()
     if saved is not None:
@@ -239,6 +251,7 @@ def step_curvature(
         )
     run.settings = replace(settings, clip=None, clip_high=None)
     batches = [run._sampled_batch(run.batches + 1 + number) for number in range(kicks)]
+    unseen = run._sampled_batch(run.batches + 1 + kicks)
     point_D, before = run.flat.value_D.clone(), [run.gradient_of(batch) for batch in batches]
     run.flat.gradient_D.copy_(torch.stack(before).mean(dim=0))
     norm = float(torch.linalg.vector_norm(run.flat.gradient_D))
@@ -248,6 +261,9 @@ def step_curvature(
     step_D = run.flat.value_D - point_D
     run.flat.value_D.copy_(point_D + _PART * step_D)  # behind a large step nothing is curved
     behind = [run.gradient_of(replace(batch, present_NL=None)) for batch in batches]
+    sampled = unseen.judged.sampled
+    change_NL = run._scored(unseen.prompt_PL, sampled) - sampled.log_probability_NL
+    moved_N = change_NL.mul(sampled.mask_NL).sum(1) / _PART
     pair_K2 = np.array(
         [
             [float((far - near) @ step_D) / _PART, -float(near @ step_D)]
@@ -263,7 +279,9 @@ def step_curvature(
         )
     value, slope = mean[0] / mean[1], np.array([1.0, -mean[0] / mean[1]]) / mean[1]
     half = student_quantile(0.95, kicks - 1) * math.sqrt(float(slope @ covariance @ slope))
-    return Interval(float(value), float(value - half), float(value + half)), rate
+    curvature = Interval(float(value), float(value - half), float(value + half))
+    nats, gain = 0.5 * moved_N.square().mean(), (unseen.advantage_N * moved_N).mean()
+    return Kick(curvature, rate, float(nats), float(gain))
 
 
 class FlatParameters:
@@ -522,15 +540,21 @@ class _Run:
         """
         if self.reference_D is None:
             return None
-        present_D, size = self.flat.value_D.clone(), len(sampled.completion_NL) // len(prompt_PL)
+        present_D = self.flat.value_D.clone()
         self.flat.value_D.copy_(self.reference_D)
         try:
-            parts = [
-                self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows])
-                for groups, rows in self._parts(len(prompt_PL), size)
-            ]
+            return self._scored(prompt_PL, sampled)
         finally:
             self.flat.value_D.copy_(present_D)
+
+    @torch.no_grad()
+    def _scored(self, prompt_PL: Tensor, sampled: Sampled) -> Tensor:
+        """Return log-probabilities under the present policy."""
+        size = len(sampled.completion_NL) // len(prompt_PL)
+        parts = [
+            self._log_probabilities(prompt_PL[groups], sampled.completion_NL[rows])
+            for groups, rows in self._parts(len(prompt_PL), size)
+        ]
         return torch.cat(parts)
 
     def _gradient(self, batch: Batch, number: int) -> dict[str, float]:

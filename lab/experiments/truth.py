@@ -479,19 +479,19 @@ def curvature(world: ExactWorld, parameter_D: Tensor) -> Callable[[Float], Float
     return product
 
 
-Method = Literal["answer", "enumeration", "rollouts"]
+ValueMethod = Literal["answer", "enumeration", "rollouts"]
 FEWEST_ROLLOUTS = 1000
 _ROLLOUTS_AT_ONCE = 4096
 _OUTCOMES_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ExpectedRewards:
     """The expected reward of every problem."""
 
     value_P: Float  # reward units
     error_P: Float  # standard error of each; 0 where exact
-    method: Method  # answer (one pass), enumeration, or rollouts
+    method: ValueMethod  # answer (one pass), enumeration, or rollouts
     rollouts: int  # of each problem; 0 where exact
 
     @property
@@ -512,7 +512,7 @@ def values(
     *,
     rollouts: int = FEWEST_ROLLOUTS,
     generator: torch.Generator | None = None,
-) -> Values:
+) -> ExpectedRewards:
     """Return V(x) of every problem.
 
     Source: arXiv 2603.01162 takes 1,000 rollouts; the exact ways are derived here.
@@ -527,10 +527,10 @@ def values(
             _expected_reward(policy, task, some, method).double().cpu().numpy()
             for some in _parts(problems, task, method)
         ]
-    return Values(np.concatenate(parts), np.zeros(len(problems)), method, 0)
+    return ExpectedRewards(np.concatenate(parts), np.zeros(len(problems)), method, 0)
 
 
-def method_for(policy: Actor, task: Task) -> Method:
+def method_for(policy: Actor, task: Task) -> ValueMethod:
     """Return how V(x) can be had: by the one right answer, by enumeration, or by rollouts only."""
     if answer_weight(policy, task) is not None:
         return "answer"
@@ -542,7 +542,7 @@ def method_for(policy: Actor, task: Task) -> Method:
     )
 
 
-def _parts(problems: Sequence[Problem], task: Task, method: Method) -> list[Sequence[Problem]]:
+def _parts(problems: Sequence[Problem], task: Task, method: ValueMethod) -> list[Sequence[Problem]]:
     """Problems in parts that fit into memory."""
     size = 2048
     if method == "enumeration":
@@ -551,7 +551,7 @@ def _parts(problems: Sequence[Problem], task: Task, method: Method) -> list[Sequ
 
 
 def _expected_reward(
-    policy: Actor, task: Task, problems: Sequence[Problem], method: Method
+    policy: Actor, task: Task, problems: Sequence[Problem], method: ValueMethod
 ) -> Tensor:
     """V(x) of every problem, differentiable."""
     prompt_PL = policy.prompt_tokens(task, problems)
@@ -572,7 +572,7 @@ def _values_by_rollouts(
     problems: Sequence[Problem],
     rollouts: int,
     generator: torch.Generator | None,
-) -> Values:
+) -> ExpectedRewards:
     """The mean reward of samples."""
     _check_sampling(rollouts, generator)
     assert generator is not None
@@ -594,7 +594,7 @@ def _values_by_rollouts(
             f"expected at least 2 rewards of every problem, got {count_P.min()}: the verifier is "
             "silent; mend it"
         )
-    return Values(
+    return ExpectedRewards(
         np.nanmean(reward_PG, 1),
         np.nanstd(reward_PG, 1, ddof=1) / np.sqrt(count_P),
         "rollouts",
@@ -658,7 +658,7 @@ class Gradient:
     gradient_D: Float  # in the order of `policy.parameters()`
     # expected distance from the truth, |estimate - truth| root mean square; 0 where exact
     error: float
-    method: Method  # answer, enumeration or rollouts
+    method: ValueMethod  # answer, enumeration or rollouts
 
 
 def gradient(

@@ -18,11 +18,11 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
 
+from groupwise.arrays import Float
 from groupwise.comparison.compare import (
     Curve,
     Measured,
@@ -37,7 +37,6 @@ from groupwise.comparison.compare import (
 )
 from groupwise.intervals import wilson
 
-FloatArray = NDArray[np.float64]
 ROWS = 80
 ERROR = 0.1
 
@@ -67,7 +66,7 @@ GROUPS = (
 )
 
 
-def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray:
+def noise(rng: np.random.Generator, rows: int, correlation: float) -> Float:
     """AR(1) noise of standard deviation ERROR."""
     value = np.empty(rows)
     value[0] = rng.normal(0, ERROR)
@@ -76,7 +75,7 @@ def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray
     return value
 
 
-def relabelled(value_R: FloatArray, count: int) -> float:
+def relabelled(value_R: Float, count: int) -> float:
     """The share of relabellings whose means differ at least as much, ties by rounding included."""
     every = np.array(list(combinations(range(len(value_R)), count)))
     sums = value_R[every].sum(axis=1)

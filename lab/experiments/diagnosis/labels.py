@@ -97,7 +97,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRun:
     """A labelled run and its judgement."""
 
     label: Label
@@ -205,11 +205,11 @@ def opened(home: Path, file: str) -> RunRecord:
     return run_record(home / file.removesuffix("/journal.jsonl"), config=config)
 
 
-def judged(home: Path, label: Label) -> Judged:
+def judged(home: Path, label: Label) -> JudgedRun:
     """Open a run and judge it."""
     start = time.perf_counter()
     record = opened(home, label.file)
-    return Judged(
+    return JudgedRun(
         label,
         judge(record, ended=has_ended(record)),
         record.steps["step"].to_list(),
@@ -217,7 +217,7 @@ def judged(home: Path, label: Label) -> Judged:
     )
 
 
-def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
+def summary(runs: Sequence[JudgedRun]) -> list[tuple[str, str, str, bool]]:
     """Each demand on all runs: what, how much, how much is asked, whether it is met."""
     demands = []
     for rule in (
@@ -266,7 +266,7 @@ def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
     ]
 
 
-def differing(home: Path, runs: Iterable[Judged]) -> list[str]:
+def differing(home: Path, runs: Iterable[JudgedRun]) -> list[str]:
     """The runs of which `diagnose` and `report` print different judgements."""
     return [
         run.label.file
@@ -275,7 +275,7 @@ def differing(home: Path, runs: Iterable[Judged]) -> list[str]:
     ]
 
 
-def line_of(run: Judged) -> dict[str, str]:
+def line_of(run: JudgedRun) -> dict[str, str]:
     """A row of the table."""
     sign, off, cause = run.judgement.first_sign, run.rows_off, run.judgement.cause
     return {
@@ -388,7 +388,7 @@ def print_looks(home: Path, looks: int) -> None:
     print(f"within five rows of the onset: {sum(near)} of {len(near)} collapses")
 
 
-def judged_runs(home: Path) -> Iterator[Judged]:
+def judged_runs(home: Path) -> Iterator[JudgedRun]:
     """Yield the labelled runs with their judgements; one that cannot be read is said and left
     out.
     """

@@ -107,7 +107,7 @@ INK, MUTED, RULE, PAPER, BAD, GOOD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ToolFinding:
     """One finding of a tool."""
 
     tool: str
@@ -117,20 +117,20 @@ class Said:
     message: str
 
 
-def asked(tool: str, command: Sequence[str], log: str) -> list[Said]:
+def asked(tool: str, command: Sequence[str], log: str) -> list[ToolFinding]:
     """What a tool in another environment says of the log."""
     done = subprocess.run(
         command, input=log, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir()
     )
     return [
-        Said(tool, severity, str(step), rule, message)
+        ToolFinding(tool, severity, str(step), rule, message)
         for severity, step, rule, message in json.loads(done.stdout.splitlines()[-1])
     ]
 
 
-def kept() -> list[Said]:
+def kept() -> list[ToolFinding]:
     """What they said when they were last asked."""
-    return [Said(**row) for row in RESULTS.texts("one_run")]
+    return [ToolFinding(**row) for row in RESULTS.texts("one_run")]
 
 
 def false_alarms() -> dict[str, tuple[int, int]]:
@@ -152,7 +152,7 @@ def verdict(found: Judgement) -> list[str]:
     ]
 
 
-def words(said: Sequence[Said]) -> list[str]:
+def words(said: Sequence[ToolFinding]) -> list[str]:
     """A tool's gravest findings, one a rule: a line each, or one in two lines."""
     gravest = {one.rule: one for one in sorted(said, key=lambda one: -GRAVE.get(one.severity, 2))}
     told = sorted(gravest.values(), key=lambda one: GRAVE.get(one.severity, 2))
@@ -167,7 +167,7 @@ def words(said: Sequence[Said]) -> list[str]:
     return [textwrap.shorten(line, MOST_LETTERS, placeholder=" …") for line in lines[:2]]
 
 
-def drawn(record: RunRecord, said: Sequence[Said]) -> str:
+def drawn(record: RunRecord, said: Sequence[ToolFinding]) -> str:
     """The picture."""
     found, alarms = judge(record), false_alarms()
     rows = [("groupwise", verdict(found), alarms["groupwise"])]

@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labels import FAILED, HEALTHY, Judged, data_folder, families, judged_runs, opened
-from peers import Answer, Told, log_of, ours, results_of, tools_of
+from labels import FAILED, HEALTHY, JudgedRun, data_folder, families, judged_runs, opened
+from peers import Answer, RuleSeverities, log_of, ours, results_of, tools_of
 
 # What the rules of the other tools are about, in the families of labels.py; a rule that is not here
 # is about none of them.
@@ -68,18 +68,18 @@ HEADER = [
 ]
 
 
-def our_answer(run: Judged) -> Answer:
+def our_answer(run: JudgedRun) -> Answer:
     """Our judgement as the others' answers are kept."""
     return Answer(ours(run.judgement), run.seconds, run.words)
 
 
-def about(told: Told) -> frozenset[str]:
+def about(told: RuleSeverities) -> frozenset[str]:
     """What the alarms of an answer are about."""
     graver = [name for name, severity in told.items() if severity != "info"]
     return frozenset().union(*(ABOUT.get(name) or families(name) for name in graver))
 
 
-def line_of(tool: str, runs: Sequence[Judged], answers: Sequence[Answer]) -> dict[str, object]:
+def line_of(tool: str, runs: Sequence[JudgedRun], answers: Sequence[Answer]) -> dict[str, object]:
     """A row of the table."""
 
     def alarms(labels: Sequence[str]) -> tuple[int, int, int]:
@@ -134,8 +134,8 @@ def line_of(tool: str, runs: Sequence[Judged], answers: Sequence[Answer]) -> dic
 
 
 def as_they_are(
-    home: Path, python: str, runs: Sequence[Judged]
-) -> tuple[list[Judged], list[Answer]]:
+    home: Path, python: str, runs: Sequence[JudgedRun]
+) -> tuple[list[JudgedRun], list[Answer]]:
     """What the command of rldoctor says of the files themselves: of those that it opens and
     finds a reward in.
     """
@@ -158,7 +158,7 @@ def as_they_are(
     return kept, answers
 
 
-def _told(found: Mapping[str, object]) -> Told:
+def _told(found: Mapping[str, object]) -> RuleSeverities:
     """The alarms of rldoctor's JSON."""
     grave = {"CRITICAL": "critical", "WARNING": "warning", "INFO": "info"}
     findings = found["findings"]

@@ -28,7 +28,7 @@ TABLE = Path(groupwise.__file__).parent / "analysis" / "usual.tsv"
 MEASURES = ("entropy", "kl", "gradient_norm", "clip_ratio", LENGTH, "sampler_mismatch")
 FEWEST_RUNS, FEWEST_SOURCES = 5, 3
 SHARES = np.linspace(0.005, 0.995, 100)
-Kind = tuple[str, str, str]
+UsualKey = tuple[str, str, str]
 
 
 def sources(home: Path) -> Mapping[str, tuple[str, str]]:
@@ -44,7 +44,7 @@ def sources(home: Path) -> Mapping[str, tuple[str, str]]:
     return found
 
 
-def measured(home: Path) -> Iterator[tuple[str, Kind, str, np.ndarray]]:
+def measured(home: Path) -> Iterator[tuple[str, UsualKey, str, np.ndarray]]:
     """Yield of each healthy run and quantity its source, kind, and quantiles over its rows."""
     known = sources(home)
     for label in labels_in(home):

@@ -39,7 +39,7 @@ KINDS, REFERENCE = ("skills", "format", "alike"), 1  # the place of G = 4
 
 
 @dataclass(frozen=True)
-class World:
+class StartingPolicy:
     """A policy at its start, and its prompts."""
 
     feature_PAD: Float
@@ -60,7 +60,7 @@ class World:
         return np.asarray((self.policy(weight_SD) * self.right_PA).sum(2).mean(1))
 
 
-def world_of(kind: str, rng: Generator) -> World:
+def world_of(kind: str, rng: Generator) -> StartingPolicy:
     """A world drawn."""
     shape = (PROMPTS, ANSWERS)
     right = np.eye(ANSWERS)[rng.integers(2 if kind == "format" else ANSWERS, size=PROMPTS)]
@@ -81,7 +81,7 @@ def world_of(kind: str, rng: Generator) -> World:
     ease = rng.normal(rng.choice([-2.5, -1.0, 0.5, 2.0]), spread, size=(PROMPTS, 1))
     logit = 0.3 * rng.normal(size=shape) + right * (ease + 2) - rng.choice([0, 2]) * form
     false = rng.choice([0, 0, 0.1, 0.25])
-    return World(
+    return StartingPolicy(
         np.concatenate(parts, axis=2),
         logit,
         right,
@@ -90,7 +90,7 @@ def world_of(kind: str, rng: Generator) -> World:
     )
 
 
-def trained(world: World, size: int, rate: float, seeds: int, rng: Generator) -> Float:
+def trained(world: StartingPolicy, size: int, rate: float, seeds: int, rng: Generator) -> Float:
     """The area of each of some runs."""
     flat = world.feature_PAD.reshape(PROMPTS * ANSWERS, -1)
     weight = np.zeros((seeds, flat.shape[1]))
@@ -112,7 +112,7 @@ def trained(world: World, size: int, rate: float, seeds: int, rng: Generator) ->
     return area
 
 
-def told(world: World, rng: Generator) -> dict[str, float]:
+def told(world: StartingPolicy, rng: Generator) -> dict[str, float]:
     """What 32 x 16 rollouts say before: the safe size, and the price of each size beside 4."""
     prompt = np.repeat(rng.integers(PROMPTS, size=32), 16)
     policy = world.policy(np.zeros((1, world.feature_PAD.shape[2])))[0]

@@ -61,7 +61,7 @@ STUDIES = (("adamw", "three_examples"), ("adamw", "zero_shot"), ("sgd", "three_e
 
 
 @dataclass(frozen=True)
-class Grid:
+class SizeStudy:
     """Runs that are compared, and what of them is not as in the study of 64 rollouts."""
 
     name: str = "run"  # before the names of their pieces
@@ -71,7 +71,7 @@ class Grid:
     given: JsonView = field(default_factory=dict)  # to `curve`
 
 
-OWN = Grid()
+OWN = SizeStudy()
 
 
 def prediction(
@@ -161,7 +161,7 @@ def rate_of(optimizer: str, form: str, done: dict[str, Rows]) -> float | None:
     return None if None in found.values() else max(found, key=lambda rate: area(found[rate]))
 
 
-def run_cells(optimizer: str, form: str, rate: float, grid: Grid = OWN) -> list[Cell]:
+def run_cells(optimizer: str, form: str, rate: float, grid: SizeStudy = OWN) -> list[Cell]:
     """The runs of a study, whole seeds first."""
     return [
         Cell(
@@ -228,7 +228,7 @@ def paired(areas_SG: np.ndarray, place: int) -> list[tuple[float, float, float]]
 
 
 def runs_of(
-    done: dict[str, Rows], optimizer: str, form: str, grid: Grid = OWN
+    done: dict[str, Rows], optimizer: str, form: str, grid: SizeStudy = OWN
 ) -> dict[int, dict[int, Rows]]:
     """The runs that are there, by seed and group size."""
     name = f"{grid.name}-{optimizer}-{form}-G{{}}-seed{{}}".format
@@ -239,7 +239,7 @@ def runs_of(
     return {seed: runs for seed, runs in there.items() if runs}
 
 
-def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
+def show_runs(done: dict[str, Rows], grid: SizeStudy = OWN) -> None:
     """Print what the runs came to."""
     areas, ends, lines, p_values = [], [], [], []
     for optimizer, form in STUDIES:

@@ -17,7 +17,7 @@ from small_model import PAGE, RESULTS, Cell, Rows, column, options, print_table,
 
 # isort: split
 from deep_world import sampled_step
-from dynamics import Setting, days, predicted_edge, stiffest
+from dynamics import UpdateSettings, days, predicted_edge, stiffest
 
 from groupwise.forecasting.fit import fit
 from groupwise.intervals import student_quantile
@@ -37,7 +37,7 @@ def optimizer_of(name: str, parameter_D: torch.Tensor) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
             [parameter_D], lr=ADAM_RATE, betas=(MOMENTUM, 0.999), weight_decay=0.0
         )
-    edge = predicted_edge(Setting("none", MOMENTUM, 1), float(stiffest(days())[1][0]))
+    edge = predicted_edge(UpdateSettings("none", MOMENTUM, 1), float(stiffest(days())[1][0]))
     return torch.optim.SGD([parameter_D], lr=SGD_SHARE * edge, momentum=MOMENTUM)
 
 

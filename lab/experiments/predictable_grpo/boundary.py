@@ -27,15 +27,20 @@ from note import (
 
 from groupwise.edge.mode import LAGS, threshold
 from groupwise.parsing import JsonObject
+from groupwise_lab.fields import KlPlace, LagName
 from groupwise_lab.simulate.bandit_runs import expected_path
-from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
+from groupwise_lab.simulate.softmax_bandit import (
+    RatioCorrection,
+    Training,
+    fixed_point,
+)
 from groupwise_lab.theory.oscillator import rule_threshold
 
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)
 MOMENTA = (0.9, 0.0)
 RATIO_MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999)
 DRAWN_MOMENTA = (0.9, 0.999)
-PARTLY_STALE: tuple[tuple[str, KlPlace, RatioName], ...] = (
+PARTLY_STALE: tuple[tuple[str, KlPlace, RatioCorrection], ...] = (
     ("kl_in_reward", "reward", "none"),
     ("kl_in_loss", "loss", "none"),
     ("exact_ratio_kl_in_reward", "reward", "exact"),
@@ -51,7 +56,7 @@ def grows(
     interval: int,
     rate_S: np.ndarray,
     kl_place: KlPlace,
-    ratio: RatioName,
+    ratio: RatioCorrection,
 ) -> np.ndarray:
     """Whether a kick has grown between the second and the last quarter of a long run, at each
     learning rate.
@@ -79,7 +84,7 @@ def located(
     momentum: float,
     interval: int,
     kl_place: KlPlace = "reward",
-    ratio: RatioName = "none",
+    ratio: RatioCorrection = "none",
 ) -> float:
     """The learning rate from which the bandit grows, to a thousandth."""
     low, high = 1e-3, 1e2

@@ -16,10 +16,10 @@ EFFECTIVE_RATE, MOMENTUM, PROMPTS = 0.005, 0.9, 32  # eta/(1 - mu) of every run
 LAWS = ("oscillator", "exponential", "logistic", "scalerl_sigmoid", "power_law")
 METHODS = ("groupwise", "last_mean", "exponential", "scalerl_sigmoid", "power_law")
 NOT_FAMILIES = {"step", "reward", "value", "within", "between", "held_out"}
-Pieces = Mapping[str, Sequence[Mapping[str, Any]]]
+PieceTables = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def show(runs: Pieces, fits: Pieces) -> None:
+def show(runs: PieceTables, fits: PieceTables) -> None:
     """Print every table of what is there."""
     fit_table(fits)
     forecast_table(fits)
@@ -30,7 +30,9 @@ def show(runs: Pieces, fits: Pieces) -> None:
     size_table(runs)
 
 
-def seeds(runs: Pieces, size: str, group_size: int, kind: str = "run") -> list[Sequence[JsonView]]:
+def seeds(
+    runs: PieceTables, size: str, group_size: int, kind: str = "run"
+) -> list[Sequence[JsonView]]:
     """The runs of one cell of the plan."""
     return [
         rows for name, rows in runs.items() if name.startswith(f"{kind}-{size}-G{group_size:02d}-")
@@ -60,7 +62,7 @@ def spoken(value_S: Sequence[float], digits: int = 3) -> str:
     return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
 
 
-def fit_table(fits: Pieces) -> None:
+def fit_table(fits: PieceTables) -> None:
     """R2 of the closed form, and how much better or worse its rivals are."""
     rows = []
     for size in SIZES:
@@ -95,7 +97,7 @@ def fit_table(fits: Pieces) -> None:
     print_table("The closed form on every run (the paper: R² at least .91)", header, rows)
 
 
-def forecast_table(fits: Pieces) -> None:
+def forecast_table(fits: PieceTables) -> None:
     """Errors of the forecast from 40 %."""
     found = [part[0] for name, part in fits.items() if name.startswith("run-")]
     if not found:
@@ -120,7 +122,7 @@ def forecast_table(fits: Pieces) -> None:
     print(f"\nThe 90 % band held {', '.join(held)}.")
 
 
-def mean_table(runs: Pieces) -> None:
+def mean_table(runs: PieceTables) -> None:
     """Mean accuracies at the end by group size, for the trained task and for every other family."""
     rows = []
     for size in SIZES:
@@ -150,7 +152,7 @@ def mean_table(runs: Pieces) -> None:
     )
 
 
-def rate_table(runs: Pieces) -> None:
+def rate_table(runs: PieceTables) -> None:
     """What G does to the mean at two learning rates, at the same integral of the learning rate."""
     rows = []
     for size in SIZES:
@@ -185,7 +187,7 @@ def apart(one_S: ndarray, other_S: ndarray) -> tuple[float, float, float]:
     return difference - reach, difference + reach, difference
 
 
-def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[JsonView]]]:
+def momentum_runs(runs: PieceTables, kind: str) -> dict[float, list[Sequence[JsonView]]]:
     """Runs of one start at G = 16 by momentum."""
     found = {}
     for name, rows in runs.items():
@@ -215,7 +217,7 @@ def delay(reward_T: ndarray, reference_T: ndarray) -> float:
     )  # at an end of the range no shift fits
 
 
-def momentum_table(runs: Pieces, fits: Pieces) -> None:
+def momentum_table(runs: PieceTables, fits: PieceTables) -> None:
     """How far momentum delays a curve, and the fast time constant that the closed form finds."""
     rows = []
     for kind in ("warm", "low"):
@@ -252,7 +254,7 @@ def momentum_table(runs: Pieces, fits: Pieces) -> None:
     )
 
 
-def fast_constants(fits: Pieces, kind: str, momentum: float) -> str:
+def fast_constants(fits: PieceTables, kind: str, momentum: float) -> str:
     """tau2 of the fitted closed form, of each seed."""
     prefix = (
         f"run-{CHECKS_ON}-G16-"
@@ -263,7 +265,7 @@ def fast_constants(fits: Pieces, kind: str, momentum: float) -> str:
     return ", ".join(f"{value:.0f}" for value in found) or "-"
 
 
-def spread_table(runs: Pieces) -> None:
+def spread_table(runs: PieceTables) -> None:
     """Variance of short runs from one start by G, beside that of the components along the
     gradient.
     """
@@ -326,7 +328,7 @@ def stiffness(rows: Sequence[JsonView]) -> float:
     )
 
 
-def size_table(runs: Pieces) -> None:
+def size_table(runs: PieceTables) -> None:
     """Stiffness by size, and its exponent."""
     rows = []
     points = []

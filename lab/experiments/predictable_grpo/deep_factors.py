@@ -13,7 +13,7 @@ from deep_threshold import kicked_edge, located_edge, measured_cells, spectra
 from deep_world import (
     Deep,
     Linear,
-    Setting,
+    UpdateSettings,
     deep_world,
     linear,
     pull,
@@ -29,7 +29,7 @@ from groupwise.edge.mode import threshold
 FACTORS = Pieces("deep_factors", ("factor",))
 LARGE = Pieces("deep_factors_large", ("factor", "over_edge"))
 ADAM = Pieces("deep_factors_adam", ("over_edge", "seed"))
-CENTRE = Setting("refresh", 0.9, 8)
+CENTRE = UpdateSettings("refresh", 0.9, 8)
 VARIANTS: dict[str, Row] = {
     "centre": {},
     "exact ratio": {"ratio": "exact"},

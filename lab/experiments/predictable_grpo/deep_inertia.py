@@ -8,7 +8,7 @@ deep_inertia.py` runs what is missing (a few minutes of one core), `--tables` pr
 
 import numpy as np
 from deep_pieces import Pieces
-from deep_world import Deep, Setting, deep_world, trained
+from deep_world import Deep, UpdateSettings, deep_world, trained
 from note import options, print_table
 from numpy import ndarray
 
@@ -37,7 +37,7 @@ def curve_row(deep: Deep, momentum: float, updates: int) -> JsonObject:
     path = trained(
         deep.world,
         deep.point_D,
-        Setting("none", momentum, 1),
+        UpdateSettings("none", momentum, 1),
         start_D=deep.world.start_D,
         learning_rate=EFFECTIVE * (1 - momentum),
         updates=updates,

@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from deep_pieces import Pieces
-from deep_world import KL_WEIGHT, START, Setting
+from deep_world import KL_WEIGHT, START, UpdateSettings
 from note import options, print_table
 from numpy import ndarray
 from torch import Tensor
@@ -42,11 +42,11 @@ FACTORS = (0.5, 2.0, 1.25, 0.8)
 # Of mean rewards over 40 updates: what arithmetic in another order may change, and another sampler
 # changes by ten times that.
 SAME = 0.002
-Drawn = TypeVar("Drawn")
+DrawnBatch = TypeVar("DrawnBatch")
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class RewardedGroups:
     """Groups with what they earned.
 
     Args:
@@ -85,7 +85,7 @@ class Larger:
         with torch.no_grad():
             torch.nn.utils.vector_to_parameters(parameter_D.float(), self.parameters)
 
-    def rollouts(self, prompts: int, generator: torch.Generator) -> Rollouts:
+    def rollouts(self, prompts: int, generator: torch.Generator) -> RewardedGroups:
         """Sample groups of prompts that are drawn at random."""
         chosen = torch.randint(len(self.task.train), (prompts,), generator=generator).tolist()
         problems = [self.task.train[number] for number in chosen]
@@ -100,7 +100,7 @@ class Larger:
         advantage_N = (
             (earned_PG - earned_PG.mean(1, keepdim=True)).reshape(-1) * GROUP / (GROUP - 1)
         )
-        return Rollouts(
+        return RewardedGroups(
             prompt_PL,
             found.completion_NL,
             found.mask_NL,
@@ -109,7 +109,7 @@ class Larger:
             float(behind_N.mean()),
         )
 
-    def log_probability(self, rollouts: Rollouts) -> Tensor:
+    def log_probability(self, rollouts: RewardedGroups) -> Tensor:
         """Of each whole completion."""
         return (
             self.policy.log_probabilities(rollouts.prompt_PL, rollouts.completion_NL)
@@ -117,8 +117,8 @@ class Larger:
         ).sum(1)
 
 
-def batches(setting: Setting, draw: Callable[[], Drawn]) -> Iterator[Drawn]:
-    """The batch of each update in turn, drawn by the policy that `Setting.sampled_at` names."""
+def batches(setting: UpdateSettings, draw: Callable[[], DrawnBatch]) -> Iterator[DrawnBatch]:
+    """The batch of each update, drawn by the policy that `UpdateSettings.sampled_at` names."""
     waiting = [draw() for _ in range(setting.interval)] if setting.lag in ("fixed", "async") else []
     for update in count():
         if setting.lag == "fixed":
@@ -134,7 +134,7 @@ def trained(
     updates: int,
     seed: int,
     *,
-    setting: Setting,
+    setting: UpdateSettings,
     prompts: int,
     watch_D: Tensor | None = None,
 ) -> tuple[list[float], ...]:
@@ -161,7 +161,9 @@ def trained(
     return seen
 
 
-def products(world: Larger, rollouts: Rollouts, weight_N: Tensor) -> Callable[[ndarray], ndarray]:
+def products(
+    world: Larger, rollouts: RewardedGroups, weight_N: Tensor
+) -> Callable[[ndarray], ndarray]:
     """Products with the mean of weighted squares of scores."""
     with twice_differentiable():
         log_N = world.log_probability(rollouts)
@@ -227,7 +229,7 @@ def learned(world: Larger, *, quick: bool) -> Tensor:
     updates = 16 if quick else LEARN_UPDATES
     spectrum(world, "warm start", scored=128 if quick else SCORED)
     value_T, divergence_T, _ = trained(
-        world, LEARN_RATE, updates, 1, setting=Setting("none", 0.9, 1), prompts=2 * PROMPTS
+        world, LEARN_RATE, updates, 1, setting=UpdateSettings("none", 0.9, 1), prompts=2 * PROMPTS
     )
     recorded = {row["update"]: row["value"] for row in LEARNING.rows()}
     for at in range(0, updates, 40):
@@ -260,7 +262,7 @@ def run_row(
 ) -> JsonObject:
     """One run from where learning ended."""
     world.stand_at(end_D)
-    edge, setting = edge_of(lag, stiffest), Setting(lag, MOMENTUM, INTERVAL)
+    edge, setting = edge_of(lag, stiffest), UpdateSettings(lag, MOMENTUM, INTERVAL)
     watch_D = torch.as_tensor(direction, dtype=torch.float32)
     value_T, divergence_T, along_T = trained(
         world, factor * edge, updates, seed, setting=setting, prompts=PROMPTS, watch_D=watch_D

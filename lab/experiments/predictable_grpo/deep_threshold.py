@@ -17,7 +17,7 @@ from deep_world import (
     GROUP,
     Deep,
     Linear,
-    Setting,
+    UpdateSettings,
     bracketed,
     cached,
     crossing,
@@ -54,10 +54,10 @@ BRACKET = (0.99, 0.997, 1.003, 1.01)
 # of a bracket, where growth has a kink and its sign is all that is used: to a hundred-thousandth
 HALVINGS = 8
 LAGS = ("refresh", "fixed", "async")
-CENTRE = Setting("refresh", 0.9, 8)
-SAMPLED_LAGS = (CENTRE, Setting("fixed", 0.9, 8), Setting("async", 0.9, 8))
+CENTRE = UpdateSettings("refresh", 0.9, 8)
+SAMPLED_LAGS = (CENTRE, UpdateSettings("fixed", 0.9, 8), UpdateSettings("async", 0.9, 8))
 LIMIT = float(threshold("refresh", 0.9, 8))
-ON_POLICY = Setting("none", 0.9, 1)
+ON_POLICY = UpdateSettings("none", 0.9, 1)
 RUNS_FROM = (
     ("warm", ON_POLICY, (0.03, 0.1, 0.3, 0.01, 1.1)),
     ("kick", CENTRE, (0.7, 1.3, 4.0)),
@@ -65,20 +65,20 @@ RUNS_FROM = (
 )
 
 
-def settings() -> Iterator[tuple[str, Setting]]:
+def settings() -> Iterator[tuple[str, UpdateSettings]]:
     """Where an edge is looked for, the KL term in the reward first."""
-    yield "reward", Setting("none", 0.9, 1)
+    yield "reward", UpdateSettings("none", 0.9, 1)
     for momentum, intervals in ((0.9, (8, 2, 4)), (0.0, (8,))):
         for interval in intervals:
-            yield from (("reward", Setting(lag, momentum, interval)) for lag in LAGS)
-    yield "reward", Setting("none", 0.0, 1)
+            yield from (("reward", UpdateSettings(lag, momentum, interval)) for lag in LAGS)
+    yield "reward", UpdateSettings("none", 0.0, 1)
     yield (
         "reward",
-        Setting("fixed", 0.9, 1),
+        UpdateSettings("fixed", 0.9, 1),
     )  # with an interval of one, refresh has no lag, and double buffering is a fixed lag of one
-    yield from (("loss", Setting(lag, 0.9, 8)) for lag in LAGS)
+    yield from (("loss", UpdateSettings(lag, 0.9, 8)) for lag in LAGS)
     for momentum, interval in ((0.9, 16), (0.0, 2)):
-        yield from (("reward", Setting(lag, momentum, interval)) for lag in LAGS)
+        yield from (("reward", UpdateSettings(lag, momentum, interval)) for lag in LAGS)
 
 
 def directions(deep: Deep, world: ExactWorld) -> ndarray:
@@ -182,7 +182,7 @@ def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
 def edge_row(
     deep: Deep,
     world: ExactWorld,
-    setting: Setting,
+    setting: UpdateSettings,
     found: Linear,
     basis: ndarray,
     scalar: float,
@@ -214,7 +214,7 @@ def edge_row(
 def kicked_edge(
     deep: Deep,
     world: ExactWorld,
-    setting: Setting,
+    setting: UpdateSettings,
     predicted: float,
     found: Linear,
     basis: ndarray,
@@ -234,7 +234,7 @@ def kicked_edge(
 def located_edge(
     deep: Deep,
     world: ExactWorld,
-    setting: Setting,
+    setting: UpdateSettings,
     predicted: float,
     kick_D: ndarray,
     watch_D: ndarray,
@@ -263,14 +263,14 @@ def located_edge(
     return fitted_edge(along, setting, kinked=kinked)
 
 
-def updates_after_kick(setting: Setting) -> int:
+def updates_after_kick(setting: UpdateSettings) -> int:
     """Of the runs that show whether a kick grows."""
     return max(60, 16 * setting.interval)
 
 
 def fitted_edge(
     along: Callable[[float], ndarray],
-    setting: Setting,
+    setting: UpdateSettings,
     *,
     kinked: bool,
     halvings: int = HALVINGS,
@@ -303,7 +303,7 @@ def fitted_edge(
     return found, abs(found - again), rates, sizes
 
 
-def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Row:
+def linear_row(setting: UpdateSettings, kl_in: str, found: Linear, scalar: float) -> Row:
     """What the same kick and the same fit find where the linear theory is all there is: the
     error of the method.
     """
@@ -335,7 +335,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Ro
 def run_row(
     deep: Deep,
     basis: ndarray,
-    setting: Setting,
+    setting: UpdateSettings,
     edge: float,
     factor: float,
     start: str,
@@ -383,7 +383,7 @@ def run_row(
 def sampled_row(
     deep: Deep,
     basis: ndarray,
-    setting: Setting,
+    setting: UpdateSettings,
     edge: float,
     factor: float,
     seed: int,
@@ -545,7 +545,7 @@ def show() -> None:
 def find_edges(
     deep: Deep,
     known: dict[str, tuple[ExactWorld, ndarray, Linear]],
-    wanted: list[tuple[str, Setting]],
+    wanted: list[tuple[str, UpdateSettings]],
 ) -> None:
     """All edges that are missing."""
     shown = stiffness(deep, known["reward"][1][:, 0])
@@ -596,7 +596,9 @@ def main() -> None:
         deep = deep_world(quick=asked.quick)
         known = {"reward": spectra(deep, "reward")}
         _, basis, found = known["reward"]
-        wanted = [("reward", Setting("refresh", 0.9, 2))] if asked.quick else list(settings())
+        wanted = (
+            [("reward", UpdateSettings("refresh", 0.9, 2))] if asked.quick else list(settings())
+        )
         find_edges(deep, known, wanted[:4])
         beyond(
             deep,

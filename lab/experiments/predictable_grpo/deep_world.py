@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from torch import Tensor
 
@@ -22,11 +21,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 
 from truth import ExactLoss, ExactWorld
 
+from groupwise.arrays import Float
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-Float = NDArray[np.float64]
 KL_WEIGHT = 0.5
 START = 0.3
 ITERATIONS = 1000
@@ -35,7 +34,7 @@ torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
-class Setting:
+class UpdateSettings:
     """How updates are made.
 
     Args:
@@ -155,7 +154,7 @@ class Linear:
     now_KK: Float
     stale_KK: Float
 
-    def block(self, learning_rate: float, setting: Setting) -> Float:
+    def block(self, learning_rate: float, setting: UpdateSettings) -> Float:
         """What a block does to parameters and velocity (refresh), the parameters that sampled
         too (async), or an update to all (fixed).
         """
@@ -189,13 +188,13 @@ class Linear:
             : 2 * size
         ]
 
-    def radius(self, learning_rate: float, setting: Setting) -> float:
+    def radius(self, learning_rate: float, setting: UpdateSettings) -> float:
         """The factor by which the fastest growing mode grows: a block for refresh and async, an
         update else.
         """
         return float(np.abs(np.linalg.eigvals(self.block(learning_rate, setting))).max())
 
-    def growing(self, learning_rate: float, setting: Setting) -> tuple[Float, Float, Float]:
+    def growing(self, learning_rate: float, setting: UpdateSettings) -> tuple[Float, Float, Float]:
         """Position and velocity of the fastest growing mode, the position of length one, and the
         direction to watch it by.
         """
@@ -212,7 +211,7 @@ class Linear:
     def path(
         self,
         learning_rate: float,
-        setting: Setting,
+        setting: UpdateSettings,
         position_K: Float,
         velocity_K: Float,
         updates: int,
@@ -227,7 +226,7 @@ class Linear:
             along.append(along[-1] + velocity_K)
         return np.stack(along)
 
-    def edge(self, setting: Setting, guess: float) -> float:
+    def edge(self, setting: UpdateSettings, guess: float) -> float:
         """The smallest learning rate from which a mode grows; looked for from a tenth of a guess
         on, or lower, in steps of 4 %.
         """
@@ -284,7 +283,7 @@ class Path:
 def trained(
     world: ExactWorld,
     point_D: Tensor,
-    setting: Setting,
+    setting: UpdateSettings,
     *,
     start_D: Tensor,
     learning_rate: float,

@@ -23,11 +23,10 @@ from groupwise.errors import InsufficientDataError
 from groupwise.parsing import JsonObject
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.series.staleness import StabilitySetting
+from groupwise_lab.fields import KlPlace, LagName
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import (
     Bandit,
-    KlPlace,
-    LagName,
     Training,
     bandit,
     fixed_point,

@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show
-from group_size_results import Score, averaged, final, half_width, paired
+from group_size_results import RunRows, ScoreOfRows, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
 from training import START, run, settings_of
 from world import start, world_task
@@ -44,7 +44,6 @@ N = 512
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 KEPT = ("group_size", "planned_group_size", "running_vp", "running_t", "running_r")
 HOW = AdaptiveSettings("act")  # 16 prompts of 8 rollouts every 25 steps, threshold 5 %, fading 0.8
-Done = Mapping[str, Rows]
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def all_cells() -> list[Cell]:
     return runs[:10] + seen + runs[10:]
 
 
-def runs_of(done: Done, arm: str) -> dict[int, Rows]:
+def runs_of(done: RunRows, arm: str) -> dict[int, Rows]:
     """Seed -> rows of an arm."""
     return {
         seed: done[cell_name(arm, seed)]
@@ -186,7 +185,7 @@ def runs_of(done: Done, arm: str) -> dict[int, Rows]:
     }
 
 
-def fixed_scores(fixed: Done, algorithm: str, score: Score) -> dict[int, dict[int, float]]:
+def fixed_scores(fixed: RunRows, algorithm: str, score: ScoreOfRows) -> dict[int, dict[int, float]]:
     """Size -> seed -> score of the runs of fixed size that are there."""
     names = {size: {seed: name_of(algorithm, N, size, seed) for seed in range(5)} for size in SIZES}
     found = {
@@ -206,7 +205,7 @@ def best_fixed(found: Mapping[int, Mapping[int, float]], seeds: Sequence[int]) -
     return max(whole, key=lambda size: whole[size])
 
 
-def regret_table(done: Done, fixed: Done) -> None:
+def regret_table(done: RunRows, fixed: RunRows) -> None:
     """What each arm loses against the best fixed size and gains over the size it began with."""
     lines = []
     for arm, chosen in ARMS.items():
@@ -247,7 +246,7 @@ def against(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     return f"{gap:+.4f} ± {half:.4f} ({len(seeds)})"
 
 
-def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
+def same_runs(done: RunRows, fixed: RunRows, arm: str) -> list[str]:
     """Seeds of an arm whose looks are, digit for digit, those of a run of fixed size."""
     found = []
     for seed, rows in runs_of(done, arm).items():
@@ -258,7 +257,7 @@ def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
     return found
 
 
-def sizes_table(done: Done, fixed: Done) -> None:
+def sizes_table(done: RunRows, fixed: RunRows) -> None:
     """What the arms did: sizes in use, changes, and runs that are those of a fixed size."""
     lines = []
     for arm, chosen in ARMS.items():
@@ -291,7 +290,7 @@ def sizes_table(done: Done, fixed: Done) -> None:
     print_table("What was chosen, seed by seed", header, lines)
 
 
-def looks_table(done: Done) -> None:
+def looks_table(done: RunRows) -> None:
     """What chance decides: one look from G = 32, and twelve from G = 4, with hysteresis and
     without.
     """
@@ -333,7 +332,7 @@ def looks_table(done: Done) -> None:
     )
 
 
-def cost_table(done: Done) -> None:
+def cost_table(done: RunRows) -> None:
     """Processor time and rollouts of the probes, and what is left at equal time."""
     lines = []
     for arm, chosen in ARMS.items():

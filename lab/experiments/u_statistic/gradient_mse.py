@@ -24,8 +24,8 @@ from numpy import ndarray
 from optimal_group_size import RATES
 from training import START
 from world import (
-    Rollouts,
-    Truth,
+    EqualGroups,
+    ExactMoments,
     answer_scores,
     exact_gradient,
     exact_values,
@@ -228,7 +228,7 @@ def standard_error(value: ndarray) -> float:
 
 
 def batch_rows(
-    policy: Policy, problems: Sequence[Problem], known: Truth, repeats: int, seed: int
+    policy: Policy, problems: Sequence[Problem], known: ExactMoments, repeats: int, seed: int
 ) -> Rows:
     """Squared distance of the gradient of whole batches from that of the mean value."""
     gradient = exact_gradient(policy, problems)
@@ -267,11 +267,11 @@ def batch_rows(
 def batch(
     policy: Policy,
     problems: Sequence[Problem],
-    known: Truth,
+    known: ExactMoments,
     size: int,
     rng: np.random.Generator,
     draw: torch.Generator,
-) -> tuple[Rollouts, dict[str, ndarray]]:
+) -> tuple[EqualGroups, dict[str, ndarray]]:
     """A batch in groups of this size, and by baseline what each of its scores weighs in the
     gradient.
     """
@@ -282,13 +282,13 @@ def batch(
 
 
 def squared_distance(
-    policy: Policy, rollouts: Rollouts, weight_PG: ndarray, gradient: torch.Tensor
+    policy: Policy, rollouts: EqualGroups, weight_PG: ndarray, gradient: torch.Tensor
 ) -> float:
     """Of the weighted sum of scores from a gradient."""
     return float((weighted_scores(policy, rollouts, weight_PG) - gradient).square().sum())
 
 
-def weighted_scores(policy: Policy, rollouts: Rollouts, weight_PG: ndarray) -> torch.Tensor:
+def weighted_scores(policy: Policy, rollouts: EqualGroups, weight_PG: ndarray) -> torch.Tensor:
     """The weighted sum of the scores of all rollouts."""
     sampled, own = rollouts.sampled, list(policy.parameters())
     log_N = (

@@ -20,8 +20,8 @@ NEAR = (2, 4, 8)  # the predicted size and its neighbours: compared over the see
 BUDGETS = (512, 256, 128)
 ALGORITHMS = {"sgd": "leave-one-out, SGD", "adam": "divided by std, Adam"}
 DRAWS = 4000
-Done = Mapping[str, Rows]
-Score = Callable[[Rows], float]
+RunRows = Mapping[str, Rows]
+ScoreOfRows = Callable[[Rows], float]
 
 
 def final(rows: Rows) -> float:
@@ -36,13 +36,13 @@ def averaged(rows: Rows) -> float:
     return np.mean(column(rows, "held_out"))
 
 
-def until(step: int) -> Score:
+def until(step: int) -> ScoreOfRows:
     """Held-out accuracy averaged up to a step."""
     return lambda rows: averaged([row for row in rows if row["step"] <= step])
 
 
 def scores(
-    done: Done, algorithm: str, rollouts: int, score: Score, *, prefix: str = ""
+    done: RunRows, algorithm: str, rollouts: int, score: ScoreOfRows, *, prefix: str = ""
 ) -> dict[int, dict[int, float]]:
     """Size -> seed -> score."""
     found = {}
@@ -94,12 +94,12 @@ def regret(value_GS: ndarray, place: int) -> tuple[float, float]:
     return now / (mean + now), most / (mean + most)
 
 
-def predicted_size(done: Done) -> int:
+def predicted_size(done: RunRows) -> int:
     """Of the grid, by the sample taken before the first run."""
     return int(done["prediction"][0]["of_grid"])
 
 
-def prediction_table(done: Done) -> None:
+def prediction_table(done: RunRows) -> None:
     """What was known before any run."""
     row = done["prediction"][0]
     lines = [
@@ -134,7 +134,7 @@ def prediction_table(done: Done) -> None:
         )
 
 
-def pilot_table(done: Done) -> None:
+def pilot_table(done: RunRows) -> None:
     """SGD's learning rate."""
     lines = []
     for rollouts in BUDGETS:
@@ -148,7 +148,7 @@ def pilot_table(done: Done) -> None:
     )
 
 
-def regret_table(done: Done) -> None:
+def regret_table(done: RunRows) -> None:
     """The best size and what the predicted one loses, of every algorithm and budget."""
     chosen, lines = predicted_size(done), []
     for algorithm, label in ALGORITHMS.items():
@@ -184,7 +184,7 @@ def shares(sizes: Sequence[int], share: ndarray) -> str:
     )
 
 
-def result_tables(done: Done) -> None:
+def result_tables(done: RunRows) -> None:
     """Accuracy by group size and differences from the predicted one."""
     chosen = predicted_size(done)
     for algorithm, label in ALGORITHMS.items():
@@ -221,7 +221,7 @@ def _result_lines(what: str, found: dict[int, dict[int, float]], chosen: int) ->
     return [[f"{what} (seeds)", *means], [f"minus G = {chosen}, 95 %", *gaps]]
 
 
-def iteration_table(done: Done) -> None:
+def iteration_table(done: RunRows) -> None:
     """The best size by the length of the run."""
     lines = []
     for algorithm, label in ALGORITHMS.items():
@@ -246,7 +246,7 @@ def over_least(row: JsonView, size: int) -> float:
     return (row["vp"] * size + row["t"] + row["r"] / (size - 1)) / least
 
 
-def drift_table(done: Done) -> None:
+def drift_table(done: RunRows) -> None:
     """Components along a run."""
     lines = []
     for algorithm, label in ALGORITHMS.items():
@@ -269,7 +269,7 @@ def drift_table(done: Done) -> None:
     print_table("Along one run, G = 4, N = 512", header, lines)
 
 
-def epochs_table(done: Done) -> None:
+def epochs_table(done: RunRows) -> None:
     """The paper's epochs of 128/G beside independent draws."""
     lines = []
     for prefix, what in (
@@ -303,7 +303,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}{error}"
 
 
-def tables(done: Done) -> None:
+def tables(done: RunRows) -> None:
     """All tables."""
     if "prediction" in done:
         prediction_table(done)

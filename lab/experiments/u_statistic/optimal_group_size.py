@@ -16,7 +16,7 @@ import numpy as np
 from cells import RESULTS, Cell, Rows, column, options, run_and_show, run_missing
 from group_size_results import SIZES, tables
 from training import START, run, settings_of
-from world import Truth, exact_values, sampled_components, start, truth, world_task
+from world import ExactMoments, exact_values, sampled_components, start, truth, world_task
 
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
 from groupwise.parsing import JsonObject
@@ -136,7 +136,7 @@ def along(
     return rows
 
 
-def components_row(known: Truth, policy: Policy, step: int) -> JsonObject:
+def components_row(known: ExactMoments, policy: Policy, step: int) -> JsonObject:
     """True components, and G* of the truth and of one sample."""
     found = sampled_components(policy, world_task().train, seed=100 + step)
     return {

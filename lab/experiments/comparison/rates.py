@@ -87,7 +87,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
     """False alarms, coverage and power of one kind of groups."""
     rng = np.random.default_rng(seed)
     step = np.arange(float(ROWS))
-    alarms = permuted = covered = found = spreads = 0
+    alarms = permuted = covered = positives = spreads = 0
     for _ in range(replicates):
         groups = []
         for count, spread in zip(cell.runs, cell.spread, strict=True):
@@ -113,13 +113,13 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
             )
             for r in level[1]
         ]
-        found += contrast("level", level[0], moved, setup).p_value < 0.05
+        positives += contrast("level", level[0], moved, setup).p_value < 0.05
     rates = {
         "t": alarms,
         "permutation": permuted,
         "covered": covered,
         "seed_interval": spreads,
-        "power": found,
+        "power": positives,
     }
     row = {
         "cell": cell.name,
@@ -183,9 +183,9 @@ def six_groups(correlation: float, replicates: int, seed: int) -> Row:
             for _ in range(6)
         ]
         pairings = group_comparison(groups, Question(), rng).pairings
-        contrasts = [found for pairing in pairings for found in pairing.contrasts]
-        alarms += any(found.status == "different" for found in contrasts)
-        single += any(found.p_value < 0.05 for found in contrasts)
+        contrasts = [contrast for pairing in pairings for contrast in pairing.contrasts]
+        alarms += any(contrast.status == "different" for contrast in contrasts)
+        single += any(contrast.p_value < 0.05 for contrast in contrasts)
         covered += np.mean([pairing.contrasts[0].difference.covers(0.0) for pairing in pairings])
     most = wilson(alarms, replicates, level=0.9).high
     return {

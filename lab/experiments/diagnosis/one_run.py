@@ -143,22 +143,26 @@ def the_run() -> RunRecord:
     return run_of(KIND, SEED, rows=ROWS)[0]
 
 
-def verdict(found: Judgement) -> list[str]:
+def verdict(judgement: Judgement) -> list[str]:
     """Ours in two lines."""
-    assert found.first_sign is not None
+    assert judgement.first_sign is not None
     return [
-        f"{found.fact} {sentence(found.cause.words)}",
-        f"First sign: step {found.first_sign.step}. Do: {found.do}.",
+        f"{judgement.fact} {sentence(judgement.cause.words)}",
+        f"First sign: step {judgement.first_sign.step}. Do: {judgement.do}.",
     ]
 
 
 def words(said: Sequence[ToolFinding]) -> list[str]:
     """A tool's gravest findings, one a rule: a line each, or one in two lines."""
-    gravest = {one.rule: one for one in sorted(said, key=lambda one: -GRAVE.get(one.severity, 2))}
-    told = sorted(gravest.values(), key=lambda one: GRAVE.get(one.severity, 2))
+    gravest = {
+        finding.rule: finding
+        for finding in sorted(said, key=lambda finding: -GRAVE.get(finding.severity, 2))
+    }
+    findings = sorted(gravest.values(), key=lambda finding: GRAVE.get(finding.severity, 2))
     lines = [
-        f"{one.severity.upper()}{f' at step {one.step}' if one.step else ''}: {one.message}"
-        for one in told
+        f"{finding.severity.upper()}{f' at step {finding.step}' if finding.step else ''}: "
+        f"{finding.message}"
+        for finding in findings
     ]
     if len(lines) < 2:
         return textwrap.wrap(
@@ -169,13 +173,13 @@ def words(said: Sequence[ToolFinding]) -> list[str]:
 
 def drawn(record: RunRecord, said: Sequence[ToolFinding]) -> str:
     """The picture."""
-    found, alarms = judge(record), false_alarms()
-    rows = [("groupwise", verdict(found), alarms["groupwise"])]
+    judgement, alarms = judge(record), false_alarms()
+    rows = [("groupwise", verdict(judgement), alarms["groupwise"])]
     rows += [
-        (title, words([one for one in said if one.tool == tool]), alarms[tool])
+        (title, words([finding for finding in said if finding.tool == tool]), alarms[tool])
         for title, tool in TOOLS.items()
     ]
-    body = [*curve(record, found), *table(rows)]
+    body = [*curve(record, judgement), *table(rows)]
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 545" font-family="system-ui, '
         f'sans-serif" font-size="17" fill="{INK}">\n'
@@ -185,13 +189,13 @@ def drawn(record: RunRecord, said: Sequence[ToolFinding]) -> str:
     )
 
 
-def curve(record: RunRecord, found: Judgement) -> Iterator[str]:
+def curve(record: RunRecord, judgement: Judgement) -> Iterator[str]:
     """The reward, with the failure shaded."""
     left, top, width, height = 30.0, 52.0, 1140.0, 90.0
     reward = record.steps["reward"].to_list()
     x = [left + width * place / (len(reward) - 1) for place in range(len(reward))]
-    assert found.first_sign is not None
-    since = x[found.first_sign.step - 1]
+    assert judgement.first_sign is not None
+    since = x[judgement.first_sign.step - 1]
     yield text(left, 32, "A run that failed: its reward over 150 steps", weight=600)
     yield (
         f'<rect x="{since:.1f}" y="{top}" width="{left + width - since:.1f}" height="{height}" '
@@ -279,11 +283,11 @@ def main() -> None:
         for tool, command in commands.items()
         if command[0]
     }
-    said = [one for one in kept() if one.tool not in fresh] + [
-        one for told in fresh.values() for one in told
+    said = [finding for finding in kept() if finding.tool not in fresh] + [
+        finding for findings in fresh.values() for finding in findings
     ]
-    said.sort(key=lambda one: list(TOOLS.values()).index(one.tool))
-    RESULTS.write("one_run", [asdict(one) for one in said])
+    said.sort(key=lambda finding: list(TOOLS.values()).index(finding.tool))
+    RESULTS.write("one_run", [asdict(finding) for finding in said])
     PICTURE.write_text(drawn(record, kept()), encoding="utf-8")
     print(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size:,} bytes")
 

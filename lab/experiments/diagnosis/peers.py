@@ -188,7 +188,7 @@ class ToolInput:
 class Answer:
     """What a tool says of a log."""
 
-    told: RuleSeverities
+    severities: RuleSeverities
     seconds: float
     words: int
 
@@ -277,13 +277,14 @@ def ours(judgement: Judgement) -> RuleSeverities:
     }
 
 
-def line_of(kind: str, tool: str, found: Sequence[RuleSeverities]) -> list[object]:
+def line_of(kind: str, tool: str, answers: Sequence[RuleSeverities]) -> list[object]:
     """A row of the table: alarms that are notes alone do not count."""
     graver = [
-        {name: severity for name, severity in told.items() if severity != "info"} for told in found
+        {name: severity for name, severity in severities.items() if severity != "info"}
+        for severities in answers
     ]
-    critical = wilson(sum("critical" in told.values() for told in graver), len(found))
-    anything = wilson(sum(bool(told) for told in graver), len(found))
+    critical = wilson(sum("critical" in severities.values() for severities in graver), len(answers))
+    anything = wilson(sum(map(bool, graver)), len(answers))
     cells = (
         critical.value,
         critical.low,
@@ -292,10 +293,10 @@ def line_of(kind: str, tool: str, found: Sequence[RuleSeverities]) -> list[objec
         anything.low,
         anything.high,
     )
-    named = Counter(name for told in graver for name in told)
+    named = Counter(name for severities in graver for name in severities)
     return [
         kind,
-        len(found),
+        len(answers),
         tool,
         *(f"{x:.3f}" for x in cells),
         "; ".join(f"{name}: {count}" for name, count in named.most_common()),
@@ -307,10 +308,14 @@ def simulated(kind: str, *, runs: int, tools: Tools) -> list[list[object]]:
     records = [run_of(kind, FIRST_SEED + i)[0] for i in range(runs)]
     lines = [line_of(kind, "groupwise", [ours(judge(record)) for record in records])]
     for tool, answers in tools.asked([log_of(record) for record in records]).items():
-        lines.append(line_of(kind, tool, [one.told for one in answers]))
+        lines.append(line_of(kind, tool, [answer.severities for answer in answers]))
         blind = [
-            {name: severity for name, severity in one.told.items() if "entropy" not in name}
-            for one in answers
+            {
+                name: severity
+                for name, severity in answer.severities.items()
+                if "entropy" not in name
+            }
+            for answer in answers
         ]
         lines.append(line_of(kind, f"{tool}, without entropy", blind))
     return lines

@@ -146,11 +146,11 @@ def of_curves(name: str, draws: int, seed: int) -> Rows:
                 score = trial(np.arange(ROWS), value_T, share, smoothing=1, methods={}).score(
                     shipped(), level=LEVEL
                 )
-                found = score.rows_covered / score.windows, score.widths["rows"] / deviation
-                inside[name, share].append(found)
+                coverage = score.rows_covered / score.windows, score.widths["rows"] / deviation
+                inside[name, share].append(coverage)
                 least = FAR_ENOUGH.get(name, 2)
                 if part_passed(name, mean_T, rows_seen(ROWS, share)) >= least:
-                    inside[f"{name}, {least:.0%} seen", share].append(found)
+                    inside[f"{name}, {least:.0%} seen", share].append(coverage)
     ideal, rows = 2 * 1.645, []  # widths of noise alone, in deviations
     for (world, share), of in inside.items():
         covered, width = np.mean(of, axis=0)

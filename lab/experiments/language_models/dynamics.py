@@ -476,13 +476,13 @@ def named(setting: UpdateSettings) -> str:
 
 def cells() -> list[Cell]:
     """All pieces; those that others need come first."""
-    found = [Cell("point", point), Cell("modes", modes)]
-    found += [
+    pieces = [Cell("point", point), Cell("modes", modes)]
+    pieces += [
         Cell(f"kick-{named(setting)}-{factor:g}", kicked, {"setting": setting, "factor": factor})
         for setting in SETTINGS
         for factor in factors(setting)
     ]
-    return found + sampled_cells()
+    return pieces + sampled_cells()
 
 
 def sampled_cells(group: int = GROUP) -> list[Cell]:
@@ -538,8 +538,8 @@ def show() -> None:
             seen = (
                 cell.split(" +-")[0] for cell in measured_cells(row)
             )  # the series are too short to say how far an edge may move
-            told = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
-            rows.append([said(vars(setting)), f"{setting.momentum:g}", *told])
+            cells = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
+            rows.append([said(vars(setting)), f"{setting.momentum:g}", *cells])
     head = "lag | momentum | predicted edge | measured | difference | over the published rule"
     print_table("Seven days: edges of the learning rate", head, rows)
     show_sampled(done)
@@ -547,14 +547,14 @@ def show() -> None:
 
 def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
     """Print how far sampled runs swing."""
-    runs = [row for name, found in done.items() if name.startswith("sampled-") for row in found]
+    runs = [row for name, rows in done.items() if name.startswith("sampled-") for row in rows]
     runs.sort(key=lambda row: (row["interval"], row["factor"], row["seed"]))
     rows = []
     for row in runs:
-        told = [
+        cells = [
             f"{row[key]:.3g}" for key in ("spread_early", "spread_late", "value_late", "lowest")
         ]
-        rows.append([said(row), f"{row['factor']:g} | {row['seed']}", *told])
+        rows.append([said(row), f"{row['factor']:g} | {row['seed']}", *cells])
     head = (
         "lag | learning rate over the edge | seed | swing, first third (nats) | "
         "last third | mean reward, last third | lowest"

@@ -104,16 +104,16 @@ def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float)
         float(threshold(lag, momentum, interval)),
         float(rule_threshold(momentum, 1 if lag == "none" else interval)),
     )
-    found = rate * stiffness
+    product = rate * stiffness
     return {
         "lag": lag,
         "momentum": momentum,
         "interval": interval,
         "learning_rate": rate,
-        "located": found,
+        "located": product,
         "exact": exact,
         "rule": rule,
-        "gap": found / exact - 1,
+        "gap": product / exact - 1,
         "exact_over_rule": exact / rule,
     }
 
@@ -232,20 +232,20 @@ def main() -> None:
         show_partly_stale(RESULTS.read("partly_stale"))
         return
     world, training = note_bandit(), Training(0.5, kl_place="reward")
-    found = kicked(world, training, asked.seed).stiffness
+    stiffness = kicked(world, training, asked.seed).stiffness
     print(
-        f"Stiffness by kicks {found.value:.5f} ({found.low:.5f} to {found.high:.5f}); exact "
-        f"{fixed_point(world, training).stiffness:.6f}."
+        f"Stiffness by kicks {stiffness.value:.5f} ({stiffness.low:.5f} to {stiffness.high:.5f}); "
+        f"exact {fixed_point(world, training).stiffness:.6f}."
     )
     momenta, intervals = ((0.9,), (4,)) if asked.quick else (MOMENTA, INTERVALS)
     rows = [
-        boundary_row(lag, m, r, found.value) for m in momenta for lag in LAGS for r in intervals
+        boundary_row(lag, m, r, stiffness.value) for m in momenta for lag in LAGS for r in intervals
     ]  # type: ignore[arg-type]
     show_boundary(rows)
     ratios, curves = ratio_rows(), ratio_curves()
     show_ratios(ratios)
     partly = partly_stale_rows(
-        found.value, ("refresh",) if asked.quick else ("refresh", "fixed", "async")
+        stiffness.value, ("refresh",) if asked.quick else ("refresh", "fixed", "async")
     )
     show_partly_stale(partly)
     if asked.quick:

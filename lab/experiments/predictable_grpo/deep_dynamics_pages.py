@@ -44,7 +44,7 @@ def rewards(rows: Sequence[JsonView]) -> ndarray:
     return np.array(column(rows[1:], "reward"), dtype=float)
 
 
-def known(rows: Sequence[JsonView], name: str) -> tuple[ndarray, ndarray]:
+def exact_values(rows: Sequence[JsonView], name: str) -> tuple[ndarray, ndarray]:
     """Updates at which something was computed exactly, and what."""
     there = [row for row in rows if row[name] != ""]
     return np.array(column(there, "step"), dtype=float), np.array(column(there, name), dtype=float)
@@ -67,26 +67,26 @@ def fit_table(fits: PieceTables) -> None:
     rows = []
     for size in SIZES:
         for group in GROUPS:
-            found = [
+            firsts = [
                 part[0]
                 for name, part in fits.items()
                 if name.startswith(f"run-{size}-G{group:02d}-")
             ]
-            if not found:
+            if not firsts:
                 continue
-            raw, adjusted = column(found, "r2"), column(found, "r2_adjusted")
+            raw, adjusted = column(firsts, "r2"), column(firsts, "r2_adjusted")
             ahead = [
-                spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in found], 1)
+                spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in firsts], 1)
                 for law in LAWS[1:]
             ]
-            limited = sum(part["status"] == "converged" for part in found)
+            limited = sum(part["status"] == "converged" for part in firsts)
             rows.append(
                 [
-                    f"{size} | {group} | {len(found)}",
+                    f"{size} | {group} | {len(firsts)}",
                     spoken(raw),
                     spoken(adjusted),
                     *ahead,
-                    f"{limited} of {len(found)}",
+                    f"{limited} of {len(firsts)}",
                 ]
             )
     header = [
@@ -99,16 +99,16 @@ def fit_table(fits: PieceTables) -> None:
 
 def forecast_table(fits: PieceTables) -> None:
     """Errors of the forecast from 40 %."""
-    found = [part[0] for name, part in fits.items() if name.startswith("run-")]
-    if not found:
+    firsts = [part[0] for name, part in fits.items() if name.startswith("run-")]
+    if not firsts:
         return
     rows = []
     for method in METHODS:
-        error = np.array([part[f"error_{method}"] for part in found])
-        ratio = np.exp(np.mean(np.log(column(found, "error_groupwise") / error)))
+        error = np.array([part[f"error_{method}"] for part in firsts])
+        ratio = np.exp(np.mean(np.log(column(firsts, "error_groupwise") / error)))
         rows.append([f"{method} | {error.mean():.4f} | {ratio:.2f}"])
     print_table(
-        f"Forecast of the last 60 % from the first 40 %, {len(found)} runs",
+        f"Forecast of the last 60 % from the first 40 %, {len(firsts)} runs",
         "method | mean absolute error | ours over it",
         rows,
     )
@@ -133,7 +133,8 @@ def mean_table(runs: PieceTables) -> None:
         for name in names:
             first = float(small[0][0][name])
             ends = [
-                np.array([known(part, name)[1][-1] for part in group]) for group in (small, large)
+                np.array([exact_values(part, name)[1][-1] for part in group])
+                for group in (small, large)
             ]
             low, high, difference = apart(*ends)
             said = {"value": "trained on", "held_out": "held out"}.get(name, name)
@@ -159,13 +160,13 @@ def rate_table(runs: PieceTables) -> None:
         if not seeds(runs, size, 4, "fast"):
             continue
         for name, kind, every in ((".0005", "run", 4), (".002", "fast", 1)):
-            found = [seeds(runs, size, group, kind) for group in GROUPS]
+            runs_of_groups = [seeds(runs, size, group, kind) for group in GROUPS]
             for updates in (40 * every, 100 * every):
-                if min(map(len, found)) < 2:
+                if min(map(len, runs_of_groups)) < 2:
                     continue
                 ends = [
-                    np.array([np.interp(updates, *known(part, "value")) for part in group])
-                    for group in found
+                    np.array([np.interp(updates, *exact_values(part, "value")) for part in group])
+                    for group in runs_of_groups
                 ]
                 low, high, difference = apart(*ends)
                 said = f"{difference:+.3f} ({low:+.3f} to {high:+.3f})"
@@ -189,13 +190,13 @@ def apart(one_S: ndarray, other_S: ndarray) -> tuple[float, float, float]:
 
 def momentum_runs(runs: PieceTables, kind: str) -> dict[float, list[Sequence[JsonView]]]:
     """Runs of one start at G = 16 by momentum."""
-    found = {}
+    by_momentum = {}
     for name, rows in runs.items():
         if name.startswith(f"momentum-{kind}-mu"):
-            found.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
+            by_momentum.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
     if kind == "warm" and seeds(runs, CHECKS_ON, 16):
-        found[MOMENTUM] = seeds(runs, CHECKS_ON, 16)
-    return dict(sorted(found.items()))
+        by_momentum[MOMENTUM] = seeds(runs, CHECKS_ON, 16)
+    return dict(sorted(by_momentum.items()))
 
 
 def delay(reward_T: ndarray, reference_T: ndarray) -> float:
@@ -225,15 +226,17 @@ def momentum_table(runs: PieceTables, fits: PieceTables) -> None:
         if 0.0 not in by_momentum:
             continue
         reference = np.mean([rewards(part) for part in by_momentum[0.0]], axis=0)
-        for momentum, found in by_momentum.items():
+        for momentum, pieces in by_momentum.items():
             inertia = momentum / (1 - momentum)
-            late = [delay(rewards(part), reference) for part in found] if momentum else []
-            rate = [float(rewards(part)[:100].mean() - rewards(part)[:20].mean()) for part in found]
+            late = [delay(rewards(part), reference) for part in pieces] if momentum else []
+            rate = [
+                float(rewards(part)[:100].mean() - rewards(part)[:20].mean()) for part in pieces
+            ]
             fast = fast_constants(fits, kind, momentum)
-            ends = spoken([known(part, "value")[1][-1] for part in found])
+            ends = spoken([exact_values(part, "value")[1][-1] for part in pieces])
             rows.append(
                 [
-                    f"{kind} | {momentum:g} | {len(found)} | {inertia:.1f}",
+                    f"{kind} | {momentum:g} | {len(pieces)} | {inertia:.1f}",
                     ("none fits" if np.isnan(late).any() else spoken(late, 1))
                     if late
                     else "reference",
@@ -261,21 +264,21 @@ def fast_constants(fits: PieceTables, kind: str, momentum: float) -> str:
         if (kind, momentum) == ("warm", MOMENTUM)
         else f"momentum-{kind}-mu{momentum:g}-"
     )
-    found = [part[0]["oscillator_tau2"] for name, part in fits.items() if name.startswith(prefix)]
-    return ", ".join(f"{value:.0f}" for value in found) or "-"
+    tau2 = [part[0]["oscillator_tau2"] for name, part in fits.items() if name.startswith(prefix)]
+    return ", ".join(f"{value:.0f}" for value in tau2) or "-"
 
 
 def spread_table(runs: PieceTables) -> None:
     """Variance of short runs from one start by G, beside that of the components along the
     gradient.
     """
-    found = {
+    by_group = {
         group: runs[f"spread-G{group:02d}"] for group in GROUPS if f"spread-G{group:02d}" in runs
     }
-    if len(found) < 2:
+    if len(by_group) < 2:
         return
     rows, measured, predicted = [], {}, {}
-    for group, part in found.items():
+    for group, part in by_group.items():
         first = part[0]
         along = column(part, "along")
         value = column(part, "value")
@@ -296,25 +299,25 @@ def spread_table(runs: PieceTables) -> None:
     )
     print_table("Ten updates of SGD from one start, along the gradient", header, rows)
     ratio = measured[4] / measured[16]
-    low, high = ratio_interval(ratio, len(found[4]), len(found[16]))
-    rho = found[4][0]["r"] / found[4][0]["t"]
+    low, high = ratio_interval(ratio, len(by_group[4]), len(by_group[16]))
+    rho = by_group[4][0]["r"] / by_group[4][0]["t"]
     print(
         f"\nG = 4 over G = 16: {ratio:.2f} ({low:.2f} to {high:.2f}), predicted "
         f"{predicted[4] / predicted[16]:.2f}; 1/G alone: 4."
     )
-    parts = found[4][0]
+    parts = by_group[4][0]
     print(
         f"Components along the gradient: Vp {parts['vp']:.4g}, T {parts['t']:.4g}, R "
         f"{parts['r']:.4g}; R/T {rho:.2f}."
     )
 
 
-def ratio_interval(ratio: float, one: int, other: int) -> tuple[float, float]:
+def ratio_interval(ratio: float, first: int, other: int) -> tuple[float, float]:
     """95 % interval of a ratio of variances of normal numbers."""
     from scipy.stats import f
 
-    return ratio / float(f.ppf(0.975, one - 1, other - 1)), ratio / float(
-        f.ppf(0.025, one - 1, other - 1)
+    return ratio / float(f.ppf(0.975, first - 1, other - 1)), ratio / float(
+        f.ppf(0.025, first - 1, other - 1)
     )
 
 
@@ -322,7 +325,7 @@ def stiffness(rows: Sequence[JsonView]) -> float:
     """The mean K of a run towards reward 1: the fall of log(1 - V) by the integral of the
     effective learning rate.
     """
-    step, value = known(rows, "value")
+    step, value = exact_values(rows, "value")
     return float(
         math.log((1 - value[0]) / (1 - value[-1])) / (EFFECTIVE_RATE * (step[-1] - step[0]))
     )
@@ -337,14 +340,16 @@ def size_table(runs: PieceTables) -> None:
             continue
         first = runs[f"start-{size}"][0]
         steep = first["gradient_norm2"] / (1 - first["value"])
-        found = {group: [stiffness(part) for part in seeds(runs, size, group)] for group in GROUPS}
+        by_group = {
+            group: [stiffness(part) for part in seeds(runs, size, group)] for group in GROUPS
+        }
         points += [
-            (math.log(first["parameters"]), math.log(value)) for value in found[16] if value > 0
+            (math.log(first["parameters"]), math.log(value)) for value in by_group[16] if value > 0
         ]
         rows.append(
             [
                 f"{size} | {first['parameters']:,} | {first['value']:.3f} | {steep:.2f}",
-                *(spoken(found[group]) for group in GROUPS),
+                *(spoken(by_group[group]) for group in GROUPS),
             ]
         )
     header = (

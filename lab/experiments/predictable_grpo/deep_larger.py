@@ -90,20 +90,20 @@ class Larger:
         chosen = torch.randint(len(self.task.train), (prompts,), generator=generator).tolist()
         problems = [self.task.train[number] for number in chosen]
         prompt_PL = self.policy.prompt_tokens(self.task, problems)
-        found = self.policy.sample(prompt_PL, GROUP, generator, self.task.completion_length)
+        sampled = self.policy.sample(prompt_PL, GROUP, generator, self.task.completion_length)
         answer_PL, _ = self.policy.answer_tokens(self.task, problems)
-        right_N = (found.completion_NL == answer_PL.repeat_interleave(GROUP, 0)).all(1).double()
+        right_N = (sampled.completion_NL == answer_PL.repeat_interleave(GROUP, 0)).all(1).double()
         with torch.no_grad():
-            reference_NL = self.reference.log_probabilities(prompt_PL, found.completion_NL)
-        behind_N = ((found.log_probability_NL - reference_NL) * found.mask_NL).double().sum(1)
+            reference_NL = self.reference.log_probabilities(prompt_PL, sampled.completion_NL)
+        behind_N = ((sampled.log_probability_NL - reference_NL) * sampled.mask_NL).double().sum(1)
         earned_PG = (right_N - KL_WEIGHT * behind_N).view(prompts, GROUP)
         advantage_N = (
             (earned_PG - earned_PG.mean(1, keepdim=True)).reshape(-1) * GROUP / (GROUP - 1)
         )
         return RewardedGroups(
             prompt_PL,
-            found.completion_NL,
-            found.mask_NL,
+            sampled.completion_NL,
+            sampled.mask_NL,
             advantage_N,
             float(right_N.mean()),
             float(behind_N.mean()),
@@ -192,17 +192,17 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
     direction; pieces are written.
     """
     generator = torch.Generator().manual_seed(11)
-    found, *others = (world.rollouts(scored // GROUP, generator) for _ in range(1 + SAMPLES))
+    groups, *others = (world.rollouts(scored // GROUP, generator) for _ in range(1 + SAMPLES))
     size = len(world.flat())
     outside, direction = 0.0, np.zeros(size)
     for part in ("KL term alone, beta F", "all of the stale force"):
         first_N, *weights = (
-            torch.full_like(one.advantage_N, KL_WEIGHT)
+            torch.full_like(batch.advantage_N, KL_WEIGHT)
             if "alone" in part
-            else KL_WEIGHT - one.advantage_N
-            for one in (found, *others)
+            else KL_WEIGHT - batch.advantage_N
+            for batch in (groups, *others)
         )
-        top = leading_modes(products(world, found, first_N), size, 3, tolerance=1e-3)
+        top = leading_modes(products(world, groups, first_N), size, 3, tolerance=1e-3)
         direction = top.vector_DK[:, 0]
         quotients = [
             float(direction @ products(world, *pair)(direction))
@@ -219,7 +219,7 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
                 "second": float(top.value_K[1]),
             }
             SPECTRUM.add(
-                row | {"rollouts": scored, "value": np.mean([one.value for one in others])}
+                row | {"rollouts": scored, "value": np.mean([batch.value for batch in others])}
             )
     return outside, direction
 

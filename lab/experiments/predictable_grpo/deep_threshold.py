@@ -116,18 +116,18 @@ def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, ndarray, Linear]:
     """
     world = deep.with_loss(kl_in=kl_in)
     basis = cached(f"directions-{kl_in}-{deep.iterations}", lambda: directions(deep, world))
-    found = linear(world, deep.point_D, basis)
+    force = linear(world, deep.point_D, basis)
     for part, listed in (
-        ("both", symmetric(found.now_KK + found.stale_KK)[:COUNT]),
-        ("now", symmetric(found.now_KK)[:COUNT]),
-        ("stale", symmetric(found.stale_KK)[:COUNT]),
+        ("both", symmetric(force.now_KK + force.stale_KK)[:COUNT]),
+        ("now", symmetric(force.now_KK)[:COUNT]),
+        ("stale", symmetric(force.stale_KK)[:COUNT]),
     ):
         for rank, value in enumerate(listed, 1):
             if not SPECTRUM.has(kl_in, part, rank):
                 SPECTRUM.add(
                     {"kl_in": kl_in, "part": part, "rank": rank, "eigenvalue": float(value)}
                 )
-    return world, basis, found
+    return world, basis, force
 
 
 def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
@@ -141,7 +141,7 @@ def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
         unit = (slope_D / slope_D.norm()).numpy()
         rng = np.random.default_rng(1)
         value = deep.world.mean_reward(point)
-        for method, found in (
+        for method, stiffness in (
             ("kicks at random", kicked_stiffness(deep.world, point, rng, kicks=24, size=0.05)),
             (
                 "kicks along the reward's slope",
@@ -156,13 +156,13 @@ def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
                 ),
             ),
         ):
-            at = found.stiffness
+            at = stiffness.stiffness
             row = {
                 "method": method,
                 "stiffness": at.value,
                 "low": at.low,
                 "high": at.high,
-                "n": found.n,
+                "n": stiffness.n,
                 "value": value,
             }
             STIFFNESS.add(
@@ -183,7 +183,7 @@ def edge_row(
     deep: Deep,
     world: ExactWorld,
     setting: UpdateSettings,
-    found: Linear,
+    force: Linear,
     basis: ndarray,
     scalar: float,
     reward_mode: float,
@@ -191,9 +191,9 @@ def edge_row(
     """One edge, predicted and measured."""
     began = time.process_time()
     limit = float(threshold(setting.lag, setting.momentum, setting.interval))
-    predicted = found.edge(setting, limit / scalar)
+    predicted = force.edge(setting, limit / scalar)
     located, error, rates, sizes = kicked_edge(
-        deep, world, setting, predicted, found, basis, kinked=setting.lag == "none"
+        deep, world, setting, predicted, force, basis, kinked=setting.lag == "none"
     )
     return {
         "kl_in": world.loss.kl_in,
@@ -216,14 +216,14 @@ def kicked_edge(
     world: ExactWorld,
     setting: UpdateSettings,
     predicted: float,
-    found: Linear,
+    force: Linear,
     basis: ndarray,
     *,
     kinked: bool,
 ) -> tuple[float, float, list[float], list[float]]:
     """`located_edge` by the mode that linear theory says grows first."""
     kick_D, velocity_D, watch_D = (
-        basis @ part_K for part_K in found.growing(1.001 * predicted, setting)
+        basis @ part_K for part_K in force.growing(1.001 * predicted, setting)
     )
     velocity = KICK * torch.as_tensor(velocity_D)
     return located_edge(
@@ -299,21 +299,21 @@ def fitted_edge(
             half /= 2
             middle += half if growth(along(middle)[::stride]) < 1 else -half
         return middle, half, rates, sizes
-    found, again = crossing(factors, rates), crossing(factors, later)
-    return found, abs(found - again), rates, sizes
+    edge, again = crossing(factors, rates), crossing(factors, later)
+    return edge, abs(edge - again), rates, sizes
 
 
-def linear_row(setting: UpdateSettings, kl_in: str, found: Linear, scalar: float) -> Row:
+def linear_row(setting: UpdateSettings, kl_in: str, force: Linear, scalar: float) -> Row:
     """What the same kick and the same fit find where the linear theory is all there is: the
     error of the method.
     """
-    predicted = found.edge(
+    predicted = force.edge(
         setting, float(threshold(setting.lag, setting.momentum, setting.interval)) / scalar
     )
-    position_K, velocity_K, watch_K = found.growing(1.001 * predicted, setting)
+    position_K, velocity_K, watch_K = force.growing(1.001 * predicted, setting)
 
     def along(factor: float) -> ndarray:
-        seen_TK = found.path(
+        seen_TK = force.path(
             factor * predicted,
             setting,
             KICK * position_K,
@@ -544,32 +544,32 @@ def show() -> None:
 
 def find_edges(
     deep: Deep,
-    known: dict[str, tuple[ExactWorld, ndarray, Linear]],
+    spectra_of: dict[str, tuple[ExactWorld, ndarray, Linear]],
     wanted: list[tuple[str, UpdateSettings]],
 ) -> None:
     """All edges that are missing."""
-    shown = stiffness(deep, known["reward"][1][:, 0])
+    shown = stiffness(deep, spectra_of["reward"][1][:, 0])
     for kl_in, setting in wanted:
         key = (kl_in, setting.lag, setting.momentum, setting.interval)
         if EDGES.has(*key) and LINEAR.has(*key):
             continue
-        if kl_in not in known:
-            known[kl_in] = spectra(deep, kl_in)
-        world, basis, found = known[kl_in]
-        stiffest = symmetric(found.now_KK + found.stale_KK)[0]
+        if kl_in not in spectra_of:
+            spectra_of[kl_in] = spectra(deep, kl_in)
+        world, basis, spectrum = spectra_of[kl_in]
+        stiffest = symmetric(spectrum.now_KK + spectrum.stale_KK)[0]
         if not EDGES.has(*key):
-            EDGES.add(edge_row(deep, world, setting, found, basis, stiffest, shown))
+            EDGES.add(edge_row(deep, world, setting, spectrum, basis, stiffest, shown))
         if not LINEAR.has(*key):
-            LINEAR.add(linear_row(setting, kl_in, found, stiffest))
+            LINEAR.add(linear_row(setting, kl_in, spectrum, stiffest))
 
 
-def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: bool) -> None:
+def beyond(deep: Deep, basis: ndarray, force: Linear, edge: float, *, quick: bool) -> None:
     """Runs with sampled groups, and runs that start far from the fixed point."""
     for setting in SAMPLED_LAGS[:1] if quick else SAMPLED_LAGS:
         own = (
             edge
             if setting == CENTRE
-            else found.edge(setting, edge * float(threshold(setting.lag, 0.9, 8)) / LIMIT)
+            else force.edge(setting, edge * float(threshold(setting.lag, 0.9, 8)) / LIMIT)
         )
         for factor in (0.7, 1.3, 2.0):
             for seed in (1,) if quick else (1, 2):
@@ -580,7 +580,7 @@ def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: boo
                         sampled_row(deep, basis, setting, own, factor, seed, 16 if quick else 240)
                     )
     for start, setting, factors in RUNS_FROM:
-        own = edge if setting == CENTRE else found.edge(setting, 100 * edge)
+        own = edge if setting == CENTRE else force.edge(setting, 100 * edge)
         for factor in factors[:1] if quick else factors:
             if not RUNS.has(start, setting.lag, setting.momentum, setting.interval, factor):
                 RUNS.add(run_row(deep, basis, setting, own, factor, start, 16 if quick else 240))
@@ -594,20 +594,20 @@ def main() -> None:
             for pieces in (SPECTRUM, EDGES, LINEAR, RUNS, SAMPLED, STIFFNESS):
                 pieces.keep_in_memory()
         deep = deep_world(quick=asked.quick)
-        known = {"reward": spectra(deep, "reward")}
-        _, basis, found = known["reward"]
+        spectra_of = {"reward": spectra(deep, "reward")}
+        _, basis, spectrum = spectra_of["reward"]
         wanted = (
             [("reward", UpdateSettings("refresh", 0.9, 2))] if asked.quick else list(settings())
         )
-        find_edges(deep, known, wanted[:4])
+        find_edges(deep, spectra_of, wanted[:4])
         beyond(
             deep,
             basis,
-            found,
-            found.edge(CENTRE, LIMIT / symmetric(found.now_KK + found.stale_KK)[0]),
+            spectrum,
+            spectrum.edge(CENTRE, LIMIT / symmetric(spectrum.now_KK + spectrum.stale_KK)[0]),
             quick=asked.quick,
         )
-        find_edges(deep, known, wanted[: asked.edges])
+        find_edges(deep, spectra_of, wanted[: asked.edges])
     show()
 
 

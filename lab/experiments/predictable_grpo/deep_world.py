@@ -159,30 +159,34 @@ class Linear:
         too (async), or an update to all (fixed).
         """
         size, momentum = len(self.now_KK), setting.momentum
-        zero, one = np.zeros((size, size)), np.eye(size)
+        zero, identity = np.zeros((size, size)), np.eye(size)
         now, stale = learning_rate * self.now_KK, learning_rate * self.stale_KK
         if setting.lag == "fixed":
             depth = setting.interval
             whole = np.zeros((size * (depth + 2), size * (depth + 2)))
             blocks = {
-                (0, 0): one - now,
-                (0, 1): momentum * one,
+                (0, 0): identity - now,
+                (0, 1): momentum * identity,
                 (0, depth + 1): -stale,
                 (1, 0): -now,
-                (1, 1): momentum * one,
+                (1, 1): momentum * identity,
                 (1, depth + 1): -stale,
-                (2, 0): one,
+                (2, 0): identity,
             }
-            blocks |= {(row, row - 1): one for row in range(3, depth + 2)}
+            blocks |= {(row, row - 1): identity for row in range(3, depth + 2)}
             for (row, column), block in blocks.items():
                 whole[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
             return whole
         update = np.block(
-            [[one - now, momentum * one, -stale], [-now, momentum * one, -stale], [zero, zero, one]]
+            [
+                [identity - now, momentum * identity, -stale],
+                [-now, momentum * identity, -stale],
+                [zero, zero, identity],
+            ]
         )
         block = np.linalg.matrix_power(update, 1 if setting.lag == "none" else setting.interval)
         if setting.lag == "async":
-            return np.vstack([block[: 2 * size], np.hstack([one, zero, zero])])
+            return np.vstack([block[: 2 * size], np.hstack([identity, zero, zero])])
         # What sampled is where the block began.
         return np.hstack([block[:, :size] + block[:, 2 * size :], block[:, size : 2 * size]])[
             : 2 * size
@@ -250,11 +254,11 @@ class Linear:
 
 def linear(world: ExactWorld, point_D: Tensor, basis_DK: Float) -> Linear:
     """Both Jacobians between orthonormal directions."""
-    found = []
+    jacobians = []
     for part in ("now", "stale"):
         product = pull(world, point_D, part=part)
-        found.append(basis_DK.T @ np.stack([product(column) for column in basis_DK.T], axis=1))
-    return Linear(found[0], found[1])
+        jacobians.append(basis_DK.T @ np.stack([product(column) for column in basis_DK.T], axis=1))
+    return Linear(jacobians[0], jacobians[1])
 
 
 def symmetric(matrix: Float) -> Float:

@@ -28,11 +28,11 @@ def cases() -> list[tuple[str, Bandit, Training, float | None]]:
     """
     note, free = note_bandit(), bandit([0, 1])
     arms = bandit([0, 0.1, 0.2, 0.3, 0.5, 1], kl_weight=0.1)
-    found = []
+    places = []
     for momentum in (0.0, 0.9):
         # The same force an update at either momentum: what a run does in the end does not differ.
         rate = 1 - momentum
-        found += [
+        places += [
             (
                 "KL weight .5, from .3",
                 note,
@@ -64,7 +64,7 @@ def cases() -> list[tuple[str, Bandit, Training, float | None]]:
                 None,
             ),
         ]
-    return found
+    return places
 
 
 def one_row(
@@ -72,7 +72,7 @@ def one_row(
 ) -> JsonObject:
     """Medians over runs of the shares explained; how often each law is the best by AICc."""
     place = None if start is None else [0.0, math.log(start / (1 - start))]
-    found = simulate_bandit(
+    bandit_runs = simulate_bandit(
         world,
         training,
         steps=UPDATES,
@@ -85,7 +85,7 @@ def one_row(
     share = {"oscillator": [], "exponential": [], "best": []}
     best, tau2 = [], []
     for run in range(runs):
-        reward_T = found.series["reward"][:UPDATES, run].astype(np.float64)
+        reward_T = bandit_runs.series["reward"][:UPDATES, run].astype(np.float64)
         alone = fit(time_T, reward_T, law="oscillator")
         all_laws = fit(time_T, reward_T)
         said = {candidate.law: candidate.r_squared for candidate in all_laws.candidates}

@@ -135,8 +135,8 @@ class RegularisedWorld:
 
     def gradient(self, theta_D: ArrayLike) -> Float:
         r"""Return the gradient of J, $E[sr] - \beta F\theta$ over prompts."""
-        found = self.moments(theta_D)
-        return np.asarray(self.weight_P @ (found.gradient_PD + found.pull_PD))
+        moments = self.moments(theta_D)
+        return np.asarray(self.weight_P @ (moments.gradient_PD + moments.pull_PD))
 
     def hessian(self, theta_D: ArrayLike) -> Float:
         r"""Return the Hessian of J, $E[ss^Te] - \beta(F + E[ss^T\,s\cdot\theta])$ over prompts.

@@ -130,10 +130,10 @@ def single_scores(
         return (logits.log_softmax(-1).gather(1, completion_L[:, None])[:, 0] * mask_L).sum()
 
     with sdpa_kernel(SDPBackend.MATH):
-        found = vmap(grad(log_probability), in_dims=(None, 0, 0, 0))(
+        scores = vmap(grad(log_probability), in_dims=(None, 0, 0, 0))(
             values, prompt_NL, completion_NL, mask_NL
         )
-    return torch.cat([found[name].reshape(len(prompt_NL), -1) for name in values], 1)
+    return torch.cat([scores[name].reshape(len(prompt_NL), -1) for name in values], 1)
 
 
 def rollout_scores(policy: Policy, rollouts: EqualGroups) -> Tensor:
@@ -214,13 +214,13 @@ def truth(
     )
 
     def norms(some: Sequence[Problem]) -> Float:
-        found = (
+        norm2_N = (
             rollout_scores(policy, roll(policy, some, score_rollouts, draw))
             .double()
             .square()
             .sum(1)
         )
-        return found.reshape(len(some), score_rollouts).mean(1).numpy()
+        return norm2_N.reshape(len(some), score_rollouts).mean(1).numpy()
 
     s2 = blocks(problems, norms, rows=max(1, _ROWS // score_rollouts))
     gradient_norm2 = float(exact_gradient(policy, problems).square().sum())

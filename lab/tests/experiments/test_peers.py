@@ -125,11 +125,11 @@ def test_the_toolkit_sees_a_log_under_both_namings(load: Loader, tmp_path: Path)
         module.json.dumps(module.ITS_NAMES),
     )
     told = module.told_by(command, [log, log])
-    assert [one.told for one in told["toolkit, TRL's names"]] == [
+    assert [answer.severities for answer in told["toolkit, TRL's names"]] == [
         {"reward_mean": "warning", "entropy": "critical"}
     ] * 2
     assert told["toolkit, TRL's names"][0].words == 6  # two messages of three; a number is none
-    assert set(told["toolkit, its names"][0].told) == {
+    assert set(told["toolkit, its names"][0].severities) == {
         "reward_mean",
         "group_reward_mean",
         "reward_std",
@@ -186,7 +186,7 @@ def test_the_doctor_sees_the_own_columns_of_a_log_too(
     answers = module.Tools(rldoctor=sys.executable).asked(
         [module.ToolInput([{"step": 1, "reward": 0.5}], [{"eval/reward": 0.4}])]
     )
-    assert [(one.told, one.words) for one in answers["rldoctor"]] == [
+    assert [(answer.severities, answer.words) for answer in answers["rldoctor"]] == [
         ({"eval/reward": "critical"}, 3)
     ]
 

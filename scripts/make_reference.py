@@ -525,14 +525,14 @@ def causes_page() -> str:
 
 def atom_words(atom: Any) -> str:
     """An entry of a clause in words."""
-    from groupwise.diagnostics.judgement import Seen
+    from groupwise.diagnostics.judgement import Presence
 
     facts, wanted = atom
     words = ", or ".join(fact.value for fact in facts)
     return {
-        Seen.SEEN: words,
-        Seen.ABSENT: f"not: {words}",
-        Seen.NOT_LOGGED: f"not logged: {words}",
+        Presence.SEEN: words,
+        Presence.ABSENT: f"not: {words}",
+        Presence.NOT_LOGGED: f"not logged: {words}",
     }[wanted]
 
 

@@ -42,12 +42,12 @@ UNSEEN = re.compile(
     r'<metadata>.*?</metadata>|<!--.*?-->|<\?xml.*?\?>|<!DOCTYPE.*?>|(?<=<g) id="[^"]*"',
     re.DOTALL,
 )
-Curve = dict[str, str]
+CurveRow = dict[str, str]
 
 
-def curves() -> dict[str, list[Curve]]:
+def curves() -> dict[str, list[CurveRow]]:
     """The curves of every picture."""
-    by_picture: dict[str, list[Curve]] = {}
+    by_picture: dict[str, list[CurveRow]] = {}
     with (HERE / "pictures.tsv").open(encoding="utf-8", newline="") as lines:
         for curve in csv.DictReader(lines, delimiter="\t"):
             by_picture.setdefault(curve["picture"], []).append(curve)
@@ -70,7 +70,7 @@ def points(tables: str, query: str) -> pl.DataFrame:
     return pl.DataFrame(columns, strict=False).sql(query)
 
 
-def draw(picture: str, picture_curves: list[Curve]) -> None:
+def draw(picture: str, picture_curves: list[CurveRow]) -> None:
     """Write a picture; the same numbers give the same file."""
     import matplotlib as mpl
 

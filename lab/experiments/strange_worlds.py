@@ -16,7 +16,7 @@ from groupwise_lab.worlds.bandit import BanditWorld, softmax_world
 from groupwise_lab.worlds.runs import autoregressive_noise
 
 PROMPTS, ARMS, WIDTH = 4000, 6, 12
-Noise = Callable[[tuple[int, int]], Float]
+NoiseDraw = Callable[[tuple[int, int]], Float]
 
 
 def right_or_wrong(rng: Generator, difficulty: float) -> BanditWorld:
@@ -29,7 +29,7 @@ def right_or_wrong(rng: Generator, difficulty: float) -> BanditWorld:
     return softmax_world(feature_PAD, parameter_D, 1 / (1 + np.exp(-merit_PA)), binary=True)
 
 
-def graded(rng: Generator, spread: float = 0.0, noise: Noise | None = None) -> BanditWorld:
+def graded(rng: Generator, spread: float = 0.0, noise: NoiseDraw | None = None) -> BanditWorld:
     """Scores in pairs of either sign, whose length differs between prompts by a lognormal law;
     rewards linear in them, with a noise.
     """
@@ -62,7 +62,7 @@ def rarely_paid(world: BanditWorld, rng: Generator, times: float) -> BanditWorld
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchDesign:
     """A world, and how a batch is drawn from it."""
 
     make: Callable[[Generator], BanditWorld]
@@ -88,32 +88,36 @@ class Batch:
 
 
 BATCHES = {
-    "right or wrong": Batch(lambda rng: right_or_wrong(rng, 0.0)),
-    "groups of four": Batch(lambda rng: right_or_wrong(rng, 0.0), rollouts=4),
-    "eight prompts": Batch(lambda rng: right_or_wrong(rng, 0.0), 8),
-    "eight copies of eight prompts": Batch(
+    "right or wrong": BatchDesign(lambda rng: right_or_wrong(rng, 0.0)),
+    "groups of four": BatchDesign(lambda rng: right_or_wrong(rng, 0.0), rollouts=4),
+    "eight prompts": BatchDesign(lambda rng: right_or_wrong(rng, 0.0), 8),
+    "eight copies of eight prompts": BatchDesign(
         lambda rng: in_templates(right_or_wrong(rng, 0.0), rng, 8, 0.0), variants=8
     ),
-    "near-duplicates, eight of each": Batch(
+    "near-duplicates, eight of each": BatchDesign(
         lambda rng: in_templates(right_or_wrong(rng, 0.0), rng, 8, 0.2), variants=8, shuffled=True
     ),
-    "near-duplicates of normal rewards": Batch(
+    "near-duplicates of normal rewards": BatchDesign(
         lambda rng: in_templates(graded(rng), rng, 4, 0.2), variants=4, shuffled=True
     ),
-    "rare success": Batch(lambda rng: right_or_wrong(rng, 5.0), rollouts=4),
-    "rare success, groups of eight": Batch(lambda rng: right_or_wrong(rng, 5.0)),
-    "very rare success": Batch(lambda rng: right_or_wrong(rng, 6.5)),
-    "nearly all solved": Batch(lambda rng: right_or_wrong(rng, -5.0)),
-    "normal rewards, groups of four": Batch(graded, rollouts=4),
-    "normal rewards": Batch(graded),
-    "unlike lengths": Batch(lambda rng: graded(rng, 0.5)),
-    "very unlike lengths": Batch(lambda rng: graded(rng, 0.8)),
-    "four moments": Batch(lambda rng: graded(rng, 0.0, lambda size: rng.standard_t(5, size))),
-    "no fourth moment": Batch(lambda rng: graded(rng, 0.0, lambda size: rng.standard_t(2.5, size))),
-    "skewed rewards": Batch(
+    "rare success": BatchDesign(lambda rng: right_or_wrong(rng, 5.0), rollouts=4),
+    "rare success, groups of eight": BatchDesign(lambda rng: right_or_wrong(rng, 5.0)),
+    "very rare success": BatchDesign(lambda rng: right_or_wrong(rng, 6.5)),
+    "nearly all solved": BatchDesign(lambda rng: right_or_wrong(rng, -5.0)),
+    "normal rewards, groups of four": BatchDesign(graded, rollouts=4),
+    "normal rewards": BatchDesign(graded),
+    "unlike lengths": BatchDesign(lambda rng: graded(rng, 0.5)),
+    "very unlike lengths": BatchDesign(lambda rng: graded(rng, 0.8)),
+    "four moments": BatchDesign(lambda rng: graded(rng, 0.0, lambda size: rng.standard_t(5, size))),
+    "no fourth moment": BatchDesign(
+        lambda rng: graded(rng, 0.0, lambda size: rng.standard_t(2.5, size))
+    ),
+    "skewed rewards": BatchDesign(
         lambda rng: graded(rng, 0.0, lambda size: rng.exponential(1, size) ** 2)
     ),
-    "one prompt in fifty pays eightfold": Batch(lambda rng: rarely_paid(graded(rng), rng, 8.0)),
+    "one prompt in fifty pays eightfold": BatchDesign(
+        lambda rng: rarely_paid(graded(rng), rng, 8.0)
+    ),
 }
 
 

@@ -225,15 +225,15 @@ def _branch_layout(
 def _along_branches(step_PMV: Tensor, tree: OutcomeTree) -> Tensor:
     """Sum the steps of every outcome."""
     prompts, going = len(step_PMV), tree.tokens - 1
-    so_far, first, found = step_PMV.new_zeros(prompts, 1), 0, []
+    so_far, first, sums = step_PMV.new_zeros(prompts, 1), 0, []
     for depth in range(tree.completion_length):
         step_PJV = step_PMV[:, first : first + going**depth]
         first += going**depth
-        found.append(so_far + step_PJV[..., END])
+        sums.append(so_far + step_PJV[..., END])
         # Slices: picking by a list of places has a slow derivative.
         onward_PJV = torch.cat([step_PJV[..., :END], step_PJV[..., END + 1 :]], dim=-1)
         so_far = (so_far.unsqueeze(-1) + onward_PJV).reshape(prompts, -1)
-    return torch.cat([*found, so_far], dim=1)
+    return torch.cat([*sums, so_far], dim=1)
 
 
 def outcome_rewards(task: Task, problems: Sequence[Problem], tree: OutcomeTree) -> Float:
@@ -301,8 +301,8 @@ class ExactWorld:
             name: part.view(shape)
             for (name, shape), part in zip(self.shapes.items(), parts, strict=True)
         }
-        found: Tensor = functional_call(self.outcomes, values, (self.prompt_PL,))
-        return found
+        outcome_PO: Tensor = functional_call(self.outcomes, values, (self.prompt_PL,))
+        return outcome_PO
 
     def value(self, log_probability_PO: Tensor) -> Tensor:
         """Return the mean reward."""
@@ -316,8 +316,10 @@ class ExactWorld:
         """Return the mean reward minus the weighted KL: what the expected update on policy
         ascends, but for division by a deviation.
         """
-        found = self.log_probabilities(parameter_D)
-        return self.value(found) - self.loss.kl_weight * self.divergence(found)
+        log_probability_PO = self.log_probabilities(parameter_D)
+        return self.value(log_probability_PO) - self.loss.kl_weight * self.divergence(
+            log_probability_PO
+        )
 
     def surrogate(self, now_PO: Tensor, sampled_PO: Tensor) -> Tensor:
         r"""The loss whose gradient in the present policy is the expected update, with outcomes
@@ -454,11 +456,11 @@ def leading_modes(
     start = np.random.default_rng(0).standard_normal(
         size
     )  # the same start gives the same signs of the vectors
-    found, vectors = eigsh(
+    eigenvalue_K, vectors = eigsh(
         operator, k=count, which="LA" if which == "largest" else "LM", tol=tolerance, v0=start
     )
-    order = np.argsort(-found if which == "largest" else -np.abs(found))
-    value_K, vector_DK = found[order], vectors[:, order]
+    order = np.argsort(-eigenvalue_K if which == "largest" else -np.abs(eigenvalue_K))
+    value_K, vector_DK = eigenvalue_K[order], vectors[:, order]
     images = np.stack([product(column) for column in vector_DK.T], axis=1)
     return Spectrum(value_K, vector_DK, np.linalg.norm(images - vector_DK * value_K, axis=0), made)
 
@@ -479,19 +481,19 @@ def curvature(world: ExactWorld, parameter_D: Tensor) -> Callable[[Float], Float
     return product
 
 
-Method = Literal["answer", "enumeration", "rollouts"]
+ValueMethod = Literal["answer", "enumeration", "rollouts"]
 FEWEST_ROLLOUTS = 1000
 _ROLLOUTS_AT_ONCE = 4096
 _OUTCOMES_AT_ONCE = 2_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ExpectedRewards:
     """The expected reward of every problem."""
 
     value_P: Float  # reward units
     error_P: Float  # standard error of each; 0 where exact
-    method: Method  # answer (one pass), enumeration, or rollouts
+    method: ValueMethod  # answer (one pass), enumeration, or rollouts
     rollouts: int  # of each problem; 0 where exact
 
     @property
@@ -512,7 +514,7 @@ def values(
     *,
     rollouts: int = FEWEST_ROLLOUTS,
     generator: torch.Generator | None = None,
-) -> Values:
+) -> ExpectedRewards:
     """Return V(x) of every problem.
 
     Source: arXiv 2603.01162 takes 1,000 rollouts; the exact ways are derived here.
@@ -527,10 +529,10 @@ def values(
             _expected_reward(policy, task, some, method).double().cpu().numpy()
             for some in _parts(problems, task, method)
         ]
-    return Values(np.concatenate(parts), np.zeros(len(problems)), method, 0)
+    return ExpectedRewards(np.concatenate(parts), np.zeros(len(problems)), method, 0)
 
 
-def method_for(policy: Actor, task: Task) -> Method:
+def method_for(policy: Actor, task: Task) -> ValueMethod:
     """Return how V(x) can be had: by the one right answer, by enumeration, or by rollouts only."""
     if answer_weight(policy, task) is not None:
         return "answer"
@@ -542,7 +544,7 @@ def method_for(policy: Actor, task: Task) -> Method:
     )
 
 
-def _parts(problems: Sequence[Problem], task: Task, method: Method) -> list[Sequence[Problem]]:
+def _parts(problems: Sequence[Problem], task: Task, method: ValueMethod) -> list[Sequence[Problem]]:
     """Problems in parts that fit into memory."""
     size = 2048
     if method == "enumeration":
@@ -551,7 +553,7 @@ def _parts(problems: Sequence[Problem], task: Task, method: Method) -> list[Sequ
 
 
 def _expected_reward(
-    policy: Actor, task: Task, problems: Sequence[Problem], method: Method
+    policy: Actor, task: Task, problems: Sequence[Problem], method: ValueMethod
 ) -> Tensor:
     """V(x) of every problem, differentiable."""
     prompt_PL = policy.prompt_tokens(task, problems)
@@ -572,7 +574,7 @@ def _values_by_rollouts(
     problems: Sequence[Problem],
     rollouts: int,
     generator: torch.Generator | None,
-) -> Values:
+) -> ExpectedRewards:
     """The mean reward of samples."""
     _check_sampling(rollouts, generator)
     assert generator is not None
@@ -594,7 +596,7 @@ def _values_by_rollouts(
             f"expected at least 2 rewards of every problem, got {count_P.min()}: the verifier is "
             "silent; mend it"
         )
-    return Values(
+    return ExpectedRewards(
         np.nanmean(reward_PG, 1),
         np.nanstd(reward_PG, 1, ddof=1) / np.sqrt(count_P),
         "rollouts",
@@ -658,7 +660,7 @@ class Gradient:
     gradient_D: Float  # in the order of `policy.parameters()`
     # expected distance from the truth, |estimate - truth| root mean square; 0 where exact
     error: float
-    method: Method  # answer, enumeration or rollouts
+    method: ValueMethod  # answer, enumeration or rollouts
 
 
 def gradient(
@@ -801,10 +803,10 @@ def true_components(policy: Policy, task: Task, problems: Sequence[Problem]) -> 
     t, r, within, score2, kappa = np.mean(sums, axis=0).tolist()
     whole_D = np.zeros(sum(parameter.numel() for parameter in policy.parameters()))
     for some in _parts(problems, task, "enumeration"):
-        found = torch.autograd.grad(
+        gradients = torch.autograd.grad(
             _expected_reward(policy, task, some, "enumeration").sum(), list(policy.parameters())
         )
-        whole_D += _flat(found).numpy() / len(problems)
+        whole_D += _flat(gradients).numpy() / len(problems)
     norm2 = float(whole_D @ whole_D)
     return TrueComponents(
         within - norm2,

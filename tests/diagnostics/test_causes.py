@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 
-from groupwise.diagnostics.causes import CAUSES, Case, advice_for, contenders, verdict
+from groupwise.diagnostics.causes import CAUSES, Incident, advice_for, contenders, verdict
 from groupwise.diagnostics.judge import Look
 from groupwise.diagnostics.judgement import (
     Cause,
@@ -19,7 +19,7 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
-    Seen,
+    Presence,
     Sign,
     Status,
     stated,
@@ -44,19 +44,19 @@ def evidence(*columns: str) -> Evidence:
     )
 
 
-def cause_of_fall(of_fall: Case) -> Cause:
+def cause_of_fall(of_fall: Incident) -> Cause:
     return verdict(replace(of_fall, question=Fact.FELL))
 
 
-def cause_of_standing(standing: Case) -> Cause:
+def cause_of_standing(standing: Incident) -> Cause:
     return verdict(replace(standing, question=Fact.STANDS))
 
 
-def comes_first(found: Case) -> bool:
-    return found.state(Fact.FIRST, CAUSES["sampler"]) is Seen.SEEN
+def comes_first(found: Incident) -> bool:
+    return found.state(Fact.FIRST, CAUSES["sampler"]) is Presence.SEEN
 
 
-def is_watched(found: Case) -> bool:
+def is_watched(found: Incident) -> bool:
     return Fact.WATCHED in found.seen
 
 
@@ -68,14 +68,16 @@ def sign(signal: str, before: float | None, after: float | None, step: int = 5) 
     return Sign(signal, step, before, after, signal)
 
 
-def case(
+def incident(
     facts: tuple[Fact, ...] = (),
     *signs: Sign,
     logged: tuple[str, ...] = ("entropy", "completion_length"),
     **more: Any,
-) -> Case:
+) -> Incident:
     found = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
-    return Case(evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more)
+    return Incident(
+        evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more
+    )
 
 
 LENGTH, ENTROPY, CUT = "completion_length", "entropy", "truncated_share"
@@ -216,12 +218,12 @@ LOST = Finding("check", Status.CRITICAL, "")
 def test_why_a_reward_fell(
     facts: tuple[Fact, ...], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
 ) -> None:
-    found = cause_of_fall(case(facts, *signs))
+    found = cause_of_fall(incident(facts, *signs))
     assert (found.certainty, found.names) == (certainty, names)
 
 
 def test_what_never_earned_anything_has_no_cause_that_takes_a_reward_away() -> None:
-    assert contenders(cause_of_fall(case((Fact.NOTHING_EARNED,)))) == ("too_hard", "verifier")
+    assert contenders(cause_of_fall(incident((Fact.NOTHING_EARNED,)))) == ("too_hard", "verifier")
 
 
 @pytest.mark.parametrize(("last", "name"), [(6.0, CAUSE["shrinking"]), (6.1, CAUSE["instability"])])
@@ -236,7 +238,7 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
         meanings=(Meaning(LENGTH, LENGTH, "test"),),
     )
     signs = {one.signal: one for one in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))}
-    assert cause_of_fall(Case(Evidence(run), {}, signs, 5)).names == (name,)
+    assert cause_of_fall(Incident(Evidence(run), {}, signs, 5)).names == (name,)
 
 
 @each_case(
@@ -256,40 +258,40 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
 def test_a_fall_by_and_by_is_hardly_the_verifiers(
     facts: tuple[Fact, ...], certainty: Certainty, names: tuple[str, ...], log: tuple[str, ...]
 ) -> None:
-    assert cause_of_fall(case(facts, abrupt=False)) == Cause(certainty, names, log)
+    assert cause_of_fall(incident(facts, abrupt=False)) == Cause(certainty, names, log)
     assert (
-        cause_of_fall(case(facts, abrupt=False, slow=True)) == Cause()
+        cause_of_fall(incident(facts, abrupt=False, slow=True)) == Cause()
     )  # over a good part of the log none is named
-    assert cause_of_fall(case((*facts, Fact.PART_LOST_AT_ONCE), slow=True)) == cause_of_fall(
-        case((*facts, Fact.PART_LOST_AT_ONCE))
+    assert cause_of_fall(incident((*facts, Fact.PART_LOST_AT_ONCE), slow=True)) == cause_of_fall(
+        incident((*facts, Fact.PART_LOST_AT_ONCE))
     )
 
 
 def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
-    nothing = cause_of_fall(case((*LASTING, Fact.REWARD_CONSTANT_AT_ONCE), logged=()))
+    nothing = cause_of_fall(incident((*LASTING, Fact.REWARD_CONSTANT_AT_ONCE), logged=()))
     assert nothing == Cause(
         OPEN, (CAUSE["verifier"], CAUSE["instability"]), ("entropy and completion length",)
     )
-    no_length = cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY,)))
+    no_length = cause_of_fall(incident(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY,)))
     assert no_length == Cause(OPEN, (CAUSE["instability"], CAUSE["length"]), ("completion length",))
-    assert cause_of_fall(case(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))) == Cause(
-        LIKELY, (CAUSE["instability"],)
-    )
-    assert cause_of_fall(case((Fact.NOTHING_EARNED,))).log == (
+    assert cause_of_fall(
+        incident(LASTING, sign(ENTROPY, 0.5, 0.9), logged=(ENTROPY, CUT))
+    ) == Cause(LIKELY, (CAUSE["instability"],))
+    assert cause_of_fall(incident((Fact.NOTHING_EARNED,))).log == (
         "completions with prompts and rewards",
     )
-    assert cause_of_fall(case(LASTING)).log == ("completions with prompts and rewards",)
-    assert not is_watched(case(logged=()))
-    assert is_watched(case(logged=(LENGTH,)))
-    assert is_watched(case(logged=(ENTROPY,)))
+    assert cause_of_fall(incident(LASTING)).log == ("completions with prompts and rewards",)
+    assert not is_watched(incident(logged=()))
+    assert is_watched(incident(logged=(LENGTH,)))
+    assert is_watched(incident(logged=(ENTROPY,)))
 
 
 def test_a_signal_without_a_level_before_has_no_ratio() -> None:
-    one = case((), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
+    one = incident((), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
     assert (one.ratio(LENGTH), one.ratio(ENTROPY), one.ratio("kl")) == (1.0, 1.0, 1.0)
     assert (one.gained(LENGTH), one.gained(CUT), one.gained("kl")) == (0.0, 0.0, 0.0)
-    assert case((), sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
-    assert case((), sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
+    assert incident((), sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
+    assert incident((), sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
 
 
 def test_the_first_check_that_states_a_fact_is_found() -> None:
@@ -297,7 +299,7 @@ def test_the_first_check_that_states_a_fact_is_found() -> None:
         name: Finding(name, Status.NONE, "", facts=facts)
         for name, facts in (("a", ()), ("b", (Fact.OUTAGES,)), ("c", (Fact.OUTAGES, Fact.DECLINE)))
     }
-    both = Case(evidence(), answers, {}, None)
+    both = Incident(evidence(), answers, {}, None)
     assert (both.finding(Fact.OUTAGES), both.finding(Fact.DECLINE)) == (answers["b"], answers["c"])
     assert both.finding(Fact.KL_HUGE) is None
     assert {Fact.OUTAGES, Fact.DECLINE} <= {*both.seen}
@@ -306,7 +308,7 @@ def test_the_first_check_that_states_a_fact_is_found() -> None:
 # The sampler: first, or after the policy broke.
 
 
-def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] = ()) -> Case:
+def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] = ()) -> Incident:
     found = Finding(
         "sampler_mismatch",
         Status.WARNING,
@@ -314,7 +316,7 @@ def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] =
         facts=stated(Fact.SAMPLER_MISMATCH, Fact.MISMATCH_AT_RATE_ZERO if at_rate_zero else None),
         signs=own,
     )
-    return Case(
+    return Incident(
         evidence(ENTROPY, LENGTH),
         {"sampler_mismatch": found},
         {one.signal: one for one in signs},
@@ -352,7 +354,7 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
 
 
 def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
-    found = case(LASTING)
+    found = incident(LASTING)
     jump = Finding(
         "restart",
         Status.WARNING,
@@ -401,27 +403,27 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
     ],
 )
 def test_why_a_reward_stands(fact: Fact, cause: str, certainty: Certainty) -> None:
-    assert cause_of_standing(case((fact,))) == Cause(certainty, (cause,))
-    assert cause_of_standing(case(())) == Cause()
+    assert cause_of_standing(incident((fact,))) == Cause(certainty, (cause,))
+    assert cause_of_standing(incident(())) == Cause()
     # What concentrates while the reward rises may yet learn.
     rises = POSSIBLE if cause in (CAUSE["concentration"], CAUSE["zero_variance"]) else certainty
-    assert cause_of_standing(case((fact,), learning=Learning.LEARNING)).certainty is rises
+    assert cause_of_standing(incident((fact,), learning=Learning.LEARNING)).certainty is rises
 
 
 def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     facts = (Fact.REWARD_OSCILLATES, Fact.TRUNCATED_LIKELY, Fact.GROUPS_ALIKE)
-    assert cause_of_standing(case(facts)).names == (CAUSE["truncation"],)
+    assert cause_of_standing(incident(facts)).names == (CAUSE["truncation"],)
     # Answers that are cut off since they are paid better have learnt to be; from the start on they
     # were it for themselves.
     paid = (Fact.TRUNCATED_LIKELY, Fact.TRUNCATED_PAID)
-    assert cause_of_standing(case((*paid, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
+    assert cause_of_standing(incident((*paid, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         POSSIBLE, (CAUSE["truncated_paid"],)
     )
-    assert cause_of_standing(case(paid)) == Cause(LIKELY, (CAUSE["truncation"],))
-    assert cause_of_standing(case((Fact.TRUNCATED_LIKELY, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
+    assert cause_of_standing(incident(paid)) == Cause(LIKELY, (CAUSE["truncation"],))
+    assert cause_of_standing(incident((Fact.TRUNCATED_LIKELY, Fact.CUT_OFF_IN_MID_RUN))) == Cause(
         LIKELY, (CAUSE["truncation"],)
     )
-    assert cause_of_standing(case(())) == Cause()
+    assert cause_of_standing(incident(())) == Cause()
 
 
 # What to do.
@@ -498,7 +500,7 @@ def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
     step: int | None, facts: tuple[Fact, ...], logged: tuple[str, ...], expected: Cause | None
 ) -> None:
     rose = Finding("learning_rate", Status.INFO, "", step, facts=(Fact.RATE_ROSE,))
-    given = case((Fact.FALL_AT_ONCE, *facts), logged=logged)
+    given = incident((Fact.FALL_AT_ONCE, *facts), logged=logged)
     cause = cause_of_fall(replace(given, answers={**given.answers, "rate": rose}))
     assert (replace(cause, rivals=()) == expected) is (expected is not None)
     assert ("rate_rose" in cause.keys) is (expected is not None)
@@ -522,15 +524,18 @@ def test_every_cause_has_a_line_of_its_own_and_evidence() -> None:
 
 def test_a_case_says_of_a_fact_whether_it_is_seen_absent_or_not_logged() -> None:
     row = CAUSES["length"]
-    longer = case((), sign(LENGTH, 100.0, 200.0))
-    assert longer.state(Fact.LENGTH_RAN_AWAY, row) is Seen.SEEN
-    assert case().state(Fact.LENGTH_RAN_AWAY, row) is Seen.ABSENT
-    assert case(logged=(ENTROPY,)).state(Fact.LENGTH_RAN_AWAY, row) is Seen.NOT_LOGGED
+    longer = incident((), sign(LENGTH, 100.0, 200.0))
+    assert longer.state(Fact.LENGTH_RAN_AWAY, row) is Presence.SEEN
+    assert incident().state(Fact.LENGTH_RAN_AWAY, row) is Presence.ABSENT
+    assert incident(logged=(ENTROPY,)).state(Fact.LENGTH_RAN_AWAY, row) is Presence.NOT_LOGGED
     assert Fact.LENGTH_RAN_AWAY in longer.seen
     # More answers that are cut off ran away in length, unless answers are shorter: turns ran out.
     cut = sign(CUT, 0.1, 0.6)
-    assert case((), cut).state(Fact.LENGTH_RAN_AWAY, row) is Seen.SEEN
-    assert case((), cut, sign(LENGTH, 200.0, 150.0)).state(Fact.LENGTH_RAN_AWAY, row) is Seen.ABSENT
+    assert incident((), cut).state(Fact.LENGTH_RAN_AWAY, row) is Presence.SEEN
+    assert (
+        incident((), cut, sign(LENGTH, 200.0, 150.0)).state(Fact.LENGTH_RAN_AWAY, row)
+        is Presence.ABSENT
+    )
 
 
 @each_case(

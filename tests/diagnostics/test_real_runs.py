@@ -7,7 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from diagnosis.labels import Judged, differing, judged, labels_in, summary
+from diagnosis.labels import JudgedRun, differing, judged, labels_in, summary
 
 SWEEP, SHIBUKI, HACKED = (
     "sweeps/qwen25_7b_rho_sweep",
@@ -54,7 +54,7 @@ OPEN: dict[str, list[str]] = {
 
 
 @pytest.fixture(scope="module")
-def runs(shared_data: Path) -> dict[str, Judged]:
+def runs(shared_data: Path) -> dict[str, JudgedRun]:
     """The labelled hard files, judged."""
     return {
         label.file: judged(shared_data, label)
@@ -64,7 +64,7 @@ def runs(shared_data: Path) -> dict[str, Judged]:
 
 
 @pytest.fixture(scope="module")
-def others(shared_data: Path) -> dict[str, Judged]:
+def others(shared_data: Path) -> dict[str, JudgedRun]:
     """Some others, judged."""
     return {
         label.file: judged(shared_data, label)
@@ -74,19 +74,19 @@ def others(shared_data: Path) -> dict[str, Judged]:
 
 
 @pytest.mark.slow
-def test_no_other_run_breaks_a_rule(others: dict[str, Judged]) -> None:
+def test_no_other_run_breaks_a_rule(others: dict[str, JudgedRun]) -> None:
     assert set(others) == set(OTHERS)
     assert not [file for file, run in others.items() if run.broken()]
 
 
-def test_no_run_breaks_a_rule(runs: dict[str, Judged]) -> None:
+def test_no_run_breaks_a_rule(runs: dict[str, JudgedRun]) -> None:
     assert len(runs) >= 25
     assert {file: run.broken() for file, run in runs.items() if run.broken()} == OPEN
 
 
 @pytest.mark.slow
 def test_together_they_meet_what_is_asked_of_all(
-    runs: dict[str, Judged], others: dict[str, Judged]
+    runs: dict[str, JudgedRun], others: dict[str, JudgedRun]
 ) -> None:
     kept = [run for file, run in (runs | others).items() if file not in OPEN]
     assert [what for what, _, _, met in summary(kept) if not met] == []
@@ -94,7 +94,7 @@ def test_together_they_meet_what_is_asked_of_all(
 
 @pytest.mark.slow
 def test_diagnose_and_report_never_differ(
-    runs: dict[str, Judged], others: dict[str, Judged], shared_data: Path
+    runs: dict[str, JudgedRun], others: dict[str, JudgedRun], shared_data: Path
 ) -> None:
     """On four logs; `tests/test_one_voice.py` asks of all."""
     files = (

@@ -21,7 +21,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
-from groupwise.diagnostics.causes import CAUSES, Case, verdict
+from groupwise.diagnostics.causes import CAUSES, Incident, verdict
 from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Certainty, Fact, Sign, Status
 from groupwise.diagnostics.signals import Evidence, Signal
@@ -370,5 +370,5 @@ def test_answers_that_shrink_as_the_policy_concentrates_may_be_what_is_paid(
         "completion_length": Sign("completion_length", 5, 100.0, 60.0, ""),
         "entropy": Sign("entropy", 5, 1.0, entropy, ""),
     }
-    found = verdict(Case(log(reward=RISES), {}, moved, 5))
+    found = verdict(Incident(log(reward=RISES), {}, moved, 5))
     assert (found.certainty, found.names) == (certainty, (CAUSES["shrinking"].label,))

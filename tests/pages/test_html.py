@@ -18,11 +18,11 @@ from groupwise.diagnostics.judgement import (
     Cause,
     Certainty,
     Cost,
-    Course,
     Environment,
     Environments,
     Finding,
     Judgement,
+    RewardCourse,
     Sign,
     State,
     Status,
@@ -408,8 +408,8 @@ def test_every_table_can_be_scrolled_by_keyboard_and_shows_that_it_goes_on(page:
 
 
 def test_an_environment_has_its_level_before_in_front_of_that_now(summary: Summary) -> None:
-    lost = Environment("environment", "games", Course.FELL, 0.5, 0.02, 90)
-    gains = Environment("environment", "maths", Course.ROSE, 0.3, 0.7)
+    lost = Environment("environment", "games", RewardCourse.FELL, 0.5, 0.02, 90)
+    gains = Environment("environment", "maths", RewardCourse.ROSE, 0.3, 0.7)
     judged = dataclasses.replace(
         summary.judgement, environments=Environments(2, 1, 1, (lost, gains))
     )

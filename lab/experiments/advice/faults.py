@@ -51,7 +51,7 @@ STRETCH = (
 )
 
 Draw = Callable[[np.random.Generator], dict[str, Any]]
-Change = Callable[[Rewards, Sequence[Problem], Sequence[str], Sequence[bool]], Rewards]
+RewardChange = Callable[[Rewards, Sequence[Problem], Sequence[str], Sequence[bool]], Rewards]
 
 
 def ranged(low: float, high: float) -> Callable[[np.random.Generator], float]:
@@ -194,7 +194,7 @@ class Changed(WrappedVerifier):
     for the share of a symbol in every part, or for length as a part of its own.
     """
 
-    change: Change
+    change: RewardChange
     paid: JsonView = field(default_factory=dict)  # weight of each part that is added
 
     @property

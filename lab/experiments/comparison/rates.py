@@ -18,11 +18,11 @@ from itertools import combinations
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 from common import Row, Rows, arguments, print_table, results_of
 
+from groupwise.arrays import Float
 from groupwise.comparison.compare import (
     Curve,
     Measured,
@@ -37,7 +37,6 @@ from groupwise.comparison.compare import (
 )
 from groupwise.intervals import wilson
 
-FloatArray = NDArray[np.float64]
 ROWS = 80
 ERROR = 0.1
 
@@ -67,7 +66,7 @@ GROUPS = (
 )
 
 
-def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray:
+def noise(rng: np.random.Generator, rows: int, correlation: float) -> Float:
     """AR(1) noise of standard deviation ERROR."""
     value = np.empty(rows)
     value[0] = rng.normal(0, ERROR)
@@ -76,7 +75,7 @@ def noise(rng: np.random.Generator, rows: int, correlation: float) -> FloatArray
     return value
 
 
-def relabelled(value_R: FloatArray, count: int) -> float:
+def relabelled(value_R: Float, count: int) -> float:
     """The share of relabellings whose means differ at least as much, ties by rounding included."""
     every = np.array(list(combinations(range(len(value_R)), count)))
     sums = value_R[every].sum(axis=1)
@@ -88,7 +87,7 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
     """False alarms, coverage and power of one kind of groups."""
     rng = np.random.default_rng(seed)
     step = np.arange(float(ROWS))
-    alarms = permuted = covered = found = spreads = 0
+    alarms = permuted = covered = positives = spreads = 0
     for _ in range(replicates):
         groups = []
         for count, spread in zip(cell.runs, cell.spread, strict=True):
@@ -114,13 +113,13 @@ def group_cell(cell: GroupCell, replicates: int, seed: int) -> Row:
             )
             for r in level[1]
         ]
-        found += contrast("level", level[0], moved, setup).p_value < 0.05
+        positives += contrast("level", level[0], moved, setup).p_value < 0.05
     rates = {
         "t": alarms,
         "permutation": permuted,
         "covered": covered,
         "seed_interval": spreads,
-        "power": found,
+        "power": positives,
     }
     row = {
         "cell": cell.name,
@@ -184,9 +183,9 @@ def six_groups(correlation: float, replicates: int, seed: int) -> Row:
             for _ in range(6)
         ]
         pairings = group_comparison(groups, Question(), rng).pairings
-        contrasts = [found for pairing in pairings for found in pairing.contrasts]
-        alarms += any(found.status == "different" for found in contrasts)
-        single += any(found.p_value < 0.05 for found in contrasts)
+        contrasts = [contrast for pairing in pairings for contrast in pairing.contrasts]
+        alarms += any(contrast.status == "different" for contrast in contrasts)
+        single += any(contrast.p_value < 0.05 for contrast in contrasts)
         covered += np.mean([pairing.contrasts[0].difference.covers(0.0) for pairing in pairings])
     most = wilson(alarms, replicates, level=0.9).high
     return {

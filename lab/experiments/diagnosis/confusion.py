@@ -111,9 +111,9 @@ def causes_in(names: Iterable[str]) -> list[str]:
     ]
 
 
-def verdict_of(found: Judgement, truth: Truth) -> str:
+def verdict_of(judgement: Judgement, truth: Truth) -> str:
     """What a cause is worth: see VERDICTS."""
-    named, certainty = causes_in(found.cause.names), found.cause.certainty
+    named, certainty = causes_in(judgement.cause.names), judgement.cause.certainty
     if certainty is Certainty.NONE or not named:
         return "none"
     right = bool({*truth.causes[:1], *truth.also} & set(named))
@@ -138,32 +138,32 @@ def rows_off(record: RunRecord, step: int | None, low: int, high: int) -> float 
 def judged(kind: str, seed: int) -> Row:
     """Judge one run that has ended."""
     record, truth = run_of(kind, seed)
-    found = judge(record)
-    sign = None if found.first_sign is None else found.first_sign.step
+    judgement = judge(record)
+    sign = None if judgement.first_sign is None else judgement.first_sign.step
     # A healthy run that stands below its top is rightly told to stand, which is "warning".
     allowed = (
         *ALLOWED[truth.label],
-        *(("warning",) if truth.stands and found.learning is Learning.FLAT else ()),
+        *(("warning",) if truth.stands and judgement.learning is Learning.FLAT else ()),
     )
-    verdict = verdict_of(found, truth)
-    told = {
+    verdict = verdict_of(judgement, truth)
+    row = {
         "kind": kind,
         "seed": seed,
-        "state": str(found.state),
-        "right": str(found.state) in allowed,
+        "state": str(judgement.state),
+        "right": str(judgement.state) in allowed,
         "stands": truth.stands,
         # The right words: the true cause at any certainty; none where there is none.
         "worded": verdict in RIGHT if truth.causes else verdict == "none",
         "verdict": verdict,
-        "certainty": str(found.cause.certainty),
-        "names": causes_in(found.cause.names),
-        "learning": str(found.learning),
-        "headline": found.headline[:120],
+        "certainty": str(judgement.cause.certainty),
+        "names": causes_in(judgement.cause.names),
+        "learning": str(judgement.learning),
+        "headline": judgement.headline[:120],
     }
     if truth.signs is not None and truth.onset is not None:
-        told["sign_off"] = rows_off(record, sign, *truth.signs)
-        told["onset_off"] = rows_off(record, found.since_step, truth.onset, truth.onset)
-    return told
+        row["sign_off"] = rows_off(record, sign, *truth.signs)
+        row["onset_off"] = rows_off(record, judgement.since_step, truth.onset, truth.onset)
+    return row
 
 
 def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
@@ -174,8 +174,8 @@ def watched(kind: str, seed: int, rows: int = ROWS) -> Row:
     step_T = record.steps["step"]
     first = {}
     for row in range(1, rows + 1):
-        found = judge(cut(record, step_T[row - 1]), ended=False)
-        first.setdefault(found.state, (row, found.headline[:120]))
+        judgement = judge(cut(record, step_T[row - 1]), ended=False)
+        first.setdefault(judgement.state, (row, judgement.headline[:120]))
     alarm, warning = first.get(State.FAILING), first.get(State.WARNING)
     seen = {
         "alarm": alarm and alarm[0],
@@ -215,7 +215,7 @@ def engine() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:10]
 
 
-def known(path: Path) -> Rows:
+def kept_rows(path: Path) -> Rows:
     """What is kept in a file, but for a last line that was cut short."""
     if not path.exists():
         return []
@@ -238,16 +238,16 @@ def study(
     until the time is over.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    kept = known(path)
-    done = {(one["kind"], one["seed"]) for one in kept}
+    kept = kept_rows(path)
+    done = {(row["kind"], row["seed"]) for row in kept}
     left = [task for task in tasks if task not in done]
     end = time.monotonic() + seconds
     # Written anew, so that a line that was cut short is gone.
-    path.write_text("".join(json.dumps(one) + "\n" for one in kept))
+    path.write_text("".join(json.dumps(row) + "\n" for row in kept))
     with path.open("a") as file:
-        for one in _called(call, left, workers=workers, end=end):
-            kept.append(one)
-            file.write(json.dumps(one) + "\n")
+        for result in _called(call, left, workers=workers, end=end):
+            kept.append(result)
+            file.write(json.dumps(result) + "\n")
             file.flush()
     return kept
 
@@ -303,24 +303,24 @@ def write(name: str, header: Sequence[str], lines: Iterable[Sequence[object]]) -
     RESULTS.write(name, [dict(zip(header, line, strict=True)) for line in written])
 
 
-def grouped(found: Sequence[Row], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rows]]:
+def grouped(rows: Sequence[Row], kinds: Sequence[str] = KINDS) -> Iterator[tuple[str, Rows]]:
     """Runs by kind, in the order of the kinds."""
     for kind in kinds:
-        part = where(found, kind=kind)
+        part = where(rows, kind=kind)
         if part:
             yield kind, part
 
 
-def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
+def tables(rows: Sequence[Row], seen: Sequence[Row]) -> None:
     """Write all tables."""
     states = ["ok", "warning", "failed"]
     lines = []
-    together = "all healthy", [one for one in found if one["kind"] in HEALTHY]
-    for kind, part in [*grouped(found), together]:
-        count, runs = Counter(one["state"] for one in part), len(part) or 1
-        allowed = sum(one["right"] for one in part) / runs
+    together = "all healthy", [row for row in rows if row["kind"] in HEALTHY]
+    for kind, part in [*grouped(rows), together]:
+        count, runs = Counter(row["state"] for row in part), len(part) or 1
+        allowed = sum(row["right"] for row in part) / runs
         # Of a healthy run that is said to stand, and does.
-        beside = sum(one["right"] for one in part if one["state"] != "ok") / runs
+        beside = sum(row["right"] for row in part if row["state"] != "ok") / runs
         shares, alarms = [count[state] / runs for state in states], count["failed"]
         lines.append([kind, runs, *shares, alarms, upper(alarms, runs), beside, allowed])
     write(
@@ -329,9 +329,9 @@ def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
         lines,
     )
     lines = []
-    for kind, part in grouped(found, ILL):
-        count = Counter(one["verdict"] for one in part)
-        worded = sum(one["worded"] for one in part) / len(part)
+    for kind, part in grouped(rows, ILL):
+        count = Counter(row["verdict"] for row in part)
+        worded = sum(row["worded"] for row in part) / len(part)
         lines.append(
             [kind, len(part), *(count[verdict] / len(part) for verdict in VERDICTS), worded]
         )
@@ -339,12 +339,12 @@ def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
     write(
         "likely",
         ["certainty", "named", "runs", "right", "low", "high"],
-        calibration(found),
+        calibration(rows),
     )
     lines = []
-    for kind, part in grouped(found, [kind for kind in ILL if kind not in UNDATED]):
+    for kind, part in grouped(rows, [kind for kind in ILL if kind not in UNDATED]):
         for name in ("sign_off",) if kind == "swings" else ("sign_off", "onset_off"):
-            off = np.abs([one[name] for one in part if one.get(name) is not None])
+            off = np.abs([row[name] for row in part if row.get(name) is not None])
             if off.size:
                 lines.append(
                     [
@@ -366,7 +366,7 @@ def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
     lines = []
     for kind, part in [*grouped(seen, HEALTHY), ("all", list(seen))]:
         alarms, watch = (
-            sum(one[name] is not None for one in part) for name in ("alarm", "warning")
+            sum(row[name] is not None for row in part) for name in ("alarm", "warning")
         )
         if part:
             rest = [upper(alarms, len(part)), watch, watch / len(part), upper(watch, len(part))]
@@ -378,16 +378,16 @@ def tables(found: Sequence[Row], seen: Sequence[Row]) -> None:
     )
 
 
-def calibration(found: Sequence[Row]) -> list[list[object]]:
+def calibration(rows: Sequence[Row]) -> list[list[object]]:
     """How often a named cause is the true one, by what was named and how surely; of a healthy
     run none is.
     """
     lines = []
     for certainty in ("likely", "possible"):
-        part = where(found, certainty=certainty)
-        for name in ["all", *sorted({one["names"][0] for one in part if one["names"]})]:
-            of = [one for one in part if name in ("all", *one["names"])]
-            right = sum(one["verdict"].endswith(", right") for one in of)
+        part = where(rows, certainty=certainty)
+        for name in ["all", *sorted({row["names"][0] for row in part if row["names"]})]:
+            of = [row for row in part if name in ("all", *row["names"])]
+            right = sum(row["verdict"].endswith(", right") for row in of)
             if of:
                 lines.append(
                     [
@@ -432,7 +432,7 @@ def main() -> None:
     if given.what in ("rates", "sequential"):
         tasks = tasks_of(kinds, given.runs, given.first)
         study(work, tasks, path, workers=given.workers, seconds=given.seconds)
-    tables(known(rates), known(sequential))
+    tables(kept_rows(rates), kept_rows(sequential))
 
 
 if __name__ == "__main__":

@@ -97,7 +97,7 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class JudgedRun:
     """A labelled run and its judgement."""
 
     label: Label
@@ -199,17 +199,15 @@ def labels_in(home: Path) -> list[Label]:
 
 def opened(home: Path, file: str) -> RunRecord:
     """Open a run with its settings; a journal is opened by its folder."""
-    config = next(
-        (home / found for start, found in CONFIGS.items() if file.startswith(start)), None
-    )
+    config = next((home / name for start, name in CONFIGS.items() if file.startswith(start)), None)
     return run_record(home / file.removesuffix("/journal.jsonl"), config=config)
 
 
-def judged(home: Path, label: Label) -> Judged:
+def judged(home: Path, label: Label) -> JudgedRun:
     """Open a run and judge it."""
     start = time.perf_counter()
     record = opened(home, label.file)
-    return Judged(
+    return JudgedRun(
         label,
         judge(record, ended=has_ended(record)),
         record.steps["step"].to_list(),
@@ -217,7 +215,7 @@ def judged(home: Path, label: Label) -> Judged:
     )
 
 
-def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
+def summary(runs: Sequence[JudgedRun]) -> list[tuple[str, str, str, bool]]:
     """Each demand on all runs: what, how much, how much is asked, whether it is met."""
     demands = []
     for rule in (
@@ -259,14 +257,14 @@ def summary(runs: Sequence[Judged]) -> list[tuple[str, str, str, bool]]:
     )
     words = statistics.median(run.words for run in runs)
     demands.append(("words of the answer, median", f"{words:g}", "60", words <= 60))
-    found = sum(run.judgement.alarm for run in caused)
+    alarms = sum(run.judgement.alarm for run in caused)
     return [
         *demands,
-        ("alarms on collapses, hacks, cut-offs", f"{found} of {len(caused)}", "", True),
+        ("alarms on collapses, hacks, cut-offs", f"{alarms} of {len(caused)}", "", True),
     ]
 
 
-def differing(home: Path, runs: Iterable[Judged]) -> list[str]:
+def differing(home: Path, runs: Iterable[JudgedRun]) -> list[str]:
     """The runs of which `diagnose` and `report` print different judgements."""
     return [
         run.label.file
@@ -275,7 +273,7 @@ def differing(home: Path, runs: Iterable[Judged]) -> list[str]:
     ]
 
 
-def line_of(run: Judged) -> dict[str, str]:
+def line_of(run: JudgedRun) -> dict[str, str]:
     """A row of the table."""
     sign, off, cause = run.judgement.first_sign, run.rows_off, run.judgement.cause
     return {
@@ -316,7 +314,7 @@ def _asked(home: Path, file: str, command: str) -> str:
     from groupwise.cli.app import main as start
 
     config = next(
-        (str(home / found) for begin, found in CONFIGS.items() if file.startswith(begin)), None
+        (str(home / name) for begin, name in CONFIGS.items() if file.startswith(begin)), None
     )
     arguments = [
         command,
@@ -330,9 +328,11 @@ def _asked(home: Path, file: str, command: str) -> str:
     ):
         start(arguments)
     printed = json.loads(out.getvalue() or "{}")
-    found = printed["runs"][0]["judgement"] if "runs" in printed else printed
+    answer = printed["runs"][0]["judgement"] if "runs" in printed else printed
     return (
-        json.dumps(found, sort_keys=True) if "state" in found else f"{command} printed no judgement"
+        json.dumps(answer, sort_keys=True)
+        if "state" in answer
+        else f"{command} printed no judgement"
     )
 
 
@@ -381,7 +381,7 @@ def print_looks(home: Path, looks: int) -> None:
         )
 
 
-def judged_runs(home: Path) -> Iterator[Judged]:
+def judged_runs(home: Path) -> Iterator[JudgedRun]:
     """Yield the labelled runs with their judgements; one that cannot be read is said and left
     out.
     """
@@ -414,9 +414,9 @@ def main() -> None:
             f"{line['file'][-58:]:58} {line['label']:11} {line['state']:11} "
             f"{run.judgement.headline[:60]}"
         )
-        told = f"{line['certainty']} {line['cause']}".strip(), line["sign"], line["rows_off"]
+        cells = f"{line['certainty']} {line['cause']}".strip(), line["sign"], line["rows_off"]
         broken = line["broken"] and f"BREAKS: {line['broken']}"
-        print("      ", " | ".join(filter(None, (*told, line["learning"], broken))))
+        print("      ", " | ".join(filter(None, (*cells, line["learning"], broken))))
     results_of(__file__).write("labels", [line_of(run) for run in runs])
     print(
         f"\n{len(runs)} runs in {time.perf_counter() - start:.0f} s:",

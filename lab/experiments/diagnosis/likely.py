@@ -37,9 +37,9 @@ def of_worlds(runs: int) -> Iterator[tuple[Judgement, str, bool]]:
     for kind in KINDS:
         for number in range(runs):
             record, truth = run_of(kind, FIRST_SEED + number)
-            found = judge(record)
-            right = {*truth.causes[:1], *truth.also} & {*causes_in(found.cause.names)}
-            yield found, kind, bool(right)
+            judgement = judge(record)
+            right = {*truth.causes[:1], *truth.also} & {*causes_in(judgement.cause.names)}
+            yield judgement, kind, bool(right)
 
 
 def of_complaints(runs: int) -> Iterator[tuple[Judgement, str, bool]]:
@@ -53,8 +53,8 @@ def of_complaints(runs: int) -> Iterator[tuple[Judgement, str, bool]]:
                     path = Path(folder) / f"{trainer}.jsonl"
                     rows = log_of(kind, trainer, FIRST_SEED + number)
                     path.write_text("\n".join(map(json.dumps, rows)))
-                    found = judge(run_record(path), ended=True)
-                    yield found, name, any(words in label for label in found.cause.names)
+                    judgement = judge(run_record(path), ended=True)
+                    yield judgement, name, any(words in label for label in judgement.cause.names)
 
 
 def main() -> None:
@@ -64,9 +64,9 @@ def main() -> None:
     right: Counter[str] = Counter()
     else_: defaultdict[str, Counter[str]] = defaultdict(Counter)
     for source in (of_worlds, of_complaints):
-        for found, kind, holds in source(runs):
-            if found.cause.certainty is Certainty.LIKELY:
-                key = found.cause.keys[0]
+        for judgement, kind, holds in source(runs):
+            if judgement.cause.certainty is Certainty.LIKELY:
+                key = judgement.cause.keys[0]
                 said[key] += 1
                 right[key] += holds
                 else_[key][kind] += not holds

@@ -107,7 +107,7 @@ INK, MUTED, RULE, PAPER, BAD, GOOD = (
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class ToolFinding:
     """One finding of a tool."""
 
     tool: str
@@ -117,20 +117,20 @@ class Said:
     message: str
 
 
-def asked(tool: str, command: Sequence[str], log: str) -> list[Said]:
+def asked(tool: str, command: Sequence[str], log: str) -> list[ToolFinding]:
     """What a tool in another environment says of the log."""
     done = subprocess.run(
         command, input=log, capture_output=True, text=True, check=True, cwd=tempfile.gettempdir()
     )
     return [
-        Said(tool, severity, str(step), rule, message)
+        ToolFinding(tool, severity, str(step), rule, message)
         for severity, step, rule, message in json.loads(done.stdout.splitlines()[-1])
     ]
 
 
-def kept() -> list[Said]:
+def kept() -> list[ToolFinding]:
     """What they said when they were last asked."""
-    return [Said(**row) for row in RESULTS.texts("one_run")]
+    return [ToolFinding(**row) for row in RESULTS.texts("one_run")]
 
 
 def false_alarms() -> dict[str, tuple[int, int]]:
@@ -143,22 +143,26 @@ def the_run() -> RunRecord:
     return run_of(KIND, SEED, rows=ROWS)[0]
 
 
-def verdict(found: Judgement) -> list[str]:
+def verdict(judgement: Judgement) -> list[str]:
     """Ours in two lines."""
-    assert found.first_sign is not None
+    assert judgement.first_sign is not None
     return [
-        f"{found.fact} {sentence(found.cause.words)}",
-        f"First sign: step {found.first_sign.step}. Do: {found.do}.",
+        f"{judgement.fact} {sentence(judgement.cause.words)}",
+        f"First sign: step {judgement.first_sign.step}. Do: {judgement.do}.",
     ]
 
 
-def words(said: Sequence[Said]) -> list[str]:
+def words(said: Sequence[ToolFinding]) -> list[str]:
     """A tool's gravest findings, one a rule: a line each, or one in two lines."""
-    gravest = {one.rule: one for one in sorted(said, key=lambda one: -GRAVE.get(one.severity, 2))}
-    told = sorted(gravest.values(), key=lambda one: GRAVE.get(one.severity, 2))
+    gravest = {
+        finding.rule: finding
+        for finding in sorted(said, key=lambda finding: -GRAVE.get(finding.severity, 2))
+    }
+    findings = sorted(gravest.values(), key=lambda finding: GRAVE.get(finding.severity, 2))
     lines = [
-        f"{one.severity.upper()}{f' at step {one.step}' if one.step else ''}: {one.message}"
-        for one in told
+        f"{finding.severity.upper()}{f' at step {finding.step}' if finding.step else ''}: "
+        f"{finding.message}"
+        for finding in findings
     ]
     if len(lines) < 2:
         return textwrap.wrap(
@@ -167,15 +171,15 @@ def words(said: Sequence[Said]) -> list[str]:
     return [textwrap.shorten(line, MOST_LETTERS, placeholder=" …") for line in lines[:2]]
 
 
-def drawn(record: RunRecord, said: Sequence[Said]) -> str:
+def drawn(record: RunRecord, said: Sequence[ToolFinding]) -> str:
     """The picture."""
-    found, alarms = judge(record), false_alarms()
-    rows = [("groupwise", verdict(found), alarms["groupwise"])]
+    judgement, alarms = judge(record), false_alarms()
+    rows = [("groupwise", verdict(judgement), alarms["groupwise"])]
     rows += [
-        (title, words([one for one in said if one.tool == tool]), alarms[tool])
+        (title, words([finding for finding in said if finding.tool == tool]), alarms[tool])
         for title, tool in TOOLS.items()
     ]
-    body = [*curve(record, found), *table(rows)]
+    body = [*curve(record, judgement), *table(rows)]
     return (
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 1200 545" font-family="system-ui, '
         f'sans-serif" font-size="17" fill="{INK}">\n'
@@ -185,13 +189,13 @@ def drawn(record: RunRecord, said: Sequence[Said]) -> str:
     )
 
 
-def curve(record: RunRecord, found: Judgement) -> Iterator[str]:
+def curve(record: RunRecord, judgement: Judgement) -> Iterator[str]:
     """The reward, with the failure shaded."""
     left, top, width, height = 30.0, 52.0, 1140.0, 90.0
     reward = record.steps["reward"].to_list()
     x = [left + width * place / (len(reward) - 1) for place in range(len(reward))]
-    assert found.first_sign is not None
-    since = x[found.first_sign.step - 1]
+    assert judgement.first_sign is not None
+    since = x[judgement.first_sign.step - 1]
     yield text(left, 32, "A run that failed: its reward over 150 steps", weight=600)
     yield (
         f'<rect x="{since:.1f}" y="{top}" width="{left + width - since:.1f}" height="{height}" '
@@ -279,11 +283,11 @@ def main() -> None:
         for tool, command in commands.items()
         if command[0]
     }
-    said = [one for one in kept() if one.tool not in fresh] + [
-        one for told in fresh.values() for one in told
+    said = [finding for finding in kept() if finding.tool not in fresh] + [
+        finding for findings in fresh.values() for finding in findings
     ]
-    said.sort(key=lambda one: list(TOOLS.values()).index(one.tool))
-    RESULTS.write("one_run", [asdict(one) for one in said])
+    said.sort(key=lambda finding: list(TOOLS.values()).index(finding.tool))
+    RESULTS.write("one_run", [asdict(finding) for finding in said])
     PICTURE.write_text(drawn(record, kept()), encoding="utf-8")
     print(f"{PICTURE.relative_to(ROOT)}: {PICTURE.stat().st_size:,} bytes")
 

@@ -153,8 +153,8 @@ TRL_NAMES = {
 OLDER = "completion_length"  # what early versions of TRL called the length; the toolkit knows it
 # between the policies of two updates, where the rules mean that to the reference policy
 NO_KL = "approx_kl"
-Rows = list[dict[str, float | None]]
-Told = Mapping[str, str]  # rule -> severity
+MetricRows = list[dict[str, float | None]]
+RuleSeverities = Mapping[str, str]  # rule -> severity
 FIRST_SEED = 500_000  # far from those of the other studies
 HEADER = [
     "kind",
@@ -176,11 +176,11 @@ SETTINGS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Log:
+class ToolInput:
     """A run as the other tools get it."""
 
-    rows: Rows  # under TRL's names
-    more: Rows = field(default_factory=list)  # every column under the log's own name
+    rows: MetricRows  # under TRL's names
+    more: MetricRows = field(default_factory=list)  # every column under the log's own name
     config: JsonView = field(default_factory=dict)  # settings under TRL's names
 
 
@@ -188,7 +188,7 @@ class Log:
 class Answer:
     """What a tool says of a log."""
 
-    told: Told
+    severities: RuleSeverities
     seconds: float
     words: int
 
@@ -216,7 +216,7 @@ class Tools:
                 json.dumps(ITS_NAMES),
             )
 
-    def asked(self, logs: Sequence[Log]) -> dict[str, list[Answer]]:
+    def asked(self, logs: Sequence[ToolInput]) -> dict[str, list[Answer]]:
         """What each says of each log, by naming."""
         return {
             naming: answers
@@ -225,7 +225,7 @@ class Tools:
         }
 
 
-def log_of(record: RunRecord) -> Log:
+def log_of(record: RunRecord) -> ToolInput:
     """A run for the other tools."""
     columns = {}
     for name, quantities in TRL_NAMES.items():
@@ -245,10 +245,10 @@ def log_of(record: RunRecord) -> Log:
     ]
     settings = {theirs: getattr(record.config, own) for own, theirs in SETTINGS.items()}
     config = {theirs: setting.value for theirs, setting in settings.items() if setting.known}
-    return Log(rows, record.steps.drop("step").to_dicts(), config)
+    return ToolInput(rows, record.steps.drop("step").to_dicts(), config)
 
 
-def told_by(command: Sequence[str], logs: Sequence[Log]) -> dict[str, list[Answer]]:
+def told_by(command: Sequence[str], logs: Sequence[ToolInput]) -> dict[str, list[Answer]]:
     """What a tool in the other environment tells of each log, by naming."""
     with TemporaryFile("w+") as given:
         given.writelines(json.dumps(asdict(log)) + "\n" for log in logs)
@@ -264,7 +264,7 @@ def told_by(command: Sequence[str], logs: Sequence[Log]) -> dict[str, list[Answe
     return {naming: [Answer(*line[naming]) for line in lines] for naming in lines[0]}
 
 
-def ours(judgement: Judgement) -> Told:
+def ours(judgement: Judgement) -> RuleSeverities:
     """The same of our judgement, by its cause or, where it names none, its state; `warning` is
     any, an alarm critical.
     """
@@ -277,13 +277,14 @@ def ours(judgement: Judgement) -> Told:
     }
 
 
-def line_of(kind: str, tool: str, found: Sequence[Told]) -> list[object]:
+def line_of(kind: str, tool: str, answers: Sequence[RuleSeverities]) -> list[object]:
     """A row of the table: alarms that are notes alone do not count."""
     graver = [
-        {name: severity for name, severity in told.items() if severity != "info"} for told in found
+        {name: severity for name, severity in severities.items() if severity != "info"}
+        for severities in answers
     ]
-    critical = wilson(sum("critical" in told.values() for told in graver), len(found))
-    anything = wilson(sum(bool(told) for told in graver), len(found))
+    critical = wilson(sum("critical" in severities.values() for severities in graver), len(answers))
+    anything = wilson(sum(map(bool, graver)), len(answers))
     cells = (
         critical.value,
         critical.low,
@@ -292,10 +293,10 @@ def line_of(kind: str, tool: str, found: Sequence[Told]) -> list[object]:
         anything.low,
         anything.high,
     )
-    named = Counter(name for told in graver for name in told)
+    named = Counter(name for severities in graver for name in severities)
     return [
         kind,
-        len(found),
+        len(answers),
         tool,
         *(f"{x:.3f}" for x in cells),
         "; ".join(f"{name}: {count}" for name, count in named.most_common()),
@@ -307,10 +308,14 @@ def simulated(kind: str, *, runs: int, tools: Tools) -> list[list[object]]:
     records = [run_of(kind, FIRST_SEED + i)[0] for i in range(runs)]
     lines = [line_of(kind, "groupwise", [ours(judge(record)) for record in records])]
     for tool, answers in tools.asked([log_of(record) for record in records]).items():
-        lines.append(line_of(kind, tool, [one.told for one in answers]))
+        lines.append(line_of(kind, tool, [answer.severities for answer in answers]))
         blind = [
-            {name: severity for name, severity in one.told.items() if "entropy" not in name}
-            for one in answers
+            {
+                name: severity
+                for name, severity in answer.severities.items()
+                if "entropy" not in name
+            }
+            for answer in answers
         ]
         lines.append(line_of(kind, f"{tool}, without entropy", blind))
     return lines

@@ -49,12 +49,12 @@ log = sys.argv[1]
 files = [os.path.join(here, name) for here, _, names in os.walk(home) for name in names]
 sys.exit(0 if any(b"reward" in open(file, "rb").read().lower() for file in files) else 1)
 """
-Answer = tuple[bool, float]  # whether it opened, and the seconds
+TimedOpening = tuple[bool, float]  # whether it opened, and the seconds
 
 
 def timed(
     command: Sequence[str], good: Callable[[subprocess.CompletedProcess[str]], bool]
-) -> Answer:
+) -> TimedOpening:
     """Run a command; return whether it did it, and the processor seconds."""
     before = os.times()
     with tempfile.TemporaryDirectory() as home:

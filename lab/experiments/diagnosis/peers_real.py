@@ -21,8 +21,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from labels import FAILED, HEALTHY, Judged, data_folder, families, judged_runs, opened
-from peers import Answer, Told, log_of, ours, results_of, tools_of
+from labels import FAILED, HEALTHY, JudgedRun, data_folder, families, judged_runs, opened
+from peers import Answer, RuleSeverities, log_of, ours, results_of, tools_of
 
 # What the rules of the other tools are about, in the families of labels.py; a rule that is not here
 # is about none of them.
@@ -68,38 +68,38 @@ HEADER = [
 ]
 
 
-def our_answer(run: Judged) -> Answer:
+def our_answer(run: JudgedRun) -> Answer:
     """Our judgement as the others' answers are kept."""
     return Answer(ours(run.judgement), run.seconds, run.words)
 
 
-def about(told: Told) -> frozenset[str]:
+def about(severities: RuleSeverities) -> frozenset[str]:
     """What the alarms of an answer are about."""
-    graver = [name for name, severity in told.items() if severity != "info"]
+    graver = [name for name, severity in severities.items() if severity != "info"]
     return frozenset().union(*(ABOUT.get(name) or families(name) for name in graver))
 
 
-def line_of(tool: str, runs: Sequence[Judged], answers: Sequence[Answer]) -> dict[str, object]:
+def line_of(tool: str, runs: Sequence[JudgedRun], answers: Sequence[Answer]) -> dict[str, object]:
     """A row of the table."""
 
     def alarms(labels: Sequence[str]) -> tuple[int, int, int]:
         graver = [
-            [severity for severity in one.told.values() if severity != "info"]
-            for run, one in zip(runs, answers, strict=True)
+            [severity for severity in answer.severities.values() if severity != "info"]
+            for run, answer in zip(runs, answers, strict=True)
             if run.label.label in labels
         ]
         return (
             len(graver),
-            sum("critical" in one for one in graver),
-            sum(bool(one) for one in graver),
+            sum("critical" in severities for severities in graver),
+            sum(map(bool, graver)),
         )
 
     caused = [
-        (run, one)
-        for run, one in zip(runs, answers, strict=True)
+        (run, answer)
+        for run, answer in zip(runs, answers, strict=True)
         if run.label.label in FAILED and run.label.causes
     ]
-    named = sum(bool(about(one.told) & run.label.causes) for run, one in caused)
+    named = sum(bool(about(answer.severities) & run.label.causes) for run, answer in caused)
     cells = (
         tool,
         *alarms(HEALTHY),
@@ -108,15 +108,18 @@ def line_of(tool: str, runs: Sequence[Judged], answers: Sequence[Answer]) -> dic
         len(caused),
         named,
     )
-    seconds, words = (
-        statistics.median(one.seconds for one in answers),
-        [one.words for one in answers if one.words],
-    )
+    seconds = statistics.median(answer.seconds for answer in answers)
+    words = [answer.words for answer in answers if answer.words]
     healthy = [
-        one.told for run, one in zip(runs, answers, strict=True) if run.label.label in HEALTHY
+        answer.severities
+        for run, answer in zip(runs, answers, strict=True)
+        if run.label.label in HEALTHY
     ]
     fired = Counter(
-        name for told in healthy for name, severity in told.items() if severity != "info"
+        name
+        for severities in healthy
+        for name, severity in severities.items()
+        if severity != "info"
     )
     rules = "; ".join(f"{name}: {count}" for name, count in fired.most_common())
     return dict(
@@ -134,8 +137,8 @@ def line_of(tool: str, runs: Sequence[Judged], answers: Sequence[Answer]) -> dic
 
 
 def as_they_are(
-    home: Path, python: str, runs: Sequence[Judged]
-) -> tuple[list[Judged], list[Answer]]:
+    home: Path, python: str, runs: Sequence[JudgedRun]
+) -> tuple[list[JudgedRun], list[Answer]]:
     """What the command of rldoctor says of the files themselves: of those that it opens and
     finds a reward in.
     """
@@ -146,24 +149,32 @@ def as_they_are(
             continue
         command = [python, "-m", "rl_doctor.cli", "diagnose", str(file), "--format"]
         done = subprocess.run([*command, "json"], capture_output=True, text=True, check=False)
-        found = json.loads(done.stdout) if not done.returncode else {"run": {"fields": []}}
-        if "reward_mean" in found["run"]["fields"]:
+        document = json.loads(done.stdout) if not done.returncode else {"run": {"fields": []}}
+        if "reward_mean" in document["run"]["fields"]:
             text = subprocess.run(
                 [*command, "terminal"], capture_output=True, text=True, check=False
             ).stdout
             kept.append(run)
             answers.append(
-                Answer(_told(found), 0.0, sum(any(map(str.isalpha, word)) for word in text.split()))
+                Answer(
+                    _reported_of(document),
+                    0.0,
+                    sum(any(map(str.isalpha, word)) for word in text.split()),
+                )
             )
     return kept, answers
 
 
-def _told(found: Mapping[str, object]) -> Told:
+def _reported_of(report: Mapping[str, object]) -> RuleSeverities:
     """The alarms of rldoctor's JSON."""
     grave = {"CRITICAL": "critical", "WARNING": "warning", "INFO": "info"}
-    findings = found["findings"]
+    findings = report["findings"]
     assert isinstance(findings, list)
-    return {one["detector"]: grave[one["severity"]] for one in findings if one["severity"] in grave}
+    return {
+        finding["detector"]: grave[finding["severity"]]
+        for finding in findings
+        if finding["severity"] in grave
+    }
 
 
 def main() -> None:

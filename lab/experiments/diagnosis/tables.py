@@ -29,37 +29,37 @@ def share(text: str) -> str:
 
 
 def lines_of(
-    found: Sequence[Mapping[str, str]], heads: Mapping[str, str], shares: Sequence[str] = ()
+    rows: Sequence[Mapping[str, str]], heads: Mapping[str, str], shares: Sequence[str] = ()
 ) -> list[str]:
     """A table with the heads of some columns."""
     lines = [f"| {' | '.join(heads.values())} |", "|---" * len(heads) + "|"]
-    for row in found:
+    for row in rows:
         cells = [share(row[key]) if key in shares else row[key].replace("_", " ") for key in heads]
         lines.append(f"| {' | '.join(cells)} |")
     return lines
 
 
-def peers(found: list[dict[str, str]]) -> list[str]:
+def peers(rows: list[dict[str, str]]) -> list[str]:
     """A table with a column a tool: critical and any alarms, per cent of the runs."""
-    found = [
-        row for row in found if "TRL's names" not in row["tool"]
+    rows = [
+        row for row in rows if "TRL's names" not in row["tool"]
     ]  # the entropy, and little else: see the file
-    tools = list(dict.fromkeys(row["tool"] for row in found))
+    tools = list(dict.fromkeys(row["tool"] for row in rows))
     lines = [f"| kind | runs | {' | '.join(tools)} |", "|---" * (2 + len(tools)) + "|"]
-    for kind in dict.fromkeys(row["kind"] for row in found):
+    for kind in dict.fromkeys(row["kind"] for row in rows):
         cells = {
             row["tool"]: f"{100 * float(row['critical']):.3g} / {100 * float(row['any']):.3g}"
-            for row in found
+            for row in rows
             if row["kind"] == kind
         }
-        runs = next(row["runs"] for row in found if row["kind"] == kind)
+        runs = next(row["runs"] for row in rows if row["kind"] == kind)
         lines.append(
             f"| {kind.replace('_', ' ')} | {runs} | {' | '.join(cells[tool] for tool in tools)} |"
         )
     return lines
 
 
-def peers_real(found: list[dict[str, str]]) -> list[str]:
+def peers_real(rows: list[dict[str, str]]) -> list[str]:
     """A line a tool: alarms, critical / any, by what the runs are; causes named; seconds and
     words.
     """
@@ -73,7 +73,7 @@ def peers_real(found: list[dict[str, str]]) -> list[str]:
         "words",
     )
     lines = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
-    for row in found:
+    for row in rows:
         kinds = (
             ("healthy", "critical", "any"),
             ("failed", "found_critical", "found_any"),
@@ -89,7 +89,7 @@ def peers_real(found: list[dict[str, str]]) -> list[str]:
     return lines
 
 
-def labels(found: list[dict[str, str]]) -> list[str]:
+def labels(rows: list[dict[str, str]]) -> list[str]:
     """A line a label: public runs by state, and what their likely causes and first signs are
     worth.
     """
@@ -98,12 +98,12 @@ def labels(found: list[dict[str, str]]) -> list[str]:
         "| label | runs | ok | warning | failed | cannot tell | first sign within five rows |",
         "|---" * 7 + "|",
     ]
-    for label in dict.fromkeys(row["label"] for row in found):
-        mine = where(found, label=label)
-        counts = [sum(row["state"] == state for row in mine) for state in states]
-        placed = [float(row["rows_off"]) for row in mine if row["rows_off"]]
+    for label in dict.fromkeys(row["label"] for row in rows):
+        own = where(rows, label=label)
+        counts = [sum(row["state"] == state for row in own) for state in states]
+        placed = [float(row["rows_off"]) for row in own if row["rows_off"]]
         near = f"{sum(off <= 5 for off in placed)} of {len(placed)}" if placed else ""
-        lines.append(f"| {label} | {len(mine)} | {' | '.join(map(str, counts))} | {near} |")
+        lines.append(f"| {label} | {len(own)} | {' | '.join(map(str, counts))} | {near} |")
     return lines
 
 

@@ -28,34 +28,36 @@ TABLE = Path(groupwise.__file__).parent / "analysis" / "usual.tsv"
 MEASURES = ("entropy", "kl", "gradient_norm", "clip_ratio", LENGTH, "sampler_mismatch")
 FEWEST_RUNS, FEWEST_SOURCES = 5, 3
 SHARES = np.linspace(0.005, 0.995, 100)
-Kind = tuple[str, str, str]
+UsualKey = tuple[str, str, str]
 
 
 def sources(home: Path) -> Mapping[str, tuple[str, str]]:
     """The repository of each file, and what is said of its model."""
-    found = {}
+    origin_of = {}
     for line in (home / "MANIFEST.md").read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.split("|")]
         if len(cells) > 5 and " @ " in cells[2]:
-            found[cells[1]] = cells[2].split(" @ ")[0], f"{cells[5]} {cells[4]}"
+            origin_of[cells[1]] = cells[2].split(" @ ")[0], f"{cells[5]} {cells[4]}"
     with (home / "hard" / "LABELS.tsv").open(encoding="utf-8") as file:
         for row in csv.DictReader(file, delimiter="\t"):
-            found.setdefault(f"hard/{row['file']}", (row["repo"], f"{row['path']} {row['note']}"))
-    return found
+            origin_of.setdefault(
+                f"hard/{row['file']}", (row["repo"], f"{row['path']} {row['note']}")
+            )
+    return origin_of
 
 
-def measured(home: Path) -> Iterator[tuple[str, Kind, str, np.ndarray]]:
+def measured(home: Path) -> Iterator[tuple[str, UsualKey, str, np.ndarray]]:
     """Yield of each healthy run and quantity its source, kind, and quantiles over its rows."""
-    known = sources(home)
+    origins = sources(home)
     for label in labels_in(home):
         file = label.file.split("#")[0]
-        if label.label not in HEALTHY or file not in known:
+        if label.label not in HEALTHY or file not in origins:
             continue
         try:
             record = opened(home, label.file)
         except GroupwiseError:
             continue
-        repository, model = known[file]
+        repository, model = origins[file]
         kind = kind_of(record, f"{label.file} {model}")
         if repository == "unslothai/notebooks":  # all of them train an adapter
             kind = (kind[0], kind[1], "lora")
@@ -71,14 +73,14 @@ def bands(home: Path) -> Iterator[list[str]]:
     held = defaultdict(list)
     for repository, kind, measure, values in measured(home):
         for wide in product((True, False), repeat=3):
-            wider = tuple("" if one else part for one, part in zip(wide, kind, strict=True))
-            if all(one or part for one, part in zip(wide, kind, strict=True)):
+            wider = tuple("" if share else part for share, part in zip(wide, kind, strict=True))
+            if all(share or part for share, part in zip(wide, kind, strict=True)):
                 held[(measure, *wider)].append((repository, values))
     for key, runs in sorted(held.items()):
         each = {repository for repository, _ in runs}
         if len(runs) < FEWEST_RUNS or len(each) < FEWEST_SOURCES:
             continue
-        count = {name: sum(one == name for one, _ in runs) for name in each}
+        count = {name: sum(repository == name for repository, _ in runs) for name in each}
         value = np.concatenate([values for _, values in runs])
         weight = np.repeat([1 / count[name] for name, _ in runs], len(SHARES))
         order = np.argsort(value)

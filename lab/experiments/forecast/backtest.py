@@ -61,7 +61,7 @@ def usable(root: Path) -> list[tuple[str, MetricSeries]]:
     """Every run with at least `FEWEST` rows whose reward moves; copies and shorter prefixes of
     one run count once.
     """
-    found = {}
+    series_of = {}
     for path in sorted(
         p
         for p in root.rglob("*")
@@ -74,9 +74,9 @@ def usable(root: Path) -> list[tuple[str, MetricSeries]]:
         if len(series.step_T) < FEWEST or np.ptp(series.value_T) == 0:
             continue
         key = np.round(series.value_T[:FEWEST], 6).tobytes()
-        if key not in found or len(found[key][1].step_T) < len(series.step_T):
-            found[key] = (str(path.relative_to(root)), series)
-    return list(found.values())
+        if key not in series_of or len(series_of[key][1].step_T) < len(series.step_T):
+            series_of[key] = (str(path.relative_to(root)), series)
+    return list(series_of.values())
 
 
 def foretold(
@@ -124,7 +124,8 @@ def of_trained_runs(methods: Mapping[str, Method] | None = None) -> Calibrated |
         for share in SHARES
     ]
     by_shipped, bare = (
-        [(task, one.score(table)) for task, one in tried] for table in (shipped(), UNCALIBRATED)
+        [(task, result.score(table)) for task, result in tried]
+        for table in (shipped(), UNCALIBRATED)
     )
     return Calibrated(shipped(), summarise_backtests(by_shipped), summarise_backtests(bare))
 

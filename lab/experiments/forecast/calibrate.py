@@ -24,9 +24,9 @@ from groupwise_lab.forecasts.text import print_calibration
 SHIPPED = Path(groupwise.__file__).parent / "forecasting" / "calibration.json"
 
 
-def apart(one: Calibration, other: Calibration) -> float:
+def apart(calibration: Calibration, other: Calibration) -> float:
     """The largest difference between two tables."""
-    return max(np.abs(one.terms[kind] - other.terms[kind]).max() for kind in KINDS)
+    return max(np.abs(calibration.terms[kind] - other.terms[kind]).max() for kind in KINDS)
 
 
 def main() -> None:
@@ -34,14 +34,16 @@ def main() -> None:
     options = parser(__doc__)
     options.add_argument("--write", action="store_true")
     asked = options.parse_args()
-    found = of_public_runs(asked.data, {"last_mean": last_mean, "smoothing": smoothing})
-    if found is None:
+    calibration = of_public_runs(asked.data, {"last_mean": last_mean, "smoothing": smoothing})
+    if calibration is None:
         return
-    print_calibration(found, (), Console(width=120))
+    print_calibration(calibration, (), Console(width=120))
     if asked.write:
-        SHIPPED.write_text(to_json(written(found.table)) + "\n", encoding="utf-8")
+        SHIPPED.write_text(to_json(written(calibration.table)) + "\n", encoding="utf-8")
     else:
-        print(f"largest difference from the shipped table: {apart(found.table, shipped()):.2g}")
+        print(
+            f"largest difference from the shipped table: {apart(calibration.table, shipped()):.2g}"
+        )
 
 
 if __name__ == "__main__":

@@ -93,12 +93,12 @@ def one_cell(
     )
     for _ in range(replicates):
         score, reward, prompt = world.sample(prompts, rollouts, rng)
-        found = components(reward, prompt, score_ND=score)
+        estimate = components(reward, prompt, score_ND=score)
         for name in NAMES:
-            interval = getattr(found, name).interval
+            interval = getattr(estimate, name).interval
             total[name] += interval.value / truth[name]
             hits[name] += interval.covers(truth[name])
-        hits["g_star"] += found.group_size.covers(1 + np.sqrt(truth["r"] / truth["vp"]))
+        hits["g_star"] += estimate.group_size.covers(1 + np.sqrt(truth["r"] / truth["vp"]))
     row = {
         "reward": kind,
         "prompts": prompts,

@@ -49,8 +49,8 @@ def traintools_variance(micro_gradient: ndarray, micro_size: int) -> float:
     except ImportError:
         return float("nan")
     full = micro_size * len(micro_gradient)
-    found = GNSEstimator(decay=0.0).update(torch.from_numpy(micro_gradient), micro_size, full)
-    return float(found.tr_sigma) / full
+    noise_scale = GNSEstimator(decay=0.0).update(torch.from_numpy(micro_gradient), micro_size, full)
+    return float(noise_scale.tr_sigma) / full
 
 
 def one_size(
@@ -79,12 +79,12 @@ def our_predictions(world: BanditWorld, replicates: int, rng: np.random.Generato
     rows = []
     for _ in range(replicates):
         score, reward, prompt = world.sample(64, 8, rng)
-        found = components(reward, prompt, score_ND=score)
+        estimate = components(reward, prompt, score_ND=score)
         # B = 32 at every size: the error law times B is what a budget of G rollouts with one prompt
         # would have.
         rows.append(
             [
-                float(error_of(found.vtr, np.array([size]), Budget(size))[0]) / PROMPTS
+                float(error_of(estimate.vtr, np.array([size]), Budget(size))[0]) / PROMPTS
                 for size in SIZES
             ]
         )

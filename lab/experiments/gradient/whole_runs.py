@@ -39,7 +39,7 @@ KINDS, REFERENCE = ("skills", "format", "alike"), 1  # the place of G = 4
 
 
 @dataclass(frozen=True)
-class World:
+class StartingPolicy:
     """A policy at its start, and its prompts."""
 
     feature_PAD: Float
@@ -60,7 +60,7 @@ class World:
         return np.asarray((self.policy(weight_SD) * self.right_PA).sum(2).mean(1))
 
 
-def world_of(kind: str, rng: Generator) -> World:
+def world_of(kind: str, rng: Generator) -> StartingPolicy:
     """A world drawn."""
     shape = (PROMPTS, ANSWERS)
     right = np.eye(ANSWERS)[rng.integers(2 if kind == "format" else ANSWERS, size=PROMPTS)]
@@ -81,7 +81,7 @@ def world_of(kind: str, rng: Generator) -> World:
     ease = rng.normal(rng.choice([-2.5, -1.0, 0.5, 2.0]), spread, size=(PROMPTS, 1))
     logit = 0.3 * rng.normal(size=shape) + right * (ease + 2) - rng.choice([0, 2]) * form
     false = rng.choice([0, 0, 0.1, 0.25])
-    return World(
+    return StartingPolicy(
         np.concatenate(parts, axis=2),
         logit,
         right,
@@ -90,7 +90,7 @@ def world_of(kind: str, rng: Generator) -> World:
     )
 
 
-def trained(world: World, size: int, rate: float, seeds: int, rng: Generator) -> Float:
+def trained(world: StartingPolicy, size: int, rate: float, seeds: int, rng: Generator) -> Float:
     """The area of each of some runs."""
     flat = world.feature_PAD.reshape(PROMPTS * ANSWERS, -1)
     weight = np.zeros((seeds, flat.shape[1]))
@@ -112,7 +112,7 @@ def trained(world: World, size: int, rate: float, seeds: int, rng: Generator) ->
     return area
 
 
-def told(world: World, rng: Generator) -> dict[str, float]:
+def measured_price(world: StartingPolicy, rng: Generator) -> dict[str, float]:
     """What 32 x 16 rollouts say before: the safe size, and the price of each size beside 4."""
     prompt = np.repeat(rng.integers(PROMPTS, size=32), 16)
     policy = world.policy(np.zeros((1, world.feature_PAD.shape[2])))[0]
@@ -121,9 +121,9 @@ def told(world: World, rng: Generator) -> dict[str, float]:
         "na,nad->nd", policy[prompt], world.feature_PAD[prompt]
     )
     reward = (rng.random(512) < world.earns_PA[prompt, answer]).astype(float)
-    found = components(reward, np.repeat(np.arange(32), 16), score_ND=score)
-    (vp, t, r), budget = found.positive_vtr, Budget(ROLLOUTS)
-    low, norm2 = max(found.vp.interval.low, 0.0), found.gradient_norm2
+    estimate = components(reward, np.repeat(np.arange(32), 16), score_ND=score)
+    (vp, t, r), budget = estimate.positive_vtr, Budget(ROLLOUTS)
+    low, norm2 = max(estimate.vp.interval.low, 0.0), estimate.gradient_norm2
     excess = worst_excess(low, t, r, SIZES, budget)
     row = {"safe": int(safe_sizes(excess, SIZES)[-1])}
     ends = [(vp, norm2.value), (low, norm2.interval.low), (ceiling(r), norm2.interval.low)]
@@ -131,9 +131,9 @@ def told(world: World, rng: Generator) -> dict[str, float]:
     for between, length in ends:
         error = error_of(np.array([between, t, r]), SIZES, budget)
         lost.append(speed_lost(error, error[REFERENCE], max(length, 0.0)))
-    row |= {f"now_{size}": one for size, one in zip(SIZES, lost[0], strict=True)}
+    row |= {f"now_{size}": share for size, share in zip(SIZES, lost[0], strict=True)}
     most = np.maximum(*lost[1:])
-    return row | {f"most_{size}": one for size, one in zip(SIZES, most, strict=True)}
+    return row | {f"most_{size}": share for size, share in zip(SIZES, most, strict=True)}
 
 
 def row_of(kind: str, seed: int) -> dict[str, object]:
@@ -148,7 +148,7 @@ def row_of(kind: str, seed: int) -> dict[str, object]:
     for name, factor in (("slower", 1 / 3), ("faster", 3.0)):
         row[name] = trained(world, SIZES[REFERENCE], factor * rate, 32, rng).mean()
     row["error"] = max(area.std(ddof=1) for area in areas) / 32**0.5
-    return row | told(world, rng)
+    return row | measured_price(world, rng)
 
 
 @dataclass(frozen=True)
@@ -203,24 +203,26 @@ def main() -> None:
         kinds = (KINDS[i % 3] for i in range(given.worlds))
         rows = [row_of(kind, given.seed * 1000 + i) for i, kind in enumerate(kinds)]
         results.write("whole_runs", rows)
-    found = outcome_of(results.read("whole_runs"))
-    cells = [["safe", *summary(found.named)]]
-    cells += [[f"always {size}", *summary(found.regret[:, i])] for i, size in enumerate(SIZES)]
-    for title, off in zip(("a third", "three times"), found.rates.T, strict=True):
+    outcome = outcome_of(results.read("whole_runs"))
+    cells = [["safe", *summary(outcome.named)]]
+    cells += [[f"always {size}", *summary(outcome.regret[:, i])] for i, size in enumerate(SIZES)]
+    for title, off in zip(("a third", "three times"), outcome.rates.T, strict=True):
         cells.append([f"4 at {title} of the rate", *summary(off)])
-    print_table(f"{len(found.named)} worlds", "rule | mean | 90 % | worst", cells)
+    print_table(f"{len(outcome.named)} worlds", "rule | mean | 90 % | worst", cells)
     for times in (1, 2):
-        held = (found.lost <= times * np.maximum(found.most, 0) + found.slack).mean(0)
+        held = (outcome.lost <= times * np.maximum(outcome.most, 0) + outcome.slack).mean(0)
         print(f"lost at most {times} x the upper end, by size: {np.round(held, 2)}")
     lines = [
-        [f"{edge:g}", *(f"{one:.2f}" for one in ends)] for edge, ends in found.prices().items()
+        [f"{edge:g}", *(f"{end:.2f}" for end in ends)] for edge, ends in outcome.prices().items()
     ]
     print_table("Price told now against measured", "told, up to | median | 5 % | 95 %", lines)
 
 
 def summary(regret: Float) -> list[str]:
     """Mean, the worst of nine in ten, and the worst."""
-    return [f"{100 * one:.1f} %" for one in (regret.mean(), np.quantile(regret, 0.9), regret.max())]
+    return [
+        f"{100 * share:.1f} %" for share in (regret.mean(), np.quantile(regret, 0.9), regret.max())
+    ]
 
 
 if __name__ == "__main__":

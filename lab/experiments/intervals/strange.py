@@ -42,7 +42,7 @@ from strange_worlds import (
     BATCHES,
     ROWS,
     SHAPES,
-    Batch,
+    BatchDesign,
     graded,
     part_passed,
     right_or_wrong,
@@ -54,7 +54,9 @@ from groupwise_lab.worlds.runs import autoregressive_noise
 
 BUDGET, LEVEL = 512, 0.9
 FAR_ENOUGH = {"logistic": 1 / 3, "late decline": 1 / 5}
-Held = tuple[Interval, float, bool]  # an interval, the truth, and whether a note goes with it
+IntervalTrial = tuple[
+    Interval, float, bool
+]  # an interval, the truth, and whether a note goes with it
 
 
 def draw_batch(rng: Generator, number: int) -> None:
@@ -76,10 +78,10 @@ def draw_batch(rng: Generator, number: int) -> None:
         else f"difficulty {12 * share - 6:.1f}"
     )
     prompts, rollouts = (int(rng.choice(some)) for some in ([16, 32, 64, 128], [4, 6, 8, 16]))
-    BATCHES[f"{number}: {name}"] = Batch(make, prompts, rollouts)
+    BATCHES[f"{number}: {name}"] = BatchDesign(make, prompts, rollouts)
 
 
-def row_of(world: str, interval: str, held: list[Held], ideal: float = 0.0) -> Row:
+def row_of(world: str, interval: str, held: list[IntervalTrial], ideal: float = 0.0) -> Row:
     """What draws come to; the ideal width is that of the estimates where it is not told."""
     value, low, high = np.transpose([(part.value, part.low, part.high) for part, _, _ in held])
     covered = np.array([part.covers(truth) for part, truth, _ in held])
@@ -104,7 +106,7 @@ def of_prompts(name: str, draws: int, seed: int) -> Rows:
     rng, truth = np.random.default_rng([seed, place]), world.moments()
     size = np.arange(2, BUDGET + 1)
     error = (truth.vp + truth.t / size + truth.r / (size * (size - 1))) / (BUDGET // size)
-    held: dict[str, list[Held]] = defaultdict(list)
+    held: dict[str, list[IntervalTrial]] = defaultdict(list)
     excess = []
     for _ in range(draws):
         score_ND, reward_N, label_N, text_N = batch.draw(world, rng)
@@ -144,11 +146,11 @@ def of_curves(name: str, draws: int, seed: int) -> Rows:
                 score = trial(np.arange(ROWS), value_T, share, smoothing=1, methods={}).score(
                     shipped(), level=LEVEL
                 )
-                found = score.rows_covered / score.windows, score.widths["rows"] / deviation
-                inside[name, share].append(found)
+                coverage = score.rows_covered / score.windows, score.widths["rows"] / deviation
+                inside[name, share].append(coverage)
                 least = FAR_ENOUGH.get(name, 2)
                 if part_passed(name, mean_T, rows_seen(ROWS, share)) >= least:
-                    inside[f"{name}, {least:.0%} seen", share].append(found)
+                    inside[f"{name}, {least:.0%} seen", share].append(coverage)
     ideal, rows = 2 * 1.645, []  # widths of noise alone, in deviations
     for (world, share), of in inside.items():
         covered, width = np.mean(of, axis=0)

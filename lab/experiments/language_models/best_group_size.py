@@ -30,6 +30,7 @@ from small_model import (
     RESULTS,
     Cell,
     Rows,
+    components_row,
     held_out_reward,
     measured,
     options,
@@ -42,7 +43,6 @@ from small_model import (
     say_missing,
     settings,
     task,
-    told,
 )
 
 from groupwise.comparison.compare import holm
@@ -61,7 +61,7 @@ STUDIES = (("adamw", "three_examples"), ("adamw", "zero_shot"), ("sgd", "three_e
 
 
 @dataclass(frozen=True)
-class Grid:
+class SizeStudy:
     """Runs that are compared, and what of them is not as in the study of 64 rollouts."""
 
     name: str = "run"  # before the names of their pieces
@@ -71,7 +71,7 @@ class Grid:
     given: JsonView = field(default_factory=dict)  # to `curve`
 
 
-OWN = Grid()
+OWN = SizeStudy()
 
 
 def prediction(
@@ -83,8 +83,10 @@ def prediction(
 ) -> Rows:
     """Components before any training, and the group size that they call best."""
     began, world = time.process_time(), task(form, completion_length=completion_length)
-    found, rolled = measured(policy(), world, prompts=prompts, group_size=group_size, seed=seed)
-    row = told(found, rolled)
+    measurement, rolled = measured(
+        policy(), world, prompts=prompts, group_size=group_size, seed=seed
+    )
+    row = components_row(measurement, rolled)
     return [row | {"seconds": time.process_time() - began}]
 
 
@@ -157,11 +159,11 @@ def area(rows: Rows) -> float:
 
 def rate_of(optimizer: str, form: str, done: dict[str, Rows]) -> float | None:
     """The learning rate of the largest area in the pilot; None while the pilot is not done."""
-    found = {cell.arguments["rate"]: done.get(cell.name) for cell in pilot_cells(optimizer, form)}
-    return None if None in found.values() else max(found, key=lambda rate: area(found[rate]))
+    pilots = {cell.arguments["rate"]: done.get(cell.name) for cell in pilot_cells(optimizer, form)}
+    return None if None in pilots.values() else max(pilots, key=lambda rate: area(pilots[rate]))
 
 
-def run_cells(optimizer: str, form: str, rate: float, grid: Grid = OWN) -> list[Cell]:
+def run_cells(optimizer: str, form: str, rate: float, grid: SizeStudy = OWN) -> list[Cell]:
     """The runs of a study, whole seeds first."""
     return [
         Cell(
@@ -228,7 +230,7 @@ def paired(areas_SG: np.ndarray, place: int) -> list[tuple[float, float, float]]
 
 
 def runs_of(
-    done: dict[str, Rows], optimizer: str, form: str, grid: Grid = OWN
+    done: dict[str, Rows], optimizer: str, form: str, grid: SizeStudy = OWN
 ) -> dict[int, dict[int, Rows]]:
     """The runs that are there, by seed and group size."""
     name = f"{grid.name}-{optimizer}-{form}-G{{}}-seed{{}}".format
@@ -239,14 +241,14 @@ def runs_of(
     return {seed: runs for seed, runs in there.items() if runs}
 
 
-def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
+def show_runs(done: dict[str, Rows], grid: SizeStudy = OWN) -> None:
     """Print what the runs came to."""
     areas, ends, lines, p_values = [], [], [], []
     for optimizer, form in STUDIES:
-        found = runs_of(done, optimizer, form, grid)
-        if not learnt(rows for runs in found.values() for rows in runs.values()):
+        runs_of_size = runs_of(done, optimizer, form, grid)
+        if not learnt(rows for runs in runs_of_size.values() for rows in runs.values()):
             continue
-        for seed, runs in found.items():
+        for seed, runs in runs_of_size.items():
             areas.append(
                 [
                     f"{optimizer} | {form} | {seed}",
@@ -262,7 +264,7 @@ def show_runs(done: dict[str, Rows], grid: Grid = OWN) -> None:
         whole = np.array(
             [
                 [area(runs[size]) for size in grid.sizes]
-                for runs in found.values()
+                for runs in runs_of_size.values()
                 if len(runs) == len(grid.sizes)
             ]
         )

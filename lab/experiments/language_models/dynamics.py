@@ -33,7 +33,7 @@ from small_model import (
 
 # isort: split
 from deep_threshold import BRACKET, FACTORS, fitted_edge, measured_cells
-from deep_world import GROUP, Linear, Setting, cached, sampled_step, trained
+from deep_world import GROUP, Linear, UpdateSettings, cached, sampled_step, trained
 from torch import Tensor
 from torch.func import functional_call
 from truth import ExactLoss, ExactWorld, curvature, leading_modes
@@ -60,11 +60,15 @@ SMALLER, ON_POLICY, LAGGED, BLOCKS = (
     8,
 )  # on policy a smaller kick, which grows by .07 an update; updates; blocks at least
 SETTINGS = tuple(
-    Setting(lag, momentum, size)
+    UpdateSettings(lag, momentum, size)
     for lag, size in (("none", 1), ("refresh", 4), ("refresh", 16))
     for momentum in (0.0, 0.9)
 )
-SAMPLED = (Setting("none", 0.9, 1), Setting("refresh", 0.9, 4), Setting("refresh", 0.9, 16))
+SAMPLED = (
+    UpdateSettings("none", 0.9, 1),
+    UpdateSettings("refresh", 0.9, 4),
+    UpdateSettings("refresh", 0.9, 16),
+)
 OVER, SEEDS, SAMPLED_UPDATES = (0.7, 1.3, 2.0), 2, 96
 # kicks from the fixed point, where a sampled run begins: at the point itself every advantage is 0,
 # and so is the noise
@@ -331,12 +335,12 @@ def modes() -> Rows:
     return [{**row, "seconds": time.process_time() - began} for row in rows]
 
 
-def predicted_edge(setting: Setting, stiffness: float) -> float:
+def predicted_edge(setting: UpdateSettings, stiffness: float) -> float:
     """The largest stable learning rate."""
     return float(threshold(setting.lag, setting.momentum, setting.interval)) / stiffness
 
 
-def kicked(setting: Setting, factor: float) -> Rows:
+def kicked(setting: UpdateSettings, factor: float) -> Rows:
     """Expected updates after a kick along the stiffest mode, at a multiple of the predicted
     edge: how far it is gone before each.
     """
@@ -365,17 +369,17 @@ def kicked(setting: Setting, factor: float) -> Rows:
     return [{"update": update, "along": along, **row} for update, along in enumerate(along_T)]
 
 
-def factors(setting: Setting) -> tuple[float, ...]:
+def factors(setting: UpdateSettings) -> tuple[float, ...]:
     """Multiples of the predicted edge, on both sides of it."""
     return BRACKET if kinked(setting) else FACTORS
 
 
-def kinked(setting: Setting) -> bool:
+def kinked(setting: UpdateSettings) -> bool:
     """Whether growth has a kink at the edge, so that only its sign tells."""
     return setting.lag == "none" and setting.momentum > 0
 
 
-def located(setting: Setting, done: dict[str, Rows]) -> JsonObject | None:
+def located(setting: UpdateSettings, done: dict[str, Rows]) -> JsonObject | None:
     """The edge from which a kick grows, beside the predicted one and the published rule; None
     while a run is missing.
     """
@@ -399,7 +403,7 @@ def located(setting: Setting, done: dict[str, Rows]) -> JsonObject | None:
     }
 
 
-def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> Rows:
+def sampled(setting: UpdateSettings, factor: float, seed: int, group: int = GROUP) -> Rows:
     """A run from beside the fixed point on groups of every prompt, at a multiple of the
     predicted edge.
     """
@@ -439,7 +443,7 @@ def sampled(setting: Setting, factor: float, seed: int, group: int = GROUP) -> R
 
 def sampled_run(
     world: ListedWorld,
-    setting: Setting,
+    setting: UpdateSettings,
     start_D: Tensor,
     rate: float,
     seed: int,
@@ -465,20 +469,20 @@ def sampled_run(
     return rows
 
 
-def named(setting: Setting) -> str:
+def named(setting: UpdateSettings) -> str:
     """A setting in a file's name."""
     return f"{setting.lag}-{setting.interval}-mu{setting.momentum:g}"
 
 
 def cells() -> list[Cell]:
     """All pieces; those that others need come first."""
-    found = [Cell("point", point), Cell("modes", modes)]
-    found += [
+    pieces = [Cell("point", point), Cell("modes", modes)]
+    pieces += [
         Cell(f"kick-{named(setting)}-{factor:g}", kicked, {"setting": setting, "factor": factor})
         for setting in SETTINGS
         for factor in factors(setting)
     ]
-    return found + sampled_cells()
+    return pieces + sampled_cells()
 
 
 def sampled_cells(group: int = GROUP) -> list[Cell]:
@@ -534,8 +538,8 @@ def show() -> None:
             seen = (
                 cell.split(" +-")[0] for cell in measured_cells(row)
             )  # the series are too short to say how far an edge may move
-            told = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
-            rows.append([said(vars(setting)), f"{setting.momentum:g}", *told])
+            cells = (f"{row['predicted']:.4g}", *seen, f"{row['measured'] / row['rule']:.2f}")
+            rows.append([said(vars(setting)), f"{setting.momentum:g}", *cells])
     head = "lag | momentum | predicted edge | measured | difference | over the published rule"
     print_table("Seven days: edges of the learning rate", head, rows)
     show_sampled(done)
@@ -543,14 +547,14 @@ def show() -> None:
 
 def show_sampled(done: dict[str, Rows], group: int = GROUP) -> None:
     """Print how far sampled runs swing."""
-    runs = [row for name, found in done.items() if name.startswith("sampled-") for row in found]
+    runs = [row for name, rows in done.items() if name.startswith("sampled-") for row in rows]
     runs.sort(key=lambda row: (row["interval"], row["factor"], row["seed"]))
     rows = []
     for row in runs:
-        told = [
+        cells = [
             f"{row[key]:.3g}" for key in ("spread_early", "spread_late", "value_late", "lowest")
         ]
-        rows.append([said(row), f"{row['factor']:g} | {row['seed']}", *told])
+        rows.append([said(row), f"{row['factor']:g} | {row['seed']}", *cells])
     head = (
         "lag | learning rate over the edge | seed | swing, first third (nats) | "
         "last third | mean reward, last third | lowest"

@@ -57,9 +57,9 @@ def plain(task: Task) -> Task:
 
     def text(problem: Problem) -> Problem:
         said = "".join(
-            f"<|im_start|>{one['role']}\n{one['content']}<|im_end|>\n"
-            for one in problem.prompt
-            if isinstance(one, Mapping)
+            f"<|im_start|>{message['role']}\n{message['content']}<|im_end|>\n"
+            for message in problem.prompt
+            if isinstance(message, Mapping)
         )
         return replace(problem, prompt=f"{said}<|im_start|>assistant\n")
 
@@ -187,12 +187,12 @@ def broken(name: str, seed: int) -> Rows:
     others = {"rollouts_every": 1, "evaluate_every": 6, "evaluation_problems": 24, **failure.others}
     chosen = settings("adamw", failure.rate, failure.group_size, seed, failure.steps, **others)
 
-    def told(step: int, _row) -> None:
+    def change_phase(step: int, _row) -> None:
         if isinstance(task.train, Phases):
             task.train.now = int(step + 1 >= BREAKS_AT)
 
     with tempfile.TemporaryDirectory() as home:
-        train(actor, task, chosen, output=Path(home) / name, on_step=told)
+        train(actor, task, chosen, output=Path(home) / name, on_step=change_phase)
         journal = JOURNALS / f"{name}-seed{seed}.jsonl.gz"
         journal.parent.mkdir(parents=True, exist_ok=True)
         with (
@@ -205,14 +205,14 @@ def broken(name: str, seed: int) -> Rows:
 
 def judged(run: Path) -> Row:
     """What the judgement says of a run."""
-    found = gw.open_run(run).judgement
-    sign = found.first_sign
+    judgement = gw.open_run(run).judgement
+    sign = judgement.first_sign
     return {
-        "state": found.state,
-        "headline": found.headline,
-        "certainty": found.cause.certainty,
-        "causes": "; ".join(found.cause.names),
-        "log": "; ".join(found.cause.log),
+        "state": judgement.state,
+        "headline": judgement.headline,
+        "certainty": judgement.cause.certainty,
+        "causes": "; ".join(judgement.cause.names),
+        "log": "; ".join(judgement.cause.log),
         "sign": "" if sign is None else sign.signal,
         "step": "" if sign is None else sign.step,
     }
@@ -232,10 +232,10 @@ def moved(run: Path, name: str) -> str:
 
 def cells() -> list[Cell]:
     """First seeds first."""
-    found = [(seed, name) for name, failure in FAILURES.items() for seed in failure.seeds]
+    members = [(seed, name) for name, failure in FAILURES.items() for seed in failure.seeds]
     return [
         Cell(f"{name}-seed{seed}", broken, {"name": name, "seed": seed})
-        for seed, name in sorted(found, key=lambda pair: pair[0])
+        for seed, name in sorted(members, key=lambda pair: pair[0])
     ]
 
 
@@ -250,13 +250,13 @@ def show() -> None:
             run.mkdir()
             (run / "journal.jsonl").write_bytes(gzip.decompress(path.read_bytes()))
             row, seen = judged(run), [moved(run, name) for name in ("truncated_share", "entropy")]
-        told = f"{first[run.name][0]['state']}, {cause(first[run.name][0])}"
+        judgement = f"{first[run.name][0]['state']}, {cause(first[run.name][0])}"
         rows.append(
             [
                 f"{run.name} | {row['state']} | {row['headline']}",
                 cause(row),
                 f"{row['sign']} {row['step']}".strip(),
-                told,
+                judgement,
                 *seen,
             ]
         )

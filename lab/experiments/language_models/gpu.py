@@ -14,7 +14,15 @@ the page.
 
 import torch
 from best_group_size import PIECES as STUDY
-from best_group_size import SIZES, Grid, prediction, rate_of, run_cells, show_predictions, show_runs
+from best_group_size import (
+    SIZES,
+    SizeStudy,
+    prediction,
+    rate_of,
+    run_cells,
+    show_predictions,
+    show_runs,
+)
 from dynamics import sampled_cells, show_sampled
 from small_model import (
     DEVICE,
@@ -34,13 +42,13 @@ from groupwise.scores.language_models import models_home
 PIECES = RESULTS.within("gpu")
 PROBLEMS = "GROUPWISE_GSM8K"
 TOKENS, ROLLOUTS, PASS = 64, 512, 128
-MANY = Grid(
+MANY = SizeStudy(
     name="N512",
     said=f", {ROLLOUTS} rollouts of {TOKENS} tokens",
     sizes=(*SIZES, 64),
     given={"completion_length": TOKENS, "rollouts_per_step": ROLLOUTS, "micro_batch": PASS},
 )
-MORE = Grid(name="N128", said=", 128 rollouts", seeds=6, given={"rollouts_per_step": 128})
+MORE = SizeStudy(name="N128", said=", 128 rollouts", seeds=6, given={"rollouts_per_step": 128})
 GROUP = 64  # completions of each of the seven days
 
 

@@ -63,15 +63,15 @@ def variances(
     """Variance of a group's gradient under each baseline: that between disjoint groups, over
     many ways to make them.
     """
-    groups, found = len(reward_M) // size, dict.fromkeys(BASELINES, 0.0)
+    groups, sums = len(reward_M) // size, dict.fromkeys(BASELINES, 0.0)
     for _ in range(SHUFFLES):
         order = rng.permutation(len(reward_M))[: groups * size].reshape(groups, size)
         gram = gram_MM[np.ix_(order.ravel(), order.ravel())].reshape(groups, size, groups, size)
         for name, weight in advantages(reward_M[order], value).items():
             products = np.einsum("ag,agbh,bh->ab", weight, gram, weight) / size**2
             spread = np.trace(products) - products.sum() / groups
-            found[name] += spread / (groups - 1) / SHUFFLES
-    return found
+            sums[name] += spread / (groups - 1) / SHUFFLES
+    return sums
 
 
 def piece(form: str, number: int) -> Rows:
@@ -140,7 +140,7 @@ def show() -> None:
     rows, plain = [], []
     for form in FORMATS:
         every = [
-            row for name, found in done.items() if name.rsplit("-", 1)[0] == form for row in found
+            row for name, rows in done.items() if name.rsplit("-", 1)[0] == form for row in rows
         ]
         for size in SIZES:
             own = [row for row in every if int(row["group_size"]) == size]
@@ -175,8 +175,8 @@ def show() -> None:
 
 def interval(value_P: ndarray) -> str:
     """A mean over prompts with its interval."""
-    found = mean_interval(value_P, level=0.95)
-    return f"{found.value:.2g} ({found.low:.2g} to {found.high:.2g})"
+    interval = mean_interval(value_P, level=0.95)
+    return f"{interval.value:.2g} ({interval.low:.2g} to {interval.high:.2g})"
 
 
 def ratio(excess_P: ndarray, law_P: ndarray) -> str:
@@ -185,11 +185,11 @@ def ratio(excess_P: ndarray, law_P: ndarray) -> str:
     """
     freedom = len(excess_P) - 1
     covariance = np.cov(excess_P, law_P) / len(excess_P)
-    found = ratio_interval(
+    ratio = ratio_interval(
         excess_P.mean(), law_P.mean(), covariance, student_quantile(0.95, freedom)
     )
-    high = "no limit" if np.isinf(found.high) else f"{found.high:.2f}"
-    return f"{found.value:.2f} ({found.low:.2f} to {high})"
+    high = "no limit" if np.isinf(ratio.high) else f"{ratio.high:.2f}"
+    return f"{ratio.value:.2f} ({ratio.low:.2f} to {high})"
 
 
 def without_baseline(column: dict[str, ndarray], size: int) -> list[str]:

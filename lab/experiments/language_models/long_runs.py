@@ -17,7 +17,7 @@ from small_model import PAGE, RESULTS, Cell, Rows, column, options, print_table,
 
 # isort: split
 from deep_world import sampled_step
-from dynamics import Setting, days, predicted_edge, stiffest
+from dynamics import UpdateSettings, days, predicted_edge, stiffest
 
 from groupwise.forecasting.fit import fit
 from groupwise.intervals import student_quantile
@@ -37,7 +37,7 @@ def optimizer_of(name: str, parameter_D: torch.Tensor) -> torch.optim.Optimizer:
         return torch.optim.AdamW(
             [parameter_D], lr=ADAM_RATE, betas=(MOMENTUM, 0.999), weight_decay=0.0
         )
-    edge = predicted_edge(Setting("none", MOMENTUM, 1), float(stiffest(days())[1][0]))
+    edge = predicted_edge(UpdateSettings("none", MOMENTUM, 1), float(stiffest(days())[1][0]))
     return torch.optim.SGD([parameter_D], lr=SGD_SHARE * edge, momentum=MOMENTUM)
 
 
@@ -78,7 +78,7 @@ def cells() -> list[Cell]:
     ]
 
 
-def told(rows: Rows) -> JsonObject:
+def curve_of(rows: Rows) -> JsonObject:
     """What the logged reward of a run says: the law of the oscillator, the best of all laws, and
     the exact value beneath.
     """
@@ -121,7 +121,7 @@ def fresh_noise(value_T: ndarray) -> float:
 
 def show() -> None:
     """Print what each run says, and what the sizes say of each other."""
-    done = {name: told(rows) for name, rows in PIECES.tables().items()}
+    done = {name: curve_of(rows) for name, rows in PIECES.tables().items()}
     rows = []
     for cell in cells():
         if cell.name in done:
@@ -159,16 +159,16 @@ def show() -> None:
             for seed in range(SEEDS)
             if all(f"long-{optimizer}-G{size}-seed{seed}" in done for size in SIZES)
         ]
-        found = {
+        runs_of_size = {
             size: [done[f"long-{optimizer}-G{size}-seed{seed}"] for seed in seeds] for size in SIZES
         }
         if len(seeds) > 2:
             rows.append(
                 [
                     f"{optimizer} | {len(seeds)}",
-                    ratio(found, "fluctuation"),
-                    difference(found),
-                    ratio(found, "updates"),
+                    ratio(runs_of_size, "fluctuation"),
+                    difference(runs_of_size),
+                    ratio(runs_of_size, "updates"),
                 ]
             )
     if rows:
@@ -180,9 +180,9 @@ def show() -> None:
         print_table("Seven days: what the group size changes", head, rows)
 
 
-def paired(found: dict[int, Rows], name: str) -> tuple[ndarray, ...]:
+def paired(runs_of_size: dict[int, Rows], name: str) -> tuple[ndarray, ...]:
     """A number of every run, by group size."""
-    return tuple(column(found[size], name) for size in SIZES)
+    return tuple(column(runs_of_size[size], name) for size in SIZES)
 
 
 def over_seeds(value_S: ndarray) -> tuple[float, float, float]:
@@ -191,20 +191,20 @@ def over_seeds(value_S: ndarray) -> tuple[float, float, float]:
     return value_S.mean(), value_S.mean() - half, value_S.mean() + half
 
 
-def ratio(found: dict[int, Rows], name: str) -> str:
+def ratio(runs_of_size: dict[int, Rows], name: str) -> str:
     """How many times the smaller group's number is the larger one's, over seeds; where a run has
     none, that is said.
     """
-    if any(one[name] is None for size in SIZES for one in found[size]):
+    if any(run[name] is None for size in SIZES for run in runs_of_size[size]):
         return "not reached"
-    small, large = paired(found, name)
+    small, large = paired(runs_of_size, name)
     value, low, high = np.exp(over_seeds(np.log(small / large)))
     return f"{value:.2f} ({low:.2f} to {high:.2f})"
 
 
-def difference(found: dict[int, Rows]) -> str:
+def difference(runs_of_size: dict[int, Rows]) -> str:
     """What the larger group earns more in the end, over seeds."""
-    small, large = paired(found, "late")
+    small, large = paired(runs_of_size, "late")
     value, low, high = over_seeds(large - small)
     return f"{value:.3f} ({low:.3f} to {high:.3f})"
 

@@ -16,6 +16,7 @@ from small_model import (
     RESULTS,
     Cell,
     Rows,
+    components_row,
     measured,
     options,
     policy,
@@ -23,7 +24,6 @@ from small_model import (
     ranged,
     run_and_show,
     task,
-    told,
 )
 
 from groupwise_lab.trainer.file_task import readable_by
@@ -44,10 +44,10 @@ MODELS = {
 def components_of(model: str, form: str, name: str) -> Rows:
     """Components on one task before any training."""
     began, actor = time.process_time(), policy(model)
-    found = told(
+    row = components_row(
         *measured(actor, readable_by(actor, task(form, name=name)), prompts=8, group_size=8, seed=0)
     )
-    return [found | {"seconds": time.process_time() - began}]
+    return [row | {"seconds": time.process_time() - began}]
 
 
 def cells() -> list[Cell]:

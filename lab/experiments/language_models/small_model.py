@@ -159,15 +159,15 @@ def measured(
     batch = score_batch(
         actor, rolled.prompt_PL, rolled.sampled.completion_NL, rolled.sampled.mask_NL
     )
-    found = inner_products(
+    products = inner_products(
         actor.model, batch, seed=seed, memory_limit=MEMORY, parameters=parameters
     )
     return components(
-        rolled.reward_N, np.repeat(np.arange(prompts), group_size), **found.arguments
+        rolled.reward_N, np.repeat(np.arange(prompts), group_size), **products.arguments
     ), rolled
 
 
-def told(found: Components, rolled: Rolled) -> JsonObject:
+def components_row(estimated: Components, rolled: Rolled) -> JsonObject:
     """Components with their intervals, the mean reward and the share of groups with a signal, as
     a row of results.
     """
@@ -177,7 +177,7 @@ def told(found: Components, rolled: Rolled) -> JsonObject:
         "informative": float((reward_PG.min(1) < reward_PG.max(1)).mean()),
     }
     for name in ("vp", "t", "r", "gradient_norm2", "group_size"):
-        estimate = getattr(found, name)
+        estimate = getattr(estimated, name)
         interval = getattr(estimate, "interval", estimate)
         row |= {name: estimate.value, f"{name}_low": interval.low, f"{name}_high": interval.high}
     return row

@@ -40,8 +40,8 @@ def stiffness(name: str, seed: int) -> Rows:
     began, world = time.process_time(), days(name, seed)
     start = float(world.value(world.reference_PO))
     matched(world)
-    found = settled(world)
-    point_D, score_MD = found[0], found[1:]
+    rest = settled(world)
+    point_D, score_MD = rest[0], rest[1:]
     value_K, direction_KD = modes_of_scores(world, score_MD)
     lanczos = leading_modes(curvature(world, point_D), len(point_D), 1, tolerance=1e-3)
     kick_D = kick_along(direction_KD[0], float(value_K[0]), world.loss.kl_weight)
@@ -82,7 +82,8 @@ def exponent(rows: Rows, key: str) -> str:
         np.array([np.log(float(row[key])) for row in rows if float(row["parameters"]) == model])
         for model in models
     ]
-    log_M, count_M = np.array([one.mean() for one in draws]), np.array([len(one) for one in draws])
+    log_M = np.array([draw.mean() for draw in draws])
+    count_M = np.array(list(map(len, draws)))
     centred = np.log(models) - np.log(models).mean()
     slope, more = float(centred @ log_M / (centred @ centred)), int((count_M - 1).sum())
     if len(models) < 3 or not more:
@@ -91,7 +92,7 @@ def exponent(rows: Rows, key: str) -> str:
     of_models = student_quantile(0.95, len(models) - 2) * np.sqrt(
         left @ left / (len(models) - 2) / (centred @ centred)
     )
-    scatter = sum(float(((one - one.mean()) ** 2).sum()) for one in draws) / more
+    scatter = sum(float(((draw - draw.mean()) ** 2).sum()) for draw in draws) / more
     of_draws = (
         student_quantile(0.95, more)
         * np.sqrt(scatter * (centred**2 / count_M).sum())
@@ -106,7 +107,7 @@ def show() -> None:
     done = PIECES.tables()
     rows = [row for cell in cells() for row in done.get(cell.name, [])]
     keys = ("listed", "start", "scores", "lanczos", "kick", "trace", "softest")
-    told = [
+    lines = [
         [
             (f"{row['model']} | {float(row['parameters']) / 1e6:,.0f} M | {int(row['adapter']):,}"),
             *(f"{float(row[key]):.4g}" for key in keys),
@@ -117,7 +118,7 @@ def show() -> None:
         "model | size | free | listed | right at the start | K by scores | "
         "by Lanczos | by a kick | all modes | softest"
     )
-    print_table("Stiffness of three models where they give the right day .58", head, told)
+    print_table("Stiffness of three models where they give the right day .58", head, lines)
     if len({row["model"] for row in rows}) > 1:
         said = [
             ["stiffest mode, K", exponent(rows, "scores")],

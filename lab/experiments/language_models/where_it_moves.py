@@ -21,6 +21,7 @@ from small_model import (
     RESULTS,
     Cell,
     Rows,
+    components_row,
     measured,
     options,
     policy,
@@ -29,7 +30,6 @@ from small_model import (
     run_and_show,
     settings,
     task,
-    told,
 )
 
 from groupwise_lab.trainer.grpo import train
@@ -47,10 +47,10 @@ PROMPTS, GROUP_SIZE, STEPS, EVERY, RATE = 16, 16, 15, 5, 3e-4
 
 def start(form: str, name: str) -> Rows:
     """Components before any training."""
-    found = measured(
+    estimate = measured(
         policy(), task(form, name=name), prompts=PROMPTS, group_size=GROUP_SIZE, seed=1
     )
-    return [{"step": 0} | told(*found)]
+    return [{"step": 0} | components_row(*estimate)]
 
 
 def trained(rank: int = RANK, parameters: str | None = None) -> Rows:
@@ -60,10 +60,10 @@ def trained(rank: int = RANK, parameters: str | None = None) -> Rows:
     actor, world = policy(rank=rank), task("three_examples")
     with tempfile.TemporaryDirectory() as home:
         train(actor, world, settings("adamw", RATE, 8, 0, EVERY), output=Path(home) / "run")
-    found = measured(
+    estimate = measured(
         actor, world, prompts=PROMPTS, group_size=GROUP_SIZE, seed=1, parameters=parameters
     )
-    return [{"step": EVERY} | told(*found)]
+    return [{"step": EVERY} | components_row(*estimate)]
 
 
 def along(form: str) -> Rows:
@@ -73,8 +73,8 @@ def along(form: str) -> Rows:
 
     def look(step: int, _logged=None) -> None:
         if step % EVERY == 0:
-            found = measured(actor, world, prompts=PROMPTS, group_size=GROUP_SIZE, seed=1)
-            rows.append({"step": step} | told(*found))
+            estimate = measured(actor, world, prompts=PROMPTS, group_size=GROUP_SIZE, seed=1)
+            rows.append({"step": step} | components_row(*estimate))
 
     look(0)
     with tempfile.TemporaryDirectory() as home:
@@ -98,7 +98,8 @@ def cells() -> list[Cell]:
     ]
     ranks = [Cell(f"rank-{rank}", trained, {"rank": rank}) for rank in (4, 64)]
     layers = [
-        Cell(f"layers-{name}", trained, {"parameters": found}) for name, found in LAYERS.items()
+        Cell(f"layers-{name}", trained, {"parameters": parameters})
+        for name, parameters in LAYERS.items()
     ]
     return [*runs, *tasks, *ranks, *layers]
 

@@ -27,15 +27,20 @@ from note import (
 
 from groupwise.edge.mode import LAGS, threshold
 from groupwise.parsing import JsonObject
+from groupwise_lab.fields import KlPlace, LagName
 from groupwise_lab.simulate.bandit_runs import expected_path
-from groupwise_lab.simulate.softmax_bandit import KlPlace, LagName, RatioName, Training, fixed_point
+from groupwise_lab.simulate.softmax_bandit import (
+    RatioCorrection,
+    Training,
+    fixed_point,
+)
 from groupwise_lab.theory.oscillator import rule_threshold
 
 INTERVALS = (1, 2, 4, 8, 16, 32, 64)
 MOMENTA = (0.9, 0.0)
 RATIO_MOMENTA = (0.0, 0.3, 0.5, 0.9, 0.95, 0.99, 0.999)
 DRAWN_MOMENTA = (0.9, 0.999)
-PARTLY_STALE: tuple[tuple[str, KlPlace, RatioName], ...] = (
+PARTLY_STALE: tuple[tuple[str, KlPlace, RatioCorrection], ...] = (
     ("kl_in_reward", "reward", "none"),
     ("kl_in_loss", "loss", "none"),
     ("exact_ratio_kl_in_reward", "reward", "exact"),
@@ -51,7 +56,7 @@ def grows(
     interval: int,
     rate_S: np.ndarray,
     kl_place: KlPlace,
-    ratio: RatioName,
+    ratio: RatioCorrection,
 ) -> np.ndarray:
     """Whether a kick has grown between the second and the last quarter of a long run, at each
     learning rate.
@@ -79,7 +84,7 @@ def located(
     momentum: float,
     interval: int,
     kl_place: KlPlace = "reward",
-    ratio: RatioName = "none",
+    ratio: RatioCorrection = "none",
 ) -> float:
     """The learning rate from which the bandit grows, to a thousandth."""
     low, high = 1e-3, 1e2
@@ -99,16 +104,16 @@ def boundary_row(lag: LagName, momentum: float, interval: int, stiffness: float)
         float(threshold(lag, momentum, interval)),
         float(rule_threshold(momentum, 1 if lag == "none" else interval)),
     )
-    found = rate * stiffness
+    product = rate * stiffness
     return {
         "lag": lag,
         "momentum": momentum,
         "interval": interval,
         "learning_rate": rate,
-        "located": found,
+        "located": product,
         "exact": exact,
         "rule": rule,
-        "gap": found / exact - 1,
+        "gap": product / exact - 1,
         "exact_over_rule": exact / rule,
     }
 
@@ -227,20 +232,20 @@ def main() -> None:
         show_partly_stale(RESULTS.read("partly_stale"))
         return
     world, training = note_bandit(), Training(0.5, kl_place="reward")
-    found = kicked(world, training, asked.seed).stiffness
+    stiffness = kicked(world, training, asked.seed).stiffness
     print(
-        f"Stiffness by kicks {found.value:.5f} ({found.low:.5f} to {found.high:.5f}); exact "
-        f"{fixed_point(world, training).stiffness:.6f}."
+        f"Stiffness by kicks {stiffness.value:.5f} ({stiffness.low:.5f} to {stiffness.high:.5f}); "
+        f"exact {fixed_point(world, training).stiffness:.6f}."
     )
     momenta, intervals = ((0.9,), (4,)) if asked.quick else (MOMENTA, INTERVALS)
     rows = [
-        boundary_row(lag, m, r, found.value) for m in momenta for lag in LAGS for r in intervals
+        boundary_row(lag, m, r, stiffness.value) for m in momenta for lag in LAGS for r in intervals
     ]  # type: ignore[arg-type]
     show_boundary(rows)
     ratios, curves = ratio_rows(), ratio_curves()
     show_ratios(ratios)
     partly = partly_stale_rows(
-        found.value, ("refresh",) if asked.quick else ("refresh", "fixed", "async")
+        stiffness.value, ("refresh",) if asked.quick else ("refresh", "fixed", "async")
     )
     show_partly_stale(partly)
     if asked.quick:

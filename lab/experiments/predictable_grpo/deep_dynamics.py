@@ -116,11 +116,11 @@ def exact_row(policy) -> dict[str, float]:
     that of every other family.
     """
     task, others, _ = world()
-    found = values(policy, task, task.train[:CHECKED])
+    values_now = values(policy, task, task.train[:CHECKED])
     row = {
-        "value": float(found.mean()),
-        "within": float((found * (1 - found)).mean()),
-        "between": float(found.var()),
+        "value": float(values_now.mean()),
+        "within": float((values_now * (1 - values_now)).mean()),
+        "between": float(values_now.var()),
         "held_out": float(values(policy, task, task.held_out[:CHECKED]).mean()),
     }
     return row | {
@@ -178,16 +178,16 @@ def curve(
         rollouts_every=0,
         checkpoint_every=steps,
     )
-    known = exact_row(policy)
-    rows = [{"step": 0, "reward": "", **known}]
+    exact = exact_row(policy)
+    rows = [{"step": 0, "reward": "", **exact}]
 
     def watch(step: int, row) -> None:
-        found = exact_row(policy) if step % (EVERY if families else 100) == 0 else {}
+        later = exact_row(policy) if step % (EVERY if families else 100) == 0 else {}
         rows.append(
             {
                 "step": step,
                 "reward": round(float(row["reward"]), 5),
-                **{name: found.get(name, "") for name in known},
+                **{name: later.get(name, "") for name in exact},
             }
         )
 
@@ -204,17 +204,19 @@ def fitted(run: str, group_size: int) -> Rows:
     from groupwise_lab.forecasts.backtest import backtest
 
     rows = PIECES.read(run)
-    known = [row for row in rows if row["value"] != ""]
-    at = np.array(column(known, "step"), dtype=float)
-    noise = [row["within"] / (PROMPTS * group_size) + row["between"] / PROMPTS for row in known]
+    rows_with_value = [row for row in rows if row["value"] != ""]
+    at = np.array(column(rows_with_value, "step"), dtype=float)
+    noise = [
+        row["within"] / (PROMPTS * group_size) + row["between"] / PROMPTS for row in rows_with_value
+    ]
     step_T = np.array(column(rows[1:], "step"), dtype=float)
     reward_T = np.array(column(rows[1:], "reward"), dtype=float)
     variance_T = np.interp(step_T, at, noise)
     given = {"variance_T": variance_T, "smoothing": 1, "healthy": "up"}
     every = fit(step_T, reward_T, **given)
     row = {"run": run, "law": every.law, "status": every.status}
-    row |= {f"aicc_{found.law}": found.aicc for found in every.candidates} | {
-        f"r2_{found.law}": found.r_squared for found in every.candidates
+    row |= {f"aicc_{candidate.law}": candidate.aicc for candidate in every.candidates} | {
+        f"r2_{candidate.law}": candidate.r_squared for candidate in every.candidates
     }
     model = fit(step_T, reward_T, law="oscillator", **given)
     row |= {"r2": model.r_squared, "r2_adjusted": model.r_squared_explainable}
@@ -258,7 +260,7 @@ def spread(
     policy = start(size)
     along = gradient(policy, task, task.train)
     norm2 = float(along.square().sum())
-    found = projected(policy, along / norm2**0.5)
+    projection = projected(policy, along / norm2**0.5)
     rows = []
     for replicate in range(replicates):
         policy.load_state_dict(begun)
@@ -290,7 +292,7 @@ def spread(
             "rate": rate,
             "gradient_norm2": norm2,
         }
-        rows.append(row | found)
+        rows.append(row | projection)
     return rows
 
 
@@ -318,8 +320,10 @@ def projected(policy, direction, *, groups: int = 512, group_size: int = 16) -> 
         .numpy()
     )
     score_N = directional(policy, direction, prompt_PL, sampled)
-    found = components(right_N, np.repeat(np.arange(groups), group_size), score_ND=score_N[:, None])
-    return {"vp": found.vp.value, "t": found.t.value, "r": found.r.value}
+    estimate = components(
+        right_N, np.repeat(np.arange(groups), group_size), score_ND=score_N[:, None]
+    )
+    return {"vp": estimate.vp.value, "t": estimate.t.value, "r": estimate.r.value}
 
 
 def directional(policy, direction, prompt_PL, sampled, step: float = 1e-2):

@@ -16,10 +16,10 @@ EFFECTIVE_RATE, MOMENTUM, PROMPTS = 0.005, 0.9, 32  # eta/(1 - mu) of every run
 LAWS = ("oscillator", "exponential", "logistic", "scalerl_sigmoid", "power_law")
 METHODS = ("groupwise", "last_mean", "exponential", "scalerl_sigmoid", "power_law")
 NOT_FAMILIES = {"step", "reward", "value", "within", "between", "held_out"}
-Pieces = Mapping[str, Sequence[Mapping[str, Any]]]
+PieceTables = Mapping[str, Sequence[Mapping[str, Any]]]
 
 
-def show(runs: Pieces, fits: Pieces) -> None:
+def show(runs: PieceTables, fits: PieceTables) -> None:
     """Print every table of what is there."""
     fit_table(fits)
     forecast_table(fits)
@@ -30,7 +30,9 @@ def show(runs: Pieces, fits: Pieces) -> None:
     size_table(runs)
 
 
-def seeds(runs: Pieces, size: str, group_size: int, kind: str = "run") -> list[Sequence[JsonView]]:
+def seeds(
+    runs: PieceTables, size: str, group_size: int, kind: str = "run"
+) -> list[Sequence[JsonView]]:
     """The runs of one cell of the plan."""
     return [
         rows for name, rows in runs.items() if name.startswith(f"{kind}-{size}-G{group_size:02d}-")
@@ -42,7 +44,7 @@ def rewards(rows: Sequence[JsonView]) -> ndarray:
     return np.array(column(rows[1:], "reward"), dtype=float)
 
 
-def known(rows: Sequence[JsonView], name: str) -> tuple[ndarray, ndarray]:
+def exact_values(rows: Sequence[JsonView], name: str) -> tuple[ndarray, ndarray]:
     """Updates at which something was computed exactly, and what."""
     there = [row for row in rows if row[name] != ""]
     return np.array(column(there, "step"), dtype=float), np.array(column(there, name), dtype=float)
@@ -60,31 +62,31 @@ def spoken(value_S: Sequence[float], digits: int = 3) -> str:
     return f"{values.mean():.{digits}f} ± {values.std(ddof=1) / math.sqrt(len(values)):.{digits}f}"
 
 
-def fit_table(fits: Pieces) -> None:
+def fit_table(fits: PieceTables) -> None:
     """R2 of the closed form, and how much better or worse its rivals are."""
     rows = []
     for size in SIZES:
         for group in GROUPS:
-            found = [
+            firsts = [
                 part[0]
                 for name, part in fits.items()
                 if name.startswith(f"run-{size}-G{group:02d}-")
             ]
-            if not found:
+            if not firsts:
                 continue
-            raw, adjusted = column(found, "r2"), column(found, "r2_adjusted")
+            raw, adjusted = column(firsts, "r2"), column(firsts, "r2_adjusted")
             ahead = [
-                spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in found], 1)
+                spoken([part[f"aicc_{law}"] - part["aicc_oscillator"] for part in firsts], 1)
                 for law in LAWS[1:]
             ]
-            limited = sum(part["status"] == "converged" for part in found)
+            limited = sum(part["status"] == "converged" for part in firsts)
             rows.append(
                 [
-                    f"{size} | {group} | {len(found)}",
+                    f"{size} | {group} | {len(firsts)}",
                     spoken(raw),
                     spoken(adjusted),
                     *ahead,
-                    f"{limited} of {len(found)}",
+                    f"{limited} of {len(firsts)}",
                 ]
             )
     header = [
@@ -95,18 +97,18 @@ def fit_table(fits: Pieces) -> None:
     print_table("The closed form on every run (the paper: R² at least .91)", header, rows)
 
 
-def forecast_table(fits: Pieces) -> None:
+def forecast_table(fits: PieceTables) -> None:
     """Errors of the forecast from 40 %."""
-    found = [part[0] for name, part in fits.items() if name.startswith("run-")]
-    if not found:
+    firsts = [part[0] for name, part in fits.items() if name.startswith("run-")]
+    if not firsts:
         return
     rows = []
     for method in METHODS:
-        error = np.array([part[f"error_{method}"] for part in found])
-        ratio = np.exp(np.mean(np.log(column(found, "error_groupwise") / error)))
+        error = np.array([part[f"error_{method}"] for part in firsts])
+        ratio = np.exp(np.mean(np.log(column(firsts, "error_groupwise") / error)))
         rows.append([f"{method} | {error.mean():.4f} | {ratio:.2f}"])
     print_table(
-        f"Forecast of the last 60 % from the first 40 %, {len(found)} runs",
+        f"Forecast of the last 60 % from the first 40 %, {len(firsts)} runs",
         "method | mean absolute error | ours over it",
         rows,
     )
@@ -120,7 +122,7 @@ def forecast_table(fits: Pieces) -> None:
     print(f"\nThe 90 % band held {', '.join(held)}.")
 
 
-def mean_table(runs: Pieces) -> None:
+def mean_table(runs: PieceTables) -> None:
     """Mean accuracies at the end by group size, for the trained task and for every other family."""
     rows = []
     for size in SIZES:
@@ -131,7 +133,8 @@ def mean_table(runs: Pieces) -> None:
         for name in names:
             first = float(small[0][0][name])
             ends = [
-                np.array([known(part, name)[1][-1] for part in group]) for group in (small, large)
+                np.array([exact_values(part, name)[1][-1] for part in group])
+                for group in (small, large)
             ]
             low, high, difference = apart(*ends)
             said = {"value": "trained on", "held_out": "held out"}.get(name, name)
@@ -150,20 +153,20 @@ def mean_table(runs: Pieces) -> None:
     )
 
 
-def rate_table(runs: Pieces) -> None:
+def rate_table(runs: PieceTables) -> None:
     """What G does to the mean at two learning rates, at the same integral of the learning rate."""
     rows = []
     for size in SIZES:
         if not seeds(runs, size, 4, "fast"):
             continue
         for name, kind, every in ((".0005", "run", 4), (".002", "fast", 1)):
-            found = [seeds(runs, size, group, kind) for group in GROUPS]
+            runs_of_groups = [seeds(runs, size, group, kind) for group in GROUPS]
             for updates in (40 * every, 100 * every):
-                if min(map(len, found)) < 2:
+                if min(map(len, runs_of_groups)) < 2:
                     continue
                 ends = [
-                    np.array([np.interp(updates, *known(part, "value")) for part in group])
-                    for group in found
+                    np.array([np.interp(updates, *exact_values(part, "value")) for part in group])
+                    for group in runs_of_groups
                 ]
                 low, high, difference = apart(*ends)
                 said = f"{difference:+.3f} ({low:+.3f} to {high:+.3f})"
@@ -185,15 +188,15 @@ def apart(one_S: ndarray, other_S: ndarray) -> tuple[float, float, float]:
     return difference - reach, difference + reach, difference
 
 
-def momentum_runs(runs: Pieces, kind: str) -> dict[float, list[Sequence[JsonView]]]:
+def momentum_runs(runs: PieceTables, kind: str) -> dict[float, list[Sequence[JsonView]]]:
     """Runs of one start at G = 16 by momentum."""
-    found = {}
+    by_momentum = {}
     for name, rows in runs.items():
         if name.startswith(f"momentum-{kind}-mu"):
-            found.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
+            by_momentum.setdefault(float(name.split("-mu")[1].split("-")[0]), []).append(rows)
     if kind == "warm" and seeds(runs, CHECKS_ON, 16):
-        found[MOMENTUM] = seeds(runs, CHECKS_ON, 16)
-    return dict(sorted(found.items()))
+        by_momentum[MOMENTUM] = seeds(runs, CHECKS_ON, 16)
+    return dict(sorted(by_momentum.items()))
 
 
 def delay(reward_T: ndarray, reference_T: ndarray) -> float:
@@ -215,7 +218,7 @@ def delay(reward_T: ndarray, reference_T: ndarray) -> float:
     )  # at an end of the range no shift fits
 
 
-def momentum_table(runs: Pieces, fits: Pieces) -> None:
+def momentum_table(runs: PieceTables, fits: PieceTables) -> None:
     """How far momentum delays a curve, and the fast time constant that the closed form finds."""
     rows = []
     for kind in ("warm", "low"):
@@ -223,15 +226,17 @@ def momentum_table(runs: Pieces, fits: Pieces) -> None:
         if 0.0 not in by_momentum:
             continue
         reference = np.mean([rewards(part) for part in by_momentum[0.0]], axis=0)
-        for momentum, found in by_momentum.items():
+        for momentum, pieces in by_momentum.items():
             inertia = momentum / (1 - momentum)
-            late = [delay(rewards(part), reference) for part in found] if momentum else []
-            rate = [float(rewards(part)[:100].mean() - rewards(part)[:20].mean()) for part in found]
+            late = [delay(rewards(part), reference) for part in pieces] if momentum else []
+            rate = [
+                float(rewards(part)[:100].mean() - rewards(part)[:20].mean()) for part in pieces
+            ]
             fast = fast_constants(fits, kind, momentum)
-            ends = spoken([known(part, "value")[1][-1] for part in found])
+            ends = spoken([exact_values(part, "value")[1][-1] for part in pieces])
             rows.append(
                 [
-                    f"{kind} | {momentum:g} | {len(found)} | {inertia:.1f}",
+                    f"{kind} | {momentum:g} | {len(pieces)} | {inertia:.1f}",
                     ("none fits" if np.isnan(late).any() else spoken(late, 1))
                     if late
                     else "reference",
@@ -252,28 +257,28 @@ def momentum_table(runs: Pieces, fits: Pieces) -> None:
     )
 
 
-def fast_constants(fits: Pieces, kind: str, momentum: float) -> str:
+def fast_constants(fits: PieceTables, kind: str, momentum: float) -> str:
     """tau2 of the fitted closed form, of each seed."""
     prefix = (
         f"run-{CHECKS_ON}-G16-"
         if (kind, momentum) == ("warm", MOMENTUM)
         else f"momentum-{kind}-mu{momentum:g}-"
     )
-    found = [part[0]["oscillator_tau2"] for name, part in fits.items() if name.startswith(prefix)]
-    return ", ".join(f"{value:.0f}" for value in found) or "-"
+    tau2 = [part[0]["oscillator_tau2"] for name, part in fits.items() if name.startswith(prefix)]
+    return ", ".join(f"{value:.0f}" for value in tau2) or "-"
 
 
-def spread_table(runs: Pieces) -> None:
+def spread_table(runs: PieceTables) -> None:
     """Variance of short runs from one start by G, beside that of the components along the
     gradient.
     """
-    found = {
+    by_group = {
         group: runs[f"spread-G{group:02d}"] for group in GROUPS if f"spread-G{group:02d}" in runs
     }
-    if len(found) < 2:
+    if len(by_group) < 2:
         return
     rows, measured, predicted = [], {}, {}
-    for group, part in found.items():
+    for group, part in by_group.items():
         first = part[0]
         along = column(part, "along")
         value = column(part, "value")
@@ -294,25 +299,25 @@ def spread_table(runs: Pieces) -> None:
     )
     print_table("Ten updates of SGD from one start, along the gradient", header, rows)
     ratio = measured[4] / measured[16]
-    low, high = ratio_interval(ratio, len(found[4]), len(found[16]))
-    rho = found[4][0]["r"] / found[4][0]["t"]
+    low, high = ratio_interval(ratio, len(by_group[4]), len(by_group[16]))
+    rho = by_group[4][0]["r"] / by_group[4][0]["t"]
     print(
         f"\nG = 4 over G = 16: {ratio:.2f} ({low:.2f} to {high:.2f}), predicted "
         f"{predicted[4] / predicted[16]:.2f}; 1/G alone: 4."
     )
-    parts = found[4][0]
+    parts = by_group[4][0]
     print(
         f"Components along the gradient: Vp {parts['vp']:.4g}, T {parts['t']:.4g}, R "
         f"{parts['r']:.4g}; R/T {rho:.2f}."
     )
 
 
-def ratio_interval(ratio: float, one: int, other: int) -> tuple[float, float]:
+def ratio_interval(ratio: float, first: int, other: int) -> tuple[float, float]:
     """95 % interval of a ratio of variances of normal numbers."""
     from scipy.stats import f
 
-    return ratio / float(f.ppf(0.975, one - 1, other - 1)), ratio / float(
-        f.ppf(0.025, one - 1, other - 1)
+    return ratio / float(f.ppf(0.975, first - 1, other - 1)), ratio / float(
+        f.ppf(0.025, first - 1, other - 1)
     )
 
 
@@ -320,13 +325,13 @@ def stiffness(rows: Sequence[JsonView]) -> float:
     """The mean K of a run towards reward 1: the fall of log(1 - V) by the integral of the
     effective learning rate.
     """
-    step, value = known(rows, "value")
+    step, value = exact_values(rows, "value")
     return float(
         math.log((1 - value[0]) / (1 - value[-1])) / (EFFECTIVE_RATE * (step[-1] - step[0]))
     )
 
 
-def size_table(runs: Pieces) -> None:
+def size_table(runs: PieceTables) -> None:
     """Stiffness by size, and its exponent."""
     rows = []
     points = []
@@ -335,14 +340,16 @@ def size_table(runs: Pieces) -> None:
             continue
         first = runs[f"start-{size}"][0]
         steep = first["gradient_norm2"] / (1 - first["value"])
-        found = {group: [stiffness(part) for part in seeds(runs, size, group)] for group in GROUPS}
+        by_group = {
+            group: [stiffness(part) for part in seeds(runs, size, group)] for group in GROUPS
+        }
         points += [
-            (math.log(first["parameters"]), math.log(value)) for value in found[16] if value > 0
+            (math.log(first["parameters"]), math.log(value)) for value in by_group[16] if value > 0
         ]
         rows.append(
             [
                 f"{size} | {first['parameters']:,} | {first['value']:.3f} | {steep:.2f}",
-                *(spoken(found[group]) for group in GROUPS),
+                *(spoken(by_group[group]) for group in GROUPS),
             ]
         )
     header = (

@@ -13,7 +13,7 @@ from deep_threshold import kicked_edge, located_edge, measured_cells, spectra
 from deep_world import (
     Deep,
     Linear,
-    Setting,
+    UpdateSettings,
     deep_world,
     linear,
     pull,
@@ -29,7 +29,7 @@ from groupwise.edge.mode import threshold
 FACTORS = Pieces("deep_factors", ("factor",))
 LARGE = Pieces("deep_factors_large", ("factor", "over_edge"))
 ADAM = Pieces("deep_factors_adam", ("over_edge", "seed"))
-CENTRE = Setting("refresh", 0.9, 8)
+CENTRE = UpdateSettings("refresh", 0.9, 8)
 VARIANTS: dict[str, Row] = {
     "centre": {},
     "exact ratio": {"ratio": "exact"},
@@ -48,12 +48,12 @@ def edges(deep: Deep, basis: np.ndarray, kl_in: str) -> None:
         if FACTORS.has(name) or changes.get("kl_in", "reward") != kl_in:
             continue
         world = deep.with_loss(**changes)
-        found = linear(world, deep.point_D, basis)
-        stiffest = stiffest or symmetric(found.now_KK + found.stale_KK)[0]
-        current = float(np.abs(found.stale_KK).max()) < 1e-6 * stiffest
-        predicted = found.edge(CENTRE, float(threshold("refresh", 0.9, 8)) / stiffest)
+        force = linear(world, deep.point_D, basis)
+        stiffest = stiffest or symmetric(force.now_KK + force.stale_KK)[0]
+        current = float(np.abs(force.stale_KK).max()) < 1e-6 * stiffest
+        predicted = force.edge(CENTRE, float(threshold("refresh", 0.9, 8)) / stiffest)
         located, error, rates, _ = kicked_edge(
-            deep, world, CENTRE, predicted, found, basis, kinked=current
+            deep, world, CENTRE, predicted, force, basis, kinked=current
         )
         row = {
             "factor": name,
@@ -93,8 +93,8 @@ def adam(deep: Deep, *, quick: bool) -> None:
         parts.append(
             vectors.T @ np.stack([root * product(root * column) for column in vectors.T], axis=1)
         )
-    found = Linear(parts[0], parts[1])
-    predicted = found.edge(CENTRE, float(threshold("refresh", 0.9, 8)) / top.value_K[0])
+    force = Linear(parts[0], parts[1])
+    predicted = force.edge(CENTRE, float(threshold("refresh", 0.9, 8)) / top.value_K[0])
     kick_D, watch_D = root * vectors[:, 0], vectors[:, 0] / root
     if not FACTORS.has("Adam, divisor held"):
         located, error, rates, _ = located_edge(
@@ -252,8 +252,8 @@ def main() -> None:
         for pieces in (FACTORS, LARGE, ADAM):
             pieces.keep_in_memory()
     deep = deep_world(quick=asked.quick)
-    _, basis, found = spectra(deep, "reward")
-    edge = float(threshold("refresh", 0.9, 8)) / symmetric(found.now_KK + found.stale_KK)[0]
+    _, basis, spectrum = spectra(deep, "reward")
+    edge = float(threshold("refresh", 0.9, 8)) / symmetric(spectrum.now_KK + spectrum.stale_KK)[0]
     large(deep, basis, edge, quick=asked.quick)
     if not asked.quick:
         edges(deep, basis, "reward")

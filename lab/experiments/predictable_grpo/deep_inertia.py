@@ -8,7 +8,7 @@ deep_inertia.py` runs what is missing (a few minutes of one core), `--tables` pr
 
 import numpy as np
 from deep_pieces import Pieces
-from deep_world import Deep, Setting, deep_world, trained
+from deep_world import Deep, UpdateSettings, deep_world, trained
 from note import options, print_table
 from numpy import ndarray
 
@@ -37,7 +37,7 @@ def curve_row(deep: Deep, momentum: float, updates: int) -> JsonObject:
     path = trained(
         deep.world,
         deep.point_D,
-        Setting("none", momentum, 1),
+        UpdateSettings("none", momentum, 1),
         start_D=deep.world.start_D,
         learning_rate=EFFECTIVE * (1 - momentum),
         updates=updates,
@@ -51,24 +51,26 @@ def curve_row(deep: Deep, momentum: float, updates: int) -> JsonObject:
 
 def curves() -> dict[float, tuple[ndarray, ndarray]]:
     """Updates and rewards by momentum."""
-    found = {}
+    by_momentum = {}
     for row in sorted(CURVES.rows(), key=lambda row: float(row["momentum"])):
         names = [name for name in row if name.startswith("t")]
-        found[float(row["momentum"])] = (
+        by_momentum[float(row["momentum"])] = (
             np.array([float(name[1:]) for name in names]),
             np.array([row[name] for name in names]),
         )
-    return found
+    return by_momentum
 
 
 def show() -> None:
     """The table."""
     import groupwise as gw
 
-    found, lines = curves(), []
-    for momentum, (time_T, reward_T) in found.items():
+    by_momentum, lines = curves(), []
+    for momentum, (time_T, reward_T) in by_momentum.items():
         slope = np.diff(reward_T) / EVERY
-        late = delay(reward_T, found[0.0][1], time_T) if momentum and 0.0 in found else 0.0
+        late = (
+            delay(reward_T, by_momentum[0.0][1], time_T) if momentum and 0.0 in by_momentum else 0.0
+        )
         fits = {law: gw.fit(time_T, reward_T, law=law, smoothing=1) for law in LAWS}
         lines.append(
             [

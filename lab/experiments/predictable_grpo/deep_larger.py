@@ -19,7 +19,7 @@ from typing import TypeVar
 import numpy as np
 import torch
 from deep_pieces import Pieces
-from deep_world import KL_WEIGHT, START, Setting
+from deep_world import KL_WEIGHT, START, UpdateSettings
 from note import options, print_table
 from numpy import ndarray
 from torch import Tensor
@@ -42,11 +42,11 @@ FACTORS = (0.5, 2.0, 1.25, 0.8)
 # Of mean rewards over 40 updates: what arithmetic in another order may change, and another sampler
 # changes by ten times that.
 SAME = 0.002
-Drawn = TypeVar("Drawn")
+DrawnBatch = TypeVar("DrawnBatch")
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class RewardedGroups:
     """Groups with what they earned.
 
     Args:
@@ -85,31 +85,31 @@ class Larger:
         with torch.no_grad():
             torch.nn.utils.vector_to_parameters(parameter_D.float(), self.parameters)
 
-    def rollouts(self, prompts: int, generator: torch.Generator) -> Rollouts:
+    def rollouts(self, prompts: int, generator: torch.Generator) -> RewardedGroups:
         """Sample groups of prompts that are drawn at random."""
         chosen = torch.randint(len(self.task.train), (prompts,), generator=generator).tolist()
         problems = [self.task.train[number] for number in chosen]
         prompt_PL = self.policy.prompt_tokens(self.task, problems)
-        found = self.policy.sample(prompt_PL, GROUP, generator, self.task.completion_length)
+        sampled = self.policy.sample(prompt_PL, GROUP, generator, self.task.completion_length)
         answer_PL, _ = self.policy.answer_tokens(self.task, problems)
-        right_N = (found.completion_NL == answer_PL.repeat_interleave(GROUP, 0)).all(1).double()
+        right_N = (sampled.completion_NL == answer_PL.repeat_interleave(GROUP, 0)).all(1).double()
         with torch.no_grad():
-            reference_NL = self.reference.log_probabilities(prompt_PL, found.completion_NL)
-        behind_N = ((found.log_probability_NL - reference_NL) * found.mask_NL).double().sum(1)
+            reference_NL = self.reference.log_probabilities(prompt_PL, sampled.completion_NL)
+        behind_N = ((sampled.log_probability_NL - reference_NL) * sampled.mask_NL).double().sum(1)
         earned_PG = (right_N - KL_WEIGHT * behind_N).view(prompts, GROUP)
         advantage_N = (
             (earned_PG - earned_PG.mean(1, keepdim=True)).reshape(-1) * GROUP / (GROUP - 1)
         )
-        return Rollouts(
+        return RewardedGroups(
             prompt_PL,
-            found.completion_NL,
-            found.mask_NL,
+            sampled.completion_NL,
+            sampled.mask_NL,
             advantage_N,
             float(right_N.mean()),
             float(behind_N.mean()),
         )
 
-    def log_probability(self, rollouts: Rollouts) -> Tensor:
+    def log_probability(self, rollouts: RewardedGroups) -> Tensor:
         """Of each whole completion."""
         return (
             self.policy.log_probabilities(rollouts.prompt_PL, rollouts.completion_NL)
@@ -117,8 +117,8 @@ class Larger:
         ).sum(1)
 
 
-def batches(setting: Setting, draw: Callable[[], Drawn]) -> Iterator[Drawn]:
-    """The batch of each update in turn, drawn by the policy that `Setting.sampled_at` names."""
+def batches(setting: UpdateSettings, draw: Callable[[], DrawnBatch]) -> Iterator[DrawnBatch]:
+    """The batch of each update, drawn by the policy that `UpdateSettings.sampled_at` names."""
     waiting = [draw() for _ in range(setting.interval)] if setting.lag in ("fixed", "async") else []
     for update in count():
         if setting.lag == "fixed":
@@ -134,7 +134,7 @@ def trained(
     updates: int,
     seed: int,
     *,
-    setting: Setting,
+    setting: UpdateSettings,
     prompts: int,
     watch_D: Tensor | None = None,
 ) -> tuple[list[float], ...]:
@@ -161,7 +161,9 @@ def trained(
     return seen
 
 
-def products(world: Larger, rollouts: Rollouts, weight_N: Tensor) -> Callable[[ndarray], ndarray]:
+def products(
+    world: Larger, rollouts: RewardedGroups, weight_N: Tensor
+) -> Callable[[ndarray], ndarray]:
     """Products with the mean of weighted squares of scores."""
     with twice_differentiable():
         log_N = world.log_probability(rollouts)
@@ -190,17 +192,17 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
     direction; pieces are written.
     """
     generator = torch.Generator().manual_seed(11)
-    found, *others = (world.rollouts(scored // GROUP, generator) for _ in range(1 + SAMPLES))
+    groups, *others = (world.rollouts(scored // GROUP, generator) for _ in range(1 + SAMPLES))
     size = len(world.flat())
     outside, direction = 0.0, np.zeros(size)
     for part in ("KL term alone, beta F", "all of the stale force"):
         first_N, *weights = (
-            torch.full_like(one.advantage_N, KL_WEIGHT)
+            torch.full_like(batch.advantage_N, KL_WEIGHT)
             if "alone" in part
-            else KL_WEIGHT - one.advantage_N
-            for one in (found, *others)
+            else KL_WEIGHT - batch.advantage_N
+            for batch in (groups, *others)
         )
-        top = leading_modes(products(world, found, first_N), size, 3, tolerance=1e-3)
+        top = leading_modes(products(world, groups, first_N), size, 3, tolerance=1e-3)
         direction = top.vector_DK[:, 0]
         quotients = [
             float(direction @ products(world, *pair)(direction))
@@ -217,7 +219,7 @@ def spectrum(world: Larger, where: str, *, scored: int = SCORED) -> tuple[float,
                 "second": float(top.value_K[1]),
             }
             SPECTRUM.add(
-                row | {"rollouts": scored, "value": np.mean([one.value for one in others])}
+                row | {"rollouts": scored, "value": np.mean([batch.value for batch in others])}
             )
     return outside, direction
 
@@ -227,7 +229,7 @@ def learned(world: Larger, *, quick: bool) -> Tensor:
     updates = 16 if quick else LEARN_UPDATES
     spectrum(world, "warm start", scored=128 if quick else SCORED)
     value_T, divergence_T, _ = trained(
-        world, LEARN_RATE, updates, 1, setting=Setting("none", 0.9, 1), prompts=2 * PROMPTS
+        world, LEARN_RATE, updates, 1, setting=UpdateSettings("none", 0.9, 1), prompts=2 * PROMPTS
     )
     recorded = {row["update"]: row["value"] for row in LEARNING.rows()}
     for at in range(0, updates, 40):
@@ -260,7 +262,7 @@ def run_row(
 ) -> JsonObject:
     """One run from where learning ended."""
     world.stand_at(end_D)
-    edge, setting = edge_of(lag, stiffest), Setting(lag, MOMENTUM, INTERVAL)
+    edge, setting = edge_of(lag, stiffest), UpdateSettings(lag, MOMENTUM, INTERVAL)
     watch_D = torch.as_tensor(direction, dtype=torch.float32)
     value_T, divergence_T, along_T = trained(
         world, factor * edge, updates, seed, setting=setting, prompts=PROMPTS, watch_D=watch_D

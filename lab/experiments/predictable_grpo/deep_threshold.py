@@ -17,7 +17,7 @@ from deep_world import (
     GROUP,
     Deep,
     Linear,
-    Setting,
+    UpdateSettings,
     bracketed,
     cached,
     crossing,
@@ -54,10 +54,10 @@ BRACKET = (0.99, 0.997, 1.003, 1.01)
 # of a bracket, where growth has a kink and its sign is all that is used: to a hundred-thousandth
 HALVINGS = 8
 LAGS = ("refresh", "fixed", "async")
-CENTRE = Setting("refresh", 0.9, 8)
-SAMPLED_LAGS = (CENTRE, Setting("fixed", 0.9, 8), Setting("async", 0.9, 8))
+CENTRE = UpdateSettings("refresh", 0.9, 8)
+SAMPLED_LAGS = (CENTRE, UpdateSettings("fixed", 0.9, 8), UpdateSettings("async", 0.9, 8))
 LIMIT = float(threshold("refresh", 0.9, 8))
-ON_POLICY = Setting("none", 0.9, 1)
+ON_POLICY = UpdateSettings("none", 0.9, 1)
 RUNS_FROM = (
     ("warm", ON_POLICY, (0.03, 0.1, 0.3, 0.01, 1.1)),
     ("kick", CENTRE, (0.7, 1.3, 4.0)),
@@ -65,20 +65,20 @@ RUNS_FROM = (
 )
 
 
-def settings() -> Iterator[tuple[str, Setting]]:
+def settings() -> Iterator[tuple[str, UpdateSettings]]:
     """Where an edge is looked for, the KL term in the reward first."""
-    yield "reward", Setting("none", 0.9, 1)
+    yield "reward", UpdateSettings("none", 0.9, 1)
     for momentum, intervals in ((0.9, (8, 2, 4)), (0.0, (8,))):
         for interval in intervals:
-            yield from (("reward", Setting(lag, momentum, interval)) for lag in LAGS)
-    yield "reward", Setting("none", 0.0, 1)
+            yield from (("reward", UpdateSettings(lag, momentum, interval)) for lag in LAGS)
+    yield "reward", UpdateSettings("none", 0.0, 1)
     yield (
         "reward",
-        Setting("fixed", 0.9, 1),
+        UpdateSettings("fixed", 0.9, 1),
     )  # with an interval of one, refresh has no lag, and double buffering is a fixed lag of one
-    yield from (("loss", Setting(lag, 0.9, 8)) for lag in LAGS)
+    yield from (("loss", UpdateSettings(lag, 0.9, 8)) for lag in LAGS)
     for momentum, interval in ((0.9, 16), (0.0, 2)):
-        yield from (("reward", Setting(lag, momentum, interval)) for lag in LAGS)
+        yield from (("reward", UpdateSettings(lag, momentum, interval)) for lag in LAGS)
 
 
 def directions(deep: Deep, world: ExactWorld) -> ndarray:
@@ -116,18 +116,18 @@ def spectra(deep: Deep, kl_in: str) -> tuple[ExactWorld, ndarray, Linear]:
     """
     world = deep.with_loss(kl_in=kl_in)
     basis = cached(f"directions-{kl_in}-{deep.iterations}", lambda: directions(deep, world))
-    found = linear(world, deep.point_D, basis)
+    force = linear(world, deep.point_D, basis)
     for part, listed in (
-        ("both", symmetric(found.now_KK + found.stale_KK)[:COUNT]),
-        ("now", symmetric(found.now_KK)[:COUNT]),
-        ("stale", symmetric(found.stale_KK)[:COUNT]),
+        ("both", symmetric(force.now_KK + force.stale_KK)[:COUNT]),
+        ("now", symmetric(force.now_KK)[:COUNT]),
+        ("stale", symmetric(force.stale_KK)[:COUNT]),
     ):
         for rank, value in enumerate(listed, 1):
             if not SPECTRUM.has(kl_in, part, rank):
                 SPECTRUM.add(
                     {"kl_in": kl_in, "part": part, "rank": rank, "eigenvalue": float(value)}
                 )
-    return world, basis, found
+    return world, basis, force
 
 
 def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
@@ -141,7 +141,7 @@ def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
         unit = (slope_D / slope_D.norm()).numpy()
         rng = np.random.default_rng(1)
         value = deep.world.mean_reward(point)
-        for method, found in (
+        for method, stiffness in (
             ("kicks at random", kicked_stiffness(deep.world, point, rng, kicks=24, size=0.05)),
             (
                 "kicks along the reward's slope",
@@ -156,13 +156,13 @@ def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
                 ),
             ),
         ):
-            at = found.stiffness
+            at = stiffness.stiffness
             row = {
                 "method": method,
                 "stiffness": at.value,
                 "low": at.low,
                 "high": at.high,
-                "n": found.n,
+                "n": stiffness.n,
                 "value": value,
             }
             STIFFNESS.add(
@@ -182,8 +182,8 @@ def stiffness(deep: Deep, stiffest_D: ndarray) -> float:
 def edge_row(
     deep: Deep,
     world: ExactWorld,
-    setting: Setting,
-    found: Linear,
+    setting: UpdateSettings,
+    force: Linear,
     basis: ndarray,
     scalar: float,
     reward_mode: float,
@@ -191,9 +191,9 @@ def edge_row(
     """One edge, predicted and measured."""
     began = time.process_time()
     limit = float(threshold(setting.lag, setting.momentum, setting.interval))
-    predicted = found.edge(setting, limit / scalar)
+    predicted = force.edge(setting, limit / scalar)
     located, error, rates, sizes = kicked_edge(
-        deep, world, setting, predicted, found, basis, kinked=setting.lag == "none"
+        deep, world, setting, predicted, force, basis, kinked=setting.lag == "none"
     )
     return {
         "kl_in": world.loss.kl_in,
@@ -214,16 +214,16 @@ def edge_row(
 def kicked_edge(
     deep: Deep,
     world: ExactWorld,
-    setting: Setting,
+    setting: UpdateSettings,
     predicted: float,
-    found: Linear,
+    force: Linear,
     basis: ndarray,
     *,
     kinked: bool,
 ) -> tuple[float, float, list[float], list[float]]:
     """`located_edge` by the mode that linear theory says grows first."""
     kick_D, velocity_D, watch_D = (
-        basis @ part_K for part_K in found.growing(1.001 * predicted, setting)
+        basis @ part_K for part_K in force.growing(1.001 * predicted, setting)
     )
     velocity = KICK * torch.as_tensor(velocity_D)
     return located_edge(
@@ -234,7 +234,7 @@ def kicked_edge(
 def located_edge(
     deep: Deep,
     world: ExactWorld,
-    setting: Setting,
+    setting: UpdateSettings,
     predicted: float,
     kick_D: ndarray,
     watch_D: ndarray,
@@ -263,14 +263,14 @@ def located_edge(
     return fitted_edge(along, setting, kinked=kinked)
 
 
-def updates_after_kick(setting: Setting) -> int:
+def updates_after_kick(setting: UpdateSettings) -> int:
     """Of the runs that show whether a kick grows."""
     return max(60, 16 * setting.interval)
 
 
 def fitted_edge(
     along: Callable[[float], ndarray],
-    setting: Setting,
+    setting: UpdateSettings,
     *,
     kinked: bool,
     halvings: int = HALVINGS,
@@ -299,21 +299,21 @@ def fitted_edge(
             half /= 2
             middle += half if growth(along(middle)[::stride]) < 1 else -half
         return middle, half, rates, sizes
-    found, again = crossing(factors, rates), crossing(factors, later)
-    return found, abs(found - again), rates, sizes
+    edge, again = crossing(factors, rates), crossing(factors, later)
+    return edge, abs(edge - again), rates, sizes
 
 
-def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Row:
+def linear_row(setting: UpdateSettings, kl_in: str, force: Linear, scalar: float) -> Row:
     """What the same kick and the same fit find where the linear theory is all there is: the
     error of the method.
     """
-    predicted = found.edge(
+    predicted = force.edge(
         setting, float(threshold(setting.lag, setting.momentum, setting.interval)) / scalar
     )
-    position_K, velocity_K, watch_K = found.growing(1.001 * predicted, setting)
+    position_K, velocity_K, watch_K = force.growing(1.001 * predicted, setting)
 
     def along(factor: float) -> ndarray:
-        seen_TK = found.path(
+        seen_TK = force.path(
             factor * predicted,
             setting,
             KICK * position_K,
@@ -335,7 +335,7 @@ def linear_row(setting: Setting, kl_in: str, found: Linear, scalar: float) -> Ro
 def run_row(
     deep: Deep,
     basis: ndarray,
-    setting: Setting,
+    setting: UpdateSettings,
     edge: float,
     factor: float,
     start: str,
@@ -383,7 +383,7 @@ def run_row(
 def sampled_row(
     deep: Deep,
     basis: ndarray,
-    setting: Setting,
+    setting: UpdateSettings,
     edge: float,
     factor: float,
     seed: int,
@@ -544,32 +544,32 @@ def show() -> None:
 
 def find_edges(
     deep: Deep,
-    known: dict[str, tuple[ExactWorld, ndarray, Linear]],
-    wanted: list[tuple[str, Setting]],
+    spectra_of: dict[str, tuple[ExactWorld, ndarray, Linear]],
+    wanted: list[tuple[str, UpdateSettings]],
 ) -> None:
     """All edges that are missing."""
-    shown = stiffness(deep, known["reward"][1][:, 0])
+    shown = stiffness(deep, spectra_of["reward"][1][:, 0])
     for kl_in, setting in wanted:
         key = (kl_in, setting.lag, setting.momentum, setting.interval)
         if EDGES.has(*key) and LINEAR.has(*key):
             continue
-        if kl_in not in known:
-            known[kl_in] = spectra(deep, kl_in)
-        world, basis, found = known[kl_in]
-        stiffest = symmetric(found.now_KK + found.stale_KK)[0]
+        if kl_in not in spectra_of:
+            spectra_of[kl_in] = spectra(deep, kl_in)
+        world, basis, spectrum = spectra_of[kl_in]
+        stiffest = symmetric(spectrum.now_KK + spectrum.stale_KK)[0]
         if not EDGES.has(*key):
-            EDGES.add(edge_row(deep, world, setting, found, basis, stiffest, shown))
+            EDGES.add(edge_row(deep, world, setting, spectrum, basis, stiffest, shown))
         if not LINEAR.has(*key):
-            LINEAR.add(linear_row(setting, kl_in, found, stiffest))
+            LINEAR.add(linear_row(setting, kl_in, spectrum, stiffest))
 
 
-def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: bool) -> None:
+def beyond(deep: Deep, basis: ndarray, force: Linear, edge: float, *, quick: bool) -> None:
     """Runs with sampled groups, and runs that start far from the fixed point."""
     for setting in SAMPLED_LAGS[:1] if quick else SAMPLED_LAGS:
         own = (
             edge
             if setting == CENTRE
-            else found.edge(setting, edge * float(threshold(setting.lag, 0.9, 8)) / LIMIT)
+            else force.edge(setting, edge * float(threshold(setting.lag, 0.9, 8)) / LIMIT)
         )
         for factor in (0.7, 1.3, 2.0):
             for seed in (1,) if quick else (1, 2):
@@ -580,7 +580,7 @@ def beyond(deep: Deep, basis: ndarray, found: Linear, edge: float, *, quick: boo
                         sampled_row(deep, basis, setting, own, factor, seed, 16 if quick else 240)
                     )
     for start, setting, factors in RUNS_FROM:
-        own = edge if setting == CENTRE else found.edge(setting, 100 * edge)
+        own = edge if setting == CENTRE else force.edge(setting, 100 * edge)
         for factor in factors[:1] if quick else factors:
             if not RUNS.has(start, setting.lag, setting.momentum, setting.interval, factor):
                 RUNS.add(run_row(deep, basis, setting, own, factor, start, 16 if quick else 240))
@@ -594,18 +594,20 @@ def main() -> None:
             for pieces in (SPECTRUM, EDGES, LINEAR, RUNS, SAMPLED, STIFFNESS):
                 pieces.keep_in_memory()
         deep = deep_world(quick=asked.quick)
-        known = {"reward": spectra(deep, "reward")}
-        _, basis, found = known["reward"]
-        wanted = [("reward", Setting("refresh", 0.9, 2))] if asked.quick else list(settings())
-        find_edges(deep, known, wanted[:4])
+        spectra_of = {"reward": spectra(deep, "reward")}
+        _, basis, spectrum = spectra_of["reward"]
+        wanted = (
+            [("reward", UpdateSettings("refresh", 0.9, 2))] if asked.quick else list(settings())
+        )
+        find_edges(deep, spectra_of, wanted[:4])
         beyond(
             deep,
             basis,
-            found,
-            found.edge(CENTRE, LIMIT / symmetric(found.now_KK + found.stale_KK)[0]),
+            spectrum,
+            spectrum.edge(CENTRE, LIMIT / symmetric(spectrum.now_KK + spectrum.stale_KK)[0]),
             quick=asked.quick,
         )
-        find_edges(deep, known, wanted[: asked.edges])
+        find_edges(deep, spectra_of, wanted[: asked.edges])
     show()
 
 

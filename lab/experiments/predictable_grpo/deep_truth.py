@@ -106,10 +106,10 @@ def measured(problem_count: int, rollouts: int) -> None:
         problems[place]
         for place in torch.randint(len(problems), (64,), generator=generator).tolist()
     ]
-    found = probe(policy, task, drawn, 16, generator)
+    groups = probe(policy, task, drawn, 16, generator)
     times.append(time.process_time())
     for name in ("vp", "t", "r"):
-        estimate = getattr(found, name)
+        estimate = getattr(groups, name)
         spent = (times[1] - times[0], times[2] - times[1])
         add(
             name,
@@ -122,7 +122,7 @@ def measured(problem_count: int, rollouts: int) -> None:
     add(
         "best group size",
         parts.best_group_size,
-        1 + (found.r.value / found.vp.value) ** 0.5,
+        1 + (groups.r.value / groups.vp.value) ** 0.5,
         0,
         0,
         (0, 0),

@@ -14,7 +14,6 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy.linalg import eigh
 from torch import Tensor
 
@@ -22,11 +21,11 @@ sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
 
 from truth import ExactLoss, ExactWorld
 
+from groupwise.arrays import Float
 from groupwise_lab.trainer.policy import Policy, policy_size
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-Float = NDArray[np.float64]
 KL_WEIGHT = 0.5
 START = 0.3
 ITERATIONS = 1000
@@ -35,7 +34,7 @@ torch.set_num_threads(1)
 
 
 @dataclass(frozen=True)
-class Setting:
+class UpdateSettings:
     """How updates are made.
 
     Args:
@@ -155,47 +154,51 @@ class Linear:
     now_KK: Float
     stale_KK: Float
 
-    def block(self, learning_rate: float, setting: Setting) -> Float:
+    def block(self, learning_rate: float, setting: UpdateSettings) -> Float:
         """What a block does to parameters and velocity (refresh), the parameters that sampled
         too (async), or an update to all (fixed).
         """
         size, momentum = len(self.now_KK), setting.momentum
-        zero, one = np.zeros((size, size)), np.eye(size)
+        zero, identity = np.zeros((size, size)), np.eye(size)
         now, stale = learning_rate * self.now_KK, learning_rate * self.stale_KK
         if setting.lag == "fixed":
             depth = setting.interval
             whole = np.zeros((size * (depth + 2), size * (depth + 2)))
             blocks = {
-                (0, 0): one - now,
-                (0, 1): momentum * one,
+                (0, 0): identity - now,
+                (0, 1): momentum * identity,
                 (0, depth + 1): -stale,
                 (1, 0): -now,
-                (1, 1): momentum * one,
+                (1, 1): momentum * identity,
                 (1, depth + 1): -stale,
-                (2, 0): one,
+                (2, 0): identity,
             }
-            blocks |= {(row, row - 1): one for row in range(3, depth + 2)}
+            blocks |= {(row, row - 1): identity for row in range(3, depth + 2)}
             for (row, column), block in blocks.items():
                 whole[row * size : (row + 1) * size, column * size : (column + 1) * size] += block
             return whole
         update = np.block(
-            [[one - now, momentum * one, -stale], [-now, momentum * one, -stale], [zero, zero, one]]
+            [
+                [identity - now, momentum * identity, -stale],
+                [-now, momentum * identity, -stale],
+                [zero, zero, identity],
+            ]
         )
         block = np.linalg.matrix_power(update, 1 if setting.lag == "none" else setting.interval)
         if setting.lag == "async":
-            return np.vstack([block[: 2 * size], np.hstack([one, zero, zero])])
+            return np.vstack([block[: 2 * size], np.hstack([identity, zero, zero])])
         # What sampled is where the block began.
         return np.hstack([block[:, :size] + block[:, 2 * size :], block[:, size : 2 * size]])[
             : 2 * size
         ]
 
-    def radius(self, learning_rate: float, setting: Setting) -> float:
+    def radius(self, learning_rate: float, setting: UpdateSettings) -> float:
         """The factor by which the fastest growing mode grows: a block for refresh and async, an
         update else.
         """
         return float(np.abs(np.linalg.eigvals(self.block(learning_rate, setting))).max())
 
-    def growing(self, learning_rate: float, setting: Setting) -> tuple[Float, Float, Float]:
+    def growing(self, learning_rate: float, setting: UpdateSettings) -> tuple[Float, Float, Float]:
         """Position and velocity of the fastest growing mode, the position of length one, and the
         direction to watch it by.
         """
@@ -212,7 +215,7 @@ class Linear:
     def path(
         self,
         learning_rate: float,
-        setting: Setting,
+        setting: UpdateSettings,
         position_K: Float,
         velocity_K: Float,
         updates: int,
@@ -227,7 +230,7 @@ class Linear:
             along.append(along[-1] + velocity_K)
         return np.stack(along)
 
-    def edge(self, setting: Setting, guess: float) -> float:
+    def edge(self, setting: UpdateSettings, guess: float) -> float:
         """The smallest learning rate from which a mode grows; looked for from a tenth of a guess
         on, or lower, in steps of 4 %.
         """
@@ -251,11 +254,11 @@ class Linear:
 
 def linear(world: ExactWorld, point_D: Tensor, basis_DK: Float) -> Linear:
     """Both Jacobians between orthonormal directions."""
-    found = []
+    jacobians = []
     for part in ("now", "stale"):
         product = pull(world, point_D, part=part)
-        found.append(basis_DK.T @ np.stack([product(column) for column in basis_DK.T], axis=1))
-    return Linear(found[0], found[1])
+        jacobians.append(basis_DK.T @ np.stack([product(column) for column in basis_DK.T], axis=1))
+    return Linear(jacobians[0], jacobians[1])
 
 
 def symmetric(matrix: Float) -> Float:
@@ -284,7 +287,7 @@ class Path:
 def trained(
     world: ExactWorld,
     point_D: Tensor,
-    setting: Setting,
+    setting: UpdateSettings,
     *,
     start_D: Tensor,
     learning_rate: float,

@@ -66,7 +66,7 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
     rest = fixed_point(world, Training(1.0))
     noise = mode_noise(world, rest.policy_A, rest.direction_MA[0])
     training = Training(FORCE / rest.stiffness, size, PROMPTS["one prompt"], momentum=MOMENTUM)
-    found = simulate_bandit(
+    runs_of_bandit = simulate_bandit(
         world,
         training,
         steps=BURN + LENGTH,
@@ -85,7 +85,7 @@ def one_prompt(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
         "reward_variance": noise.reward_variance,
         "value_variance": 0.0,
     }
-    return found.value[seen], found.series["reward"][seen], parts
+    return runs_of_bandit.value[seen], runs_of_bandit.series["reward"][seen], parts
 
 
 def unlike_prompts(size: int, runs: int, seed: int) -> tuple[ndarray, ndarray, Row]:
@@ -212,7 +212,7 @@ def temperature_row(share: float, swing: float, runs: int, seed: int) -> Row:
     batch = math.ceil(alone / swing**2)
     training = Training(rate, 8, batch)
     settle = int(3 / force + 100)
-    found = simulate_bandit(
+    runs_of_bandit = simulate_bandit(
         world,
         training,
         steps=2 * settle,
@@ -221,7 +221,7 @@ def temperature_row(share: float, swing: float, runs: int, seed: int) -> Row:
         start_A=logits_at(rest.value),
         records=Records(every=10),
     )
-    variance, error = spread(found.value[settle // 10 :])
+    variance, error = spread(runs_of_bandit.value[settle // 10 :])
     s2 = noise.variance(8, batch)
     exact = noise.gain**2 * stationary_variance(force, 0.0, learning_rate=rate, noise_variance=s2)
     formula = noise.gain**2 * temperature_over_stiffness(

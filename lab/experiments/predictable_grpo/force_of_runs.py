@@ -23,11 +23,10 @@ from groupwise.errors import InsufficientDataError
 from groupwise.parsing import JsonObject
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise.series.staleness import StabilitySetting
+from groupwise_lab.fields import KlPlace, LagName
 from groupwise_lab.simulate.bandit_runs import Records, simulate_bandit
 from groupwise_lab.simulate.softmax_bandit import (
     Bandit,
-    KlPlace,
-    LagName,
     Training,
     bandit,
     fixed_point,
@@ -83,13 +82,15 @@ def judged_row(record: RunRecord, momentum: float, lag: LagSetting, force: float
     fitted = fit_metric(record, "reward")
     row["law"] = "" if fitted.fit is None else fitted.fit.law
     try:
-        found = measured_stability(record, fitted, StabilitySetting(momentum, adam=False, lag=lag))
+        stability = measured_stability(
+            record, fitted, StabilitySetting(momentum, adam=False, lag=lag)
+        )
     except InsufficientDataError:
         return row
-    row["verdict"] = found.verdict
-    row["doubted"] = int(bool(found.doubts))
-    if found.force is not None:
-        ends = found.force.force
+    row["verdict"] = stability.verdict
+    row["doubted"] = int(bool(stability.doubts))
+    if stability.force is not None:
+        ends = stability.force.force
         row |= {"found": ends.value / force, "low": ends.low / force, "high": ends.high / force}
     # Three digits are what a table needs, and a CSV of a thousand rows.
     return {

@@ -27,8 +27,9 @@ from note import (
 from stationary import stationary_variance
 
 from groupwise.errors import InvalidArgumentError
+from groupwise_lab.fields import KlPlace
 from groupwise_lab.simulate.bandit_runs import BanditRuns, Records, expected_path, simulate_bandit
-from groupwise_lab.simulate.softmax_bandit import AdvantageName, KlPlace, Training, fixed_point
+from groupwise_lab.simulate.softmax_bandit import AdvantageName, Training, fixed_point
 
 ADVANTAGES: tuple[tuple[AdvantageName, str], ...] = (
     ("leave_one_out", "leave-one-out"),

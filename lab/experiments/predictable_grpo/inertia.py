@@ -48,7 +48,7 @@ def one_row(
 ) -> JsonObject:
     """Medians over runs of the shares explained; how often each law is the best by AICc."""
     place = None if start is None else [0.0, math.log(start / (1 - start))]
-    found = simulate_bandit(
+    bandit_runs = simulate_bandit(
         world,
         training,
         steps=UPDATES,
@@ -61,7 +61,7 @@ def one_row(
     share = {"oscillator": [], "exponential": [], "best": []}
     best, tau2 = [], []
     for run in range(runs):
-        reward_T = found.series["reward"][:UPDATES, run].astype(np.float64)
+        reward_T = bandit_runs.series["reward"][:UPDATES, run].astype(np.float64)
         alone = fit(time_T, reward_T, law="oscillator")
         all_laws = fit(time_T, reward_T)
         said = {candidate.law: candidate.r_squared for candidate in all_laws.candidates}

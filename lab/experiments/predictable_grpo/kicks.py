@@ -55,13 +55,13 @@ def measured_stiffness() -> float:
 def main() -> None:
     """Print."""
     asked = options(__doc__)
-    found, exact = (
+    measurement, exact = (
         kicked(note_bandit(), Training(0.5), asked.seed),
         fixed_point(note_bandit(), Training(0.5)).stiffness,
     )
     print(
-        f"kicks: {found.status} Exact: {exact:.6f}; relative difference "
-        f"{found.stiffness.value / exact - 1:+.1e}."
+        f"kicks: {measurement.status} Exact: {exact:.6f}; relative difference "
+        f"{measurement.stiffness.value / exact - 1:+.1e}."
     )
 
 

@@ -75,16 +75,18 @@ def _errors(force: float, momentum: float, interval: int, lag: str) -> dict[str,
         recursion(force, momentum, updates, refresh_interval=interval, lag=lag),
         np.arange(updates + 1.0),
     )
-    found = {}
+    distance_of = {}
     for reading in ("centred", "backward"):
         curve = oscillator(force, momentum, refresh_interval=interval, lag=lag, reading=reading)  # type: ignore[arg-type]
         settles = curve.damping > 0
-        found[reading] = np.abs(curve.trajectory(time_T) - exact).max() if settles else math.nan
+        distance_of[reading] = (
+            np.abs(curve.trajectory(time_T) - exact).max() if settles else math.nan
+        )
         if reading == "centred":
-            found["centred_from_0"] = (
+            distance_of["centred_from_0"] = (
                 np.abs(late_trajectory(curve, time_T) - exact).max() if settles else math.nan
             )
-    return found
+    return distance_of
 
 
 def one_regime(name: str, start: str, replicates: int, seed: int) -> dict[str, ndarray]:
@@ -164,8 +166,8 @@ def show_grid(rows: Rows) -> None:
             for name in ("centred", "centred_from_0", "backward"):
                 values = [100 * row[name] for row in some if not math.isnan(row[name])]
                 missing = len(some) - len(values)
-                found = [f"{short(np.median(values))} ({short(max(values))})"] if values else []
-                line.append("; ".join([*found, f"none for {missing}"] if missing else found))
+                shown = [f"{short(np.median(values))} ({short(max(values))})"] if values else []
+                line.append("; ".join([*shown, f"none for {missing}"] if missing else shown))
             nearer = sum(
                 row["centred"] < row["backward"] or math.isnan(row["backward"]) for row in some
             )

@@ -179,11 +179,13 @@ def of_cause(cause: str, most: int) -> Iterator[dict[str, float]]:
     """Walk members with a fault of this cause."""
     earlier = EVERY if cause in ("verifier", "harder_data") else 0  # something was earned before
     own = [
-        one
-        for one in members(SMALL)
-        if one.fault.kind in CAUSES[cause] and one.fault.onset >= earlier and one.task != SEALED
+        member
+        for member in members(SMALL)
+        if member.fault.kind in CAUSES[cause]
+        and member.fault.onset >= earlier
+        and member.task != SEALED
     ]
-    for member in [one for one in own if one.fault.size.get("mode") != "one"][:most]:
+    for member in [row for row in own if row.fault.size.get("mode") != "one"][:most]:
         logged, record, tied = looks(member)
         yield {"tied": tied, **(walked(cause, logged, record) if tied else {})}
 
@@ -196,8 +198,8 @@ def main() -> None:
         os.chdir(folder)
         for cause in CAUSES:
             own = list(of_cause(cause, most))
-            open_ones = [one for one in own if one["tied"]]
-            shares = {key: int(sum(one[key] for one in open_ones)) for key in SHARES}
+            open_ones = [row for row in own if row["tied"]]
+            shares = {key: int(sum(row[key] for row in open_ones)) for key in SHARES}
             rows.append({"cause": cause, "members": len(own), "tied": len(open_ones), **shares})
     RESULTS.write("real", rows)
 

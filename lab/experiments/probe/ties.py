@@ -137,20 +137,20 @@ def ties(count: int) -> Iterator[tuple[str, RunRecord, Probe]]:
     rng = np.random.default_rng(FIRST_SEED)
     both = {"verifier", "harder_data"}
     for cause, kind in (("verifier", "verifier_broken"), ("harder_data", "harder_data")):
-        found = runs(kind, both, {Certainty.CANNOT_TELL})
-        logged = ((answered(record, onset, cause, rng), onset) for record, onset in found)
-        tied = (one for one, _ in logged if {*judge(one).cause.keys} == both)
+        logged_runs = runs(kind, both, {Certainty.CANNOT_TELL})
+        logged = ((answered(record, onset, cause, rng), onset) for record, onset in logged_runs)
+        tied = (run for run, _ in logged if {*judge(run).cause.keys} == both)
         for number, record in zip(range(count), tied, strict=False):
             yield cause, record, regrades(number if cause == "verifier" else 0)
     scored = {"step": 1, "prompt_id": 0, "prompt": "x", "completion": "y", "log_probability": -1.0}
     for cause in SAMPLERS:
-        found = runs("sampler_mismatch", {"sampler"}, {Certainty.LIKELY, Certainty.POSSIBLE})
-        for _, (record, _onset) in zip(range(count), found, strict=False):
+        logged_runs = runs("sampler_mismatch", {"sampler"}, {Certainty.LIKELY, Certainty.POSSIBLE})
+        for _, (record, _onset) in zip(range(count), logged_runs, strict=False):
             yield cause, replace(record, rollouts=rollouts_table([scored])), rescores(cause)
     prompts = {"step": 1, "prompt_id": 0, "prompt": "x", "reward": 0.0}
     for cause in ("concentration", "too_hard"):
-        found = runs("concentration", {"concentration"}, {Certainty.POSSIBLE})
-        for _, (record, _onset) in zip(range(count), found, strict=False):
+        logged_runs = runs("concentration", {"concentration"}, {Certainty.POSSIBLE})
+        for _, (record, _onset) in zip(range(count), logged_runs, strict=False):
             yield cause, replace(record, rollouts=rollouts_table([prompts])), resamples(cause)
 
 
@@ -158,9 +158,13 @@ def counted(cause: str, record: RunRecord, probe: Probe) -> dict[str, float | st
     """Make the experiment on one run and judge anew."""
     rng = np.random.default_rng(zlib.crc32(record.name.encode()))
     before = judge(record).cause
-    first = [one.probe for one in choices(contenders(before), Evidence(record))][:1]
+    first = [trial.probe for trial in choices(contenders(before), Evidence(record))][:1]
     made = probe(record, rng)
-    spoken = [one.chances for one in KINDS[made.probe].outcomes if one.fact.name == made.outcome]
+    spoken = [
+        outcome.chances
+        for outcome in KINDS[made.probe].outcomes
+        if outcome.fact.name == made.outcome
+    ]
     after: Cause = judge(replace(record, probes=Probes(Path(), "", (made,)))).cause
     sizes = [record.config.value(name) or 8 for name in ("prompts_per_step", "group_size")]
     return {
@@ -179,10 +183,10 @@ def main() -> None:
         os.chdir(folder)
         made = [counted(*tie) for tie in ties(count)]
     rows = []
-    for cause in dict.fromkeys(one["cause"] for one in made):
-        own = [one for one in made if one["cause"] == cause]
-        shares = {name: sum(one[name] for one in own) for name in ("first", "right", "likely")}
-        cost = float(np.median([one["cost"] for one in own]))
+    for cause in dict.fromkeys(row["cause"] for row in made):
+        own = [row for row in made if row["cause"] == cause]
+        shares = {name: sum(row[name] for row in own) for name in ("first", "right", "likely")}
+        cost = float(np.median([row["cost"] for row in own]))
         rows.append({"cause": cause, "runs": len(own), **shares, "cost": f"{cost:.4f}"})
     RESULTS.write("ties", rows)
     for row in rows:

@@ -62,10 +62,10 @@ def _written(name: str, rows: Rows) -> None:
     )
 
 
-Comparison = tuple[str, str, Interval, float]  # source, quantity, what was foretold, what was met
+Prediction = tuple[str, str, Interval, float]  # source, quantity, what was foretold, what was met
 
 
-def _tally(comparisons: Iterator[Comparison]) -> Rows:
+def _tally(comparisons: Iterator[Prediction]) -> Rows:
     """How often each interval held what was met."""
     table: dict[tuple[str, str], list[tuple[Interval, float]]] = {}
     for source, quantity, interval, met in comparisons:
@@ -85,7 +85,7 @@ def _tally(comparisons: Iterator[Comparison]) -> Rows:
     return rows
 
 
-def _real(folder: Path, repeats: int) -> Iterator[Comparison]:
+def _real(folder: Path, repeats: int) -> Iterator[Prediction]:
     """Show half of the prompts of each log, and meet the others."""
     logs = {path.name.split(".")[0]: _logged(path) for path in sorted(folder.glob("*.slim.jsonl"))}
     logs |= {path.stem: _counted(path) for path in sorted(folder.glob("*.csv"))}
@@ -109,7 +109,7 @@ def _replayed(log_NK: Float) -> Replay:
     return replay(LoggedGroups.of(reward, group, step, prompt_N=prompt))
 
 
-def _compared(name: str, shown: Replay, met: Replay) -> Iterator[Comparison]:
+def _compared(name: str, shown: Replay, met: Replay) -> Iterator[Prediction]:
     yield name, "groups a live group", shown.dynamic.drawn, met.dynamic.drawn.value
     others = {(row.choice, row.group_size): row for row in met.choices}
     for row in shown.choices:

@@ -23,7 +23,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 from cells import RESULTS, Cell, Rows, column, options, print_table, run_and_show
-from group_size_results import Score, averaged, final, half_width, paired
+from group_size_results import RunRows, ScoreOfRows, averaged, final, half_width, paired
 from optimal_group_size import RATES, STEPS, name_of
 from training import START, run, settings_of
 from world import start, world_task
@@ -44,7 +44,6 @@ N = 512
 SIZES = (2, 4, 8, 16, 32, 64, 128)
 KEPT = ("group_size", "planned_group_size", "running_vp", "running_t", "running_r")
 HOW = AdaptiveSettings("act")  # 16 prompts of 8 rollouts every 25 steps, threshold 5 %, fading 0.8
-Done = Mapping[str, Rows]
 
 
 @dataclass(frozen=True)
@@ -123,15 +122,15 @@ def looks(prompts: int, rollouts: int, probes: int) -> Rows:
             [task.train[place] for place in drawn],
             torch.Generator().manual_seed(number),
         )
-        found = running_components(trainer.probe(policy, task, problems, rollouts, generator))
+        estimate = running_components(trainer.probe(policy, task, problems, rollouts, generator))
         spread = {
-            f"c{a}{b}": float(found.estimate.covariance_CC[a, b])
+            f"c{a}{b}": float(estimate.estimate.covariance_CC[a, b])
             for a in range(3)
             for b in range(3)
         }
         rows.append(
             {"probe": number, "prompts": prompts}
-            | dict(zip(("vp", "t", "r"), found.estimate.vtr.tolist(), strict=True))
+            | dict(zip(("vp", "t", "r"), estimate.estimate.vtr.tolist(), strict=True))
             | spread
         )
     return rows
@@ -150,12 +149,12 @@ def measured(row: JsonView) -> RunningComponents:
 
 def followed(probes: Sequence[RunningComponents], size: int, rule: ControllerRule) -> list[int]:
     """The sizes after each of some looks at one and the same policy."""
-    found, running = [], None
+    sizes, running = [], None
     for new in probes:
         running = new if running is None else running.faded(rule.fading) + new
         size = rule.decide(running, size, N).group_size
-        found.append(size)
-    return found
+        sizes.append(size)
+    return sizes
 
 
 def cell_name(arm: str, seed: int) -> str:
@@ -177,7 +176,7 @@ def all_cells() -> list[Cell]:
     return runs[:10] + seen + runs[10:]
 
 
-def runs_of(done: Done, arm: str) -> dict[int, Rows]:
+def runs_of(done: RunRows, arm: str) -> dict[int, Rows]:
     """Seed -> rows of an arm."""
     return {
         seed: done[cell_name(arm, seed)]
@@ -186,41 +185,44 @@ def runs_of(done: Done, arm: str) -> dict[int, Rows]:
     }
 
 
-def fixed_scores(fixed: Done, algorithm: str, score: Score) -> dict[int, dict[int, float]]:
+def fixed_scores(fixed: RunRows, algorithm: str, score: ScoreOfRows) -> dict[int, dict[int, float]]:
     """Size -> seed -> score of the runs of fixed size that are there."""
     names = {size: {seed: name_of(algorithm, N, size, seed) for seed in range(5)} for size in SIZES}
-    found = {
+    scores_of_size = {
         size: {seed: score(fixed[name]) for seed, name in own.items() if name in fixed}
         for size, own in names.items()
     }
-    return {size: own for size, own in found.items() if own}
+    return {size: own for size, own in scores_of_size.items() if own}
 
 
-def best_fixed(found: Mapping[int, Mapping[int, float]], seeds: Sequence[int]) -> int:
+def best_fixed(score_of_seed: Mapping[int, Mapping[int, float]], seeds: Sequence[int]) -> int:
     """The size of highest mean among those that have all these seeds."""
     whole = {
         size: np.mean([own[seed] for seed in seeds])
-        for size, own in found.items()
+        for size, own in score_of_seed.items()
         if set(seeds) <= set(own)
     }
     return max(whole, key=lambda size: whole[size])
 
 
-def regret_table(done: Done, fixed: Done) -> None:
+def regret_table(done: RunRows, fixed: RunRows) -> None:
     """What each arm loses against the best fixed size and gains over the size it began with."""
     lines = []
     for arm, chosen in ARMS.items():
         runs = runs_of(done, arm)
         for what, score in (("mean of the run", averaged), ("final", final)):
-            found = fixed_scores(fixed, chosen.algorithm, score)
-            seeds = [seed for seed in runs if seed in found[4]]
+            scores_of_size = fixed_scores(fixed, chosen.algorithm, score)
+            seeds = [seed for seed in runs if seed in scores_of_size[4]]
             if len(seeds) < 2:
                 continue
-            best, own = best_fixed(found, seeds), {seed: score(runs[seed]) for seed in runs}
-            lost, half = paired(
-                [found[best][seed] for seed in seeds], [own[seed] for seed in seeds]
+            best, own = (
+                best_fixed(scores_of_size, seeds),
+                {seed: score(runs[seed]) for seed in runs},
             )
-            level = np.mean([found[best][seed] for seed in seeds])
+            lost, half = paired(
+                [scores_of_size[best][seed] for seed in seeds], [own[seed] for seed in seeds]
+            )
+            level = np.mean([scores_of_size[best][seed] for seed in seeds])
             regret = f"{100 * lost / level:.2f} % ± {100 * half / level:.2f}"
             lines.append(
                 [
@@ -230,7 +232,7 @@ def regret_table(done: Done, fixed: Done) -> None:
                     )
                 ]
             )
-            lines[-1].append(against(own, found.get(chosen.start, {})))
+            lines[-1].append(against(own, scores_of_size.get(chosen.start, {})))
     header = (
         " |  | seeds | adaptive | best fixed G | regret, 95 % | "
         "gained over the size at the start, 95 % (seeds)"
@@ -247,18 +249,18 @@ def against(own: Mapping[int, float], other: Mapping[int, float]) -> str:
     return f"{gap:+.4f} ± {half:.4f} ({len(seeds)})"
 
 
-def same_runs(done: Done, fixed: Done, arm: str) -> list[str]:
+def same_runs(done: RunRows, fixed: RunRows, arm: str) -> list[str]:
     """Seeds of an arm whose looks are, digit for digit, those of a run of fixed size."""
-    found = []
+    seeds = []
     for seed, rows in runs_of(done, arm).items():
         for size in SIZES:
             other = fixed.get(name_of(ARMS[arm].algorithm, N, size, seed), [])
             if np.array_equal(column(other, "held_out"), column(rows, "held_out")):
-                found.append(f"{seed} (G = {size})")
-    return found
+                seeds.append(f"{seed} (G = {size})")
+    return seeds
 
 
-def sizes_table(done: Done, fixed: Done) -> None:
+def sizes_table(done: RunRows, fixed: RunRows) -> None:
     """What the arms did: sizes in use, changes, and runs that are those of a fixed size."""
     lines = []
     for arm, chosen in ARMS.items():
@@ -269,9 +271,9 @@ def sizes_table(done: Done, fixed: Done) -> None:
             [int(row["group_size"]) for row in rows if row["group_size"] != ""]
             for rows in runs.values()
         ]
-        share = {size: np.mean([np.mean(np.array(one) == size) for one in used]) for size in SIZES}
-        changes = [sum(a != b for a, b in pairwise([chosen.start, *one])) for one in used]
-        first = ", ".join(str(one[0]) for one in used)
+        share = {size: np.mean([np.mean(np.array(row) == size) for row in used]) for size in SIZES}
+        changes = [sum(a != b for a, b in pairwise([chosen.start, *size])) for size in used]
+        first = ", ".join(str(size[0]) for size in used)
         steps = ", ".join(
             f"{size} ({100 * part:.0f} %)" for size, part in share.items() if part > 0
         )
@@ -291,7 +293,7 @@ def sizes_table(done: Done, fixed: Done) -> None:
     print_table("What was chosen, seed by seed", header, lines)
 
 
-def looks_table(done: Done) -> None:
+def looks_table(done: RunRows) -> None:
     """What chance decides: one look from G = 32, and twelve from G = 4, with hysteresis and
     without.
     """
@@ -301,21 +303,21 @@ def looks_table(done: Done) -> None:
         if not probes:
             continue
         for label, rule in RULES.items():
-            first = Counter(followed([one], 32, rule)[0] for one in probes)
+            first = Counter(followed([probe], 32, rule)[0] for probe in probes)
             chains = [
                 followed(probes[at : at + LOOKS], 4, rule)
                 for at in range(0, len(probes) - LOOKS + 1, LOOKS)
             ]
             changes = np.mean([sum(a != b for a, b in pairwise([4, *chain])) for chain in chains])
             away = np.mean([size != 4 for chain in chains for size in chain])
-            told = ", ".join(
+            shares = ", ".join(
                 f"{size} ({100 * count / len(probes):.0f} %)"
                 for size, count in sorted(first.items())
             )
             lines.append(
                 [
                     (
-                        f"{prompts} x {rollouts} | {label} | {len(probes)} | {told} | "
+                        f"{prompts} x {rollouts} | {label} | {len(probes)} | {shares} | "
                         f"{len(chains)} | {changes:.1f} | {100 * away:.0f} %"
                     )
                 ]
@@ -333,7 +335,7 @@ def looks_table(done: Done) -> None:
     )
 
 
-def cost_table(done: Done) -> None:
+def cost_table(done: RunRows) -> None:
     """Processor time and rollouts of the probes, and what is left at equal time."""
     lines = []
     for arm, chosen in ARMS.items():

@@ -18,7 +18,7 @@ from numpy import ndarray
 from torch import Tensor
 from world import world_task
 
-from groupwise_lab.trainer.credit import Judged
+from groupwise_lab.trainer.credit import GradedRollouts
 from groupwise_lab.trainer.policy import Actor, Policy
 from groupwise_lab.trainer.tasks import Task
 
@@ -62,7 +62,7 @@ class Critic(torch.nn.Module):
         with torch.no_grad():
             return np.asarray(self(prompt_PL).sigmoid().double().numpy())
 
-    def learned(self, actor: Actor, task: Task, judged: Judged) -> dict[str, ndarray]:
+    def learned(self, actor: Actor, task: Task, judged: GradedRollouts) -> dict[str, ndarray]:
         """Values of a batch, then what it teaches."""
         prompt_PL = actor.prompt_tokens(task, judged.problems)
         value_P = self.values(prompt_PL)

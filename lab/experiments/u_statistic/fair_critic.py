@@ -25,7 +25,7 @@ from world import exact_values, roll, start, truth, world_task
 
 from groupwise.parsing import JsonObject
 from groupwise_lab.theory.mse import Reference, within_prompt_variance
-from groupwise_lab.trainer.credit import Judged
+from groupwise_lab.trainer.credit import GradedRollouts
 from groupwise_lab.trainer.policy import Actor, Policy
 from groupwise_lab.trainer.tasks import Task
 
@@ -75,9 +75,9 @@ def explained(critic: Critic, policy: Policy) -> float:
 
 def tune(steps: int = STEPS, over: tuple[tuple[float, int, int], ...] = TUNED_OVER) -> Rows:
     """How much of V(x) each critic explains along one run."""
-    critics, rows = [prepared(*one) for one in over], []
+    critics, rows = [prepared(*values) for values in over], []
 
-    def learned(actor: Actor, task: Task, judged: Judged) -> dict[str, np.ndarray]:
+    def learned(actor: Actor, task: Task, judged: GradedRollouts) -> dict[str, np.ndarray]:
         first, *_ = [critic.learned(actor, task, judged) for critic in critics]
         return first
 
@@ -95,12 +95,12 @@ def tune(steps: int = STEPS, over: tuple[tuple[float, int, int], ...] = TUNED_OV
 def best(rows: Rows) -> tuple[float, int, int]:
     """The critic that explains most on the average of all looks."""
 
-    def score(one: tuple[float, int, int]) -> float:
+    def score(values: tuple[float, int, int]) -> float:
         return np.mean(
             [
                 row["explained"]
                 for row in rows
-                if (row["rate"], row["passes"], row["batches"]) == one
+                if (row["rate"], row["passes"], row["batches"]) == values
             ]
         )
 

@@ -22,14 +22,13 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import Whole, finite_array
+from groupwise.arrays import Float, Whole, finite_array
 from groupwise.errors import InvalidArgumentError
 
-Float = NDArray[np.float64]
 Single = NDArray[np.float32]
-Baseline = Literal["leave_one_out", "oracle", "vanilla"]
+EstimatorName = Literal["leave_one_out", "oracle", "vanilla"]
 
-BASELINES: tuple[Baseline, ...] = ("leave_one_out", "oracle", "vanilla")
+BASELINES: tuple[EstimatorName, ...] = ("leave_one_out", "oracle", "vanilla")
 CHUNK = 1024  # runs at a time, so that the arrays of an update stay in the cache
 BY_INVERSION = 20  # trials up to which counts come from the distribution function
 
@@ -136,8 +135,8 @@ class RegularisedWorld:
 
     def gradient(self, theta_D: ArrayLike) -> Float:
         r"""Return the gradient of J, $E[sr] - \beta F\theta$ over prompts."""
-        found = self.moments(theta_D)
-        return np.asarray(self.weight_P @ (found.gradient_PD + found.pull_PD))
+        moments = self.moments(theta_D)
+        return np.asarray(self.weight_P @ (moments.gradient_PD + moments.pull_PD))
 
     def hessian(self, theta_D: ArrayLike) -> Float:
         r"""Return the Hessian of J, $E[ss^Te] - \beta(F + E[ss^T\,s\cdot\theta])$ over prompts.
@@ -233,11 +232,11 @@ class FallingRuns:
 
 
 @dataclass(frozen=True, slots=True)
-class _Update:
+class _UpdateInputs:
     """What one update needs, the same for all."""
 
     world: RegularisedWorld
-    baseline: Baseline
+    baseline: EstimatorName
     group_size: int
     prompts: int
     feature_DJ: Single  # one column an answer of a prompt, answers slowest
@@ -249,7 +248,7 @@ class _Update:
 
 def falling_runs(
     world: RegularisedWorld,
-    baseline: Baseline,
+    baseline: EstimatorName,
     rng: Generator,
     *,
     group_size: int,
@@ -290,7 +289,7 @@ def falling_runs(
 
 def drawn_gradients(
     world: RegularisedWorld,
-    baseline: Baseline,
+    baseline: EstimatorName,
     theta_D: ArrayLike,
     rng: Generator,
     *,
@@ -306,10 +305,12 @@ def drawn_gradients(
     return np.asarray(_gradient(_update(world, baseline, group_size, prompts), theta_DR, rng).T)
 
 
-def _update(world: RegularisedWorld, baseline: Baseline, group_size: int, prompts: int) -> _Update:
+def _update(
+    world: RegularisedWorld, baseline: EstimatorName, group_size: int, prompts: int
+) -> _UpdateInputs:
     """The world's arrays as an update takes them."""
     feature_DAP = world.feature_PAD.transpose(2, 1, 0)
-    return _Update(
+    return _UpdateInputs(
         world,
         baseline,
         group_size,
@@ -322,7 +323,7 @@ def _update(world: RegularisedWorld, baseline: Baseline, group_size: int, prompt
     )
 
 
-def _gradient(update: _Update, theta_DR: Float, rng: Generator) -> Float:
+def _gradient(update: _UpdateInputs, theta_DR: Float, rng: Generator) -> Float:
     """One minibatch gradient of J for every run, shape (D, R); answers come first in all arrays,
     so that sums over them are fast.
     """
@@ -355,7 +356,7 @@ def _gradient(update: _Update, theta_DR: Float, rng: Generator) -> Float:
     )
 
 
-def _prompts(update: _Update, rng: Generator, runs: int) -> Whole:
+def _prompts(update: _UpdateInputs, rng: Generator, runs: int) -> Whole:
     """Prompts of the minibatches, shape (B, R)."""
     shape = (update.prompts, runs)
     count = len(update.cumulative_P)
@@ -366,7 +367,9 @@ def _prompts(update: _Update, rng: Generator, runs: int) -> Whole:
     )
 
 
-def _coefficients(update: _Update, chance_AM: Single, reward_AM: Single, rng: Generator) -> Single:
+def _coefficients(
+    update: _UpdateInputs, chance_AM: Single, reward_AM: Single, rng: Generator
+) -> Single:
     """What every answer's score is multiplied with in its group's gradient: its count times
     reward less baseline, over G.
     """

@@ -86,7 +86,7 @@ def case(
     start_D = place.best_D if start == "optimum" else np.zeros(2)
     step = 0.5 if kind == "constant" else place.step_constant
     offset = OFFSET if kind == "falling" else 0
-    found = falling_runs(
+    falling = falling_runs(
         place.world,
         baseline,  # type: ignore[arg-type]
         rng,
@@ -100,7 +100,7 @@ def case(
         start_D=start_D,
         best_D=place.best_D,
     )
-    world = landscape(place, found.low_D, found.high_D, start_D, baseline, size)
+    world = landscape(place, falling.low_D, falling.high_D, start_D, baseline, size)
     covariance = place.parts.covariance(BASELINE[baseline], size, PROMPTS)
     if kind != "constant":
         bound = decaying_step_bound(world, step, steps[-1], offset=offset)
@@ -115,7 +115,7 @@ def case(
             bound.limit,
         )
     rows = []
-    for n, gap_R in zip(found.step_S, found.gap_SR, strict=True):
+    for n, gap_R in zip(falling.step_S, falling.gap_SR, strict=True):
         row = {
             "schedule": kind,
             "start": start,

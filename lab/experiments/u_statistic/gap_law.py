@@ -56,7 +56,7 @@ def setting(
 ) -> tuple[Row, np.ndarray]:
     """One row: the runs of one setting beside the law; and the scaled gaps."""
     begun = time.process_time()
-    found = falling_runs(
+    falling = falling_runs(
         place.world,
         baseline,  # type: ignore[arg-type]
         rng,
@@ -68,7 +68,7 @@ def setting(
         runs=runs,
         best_D=place.best_D,
     )
-    scaled = (steps + OFFSET) * found.gap_SR[0]
+    scaled = (steps + OFFSET) * falling.gap_SR[0]
     covariance = place.parts.covariance(BASELINE[baseline], size, PROMPTS)
     gap = limiting_gap(place.hessian_DD, covariance, place.step_constant)
     printed = limiting_gap(place.hessian_DD, covariance, place.step_constant, factor="printed")

@@ -24,8 +24,8 @@ from numpy import ndarray
 from optimal_group_size import RATES
 from training import START
 from world import (
-    Rollouts,
-    Truth,
+    EqualGroups,
+    ExactMoments,
     answer_scores,
     exact_gradient,
     exact_values,
@@ -90,21 +90,23 @@ def weights(
     prompts, the lengths those of their scores.
     """
     size = reward_PG.shape[1]
-    found = {
+    advantages = {
         "vanilla": vanilla(reward_PG),
         "leave_one_out": leave_one_out(reward_PG),
         "shrinkage": shrinkage(reward_PG),
         "oracle": oracle(reward_PG, value=moments.value_P),
     }
     if norm2_PG is not None:
-        found["weighted_leave_one_out"] = weighted_leave_one_out(reward_PG, score_norm2=norm2_PG)
-        known = {
+        advantages["weighted_leave_one_out"] = weighted_leave_one_out(
+            reward_PG, score_norm2=norm2_PG
+        )
+        exact = {
             "value": moments.value_P,
             "kappa": moments.kappa_P,
             "score_norm2": moments.score_norm2_P,
         }
-        found["variance_optimal"] = variance_optimal(reward_PG, **known)
-    return {name: np.asarray(advantage) / size for name, advantage in found.items()}
+        advantages["variance_optimal"] = variance_optimal(reward_PG, **exact)
+    return {name: np.asarray(advantage) / size for name, advantage in advantages.items()}
 
 
 def taken(moments: PromptMoments, chosen: ndarray) -> PromptMoments:
@@ -228,7 +230,7 @@ def standard_error(value: ndarray) -> float:
 
 
 def batch_rows(
-    policy: Policy, problems: Sequence[Problem], known: Truth, repeats: int, seed: int
+    policy: Policy, problems: Sequence[Problem], exact: ExactMoments, repeats: int, seed: int
 ) -> Rows:
     """Squared distance of the gradient of whole batches from that of the mean value."""
     gradient = exact_gradient(policy, problems)
@@ -236,15 +238,15 @@ def batch_rows(
     rows = []
     names = OF_BATCHES
     for size in SIZES:
-        found = {name: [] for name in names}
+        by_name = {name: [] for name in names}
         for _ in range(repeats):
-            rollouts, weight = batch(policy, problems, known, size, rng, draw)
+            rollouts, weight = batch(policy, problems, exact, size, rng, draw)
             for name in names:
-                found[name].append(squared_distance(policy, rollouts, weight[name], gradient))
+                by_name[name].append(squared_distance(policy, rollouts, weight[name], gradient))
         for name in names:
-            value = np.array(found[name])
+            value = np.array(by_name[name])
             formula = (
-                (known.vp + float(predicted_within(name, known.moments, size).mean()))
+                (exact.vp + float(predicted_within(name, exact.moments, size).mean()))
                 * size
                 / BATCH
             )
@@ -267,28 +269,28 @@ def batch_rows(
 def batch(
     policy: Policy,
     problems: Sequence[Problem],
-    known: Truth,
+    exact: ExactMoments,
     size: int,
     rng: np.random.Generator,
     draw: torch.Generator,
-) -> tuple[Rollouts, dict[str, ndarray]]:
+) -> tuple[EqualGroups, dict[str, ndarray]]:
     """A batch in groups of this size, and by baseline what each of its scores weighs in the
     gradient.
     """
     chosen = rng.integers(len(problems), size=BATCH // size)
     rollouts = roll(policy, [problems[place] for place in chosen], size, draw)
-    weight = weights(rollouts.reward_PG, taken(known.moments, chosen))
+    weight = weights(rollouts.reward_PG, taken(exact.moments, chosen))
     return rollouts, {name: weight_PG / (BATCH // size) for name, weight_PG in weight.items()}
 
 
 def squared_distance(
-    policy: Policy, rollouts: Rollouts, weight_PG: ndarray, gradient: torch.Tensor
+    policy: Policy, rollouts: EqualGroups, weight_PG: ndarray, gradient: torch.Tensor
 ) -> float:
     """Of the weighted sum of scores from a gradient."""
     return float((weighted_scores(policy, rollouts, weight_PG) - gradient).square().sum())
 
 
-def weighted_scores(policy: Policy, rollouts: Rollouts, weight_PG: ndarray) -> torch.Tensor:
+def weighted_scores(policy: Policy, rollouts: EqualGroups, weight_PG: ndarray) -> torch.Tensor:
     """The weighted sum of the scores of all rollouts."""
     sampled, own = rollouts.sampled, list(policy.parameters())
     log_N = (
@@ -302,7 +304,7 @@ def measured(accuracy: float, scale: Scale | None = None, seed: int = 3) -> Rows
     """All rows of one policy."""
     scale = scale or Scale()
     policy, problems = start(accuracy), world_task().train[: scale.problems]
-    known = truth(policy, problems, score_rollouts=max(1, scale.score_rollouts // 16))
+    exact = truth(policy, problems, score_rollouts=max(1, scale.score_rollouts // 16))
     some = [
         problems[place]
         for place in np.random.default_rng([seed, 7]).permutation(len(problems))[: scale.within]
@@ -313,16 +315,16 @@ def measured(accuracy: float, scale: Scale | None = None, seed: int = 3) -> Rows
         truth(policy, some, score_rollouts=scale.score_rollouts, seed=seed + 1).moments,
         seed,
     )
-    rows += batch_rows(policy, problems, known, scale.repeats, seed)
+    rows += batch_rows(policy, problems, exact, scale.repeats, seed)
     sample = sampled_components(policy, problems, seed=seed)
     about = {
         "start": accuracy,
-        "value": float(known.moments.value_P.mean()),
-        "vp": known.vp,
-        "t": known.t,
-        "r": known.r,
-        "gradient_norm2": known.gradient_norm2,
-        "best": known.group_size,
+        "value": float(exact.moments.value_P.mean()),
+        "vp": exact.vp,
+        "t": exact.t,
+        "r": exact.r,
+        "gradient_norm2": exact.gradient_norm2,
+        "best": exact.group_size,
         "sample_vp": sample.vp.value,
         "sample_t": sample.t.value,
         "sample_r": sample.r.value,
@@ -340,7 +342,7 @@ def one_step(sizes: tuple[int, ...] = (2, 4, 8, 16, 32), repeats: int = 32, seed
     is the one that costs value.
     """
     policy, problems = start(START), world_task().train
-    known, rate = truth(policy, problems, score_rollouts=1), RATES["sgd", BATCH]
+    exact, rate = truth(policy, problems, score_rollouts=1), RATES["sgd", BATCH]
     gradient, looked = exact_gradient(policy, problems), problems[:2000]
     rng, draw = np.random.default_rng([seed, 11]), torch.Generator().manual_seed(seed)
     before, best = (
@@ -350,14 +352,14 @@ def one_step(sizes: tuple[int, ...] = (2, 4, 8, 16, 32), repeats: int = 32, seed
     rows = []
     for size in sizes:
         names = OF_BATCHES if size <= 8 else OF_BATCHES[1:2]
-        found = {name: [] for name in names}
+        by_name = {name: [] for name in names}
         for _ in range(repeats):
-            rollouts, weight = batch(policy, problems, known, size, rng, draw)
+            rollouts, weight = batch(policy, problems, exact, size, rng, draw)
             for name in names:
                 step = rate * weighted_scores(policy, rollouts, weight[name])
-                found[name].append(value_after(policy, step, looked) - before)
+                by_name[name].append(value_after(policy, step, looked) - before)
         for name in names:
-            gain = np.array(found[name])
+            gain = np.array(by_name[name])
             row = {
                 "group_size": size,
                 "estimator": name,

@@ -20,8 +20,8 @@ NEAR = (2, 4, 8)  # the predicted size and its neighbours: compared over the see
 BUDGETS = (512, 256, 128)
 ALGORITHMS = {"sgd": "leave-one-out, SGD", "adam": "divided by std, Adam"}
 DRAWS = 4000
-Done = Mapping[str, Rows]
-Score = Callable[[Rows], float]
+RunRows = Mapping[str, Rows]
+ScoreOfRows = Callable[[Rows], float]
 
 
 def final(rows: Rows) -> float:
@@ -36,38 +36,38 @@ def averaged(rows: Rows) -> float:
     return np.mean(column(rows, "held_out"))
 
 
-def until(step: int) -> Score:
+def until(step: int) -> ScoreOfRows:
     """Held-out accuracy averaged up to a step."""
     return lambda rows: averaged([row for row in rows if row["step"] <= step])
 
 
 def scores(
-    done: Done, algorithm: str, rollouts: int, score: Score, *, prefix: str = ""
+    done: RunRows, algorithm: str, rollouts: int, score: ScoreOfRows, *, prefix: str = ""
 ) -> dict[int, dict[int, float]]:
     """Size -> seed -> score."""
-    found = {}
+    scores_of_size = {}
     for size in SIZES:
         for seed in range(100):
             rows = done.get(f"{prefix}{algorithm}-N{rollouts}-G{size:03d}-seed{seed}")
             if rows is not None:
-                found.setdefault(size, {})[seed] = score(rows)
-    return found
+                scores_of_size.setdefault(size, {})[seed] = score(rows)
+    return scores_of_size
 
 
-def shared(found: dict[int, dict[int, float]]) -> tuple[list[int], ndarray]:
+def shared(scores_of_size: dict[int, dict[int, float]]) -> tuple[list[int], ndarray]:
     """Sizes that have all the seeds that the sizes next to the predicted one share, and their
     scores, sizes x seeds.
     """
-    seeds = sorted(set.intersection(*(set(found.get(size, {})) for size in NEAR)))
-    sizes = [size for size in found if set(seeds) <= set(found[size])]
-    return sizes, np.array([[found[size][seed] for seed in seeds] for size in sizes])
+    seeds = sorted(set.intersection(*(set(scores_of_size.get(size, {})) for size in NEAR)))
+    sizes = [size for size in scores_of_size if set(seeds) <= set(scores_of_size[size])]
+    return sizes, np.array([[scores_of_size[size][seed] for seed in seeds] for size in sizes])
 
 
-def paired(one: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
+def paired(first: Sequence[float], other: Sequence[float]) -> tuple[float, float]:
     """Mean difference of two sizes over the same seeds, and the half-width of its 95 % t
     interval.
     """
-    difference = np.subtract(one, other)
+    difference = np.subtract(first, other)
     return difference.mean(), half_width(difference.tolist()) if len(difference) > 1 else math.nan
 
 
@@ -94,12 +94,12 @@ def regret(value_GS: ndarray, place: int) -> tuple[float, float]:
     return now / (mean + now), most / (mean + most)
 
 
-def predicted_size(done: Done) -> int:
+def predicted_size(done: RunRows) -> int:
     """Of the grid, by the sample taken before the first run."""
     return int(done["prediction"][0]["of_grid"])
 
 
-def prediction_table(done: Done) -> None:
+def prediction_table(done: RunRows) -> None:
     """What was known before any run."""
     row = done["prediction"][0]
     lines = [
@@ -121,7 +121,7 @@ def prediction_table(done: Done) -> None:
     print_table(
         "Squared error of the gradient, predicted",
         header,
-        [[f"over that of G = {row['of_grid']}", *(f"{one:.2f}" for one in relative)]],
+        [[f"over that of G = {row['of_grid']}", *(f"{share:.2f}" for share in relative)]],
     )
     others = [done[name][0]["real"] for name in sorted(done) if name.startswith("prediction-")]
     if others:
@@ -134,7 +134,7 @@ def prediction_table(done: Done) -> None:
         )
 
 
-def pilot_table(done: Done) -> None:
+def pilot_table(done: RunRows) -> None:
     """SGD's learning rate."""
     lines = []
     for rollouts in BUDGETS:
@@ -148,15 +148,15 @@ def pilot_table(done: Done) -> None:
     )
 
 
-def regret_table(done: Done) -> None:
+def regret_table(done: RunRows) -> None:
     """The best size and what the predicted one loses, of every algorithm and budget."""
     chosen, lines = predicted_size(done), []
     for algorithm, label in ALGORITHMS.items():
         for rollouts in BUDGETS:
             cells = []
             for score in (averaged, final):
-                found = scores(done, algorithm, rollouts, score)
-                sizes, value_GS = shared(found)
+                scores_of_size = scores(done, algorithm, rollouts, score)
+                sizes, value_GS = shared(scores_of_size)
                 if value_GS.ndim < 2 or value_GS.shape[1] < 2:
                     continue
                 now, most = regret(value_GS, sizes.index(chosen))
@@ -184,16 +184,16 @@ def shares(sizes: Sequence[int], share: ndarray) -> str:
     )
 
 
-def result_tables(done: Done) -> None:
+def result_tables(done: RunRows) -> None:
     """Accuracy by group size and differences from the predicted one."""
     chosen = predicted_size(done)
     for algorithm, label in ALGORITHMS.items():
         for rollouts in BUDGETS:
             lines = []
             for what, score in (("mean of the run", averaged), ("final", final)):
-                found = scores(done, algorithm, rollouts, score)
-                if chosen in found:
-                    lines += _result_lines(what, found, chosen)
+                scores_of_size = scores(done, algorithm, rollouts, score)
+                if chosen in scores_of_size:
+                    lines += _result_lines(what, scores_of_size, chosen)
             if lines:
                 print_table(
                     f"{label}, N = {rollouts}",
@@ -202,26 +202,30 @@ def result_tables(done: Done) -> None:
                 )
 
 
-def _result_lines(what: str, found: dict[int, dict[int, float]], chosen: int) -> list[list[str]]:
+def _result_lines(
+    what: str, scores_of_size: dict[int, dict[int, float]], chosen: int
+) -> list[list[str]]:
     """Means with their seeds, and differences over the seeds that a size shares with the
     predicted one.
     """
     means, gaps = [], []
     for size in SIZES:
-        own = found.get(size, {})
-        seeds = sorted(set(own) & set(found[chosen]))
+        own = scores_of_size.get(size, {})
+        seeds = sorted(set(own) & set(scores_of_size[chosen]))
         means.append(
             f"{np.mean([own[seed] for seed in seeds]):.4f} ({len(seeds)})" if seeds else ""
         )
         if not seeds or size == chosen:
             gaps.append("0" if seeds else "")
             continue
-        gap, half = paired([own[seed] for seed in seeds], [found[chosen][seed] for seed in seeds])
+        gap, half = paired(
+            [own[seed] for seed in seeds], [scores_of_size[chosen][seed] for seed in seeds]
+        )
         gaps.append(f"{gap:+.4f}" if math.isnan(half) else f"{gap:+.4f} ± {half:.4f}")
     return [[f"{what} (seeds)", *means], [f"minus G = {chosen}, 95 %", *gaps]]
 
 
-def iteration_table(done: Done) -> None:
+def iteration_table(done: RunRows) -> None:
     """The best size by the length of the run."""
     lines = []
     for algorithm, label in ALGORITHMS.items():
@@ -246,7 +250,7 @@ def over_least(row: JsonView, size: int) -> float:
     return (row["vp"] * size + row["t"] + row["r"] / (size - 1)) / least
 
 
-def drift_table(done: Done) -> None:
+def drift_table(done: RunRows) -> None:
     """Components along a run."""
     lines = []
     for algorithm, label in ALGORITHMS.items():
@@ -269,7 +273,7 @@ def drift_table(done: Done) -> None:
     print_table("Along one run, G = 4, N = 512", header, lines)
 
 
-def epochs_table(done: Done) -> None:
+def epochs_table(done: RunRows) -> None:
     """The paper's epochs of 128/G beside independent draws."""
     lines = []
     for prefix, what in (
@@ -279,14 +283,14 @@ def epochs_table(done: Done) -> None:
         for name, key in (("held out", "held_out"), ("trained on", "train")):
             cells = []
             for size in (4, 16, 64, 128):
-                found = scores(
+                scores_of_size = scores(
                     done,
                     "adam",
                     512,
                     lambda rows, key=key: np.mean(column(rows[-3:], key)),
                     prefix=prefix,
                 )
-                cells.append(spread(list(found.get(size, {}).values())))
+                cells.append(spread(list(scores_of_size.get(size, {}).values())))
             lines.append([what, name, *cells])
     print_table(
         "Final accuracy, divided by std, Adam, N = 512 (standard error)",
@@ -303,7 +307,7 @@ def spread(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}{error}"
 
 
-def tables(done: Done) -> None:
+def tables(done: RunRows) -> None:
     """All tables."""
     if "prediction" in done:
         prediction_table(done)

@@ -16,7 +16,7 @@ import numpy as np
 from cells import RESULTS, Cell, Rows, column, options, run_and_show, run_missing
 from group_size_results import SIZES, tables
 from training import START, run, settings_of
-from world import Truth, exact_values, sampled_components, start, truth, world_task
+from world import ExactMoments, exact_values, sampled_components, start, truth, world_task
 
 from groupwise.estimators.best_group_size import Budget, error_of, plan_from_components
 from groupwise.parsing import JsonObject
@@ -49,24 +49,24 @@ def prediction(
     seed: int, budgets: tuple[int, ...] = BUDGETS, groups: int = 64, group_size: int = 16
 ) -> Rows:
     """Components at the start from one sample, and for every budget the plan."""
-    found = sampled_components(
+    estimate = sampled_components(
         start(START), world_task().train, groups=groups, group_size=group_size, seed=seed
     )
     rows = []
     for rollouts in budgets:
-        plan = plan_from_components(found, Budget(rollouts))
+        plan = plan_from_components(estimate, Budget(rollouts))
         usable = np.array([size for size in SIZES if size <= rollouts])
-        error = error_of(found.positive_vtr, usable, Budget(rollouts))
+        error = error_of(estimate.positive_vtr, usable, Budget(rollouts))
         row = {
             "sample": seed,
             "rollouts": rollouts,
-            "vp": found.vp.value,
-            "t": found.t.value,
-            "r": found.r.value,
-            "gradient_norm2": found.gradient_norm2.value,
-            "real": found.group_size.value,
-            "low": found.group_size.low,
-            "high": found.group_size.high,
+            "vp": estimate.vp.value,
+            "t": estimate.t.value,
+            "r": estimate.r.value,
+            "gradient_norm2": estimate.gradient_norm2.value,
+            "real": estimate.group_size.value,
+            "low": estimate.group_size.low,
+            "high": estimate.group_size.high,
             "planned": plan.next_update,
         }
         rows.append(
@@ -126,9 +126,9 @@ def along(
     def watch(step: int, policy: Policy) -> None:
         if step in followed:
             some = world_task().train[:problems]
-            known = truth(policy, some, score_rollouts=2)
+            exact = truth(policy, some, score_rollouts=2)
             rows.append(
-                components_row(known, policy, step)
+                components_row(exact, policy, step)
                 | {"algorithm": algorithm, "group_size": group_size}
             )
 
@@ -136,20 +136,20 @@ def along(
     return rows
 
 
-def components_row(known: Truth, policy: Policy, step: int) -> JsonObject:
+def components_row(exact: ExactMoments, policy: Policy, step: int) -> JsonObject:
     """True components, and G* of the truth and of one sample."""
-    found = sampled_components(policy, world_task().train, seed=100 + step)
+    estimate = sampled_components(policy, world_task().train, seed=100 + step)
     return {
         "step": step,
         "value": exact_values(policy, world_task().train).mean(),
-        "vp": known.vp,
-        "t": known.t,
-        "r": known.r,
-        "gradient_norm2": known.gradient_norm2,
-        "best": known.group_size,
-        "estimated": found.group_size.value,
-        "low": found.group_size.low,
-        "high": found.group_size.high,
+        "vp": exact.vp,
+        "t": exact.t,
+        "r": exact.r,
+        "gradient_norm2": exact.gradient_norm2,
+        "best": exact.group_size,
+        "estimated": estimate.group_size.value,
+        "low": estimate.group_size.low,
+        "high": estimate.group_size.high,
     }
 
 

@@ -19,7 +19,7 @@ from critic import Critic, critic_values
 from group_size_results import averaged, final, paired
 from optimal_group_size import PIECES as LEAVE_ONE_OUT
 from optimal_group_size import RATES, STEPS, name_of
-from training import START, Watch, run, settings_of
+from training import START, Observer, run, settings_of
 from world import start, truth, world_task
 
 from groupwise.parsing import JsonObject
@@ -43,7 +43,7 @@ ADVANTAGES = {"critic": "oracle"}  # the trainer's oracle takes the critic's val
 COMPARED = ("leave_one_out", "oracle", "critic")
 
 
-def looked(size: int, critic: Critic, steps: tuple[int, ...]) -> Watch:
+def looked(size: int, critic: Critic, steps: tuple[int, ...]) -> Observer:
     """What to note along a run: the error of the critic, and the squared error of a group's
     gradient with each baseline.
     """

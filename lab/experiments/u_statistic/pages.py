@@ -25,8 +25,8 @@ def printed(show: Callable[[], None]) -> str:
 
 def tables_of(text: str) -> dict[str, str]:
     """Title -> lines of every Markdown table."""
-    found = re.findall(r"^(?P<title>[^|\n].*)\n\n(?P<table>(?:\|.*\n)+)", text, re.MULTILINE)
-    return dict(found)
+    tables = re.findall(r"^(?P<title>[^|\n].*)\n\n(?P<table>(?:\|.*\n)+)", text, re.MULTILINE)
+    return dict(tables)
 
 
 def filled(page: str, tables: dict[str, str]) -> str:

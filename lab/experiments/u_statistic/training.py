@@ -23,7 +23,7 @@ EVERY = 10
 START = 0.25  # accuracy that the warm-up stops at
 # training problems whose accuracy is followed, or those of the pool; all 2,000 held-out ones are
 CHECKED = 2000
-Watch = Callable[[int, Policy], dict[str, Any] | None]
+Observer = Callable[[int, Policy], dict[str, Any] | None]
 
 
 def settings_of(
@@ -71,7 +71,7 @@ def settings_of(
 def run(
     settings: TrainSettings,
     *,
-    watch: Watch | None = None,
+    watch: Observer | None = None,
     ingredients: Ingredients | None = None,
     kept: Sequence[str] = (),
     accuracy: float = START,

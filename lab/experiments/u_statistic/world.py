@@ -21,6 +21,7 @@ from torch import Tensor
 from torch.func import functional_call, grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from groupwise.arrays import Float
 from groupwise.estimators.components import Components, components
 from groupwise.scores.scores import score_gram
 from groupwise_lab.theory.mse import PromptMoments
@@ -29,7 +30,6 @@ from groupwise_lab.trainer.rewards import Problem
 from groupwise_lab.trainer.tasks import Task, make_task
 from groupwise_lab.trainer.warm_up import default_cache, warm_up
 
-Float = np.ndarray
 _ROWS = 256  # sequences of one pass over single scores
 _AT_ONCE = 500  # problems of one forward pass: more than fit into the cache take twice as long each
 
@@ -53,7 +53,7 @@ def start(accuracy: float) -> Policy:
 
 
 @dataclass(frozen=True)
-class Rollouts:
+class EqualGroups:
     """Groups of one size.
 
     Args:
@@ -69,14 +69,16 @@ class Rollouts:
 
 def roll(
     policy: Policy, problems: Sequence[Problem], group_size: int, generator: torch.Generator
-) -> Rollouts:
+) -> EqualGroups:
     """Sample groups and judge them by comparison with the one right completion."""
     task = world_task()
     prompt_PL = policy.prompt_tokens(task, problems)
     sampled = policy.sample(prompt_PL, group_size, generator, task.completion_length)
     answer_PL, _ = policy.answer_tokens(task, problems)
     right_N = (sampled.completion_NL == answer_PL.repeat_interleave(group_size, 0)).all(1)
-    return Rollouts(prompt_PL, sampled, right_N.double().numpy().reshape(len(problems), group_size))
+    return EqualGroups(
+        prompt_PL, sampled, right_N.double().numpy().reshape(len(problems), group_size)
+    )
 
 
 def answer_log_probability(policy: Policy, problems: Sequence[Problem]) -> Tensor:
@@ -128,13 +130,13 @@ def single_scores(
         return (logits.log_softmax(-1).gather(1, completion_L[:, None])[:, 0] * mask_L).sum()
 
     with sdpa_kernel(SDPBackend.MATH):
-        found = vmap(grad(log_probability), in_dims=(None, 0, 0, 0))(
+        scores = vmap(grad(log_probability), in_dims=(None, 0, 0, 0))(
             values, prompt_NL, completion_NL, mask_NL
         )
-    return torch.cat([found[name].reshape(len(prompt_NL), -1) for name in values], 1)
+    return torch.cat([scores[name].reshape(len(prompt_NL), -1) for name in values], 1)
 
 
-def rollout_scores(policy: Policy, rollouts: Rollouts) -> Tensor:
+def rollout_scores(policy: Policy, rollouts: EqualGroups) -> Tensor:
     """The scores of all rollouts, N x D."""
     size = len(rollouts.sampled.completion_NL) // len(rollouts.prompt_PL)
     return single_scores(
@@ -165,7 +167,7 @@ def blocks(
 
 
 @dataclass(frozen=True)
-class Truth:
+class ExactMoments:
     """What the laws need, of every problem and of all.
 
     Args:
@@ -201,7 +203,7 @@ class Truth:
 
 def truth(
     policy: Policy, problems: Sequence[Problem], *, score_rollouts: int = 4, seed: int = 1
-) -> Truth:
+) -> ExactMoments:
     """Everything by the exact probability of the right completion, but for S2: that is a mean
     over rollouts.
     """
@@ -212,17 +214,17 @@ def truth(
     )
 
     def norms(some: Sequence[Problem]) -> Float:
-        found = (
+        norm2_N = (
             rollout_scores(policy, roll(policy, some, score_rollouts, draw))
             .double()
             .square()
             .sum(1)
         )
-        return found.reshape(len(some), score_rollouts).mean(1).numpy()
+        return norm2_N.reshape(len(some), score_rollouts).mean(1).numpy()
 
     s2 = blocks(problems, norms, rows=max(1, _ROWS // score_rollouts))
     gradient_norm2 = float(exact_gradient(policy, problems).square().sum())
-    return Truth(prompt_moments(p, own, s2), gradient_norm2, score_rollouts)
+    return ExactMoments(prompt_moments(p, own, s2), gradient_norm2, score_rollouts)
 
 
 def prompt_moments(p: Float, own: Float, s2: Float) -> PromptMoments:
@@ -235,7 +237,7 @@ def prompt_moments(p: Float, own: Float, s2: Float) -> PromptMoments:
     )
 
 
-def batch_of(rollouts: Rollouts, group_size: int) -> dict[str, Tensor]:
+def batch_of(rollouts: EqualGroups, group_size: int) -> dict[str, Tensor]:
     """Rollouts as the library takes scores of them."""
     ids = torch.cat(
         [rollouts.prompt_PL.repeat_interleave(group_size, 0), rollouts.sampled.completion_NL], 1

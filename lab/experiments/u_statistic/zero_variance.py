@@ -72,7 +72,9 @@ def _real(folder: Path) -> Rows:
             reward_PG = np.array(
                 [rng.permutation(np.arange(size) < right) for right in right_P], dtype=float
             )
-            found = zero_variance_of_groups(reward_PG.ravel(), np.arange(reward_PG.size) // group)
+            zero_variance = zero_variance_of_groups(
+                reward_PG.ravel(), np.arange(reward_PG.size) // group
+            )
             equal_P = (
                 (reward_PG.reshape(-1, group).sum(axis=1) % group == 0)
                 .reshape(len(table), -1)
@@ -87,20 +89,24 @@ def _real(folder: Path) -> Rows:
                     rows.append(
                         {
                             "rollouts": name,
-                            **_row(found, columns, reward_PG.mean(), place, seen.value),
+                            **_row(zero_variance, columns, reward_PG.mean(), place, seen.value),
                         }
                     )
     return rows
 
 
 def _row(
-    found: ZeroVarianceOutlook, columns: ZeroVarianceOutlook, mean: float, place: int, truth: float
+    outlook: ZeroVarianceOutlook,
+    columns: ZeroVarianceOutlook,
+    mean: float,
+    place: int,
+    truth: float,
 ) -> dict[str, object]:
     """One size: what was seen, and what each way foresees."""
-    other = found.shares[place].group_size
-    rollouts, rows = found.shares[place].share, columns.shares[place].share
+    other = outlook.shares[place].group_size
+    rollouts, rows = outlook.shares[place].share, columns.shares[place].share
     return {
-        "from_G": found.group_size,
+        "from_G": outlook.group_size,
         "at_G": other,
         "measured": round(truth, 3),
         "one_pass_rate": round(mean**other + (1 - mean) ** other, 3),

@@ -11,6 +11,10 @@ import numpy as np
 
 from groupwise.errors import InvalidArgumentError
 
+# What the trainer and the simulated bandit call alike.
+LagName = Literal["none", "fixed", "refresh", "async"]
+KlPlace = Literal["loss", "reward"]
+
 
 def check_whole(name: str, value: object, least: int) -> None:
     """Refuse anything but a whole number of its range."""

@@ -50,7 +50,7 @@ _END_OF_LOG = 4096  # bytes in which the last words of a command are looked for
 
 
 @frozen
-class Training:
+class SweepTraining:
     """One training of a sweep."""
 
     name: str  # of its folder
@@ -77,7 +77,7 @@ class Result(Plain):
 class Sweep:
     """What is to be trained."""
 
-    trainings: tuple[Training, ...]
+    trainings: tuple[SweepTraining, ...]
     folder: Path
     keys: tuple[str, ...]  # the settings in which they differ, the seed last
 
@@ -116,7 +116,9 @@ def sweep_of(wanted: JsonView, folder: Path) -> Sweep:
         named = {
             key: _text(value) for key, value in own.items() if key in RULES and value is not None
         }
-        made.append(Training(name, row, named, words, resume, place, home / OWN / f"{name}.log"))
+        made.append(
+            SweepTraining(name, row, named, words, resume, place, home / OWN / f"{name}.log")
+        )
     return Sweep(tuple(made), home, tuple(keys))
 
 
@@ -260,14 +262,14 @@ def _told_apart(names: Sequence[str]) -> list[str]:
     return varying
 
 
-class Run:
+class CommandRunner:
     """Runs the command of a training; it travels to the workers."""
 
     def __init__(self, home: Path) -> None:
         """Remember where the user stands."""
         self._home = home
 
-    def __call__(self, training: Training) -> tuple[float, str]:
+    def __call__(self, training: SweepTraining) -> tuple[float, str]:
         """Return the seconds that the command took, and why it failed, "" where it did not."""
         begun = training.folder.is_dir() and any(training.folder.iterdir())
         words = [*training.words, *(training.resume if begun else ())]
@@ -305,7 +307,7 @@ def _last_words(log: Path) -> str:
     )
 
 
-class _Journal:
+class _SweepJournal:
     """What was done of a sweep, a line a training that ended."""
 
     def __init__(self, folder: Path) -> None:
@@ -330,11 +332,11 @@ class _Journal:
                 entry = json.loads(line)
                 self._done[entry["name"]] = entry["words"]
 
-    def has(self, training: Training) -> bool:
+    def has(self, training: SweepTraining) -> bool:
         """Return whether a training was done by the same command."""
         return self._done.get(training.name) == list(training.words)
 
-    def add(self, training: Training, seconds: float) -> None:
+    def add(self, training: SweepTraining, seconds: float) -> None:
         """Note that a training is done."""
         entry = {"name": training.name, "words": training.words, "seconds": round(seconds, 3)}
         try:
@@ -356,7 +358,7 @@ def run_sweep(
     progress: Callable[[str, int, int], None] = lambda _doing, _done, _total: None,
 ) -> list[Result]:
     """Run every training that is not done yet, and return what came of each."""
-    journal = _Journal(sweep.folder)
+    journal = _SweepJournal(sweep.folder)
     wanted = {training.name: training for training in sweep.trainings if not journal.has(training)}
     outcomes: dict[str, ShardOutcome] = {}
     progress("training", 0, len(wanted))
@@ -367,11 +369,13 @@ def run_sweep(
             journal.add(wanted[outcome.name], outcome.value[0])
         progress(f"training ({outcome.name} ended)", len(outcomes), len(wanted))
 
-    engine.map(Run(Path.cwd()), wanted, cpus=cpus, gpus=gpus, limits=Limits(tries=1), each=keep)
+    engine.map(
+        CommandRunner(Path.cwd()), wanted, cpus=cpus, gpus=gpus, limits=Limits(tries=1), each=keep
+    )
     return [_result(training, outcomes.get(training.name)) for training in sweep.trainings]
 
 
-def _result(training: Training, outcome: ShardOutcome | None) -> Result:
+def _result(training: SweepTraining, outcome: ShardOutcome | None) -> Result:
     """Return what came of a training; without an outcome it was done before."""
     if outcome is None:
         return Result(training.name, training.values, done=True, sentence="", seconds=None)
@@ -385,7 +389,7 @@ def _result(training: Training, outcome: ShardOutcome | None) -> Result:
     )
 
 
-def record_of(training: Training) -> RunRecord:
+def record_of(training: SweepTraining) -> RunRecord:
     """Open the run of a training: what its folder holds, else what its command printed.
 
     It says what it was trained with.
@@ -459,7 +463,7 @@ class SweepAnswer(Plain):
 
 def answer_of(sweep: Sweep, results: Sequence[Result], metric: str) -> SweepAnswer:
     """Open the runs of a sweep that are done, and say what they show."""
-    read: dict[str, tuple[Training, RunRecord]] = {}
+    read: dict[str, tuple[SweepTraining, RunRecord]] = {}
     notes: list[str] = []
     for training, result in zip(sweep.trainings, results, strict=True):
         if result.done:
@@ -539,7 +543,7 @@ def _rank(group: ComparedGroup) -> float:
 
 
 def _foretold(
-    runs: Sequence[tuple[Training, RunRecord]], metric: str, best: Best | None
+    runs: Sequence[tuple[SweepTraining, RunRecord]], metric: str, best: Best | None
 ) -> tuple[Foretold, ...]:
     """Return what the runs foretell, by setting."""
     quantities = {"group_size": [_group_size(record, training.folder) for training, record in runs]}

@@ -29,7 +29,7 @@ from groupwise_lab.sweep import (
     OWN,
     Foretold,
     Result,
-    Training,
+    SweepTraining,
     _group_size,
     answer_of,
     record_of,
@@ -389,7 +389,7 @@ def test_a_sweep_says_of_its_best_what_compare_says_of_the_same_runs(
     level = {("0.1", "0"): 0.50, ("0.1", "1"): 0.52, ("0.2", "0"): 0.70, ("0.2", "1"): 0.68}
     noise = 0.01 * (-1.0) ** np.arange(60)
 
-    def record(training: Training) -> RunRecord:
+    def record(training: SweepTraining) -> RunRecord:
         labels = {key: str(value) for key, value in training.values.items()}
         reward = level[labels["learning_rate"], labels["seed"]] + noise
         return RunRecord(training.name, steps_table(range(60), {"reward": reward}), labels=labels)

@@ -55,7 +55,7 @@ def test_modes_that_do_not_mix_grow_from_the_stiffest_ones_threshold(
     pull = turned @ np.diag([7.0, 2.0, 0.5]) @ turned.T
     whole, none = (pull, 0 * pull) if lag == "none" else (0 * pull, pull)
     limit = float(threshold(lag, momentum, interval))
-    found = deep.Linear(whole, none).edge(deep.Setting(lag, momentum, interval), limit / 5)
+    found = deep.Linear(whole, none).edge(deep.UpdateSettings(lag, momentum, interval), limit / 5)
     assert found == pytest.approx(limit / 7, rel=1e-6)
 
 
@@ -77,7 +77,7 @@ def forces_that_do_not_commute(deep: ModuleType) -> ModuleType:
 def test_the_mode_that_grows_first_grows_as_its_block_says(
     deep: ModuleType, lag: str, interval: int, momentum: float
 ) -> None:
-    found, setting = forces_that_do_not_commute(deep), deep.Setting(lag, momentum, interval)
+    found, setting = forces_that_do_not_commute(deep), deep.UpdateSettings(lag, momentum, interval)
     edge = found.edge(setting, 0.1)
     assert found.radius(0.999 * edge, setting) < 1 < found.radius(1.001 * edge, setting)
     position, start, watch = found.growing(1.02 * edge, setting)
@@ -113,7 +113,7 @@ def test_the_mode_that_grows_first_grows_as_its_block_says(
 def test_an_edge_far_below_the_guess_is_found_and_where_every_rate_grows_it_is_said(
     deep: ModuleType,
 ) -> None:
-    setting = deep.Setting("none", 0.0, 1)
+    setting = deep.UpdateSettings("none", 0.0, 1)
     assert deep.Linear(np.array([[4.0]]), np.zeros((1, 1))).edge(setting, 100.0) == pytest.approx(
         0.5
     )
@@ -155,7 +155,7 @@ def test_a_part_that_is_current_moves_the_edge_as_the_two_armed_bandit_says(
     # force is stale.
     for lag, limit in (("refresh", 0.0323), ("fixed", 0.01334), ("async", 0.00976)):
         found = deep.Linear(np.array([[-0.04]]), np.array([[1.04]])).edge(
-            deep.Setting(lag, 0.9, 8), limit
+            deep.UpdateSettings(lag, 0.9, 8), limit
         )
         assert found == pytest.approx(limit, rel=2e-3)
 
@@ -180,7 +180,9 @@ def test_the_crossing_is_where_the_line_is_0(deep: ModuleType) -> None:
 
 def test_who_sampled_for_an_update(deep: ModuleType) -> None:
     lags = {
-        (lag, size): [at - deep.Setting(lag, 0.9, size).sampled_at(at) for at in range(12, 18)]
+        (lag, size): [
+            at - deep.UpdateSettings(lag, 0.9, size).sampled_at(at) for at in range(12, 18)
+        ]
         for lag in ("none", "refresh", "fixed", "async")
         for size in (3,)
     }
@@ -200,7 +202,7 @@ def test_training_is_heavy_ball_on_the_update_of_the_policy_that_sampled(deep: M
     path = deep.trained(
         world,
         world.start_D,
-        deep.Setting("refresh", 0.5, 2),
+        deep.UpdateSettings("refresh", 0.5, 2),
         start_D=world.start_D + 0.01,
         learning_rate=0.3,
         updates=3,
@@ -220,7 +222,7 @@ def test_training_is_heavy_ball_on_the_update_of_the_policy_that_sampled(deep: M
     held = deep.trained(
         world,
         world.start_D,
-        deep.Setting("fixed", 0.9, 2),
+        deep.UpdateSettings("fixed", 0.9, 2),
         start_D=world.start_D,
         learning_rate=0.3,
         updates=3,
@@ -245,7 +247,7 @@ def larger(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
 def test_every_batch_of_the_larger_task_is_drawn_by_the_policy_of_its_lag(
     larger: ModuleType, lag: str, interval: int
 ) -> None:
-    setting, now = larger.Setting(lag, 0.9, interval), [0]
+    setting, now = larger.UpdateSettings(lag, 0.9, interval), [0]
     drawn: list[tuple[int, int]] = []
 
     def draw() -> tuple[int, int]:
@@ -285,7 +287,7 @@ def test_training_on_the_larger_task_samples_a_block_at_a_time(larger: ModuleTyp
         1e-3,
         10,
         0,
-        setting=larger.Setting("refresh", 0.9, 8),
+        setting=larger.UpdateSettings("refresh", 0.9, 8),
         prompts=2,
         watch_D=torch.ones_like(start_D) / len(start_D) ** 0.5,
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from diagnosis.labels import (
-    Judged,
+    JudgedRun,
     Label,
     data_folder,
     families,
@@ -36,14 +36,14 @@ def run(
     at: int | None = None,
     names: tuple[str, ...] = (),
     likely: bool = True,
-) -> Judged:
+) -> JudgedRun:
     """A judged run of 40 rows, every five steps."""
     sign = None if at is None else Sign("reward", at, 0.9, 0.1, "reward 0.9 → 0.1")
     cause = Cause(Certainty.LIKELY if likely else Certainty.POSSIBLE, names) if names else Cause()
     judgement = Judgement(
         "demo", state, "reward 0.9 → 0.1", first_sign=sign, cause=cause, do="restart from step 70"
     )
-    return Judged(label, judgement, range(5, 205, 5), 0.1)
+    return JudgedRun(label, judgement, range(5, 205, 5), 0.1)
 
 
 @each_case(

@@ -314,7 +314,7 @@ def test_the_fixed_point_of_a_listed_world_and_its_modes(load: Load) -> None:
 
 def test_a_kick_between_two_sides_of_a_known_edge_is_located(load: Load) -> None:
     module = load("dynamics")
-    setting, edge = module.Setting("refresh", 0.9, 4), 1.002
+    setting, edge = module.UpdateSettings("refresh", 0.9, 4), 1.002
     mode, at_edge = (
         module.Linear(np.zeros((1, 1)), np.ones((1, 1))),
         module.predicted_edge(setting, 1.0),

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from diagnosis.labels import Judged, Label
+from diagnosis.labels import JudgedRun, Label
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
@@ -111,7 +111,7 @@ def test_notes_do_not_count_as_alarms(load: Loader) -> None:
 @pytest.mark.skipif(importlib.util.find_spec("pandas") is None, reason="the toolkit needs pandas")
 def test_the_toolkit_sees_a_log_under_both_namings(load: Loader, tmp_path: Path) -> None:
     module = load("peers")
-    log = module.Log(
+    log = module.ToolInput(
         [
             {"step": step, "reward": 0.5, "reward_std": 0.1, "entropy": None if step == 1 else 0.3}
             for step in (1, 2)
@@ -125,11 +125,11 @@ def test_the_toolkit_sees_a_log_under_both_namings(load: Loader, tmp_path: Path)
         module.json.dumps(module.ITS_NAMES),
     )
     told = module.told_by(command, [log, log])
-    assert [one.told for one in told["toolkit, TRL's names"]] == [
+    assert [answer.severities for answer in told["toolkit, TRL's names"]] == [
         {"reward_mean": "warning", "entropy": "critical"}
     ] * 2
     assert told["toolkit, TRL's names"][0].words == 6  # two messages of three; a number is none
-    assert set(told["toolkit, its names"][0].told) == {
+    assert set(told["toolkit, its names"][0].severities) == {
         "reward_mean",
         "group_reward_mean",
         "reward_std",
@@ -151,7 +151,7 @@ def test_rules_that_cannot_be_loaded_stop_the_study(load: Loader, tmp_path: Path
     ):
         module.told_by(
             (sys.executable, "-c", module.TOOLKIT, str(home), "{}"),
-            [module.Log([{"step": 1, "reward": 0.5}])],
+            [module.ToolInput([{"step": 1, "reward": 0.5}])],
         )
 
 
@@ -184,9 +184,9 @@ def test_the_doctor_sees_the_own_columns_of_a_log_too(
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
     module = load("peers")
     answers = module.Tools(rldoctor=sys.executable).asked(
-        [module.Log([{"step": 1, "reward": 0.5}], [{"eval/reward": 0.4}])]
+        [module.ToolInput([{"step": 1, "reward": 0.5}], [{"eval/reward": 0.4}])]
     )
-    assert [(one.told, one.words) for one in answers["rldoctor"]] == [
+    assert [(answer.severities, answer.words) for answer in answers["rldoctor"]] == [
         ({"eval/reward": "critical"}, 3)
     ]
 
@@ -219,7 +219,7 @@ def test_a_line_counts_alarms_by_label_and_medians(load: Loader) -> None:
     module = load("peers_real")
     labels = [("healthy", ""), ("recovered", ""), ("collapse", "length"), ("flat", "")]
     runs = [
-        Judged(
+        JudgedRun(
             Label("a", label, None, None, frozenset(filter(None, [cause]))),
             Judgement("a", State.OK, ""),
             [1],

@@ -8,7 +8,7 @@ from types import ModuleType
 
 import numpy as np
 import pytest
-from strange_worlds import BALLS, BATCHES, SHAPES, Batch, HeavyBall, part_passed
+from strange_worlds import BALLS, BATCHES, SHAPES, BatchDesign, HeavyBall, part_passed
 
 from groupwise.estimators.components import components
 from groupwise.forecasting.laws import law_by_name
@@ -126,8 +126,8 @@ def test_a_file_of_ones_own_is_scored_alone_and_nothing_is_written(
     own = tmp_path / "own.py"
     own.write_text(
         "import numpy as np\n"
-        "from strange_worlds import Batch, graded\n"
-        "BATCHES = {'mine': Batch(graded, 12, 4)}\n"
+        "from strange_worlds import BatchDesign, graded\n"
+        "BATCHES = {'mine': BatchDesign(graded, 12, 4)}\n"
         "SHAPES = {'flat': lambda rng: np.full(200, 0.5)}\n"
     )
     try:
@@ -138,4 +138,4 @@ def test_a_file_of_ones_own_is_scored_alone_and_nothing_is_written(
     lines = [line for line in out.splitlines() if line.startswith("|")][2:]
     assert [line.split(" | ")[0] for line in lines] == ["| mine", "| flat"]
     assert results.read_bytes() == before
-    assert isinstance(BATCHES["normal rewards"], Batch)
+    assert isinstance(BATCHES["normal rewards"], BatchDesign)

@@ -312,12 +312,12 @@ def test_the_learning_rate_is_the_best_of_the_pilot(study: Study) -> None:
 
 
 def test_a_critic_gives_values_before_it_learns_from_the_batch(study: Study, policy: Any) -> None:
-    from groupwise_lab.trainer.credit import Judged
+    from groupwise_lab.trainer.credit import GradedRollouts
 
     task = study("world").world_task()
     critic = study("critic").Critic(policy.float(), 0.25)
     problems = task.train[:8]
-    judged = Judged(
+    judged = GradedRollouts(
         problems,
         np.arange(8),
         1,

@@ -44,7 +44,7 @@ def test_worlds_are_within_the_ceiling_learn_and_are_priced_beside_four(module: 
         area = module.trained(world, 4, 0.3, 4, np.random.default_rng(1))
         assert area.shape == (4,)
         assert area.mean() > start
-        told = module.told(world, np.random.default_rng(2))
+        told = module.measured_price(world, np.random.default_rng(2))
         assert told["now_4"] == told["most_4"] == 0
         assert told["safe"] in module.SIZES
         assert all(told[f"most_{size}"] <= 1 for size in module.SIZES)

@@ -24,7 +24,7 @@ from groupwise.forecasting.forecast import (
 )
 from groupwise_lab.forecasts.calibrate import (
     UNCALIBRATED,
-    Case,
+    Continuation,
     _quantile_regression,
     calibrate,
     written,
@@ -153,16 +153,18 @@ def test_a_line_through_all_points_is_found_and_its_slope_is_kept_from_pointing_
     assert _quantile_regression(design, -value, np.ones(5), 0.75)[1] == 0.0
 
 
-def drawn_along(slope: float, start: float) -> list[Case]:
+def drawn_along(slope: float, start: float) -> list[Continuation]:
     """Errors whose asinh lies on a line over the distance, the same in thirty clusters of runs of
     100 rows seen.
     """
     row = 100 * np.exp(np.linspace(0, FURTHEST, 12)) - 1
     line = np.sinh(start + slope * np.linspace(0, FURTHEST, 12))
-    return [Case(f"c{i}", "r", 0.1, 100.0, row, dict.fromkeys(KINDS, line)) for i in range(30)]
+    return [
+        Continuation(f"c{i}", "r", 0.1, 100.0, row, dict.fromkeys(KINDS, line)) for i in range(30)
+    ]
 
 
-def terms_at(cases: list[Case], probability: float, distance: float) -> float:
+def terms_at(cases: list[Continuation], probability: float, distance: float) -> float:
     """The asinh of one quantile of the table of these cases, seen from 100 rows, as it was
     fitted.
     """
@@ -188,10 +190,10 @@ def test_the_median_is_the_centre_where_the_rows_end_and_rises_with_the_distance
     assert slope == pytest.approx([0.0, 30 / 55 * 0.4, 0.0], abs=1e-6)
 
 
-def made(cluster: str, run: str, error: float, count: int = 10) -> Case:
+def made(cluster: str, run: str, error: float, count: int = 10) -> Continuation:
     """A run whose rest lies everywhere this many spreads off."""
     row = np.linspace(50, 200, count)
-    return Case(
+    return Continuation(
         cluster,
         run,
         0.2,
@@ -224,7 +226,7 @@ def test_a_table_of_normal_errors_is_near_none() -> None:
     rng = np.random.default_rng(5)
     row = np.geomspace(45, 390, 40)
     cases = [
-        Case(f"c{i}", "r", 0.2, 40.0, row, {kind: rng.normal(size=40) for kind in KINDS})
+        Continuation(f"c{i}", "r", 0.2, 40.0, row, {kind: rng.normal(size=40) for kind in KINDS})
         for i in range(60)
     ]
     found = calibrate(cases)

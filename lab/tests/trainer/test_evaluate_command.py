@@ -19,7 +19,7 @@ from tests.cases import each_case
 torch = pytest.importorskip("torch")
 transformers = pytest.importorskip("transformers")
 
-from groupwise_lab.trainer.benchmarks import BENCHMARKS, Question  # noqa: E402
+from groupwise_lab.trainer.benchmarks import BENCHMARKS, BenchmarkQuestion  # noqa: E402
 from groupwise_lab.trainer.checkpoints import policy_vocabulary, save_policy  # noqa: E402
 from groupwise_lab.trainer.evaluate import (  # noqa: E402
     Paper,
@@ -745,7 +745,7 @@ def test_questions_of_one_wording_are_one_cluster_unless_the_file_names_template
         "groupwise_lab.trainer.evaluate.ask_questions",
         lambda _, questions, *__, **___: [[("1", True)]] * len(questions),
     )
-    own = [Question(number, text, "1", str(number)) for number, text in enumerate(texts)]
+    own = [BenchmarkQuestion(number, text, "1", str(number)) for number, text in enumerate(texts)]
     given = [replace(question, cluster=f"template {question.number // 3}") for question in own]
     entry = next(entry for entry in BENCHMARKS if entry.name == "gsm8k")
     model: Any = None

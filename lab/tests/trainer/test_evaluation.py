@@ -15,7 +15,7 @@ from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval
 from groupwise_lab.trainer.accuracy import (
     Answers,
-    Comparison,
+    PairedComparison,
     answers_of,
     clustered_share,
     compare,
@@ -345,8 +345,8 @@ def test_the_ends_of_a_ratio_are_the_roots_of_fieller() -> None:
     """(a - x b)^2 = t^2 (u^2 + x^2 v^2) with t of 5 degrees of freedom: those of the gain with 4
     clusters, which bring 2 more.
     """
-    gain = Comparison("other", Interval(0.1, 0.05, 0.15, 0.95), 0.02, 9, 0, 0, 0.1, 0.02, 9)
-    trained = Comparison("own", Interval(0.5, 0.4, 0.6, 0.95), 0.05, 4, 0, 0, 0.5, 0.05, 4)
+    gain = PairedComparison("other", Interval(0.1, 0.05, 0.15, 0.95), 0.02, 9, 0, 0, 0.1, 0.02, 9)
+    trained = PairedComparison("own", Interval(0.5, 0.4, 0.6, 0.95), 0.05, 4, 0, 0, 0.5, 0.05, 4)
     square = 2.5705818366**2
     low, high = np.sort(
         np.roots([0.5**2 - square * 0.05**2, -2 * 0.1 * 0.5, 0.1**2 - square * 0.02**2]).real

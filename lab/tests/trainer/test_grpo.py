@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise_lab.trainer import checkpoints  # noqa: E402
 from groupwise_lab.trainer.folder import RunFolder  # noqa: E402
-from groupwise_lab.trainer.grpo import Optimizer, _Run, batches_needed, train  # noqa: E402
+from groupwise_lab.trainer.grpo import UpdateRule, _Run, batches_needed, train  # noqa: E402
 from groupwise_lab.trainer.policy import Policy, policy_size  # noqa: E402
 
 Maker = Callable[[], Any]
@@ -307,7 +307,7 @@ def test_optimizers_are_those_of_torch(
     draw = torch.Generator().manual_seed(0)
     mine = torch.randn(50, generator=draw, dtype=torch.float64)
     theirs = mine.clone().requires_grad_(True)
-    ours, other = Optimizer(settings(**changes), mine), judge([theirs])
+    ours, other = UpdateRule(settings(**changes), mine), judge([theirs])
     for update in range(1, 8):
         gradient = torch.randn(50, generator=draw, dtype=torch.float64)
         theirs.grad = gradient.clone()

@@ -32,7 +32,7 @@ from truth import values  # noqa: E402
 from groupwise.scores.language_models import load_language_model, tokens_of  # noqa: E402
 from groupwise_lab.trainer.adaptive import probe  # noqa: E402
 from groupwise_lab.trainer.checkpoints import save_policy  # noqa: E402
-from groupwise_lab.trainer.credit import Judged  # noqa: E402
+from groupwise_lab.trainer.credit import GradedRollouts  # noqa: E402
 from groupwise_lab.trainer.file_task import readable_by  # noqa: E402
 from groupwise_lab.trainer.grpo import train  # noqa: E402
 from groupwise_lab.trainer.language_policy import LanguagePolicy, with_new_adapter  # noqa: E402
@@ -527,7 +527,7 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     assert 0 < sum(ended) < len(ended)
     reward = np.zeros(12)
     rows = rollout_rows(
-        Judged(problems, np.arange(3), 1, sampled, texts, ended, reward, {}, {}),
+        GradedRollouts(problems, np.arange(3), 1, sampled, texts, ended, reward, {}, {}),
         torch.zeros(12),
         policy.shown,
     )

@@ -19,7 +19,7 @@ from groupwise_lab.trainer.tasks import END, PAD, Task, Vocabulary, make_task
 torch = pytest.importorskip("torch")
 
 from groupwise_lab.trainer.checkpoints import UnreadableCheckpointError, load_policy, save_policy  # noqa: E402
-from groupwise_lab.trainer.policy import SIZES, Drawn, Packing, Policy, policy_size, uniform  # noqa: E402
+from groupwise_lab.trainer.policy import SIZES, Decoding, Packing, Policy, policy_size, uniform  # noqa: E402
 from groupwise_lab.trainer.warm_up import right_probability, warm_up  # noqa: E402
 
 
@@ -171,7 +171,7 @@ def test_the_rare_tokens_of_a_large_vocabulary_come_as_often_as_they_should() ->
     tokens, draws = 150_000, 2_000_000
     logits = torch.zeros(1, tokens)
     logits[0, 0] = 16.0
-    drawn = Drawn(draws, 1, torch.device("cpu"))
+    drawn = Decoding(draws, 1, torch.device("cpu"))
     drawn.add(0, logits, uniform(1, draws, generator=torch.Generator().manual_seed(3)))
     token_N = drawn.completion_NL[:, 0]
     rare = token_N[token_N > 0]
@@ -185,7 +185,7 @@ def test_the_rare_tokens_of_a_large_vocabulary_come_as_often_as_they_should() ->
     # has one or two of them.
     few = torch.full((1, 2), 0.0)
     few[0, 1] = -17.5
-    drawn = Drawn(4, 1, torch.device("cpu"))
+    drawn = Decoding(4, 1, torch.device("cpu"))
     drawn.add(0, few, torch.tensor([[0.0, 0.5, 1 - 2.0**-24, 1 - 2.0**-30]], dtype=torch.float64))
     assert drawn.completion_NL[:, 0].tolist() == [0, 0, 0, 1]
 

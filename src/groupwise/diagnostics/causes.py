@@ -33,7 +33,7 @@ from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
     Learning,
-    Seen,
+    Presence,
     Sign,
     Status,
     exactly,
@@ -523,12 +523,12 @@ class Clause:
 
     weight: float
     certainty: Certainty
-    atoms: tuple[tuple[tuple[Fact, ...], Seen], ...]
+    atoms: tuple[tuple[tuple[Fact, ...], Presence], ...]
 
     @property
     def facts(self) -> set[Fact]:
         """Those that are to be seen."""
-        return {fact for facts, wanted in self.atoms if wanted is Seen.SEEN for fact in facts}
+        return {fact for facts, wanted in self.atoms if wanted is Presence.SEEN for fact in facts}
 
 
 @frozen
@@ -551,7 +551,7 @@ class CauseRow:
         return {fact for clause in self.clauses for fact in clause.facts}
 
 
-_MARKS = {"!": Seen.ABSENT, "?": Seen.NOT_LOGGED}
+_MARKS = {"!": Presence.ABSENT, "?": Presence.NOT_LOGGED}
 
 
 def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
@@ -561,7 +561,7 @@ def _clauses(cell: str, certainty: Certainty) -> Iterator[Clause]:
         atoms = tuple(
             (
                 tuple(Fact[name] for name in atom.lstrip("!?").split("|")),
-                _MARKS.get(atom[0], Seen.SEEN),
+                _MARKS.get(atom[0], Presence.SEEN),
             )
             for atom in facts.split("+")
         )
@@ -604,7 +604,7 @@ _OF_TRAINING = {Fact.TRAINING_FALLS_ALONE, Fact.TRAINING_DECLINES_ALONE}
 
 
 @dataclass(frozen=True)
-class Case:
+class Incident:
     """What is to be explained, and what is known of it."""
 
     evidence: Evidence
@@ -623,13 +623,13 @@ class Case:
         stated |= {*self._moved()}
         return stated | {*self._of_the_fall(stated), *self._of_the_gain()}
 
-    def state(self, fact: Fact, row: CauseRow) -> Seen:
+    def state(self, fact: Fact, row: CauseRow) -> Presence:
         """Say whether a fact is seen, shown absent, or not logged; FIRST is of the row's own."""
         if self._comes_first(row) if fact is Fact.FIRST else fact in self.seen:
-            return Seen.SEEN
+            return Presence.SEEN
         needed = NEEDED.get(fact)
         logged = needed is None or any(map(self.evidence.quantity, needed))
-        return Seen.ABSENT if logged else Seen.NOT_LOGGED
+        return Presence.ABSENT if logged else Presence.NOT_LOGGED
 
     def finding(self, fact: Fact) -> Finding | None:
         """Return the answer that states a fact, or None."""
@@ -808,42 +808,42 @@ class Case:
         return bool(own) and min(own) < min(others, default=min(own) + 1)
 
 
-def verdict(case: Case) -> Cause:
+def verdict(incident: Incident) -> Cause:
     """Say why, by the rules and then by the experiments that were run; of causes that cannot be
     told apart, by which experiment they could.
     """
-    cause, record = _by_rules(case), case.evidence.record
-    if chances := weighed(cause, case.seen):
+    cause, evidence = _by_rules(incident), incident.evidence
+    if chances := weighed(cause, incident.seen):
         surely = max(chances.values()) >= LIKELY
         keys = [key for key in chances if chances[key] >= (LIKELY if surely else LEFT_OUT)]
-        names = tuple(_label(CAUSES[key], case) for key in keys)
+        names = tuple(_label(CAUSES[key], incident) for key in keys)
         certainty = Certainty.LIKELY if surely else Certainty.CANNOT_TELL
         cause = Cause(
-            certainty, names, (), tuple(keys), by=told_by(keys[0], case.evidence) if surely else ""
+            certainty, names, (), tuple(keys), by=told_by(keys[0], evidence) if surely else ""
         )
     if cause.certainty is not Certainty.CANNOT_TELL:
         return cause
-    trials = choices(contenders(cause), case.evidence)
+    trials = choices(contenders(cause), evidence)
     probe = next((trial.command for trial in trials if not trial.missing), "")
-    logged = {kind.log for kind in KINDS.values() if kind.ready(record)}
+    logged = {kind.log for kind in KINDS.values() if kind.ready(evidence.record)}
     wanted = [entry for entry in cause.log if entry not in logged]
     wanted += [] if probe else filter(None, (trial.missing for trial in trials))
     return replace(cause, probe=probe, log=tuple(wanted[:1]))
 
 
-def _by_rules(case: Case) -> Cause:
+def _by_rules(incident: Incident) -> Cause:
     """Say why by the scores of all causes: that of the strongest clause that holds, less what
     speaks against it. Causes of one score cannot be told apart.
     """
     scores = list[tuple[float, CauseRow, Clause]]()
     for row in CAUSES.values():
         clause = max(
-            (clause for clause in row.clauses if _holds(clause, case, row)),
+            (clause for clause in row.clauses if _holds(clause, incident, row)),
             key=lambda clause: (clause.weight, clause.certainty is Certainty.LIKELY),
             default=None,
         )
         if clause is not None:
-            against = sum(weight for fact, weight in row.against if fact in case.seen)
+            against = sum(weight for fact, weight in row.against if fact in incident.seen)
             scores.append((clause.weight - against, row, clause))
     best = max((score for score, _, _ in scores), default=0.0)
     top = [(row, clause) for score, row, clause in scores if score == best > 0]
@@ -852,33 +852,33 @@ def _by_rules(case: Case) -> Cause:
     if not top:
         return Cause(rivals=rivals)
     rows = [row for row, _ in top]
-    names = tuple(_label(row, case) for row in rows)
+    names = tuple(_label(row, incident) for row in rows)
     keys = tuple(row.key for row in rows)
     if len(top) == 1:
         clause = top[0][1]
-        moves = {name for fact in clause.facts & case.seen for name in NEEDED.get(fact, ())}
+        moves = {name for fact in clause.facts & incident.seen for name in NEEDED.get(fact, ())}
         return Cause(clause.certainty, names, keys=keys, rivals=rivals, moves=moves)
     log = [tell for tell in rows[0].tells if all(tell in row.tells for row in rows)]
     return Cause(Certainty.CANNOT_TELL, names, tuple(log[:1]), keys, rivals=rivals)
 
 
-def _holds(clause: Clause, case: Case, row: CauseRow) -> bool:
+def _holds(clause: Clause, incident: Incident, row: CauseRow) -> bool:
     """Whether of each of a clause's entries one fact is as it says; what is not logged is not
     seen either.
     """
-    absent = {Seen.ABSENT, Seen.NOT_LOGGED}
+    absent = {Presence.ABSENT, Presence.NOT_LOGGED}
     return all(
         any(
-            case.state(fact, row) in (absent if wanted is Seen.ABSENT else {wanted})
+            incident.state(fact, row) in (absent if wanted is Presence.ABSENT else {wanted})
             for fact in facts
         )
         for facts, wanted in clause.atoms
     )
 
 
-def _label(row: CauseRow, case: Case) -> str:
+def _label(row: CauseRow, incident: Incident) -> str:
     """The cause as printed."""
-    broken = case.finding(Fact.NOT_FINITE)
+    broken = incident.finding(Fact.NOT_FINITE)
     return label_of(row.key, "" if broken is None else broken.column)
 
 

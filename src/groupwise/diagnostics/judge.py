@@ -24,7 +24,7 @@ from groupwise.diagnostics import (
     verifier,
     zero_variance,
 )
-from groupwise.diagnostics.causes import CAUSES, Advice, Case, advice_for, is_serious, verdict
+from groupwise.diagnostics.causes import CAUSES, Advice, Incident, advice_for, is_serious, verdict
 from groupwise.diagnostics.falls import (
     by_and_by,
     fall_of,
@@ -111,7 +111,7 @@ class Look:
         slow: bool = False,
     ) -> Cause:
         """Return why what is asked came about."""
-        case = Case(
+        incident = Incident(
             self.evidence,
             self.answers,
             {sign.signal: sign for sign in signs},
@@ -121,7 +121,7 @@ class Look:
             learning=self.progress.learning,
             question=question,
         )
-        return verdict(case)
+        return verdict(incident)
 
     def advice(
         self, cause: Cause, finding: Finding, since: int | None, onset: int | None

@@ -30,7 +30,7 @@ from groupwise.record.run import RunConfig, RunRecord
 from groupwise.wording import clean, count, duration, number, sentence, tokens
 
 
-class Seen(StrEnum):
+class Presence(StrEnum):
     """What a log says of a fact."""
 
     SEEN = "seen"
@@ -341,7 +341,7 @@ class Certainty(StrEnum):
     NONE = "none"
 
 
-class Course(StrEnum):
+class RewardCourse(StrEnum):
     """What the reward of one environment does, the worst first."""
 
     FELL = "fell"
@@ -560,7 +560,7 @@ class Environment(Plain):
 
     kind: str  # environment or seat
     name: str
-    course: Course
+    course: RewardCourse
     before: float  # its level before it fell, or in its first rows
     after: float  # its level since, or in its last rows
     step: int | None = None  # from which it fell

@@ -41,12 +41,12 @@ from groupwise.diagnostics.falls import (
     slow_noise,
 )
 from groupwise.diagnostics.judgement import (
-    Course,
     Environment,
     Environments,
     Fact,
     Finding,
     Learning,
+    RewardCourse,
     Sign,
     Status,
     by_sign,
@@ -172,9 +172,11 @@ def environments_of(evidence: Evidence) -> Environments | None:
         _course(kind, name if twice[name] == 1 else f"{name} ({signal.column})", signal)
         for kind, name, signal in columns
     ]
-    courses, order = Counter(environment.course for environment in each), list(Course)
+    courses, order = Counter(environment.course for environment in each), list(RewardCourse)
     each.sort(key=lambda environment: (order.index(environment.course), -environment.lost))
-    fell, rose, few = (courses[course] for course in (Course.FELL, Course.ROSE, Course.FEW_ROWS))
+    fell, rose, few = (
+        courses[course] for course in (RewardCourse.FELL, RewardCourse.ROSE, RewardCourse.FEW_ROWS)
+    )
     return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN]), few) if each[1:] else None
 
 
@@ -183,7 +185,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
     first, last = ends_of(signal)
     before, after = signal.level(first), signal.level(last)
     if len(signal) < (1 if kind == _HELD_OUT else 2) * FEWEST_ROWS:
-        return Environment(kind, name, Course.FEW_ROWS, before, after)
+        return Environment(kind, name, RewardCourse.FEW_ROWS, before, after)
     few = signal.tenth
     smooth = moving_mean(signal.value_T, _SMOOTH)
     top = int(smooth[: len(smooth) - few].argmax())
@@ -197,9 +199,11 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
             scores.append(_score(replace(signal, deviation=noise), first, last))
         if row and min(scores) < -SURELY:
             row = top + int(np.argmax(np.cumsum(signal.value_T[top:] - (best + now) / 2))) + 1
-            return Environment(kind, name, Course.FELL, best, now, signal.step_at(row))
-    course = Course.ROSE if signal.trend > CLEARLY else Course.STANDS
-    return Environment(kind, name, course if signal.high > 0 else Course.NOTHING, before, after)
+            return Environment(kind, name, RewardCourse.FELL, best, now, signal.step_at(row))
+    course = RewardCourse.ROSE if signal.trend > CLEARLY else RewardCourse.STANDS
+    return Environment(
+        kind, name, course if signal.high > 0 else RewardCourse.NOTHING, before, after
+    )
 
 
 def _score(signal: Signal, early: slice, late: slice) -> float:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
         ["torch.nn.Module", "torch.Tensor", "torch.Tensor"], Mapping[str, "Contribution"]
     ]
     Consume = Callable[[str, ParameterScores], None]
-    Batch = Mapping[str, torch.Tensor]
-    ScoreTotal = Callable[["torch.nn.Module", Batch], "torch.Tensor"]
+    TokenBatch = Mapping[str, torch.Tensor]
+    ScoreTotal = Callable[["torch.nn.Module", TokenBatch], "torch.Tensor"]
 
 _CONV1D = ("transformers.pytorch_utils", "Conv1D")  # GPT-2's linear layer, turned
 
@@ -315,7 +315,7 @@ def watching_parameters(name_of: Mapping[int, str], used: Callable[[str], None])
 
 
 def loop_scores(
-    model: Module, total: ScoreTotal, batch: Batch, parameters: Mapping[str, Parameter]
+    model: Module, total: ScoreTotal, batch: TokenBatch, parameters: Mapping[str, Parameter]
 ) -> dict[str, Tensor]:
     """Return N gradients of each parameter by one backward pass a rollout."""
     import torch

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from torch import Tensor
     from torch.nn import Module, Parameter
 
-    from groupwise.scores.hooks import Batch
+    from groupwise.scores.hooks import TokenBatch
 
 Aggregation = Literal["sum", "sequence_mean", "batch_token_mean"]
 ScoreMethod = Literal["auto", "loop"]
@@ -110,7 +110,7 @@ class Job:
         longest = max(2, int(part["attention_mask"].sum(1).max()))
         return {name: item if name == WEIGHT else item[:, :longest] for name, item in part.items()}
 
-    def total(self, model: Module, batch: Batch) -> Tensor:
+    def total(self, model: Module, batch: TokenBatch) -> Tensor:
         """Return the weighted sum of log-probabilities, whose gradient sums the scores."""
         value = (
             token_log_prob(model, batch, temperature=self.source.temperature)
@@ -119,7 +119,7 @@ class Job:
         return value.masked_fill(batch["completion_mask"] == 0, 0.0).sum()
 
 
-def _prepared(model: Module, batch: Batch, options: ScoreOptions) -> Job:
+def _prepared(model: Module, batch: TokenBatch, options: ScoreOptions) -> Job:
     """Check what is to be scored and how."""
     aggregation, method = options.get("aggregation", "sum"), options.get("method", "auto")
     temperature = options.get("temperature", 1.0)
@@ -155,7 +155,7 @@ def _prepared(model: Module, batch: Batch, options: ScoreOptions) -> Job:
     )
 
 
-def _packed(batch: Batch) -> dict[str, Tensor]:
+def _packed(batch: TokenBatch) -> dict[str, Tensor]:
     """Check ids and masks, and move all padding to the right."""
     import torch
 
@@ -310,7 +310,7 @@ def _bytes_of_rollout(job: Job) -> int:
 
 
 def token_log_prob(
-    model: Module, batch: Batch, *, temperature: float = 1.0, entropy: bool = False
+    model: Module, batch: TokenBatch, *, temperature: float = 1.0, entropy: bool = False
 ) -> Tensor:
     """Return the log-probability of every token, or it and the entropy there; 0 before the first
     completion.
@@ -386,7 +386,7 @@ class ScoreSketch:
 
 def score_gram(
     model: Module,
-    batch: Batch,
+    batch: TokenBatch,
     *,
     weight_N: Float | None = None,
     sketch: CountSketch | None = None,
@@ -430,7 +430,7 @@ def score_gram(
 
 def score_sketch(
     model: Module,
-    batch: Batch,
+    batch: TokenBatch,
     *,
     width: int,
     seed: int = 0,
@@ -469,7 +469,7 @@ _PASS = 64
 
 def inner_products(
     model: Module,
-    batch: Batch,
+    batch: TokenBatch,
     *,
     width: int | None = None,
     seed: int = 0,
@@ -489,7 +489,7 @@ def inner_products(
     )
 
 
-def rollouts_of_a_pass(model: Module, batch: Batch, **options: Unpack[ScoreOptions]) -> int:
+def rollouts_of_a_pass(model: Module, batch: TokenBatch, **options: Unpack[ScoreOptions]) -> int:
     """Return how many rollouts of a batch one pass takes."""
     return _prepared(model, batch, options).source.micro_batch
 
@@ -532,7 +532,7 @@ def _pass(job: Job, rows: Places, total: Total) -> str:
     return "hooks" if not rest else "loop" if len(rest) == len(job.parameters) else "hooks+loop"
 
 
-def _by_layers(job: Job, batch: Batch, rollouts: int, total: Total) -> list[str]:
+def _by_layers(job: Job, batch: TokenBatch, rollouts: int, total: Total) -> list[str]:
     """Give `total` the scores that layers' rules cover; return the other parameters."""
     import torch
 

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from groupwise.intervals import Interval
     from groupwise.pages.tables import Grid
     from groupwise.pages.text import Printer
-    from groupwise_lab.trainer.accuracy import Answers, Comparison, Score, TransferRow
-    from groupwise_lab.trainer.benchmarks import SameMathematics
+    from groupwise_lab.trainer.accuracy import Answers, PairedComparison, Score, TransferRow
+    from groupwise_lab.trainer.benchmarks import AnswerEquivalence
     from groupwise_lab.trainer.evaluate import Paper, Sampling
     from groupwise_lab.trainer.tasks import Task
 
@@ -66,7 +66,7 @@ class Examination:
         answers = self.answers[model][benchmark]
         return mean_at(answers, level=self.level), pass_at(answers, self.k, level=self.level)
 
-    def comparisons(self) -> tuple[Comparison, ...]:
+    def comparisons(self) -> tuple[PairedComparison, ...]:
         """Return the second model against the first, where there are two."""
         from groupwise_lab.trainer.accuracy import compare
 
@@ -334,7 +334,7 @@ def _trained(folders: Sequence[Path]) -> Task | None:
     return first
 
 
-def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> SameMathematics | None:
+def _judge(papers: Sequence[Paper], limit: float, stack: ExitStack) -> AnswerEquivalence | None:
     """Return math-verify where it is needed and installed."""
     from groupwise_lab.trainer.worker import MathVerify
 
@@ -350,7 +350,7 @@ def _answers(
     folder: tuple[str, Path],
     papers: Sequence[Paper],
     sampling: Sampling,
-    same: SameMathematics | None,
+    same: AnswerEquivalence | None,
     device: str,
     precision: str,
     *,

@@ -32,7 +32,7 @@ from groupwise.forecasting.observations import observe
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
 from groupwise.processes import on_one_thread
-from groupwise_lab.forecasts.calibrate import UNCALIBRATED, Case
+from groupwise_lab.forecasts.calibrate import UNCALIBRATED, Continuation
 from groupwise_lab.forecasts.results import Backtest, Tally
 from groupwise_lab.forecasts.rivals import Method, Rival, Stretches, available, foretold_by
 
@@ -159,14 +159,14 @@ class Trial:
             thirds=thirds,
         )
 
-    def case(self, cluster: str, run: str) -> Case:
+    def case(self, cluster: str, run: str) -> Continuation:
         """How the run went on, for a table of calibration."""
         windows, rows = self.windows, self.rows
         error: dict[BandKind, Float] = {
             "window": (self.truth_S - windows.centre_S) / windows.spread_S,
             "row": (self.row_S - rows.centre_S) / rows.spread_S,
         }
-        return Case(cluster, run, self.share, windows.seen, windows.place_S, error)
+        return Continuation(cluster, run, self.share, windows.seen, windows.place_S, error)
 
 
 def rows_seen(rows: int, share: float) -> int:

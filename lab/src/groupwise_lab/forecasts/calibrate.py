@@ -40,7 +40,7 @@ def written(table: Calibration) -> JsonObject:
 
 
 @frozen
-class Case:
+class Continuation:
     """How a run went on after a first part, in the units of what was foreseen."""
 
     cluster: str  # runs that depend on each other
@@ -51,7 +51,7 @@ class Case:
     error_S: Mapping[BandKind, Float]  # truth minus centre, in spreads
 
 
-def calibrate(cases: Sequence[Case]) -> Calibration:
+def calibrate(cases: Sequence[Continuation]) -> Calibration:
     """Fit the table to cases."""
     clusters = [case.cluster for case in cases]
     many, plain = len(set(clusters)), _PLAIN

@@ -26,16 +26,16 @@ from groupwise.arrays import Whole, checked_shape, finite_array
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import frozen
 from groupwise_lab.fields import check_whole
-from groupwise_lab.simulate.softmax_bandit import Bandit, Float, Training
+from groupwise_lab.simulate.softmax_bandit import Bandit, Real, Training
 
-Index = NDArray[np.uint32]
+Whole32 = NDArray[np.uint32]
 
 MOST_COUNT_VECTORS = 50_000
 _MOST_NUMBERS = 4_000_000
 _SLAB_BYTES = 1_000_000
 
 
-def thresholds(policy_AS: Float) -> Index:
+def thresholds(policy_AS: Real) -> Whole32:
     """Return, for all arms but the last, the 32-bit number below which a uniform one means this arm
     or one before it.
 
@@ -61,7 +61,7 @@ class ArmCounter:
     def __init__(self, arms: int, group_size: int, shape: tuple[int, int]) -> None:
         """Set the arrays up."""
         whole = np.uint8 if group_size < 256 else np.uint32
-        self.count_APS: Float = np.empty((arms, *shape))
+        self.count_APS: Real = np.empty((arms, *shape))
         self._size = group_size
         self._below_APS = np.empty((arms - 1, *shape), whole)
         # As many rollouts at once as fit into the cache: few long operations let two threads run
@@ -70,7 +70,7 @@ class ArmCounter:
         self._less_XAPS = np.empty((slab, arms - 1, *shape), bool)
         self._whole_APS = np.empty((arms, *shape), whole)
 
-    def count(self, uniform_GPS: Index, threshold_AS: Index) -> Float:
+    def count(self, uniform_GPS: Whole32, threshold_AS: Whole32) -> Real:
         """Return count_APS, which the next call overwrites."""
         below, whole, threshold = self._below_APS, self._whole_APS, threshold_AS[:, None]
         slab = len(self._less_XAPS)
@@ -88,15 +88,15 @@ class ArmCounter:
         return self.count_APS
 
 
-def arm_sum(first_APS: Float, second_APS: Float) -> Float:
+def arm_sum(first_APS: Real, second_APS: Real) -> Real:
     """Sum products over arms; replicates are the innermost axis, so no column's sum depends on
     how many columns there are.
     """
-    total: Float = np.add.reduce(first_APS * second_APS, axis=0)
+    total: Real = np.add.reduce(first_APS * second_APS, axis=0)
     return total
 
 
-def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float:
+def advantages(count_APS: Real, reward_APS: Real, training: Training) -> Real:
     r"""Return the advantage that a rollout of each arm has in each group.
 
     vanilla $r_a$; full_group_mean $r_a - \bar r$; leave_one_out $(r_a - \bar r)G/(G-1)$;
@@ -107,7 +107,7 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
     if kind == "vanilla":
         return np.broadcast_to(reward_APS, count_APS.shape)
     mean_PS = arm_sum(count_APS, reward_APS) / size
-    centred_APS: Float = reward_APS - mean_PS
+    centred_APS: Real = reward_APS - mean_PS
     if kind == "leave_one_out":
         centred_APS *= size / (size - 1)
     elif kind == "std_normalised":
@@ -121,7 +121,7 @@ def advantages(count_APS: Float, reward_APS: Float, training: Training) -> Float
     return centred_APS
 
 
-def importance_weight(ratio_AS: Float, advantage_APS: Float, training: Training) -> Float:
+def importance_weight(ratio_AS: Real, advantage_APS: Real, training: Training) -> Real:
     """Return the weight of a rollout: its ratio, but of PPO's clipped surrogate 0 where clipping
     has flattened it.
     """
@@ -133,8 +133,8 @@ def importance_weight(ratio_AS: Float, advantage_APS: Float, training: Training)
 
 
 def coefficients(
-    count_APS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training
-) -> Float:
+    count_APS: Real, reward_AS: Real, ratio_AS: Real | None, training: Training
+) -> Real:
     r"""Return $b_a$, the mean over groups of $c_a w_a A_a/G$."""
     groups = count_APS.shape[1]
     advantage_APS = advantages(count_APS, reward_AS[:, None], training)
@@ -145,7 +145,7 @@ def coefficients(
     )
     if ratio_AS is not None:
         weighted_APS *= importance_weight(ratio_AS, advantage_APS, training)
-    total_AS: Float = weighted_APS[:, 0] if groups == 1 else np.add.reduce(weighted_APS, axis=1)
+    total_AS: Real = weighted_APS[:, 0] if groups == 1 else np.add.reduce(weighted_APS, axis=1)
     total_AS *= 1 / (training.group_size * groups)
     return total_AS
 
@@ -189,8 +189,8 @@ def _enumerated_size(training: Training) -> int:
 
 
 def expected_coefficients(
-    policy_AS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training
-) -> Float:
+    policy_AS: Real, reward_AS: Real, ratio_AS: Real | None, training: Training
+) -> Real:
     r"""Return the expectation of $b_a$ over groups drawn from the sampling policy.
 
     Closed form where the advantage is linear in the rewards: $\pi_a w_a r_a$ (vanilla), $\pi_a w_a
@@ -204,7 +204,7 @@ def expected_coefficients(
             if training.advantage == "full_group_mean"
             else 1.0
         )
-        linear_AS: Float = shrunk * policy_AS * (reward_AS - value_S)
+        linear_AS: Real = shrunk * policy_AS * (reward_AS - value_S)
         return linear_AS if ratio_AS is None else linear_AS * ratio_AS
     whole_AS = np.broadcast_to(reward_AS, policy_AS.shape)
     vectors = _enumerated_vectors(len(policy_AS), training)
@@ -224,8 +224,8 @@ def expected_coefficients(
 
 
 def _enumerated(
-    policy_AS: Float, reward_AS: Float, ratio_AS: Float | None, training: Training
-) -> Float:
+    policy_AS: Real, reward_AS: Real, ratio_AS: Real | None, training: Training
+) -> Real:
     """Sum over every count vector; for `batch_std` over those of the whole batch, whose groups
     are hypergeometric given the total.
     """
@@ -250,12 +250,12 @@ def _enumerated(
         if training.advantage == "batch_std"
         else 1.0
     )
-    total_AS: Float = weighted_AMS.sum(axis=1) * (share / size)
+    total_AS: Real = weighted_AMS.sum(axis=1) * (share / size)
     return total_AS
 
 
 @lru_cache(maxsize=8)
-def count_vectors(arms: int, size: int) -> tuple[Float, Float]:
+def count_vectors(arms: int, size: int) -> tuple[Real, Real]:
     """Return every vector of counts that sums to the group size, as columns, and the logarithm
     of its multinomial coefficient.
     """
@@ -277,9 +277,9 @@ def count_vectors(arms: int, size: int) -> tuple[Float, Float]:
 class SamplingPolicy:
     """A policy as rollouts see it."""
 
-    probability_AS: Float  # of each arm
-    threshold_AS: Index  # what uniform numbers are compared with, for all arms but the last
-    reward_AS: Float  # rewards, less the KL penalty of this policy where that is in the reward
+    probability_AS: Real  # of each arm
+    threshold_AS: Whole32  # what uniform numbers are compared with, for all arms but the last
+    reward_AS: Real  # rewards, less the KL penalty of this policy where that is in the reward
 
 
 class Update:
@@ -289,9 +289,9 @@ class Update:
         self,
         bandit: Bandit,
         training: Training,
-        logit_AS: Float,
+        logit_AS: Real,
         *,
-        learning_rate_S: Float | None = None,
+        learning_rate_S: Real | None = None,
     ) -> None:
         """Start before the first update."""
         self.bandit, self.training = bandit, training
@@ -300,8 +300,8 @@ class Update:
         self._rate = training.learning_rate if learning_rate_S is None else learning_rate_S
         self._velocity_AS = np.zeros_like(logit_AS)
         self._square_AS = np.zeros_like(logit_AS) if training.optimizer == "adam" else None
-        self._reward_A1: Float = bandit.reward_A[:, None]
-        self._log_reference_A1: Float = np.log(bandit.reference_A)[:, None]
+        self._reward_A1: Real = bandit.reward_A[:, None]
+        self._log_reference_A1: Real = np.log(bandit.reference_A)[:, None]
         self._done = 0
         self._kept: dict[int, SamplingPolicy] = {}
         self.policy_AS = np.empty_like(logit_AS)
@@ -318,9 +318,9 @@ class Update:
         self._log_normaliser_S = np.log(total_S, out=total_S)
         self._log_normaliser_S += top_S
 
-    def _log_ratio(self) -> Float:
+    def _log_ratio(self) -> Real:
         """Logarithm of the present over the reference policy."""
-        log_AS: Float = self.logit_AS - self._log_reference_A1
+        log_AS: Real = self.logit_AS - self._log_reference_A1
         log_AS -= self._log_normaliser_S
         return log_AS
 
@@ -354,7 +354,7 @@ class Update:
         else:
             assert_never(lag)
 
-    def apply(self, count_APS: Float | None) -> None:
+    def apply(self, count_APS: Real | None) -> None:
         """Make one update."""
         ratio_AS = self._ratio()
         if count_APS is None:
@@ -375,7 +375,7 @@ class Update:
         self._move(gradient_AS)
         self._look()
 
-    def _ratio(self) -> Float | None:
+    def _ratio(self) -> Real | None:
         """Present over sampling probability, or None where all weights are 1; an arm that was
         never drawn has 1.
         """
@@ -386,7 +386,7 @@ class Update:
             self.policy_AS, sampled_AS, out=np.ones_like(sampled_AS), where=sampled_AS > 0
         )
 
-    def _move(self, gradient_AS: Float) -> None:
+    def _move(self, gradient_AS: Real) -> None:
         """Change the logits along the gradient; the array handed over is used up."""
         momentum = self.training.momentum
         if self._square_AS is None:
@@ -411,7 +411,7 @@ class Update:
             per_arm_AS = self.policy_AS * self._log_ratio()
         else:
             per_arm_AS = self.policy_AS * (self._log_normaliser_S - self.logit_AS)
-        total_S: Float = np.add.reduce(per_arm_AS, axis=0)
+        total_S: Real = np.add.reduce(per_arm_AS, axis=0)
         return total_S
 
 
@@ -422,16 +422,16 @@ _MOST_BYTES = 2_000_000_000
 _MOST_CHUNK = 8000
 _TICK = 200  # updates between two words on the progress
 
-Quantity = Literal["value", "reward", "reward_std", "dead_share", "kl", "entropy"]
-EXACT_QUANTITIES: tuple[Quantity, ...] = ("value", "kl", "entropy")
-ROLLOUT_QUANTITIES: tuple[Quantity, ...] = ("reward", "reward_std", "dead_share")
+BanditQuantity = Literal["value", "reward", "reward_std", "dead_share", "kl", "entropy"]
+EXACT_QUANTITIES: tuple[BanditQuantity, ...] = ("value", "kl", "entropy")
+ROLLOUT_QUANTITIES: tuple[BanditQuantity, ...] = ("reward", "reward_std", "dead_share")
 
 
 @frozen
 class Records:
     """What is recorded of each run."""
 
-    keep: Sequence[Quantity] = ("value",)  # quantities of `BanditRuns.series`
+    keep: Sequence[BanditQuantity] = ("value",)  # quantities of `BanditRuns.series`
     every: int = 1  # updates between two records
 
 
@@ -448,14 +448,14 @@ class BanditRuns:
     # from the reference, nats; "entropy": exact, nats; "reward": mean reward of the rollouts of the
     # next update; "reward_std": mean over its groups of the deviation within, ddof 1; "dead_share":
     # share of its groups whose rewards are all equal. Quantities of rollouts have no last record
-    series: dict[Quantity, Float]
-    logit_AS: Float  # parameters at the end
+    series: dict[BanditQuantity, Real]
+    logit_AS: Real  # parameters at the end
     method: str  # "sampled", or how the expectation was computed
     seed: int | None  # of the random numbers; None for the expectation
     chunk_size: int  # replicates that were stepped together
 
     @property
-    def value(self) -> Float:
+    def value(self) -> Real:
         """The exact expected reward, (T, S)."""
         return self.series["value"]
 
@@ -487,7 +487,7 @@ def simulate_bandit(
     width = _chunk(bandit, training, replicates=whole, steps=steps)
     final_AS = np.empty((bandit.arms, replicates))
     runs = BanditRuns(
-        *_to_record(records, steps, replicates, quantities=get_args(Quantity)),
+        *_to_record(records, steps, replicates, quantities=get_args(BanditQuantity)),
         final_AS,
         "sampled",
         seed,
@@ -591,7 +591,7 @@ class _Draws:
         )
         self._used = self._ahead
 
-    def next(self) -> Index:
+    def next(self) -> Whole32:
         """Return uniform_GPS of the next update; the array is used again a few updates later."""
         if self._used == self._ahead:
             for place, stream in enumerate(self._streams):
@@ -604,7 +604,7 @@ class _Draws:
                 ).reshape(self._ahead, *self._shape)
             self._used = 0
         self._used += 1
-        uniform_GPS: Index = self._uniform_XGPS[self._used - 1]
+        uniform_GPS: Whole32 = self._uniform_XGPS[self._used - 1]
         return uniform_GPS
 
 
@@ -638,7 +638,7 @@ def _run_chunk(
 
 
 def _record(
-    update: Update, runs: BanditRuns, row: int, columns: slice, count_APS: Float | None
+    update: Update, runs: BanditRuns, row: int, columns: slice, count_APS: Real | None
 ) -> None:
     """Write the exact quantities of the present policy, and what its rollouts show where there
     are some.
@@ -653,7 +653,7 @@ def _record(
             )[:width]
 
 
-def _shown(name: Quantity, count_APS: Float, reward_A: Float, size: int) -> Float:
+def _shown(name: BanditQuantity, count_APS: Real, reward_A: Real, size: int) -> Real:
     """What rollouts show of the rewards without any KL term: the mean over groups of their mean,
     deviation, or having equal rewards.
     """
@@ -670,8 +670,8 @@ def _shown(name: Quantity, count_APS: Float, reward_A: Float, size: int) -> Floa
 
 
 def _to_record(
-    records: Records, steps: int, columns: int, *, quantities: tuple[Quantity, ...]
-) -> tuple[Whole, dict[Quantity, Float]]:
+    records: Records, steps: int, columns: int, *, quantities: tuple[BanditQuantity, ...]
+) -> tuple[Whole, dict[BanditQuantity, Real]]:
     """Return the updates made before each record, and arrays for them; quantities of rollouts
     have none after the last update.
     """
@@ -690,7 +690,7 @@ def _to_record(
     }
 
 
-def _start(bandit: Bandit, start: ArrayLike | None) -> Float:
+def _start(bandit: Bandit, start: ArrayLike | None) -> Real:
     """The logits at the start as columns."""
     if start is None:
         return np.log(bandit.reference_A)[:, None]

@@ -19,17 +19,15 @@ from numpy.typing import ArrayLike, NDArray
 from groupwise.arrays import finite_array
 from groupwise.errors import InvalidArgumentError
 from groupwise.plain import frozen
-from groupwise_lab.fields import check_fields, check_whole
+from groupwise_lab.fields import KlPlace, LagName, check_fields, check_whole
 
-Float = NDArray[np.floating[Any]]
+Real = NDArray[np.floating[Any]]
 
 AdvantageName = Literal[
     "vanilla", "full_group_mean", "leave_one_out", "std_normalised", "batch_std"
 ]
-LagName = Literal["none", "fixed", "refresh", "async"]
-RatioName = Literal["none", "exact", "clipped"]
-OptimizerName = Literal["sgd", "adam"]
-KlPlace = Literal["loss", "reward"]
+RatioCorrection = Literal["none", "exact", "clipped"]
+BanditOptimizer = Literal["sgd", "adam"]
 
 _LARGEST_REWARD = 1e100
 _MOST_LAG = 100_000
@@ -54,8 +52,8 @@ class Bandit:
     checks.
     """
 
-    reward_A: Float  # reward of each arm, reward units
-    reference_A: Float  # the reference policy, probabilities
+    reward_A: Real  # reward of each arm, reward units
+    reference_A: Real  # the reference policy, probabilities
     kl_weight: float = 0.0  # beta, reward units a nat
 
     @property
@@ -101,7 +99,7 @@ def bandit(
     return Bandit(reward, reference, float(kl_weight))
 
 
-def _shown(values: Float) -> str:
+def _shown(values: Real) -> str:
     """The first few numbers of a vector."""
     return ", ".join(f"{value:g}" for value in values[:6]) + (", ..." if len(values) > 6 else "")
 
@@ -119,7 +117,7 @@ class Training:
     group_size: int = 8  # G, rollouts of a group
     prompts: int = 1  # P, groups of an update, all on the one prompt
     momentum: float = 0.0  # mu of heavy ball, or beta1 of Adam, in [0, 1)
-    optimizer: OptimizerName = "sgd"  # "sgd" or "adam"
+    optimizer: BanditOptimizer = "sgd"  # "sgd" or "adam"
     beta2: float = 0.999  # of Adam, in [0, 1)
     epsilon: float = 1e-8  # of Adam, added to the root
     # which parameters sample. "none": the present ones; "fixed": those `interval` updates ago;
@@ -129,7 +127,7 @@ class Training:
     interval: int = 1  # updates, at least 1
     # importance weight of present over sampling policy: "none" (weight 1), "exact", or "clipped" as
     # PPO's surrogate
-    ratio: RatioName = "none"
+    ratio: RatioCorrection = "none"
     clip: float = 0.2  # epsilon of PPO
     # "loss": the exact gradient of the KL of the present policy; "reward":
     # $-\beta\ln(\pi_a/\pi_{ref,a})$ of the sampling policy is added to the reward of every rollout,

@@ -16,13 +16,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 from scipy.optimize import brentq
 
 from groupwise.arrays import Float, finite_array
+from groupwise.edge.mode import Complex
 from groupwise.errors import InvalidArgumentError
-
-Complex = NDArray[np.complex128]
 
 _ANGLE = 0.39  # of the hyperbola
 _STEP = 0.08  # between two nodes

@@ -13,13 +13,11 @@ from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
+from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile
 from groupwise.plain import frozen
-
-Float = NDArray[np.float64]
 
 
 class Trainable(Protocol):

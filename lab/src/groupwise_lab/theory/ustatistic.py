@@ -19,7 +19,7 @@ from groupwise.arrays import Float, finite_array
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.plain import frozen
 
-Sample = TypeVar("Sample")
+Observation = TypeVar("Observation")
 
 
 @frozen
@@ -57,7 +57,9 @@ def gradient_kernel(first: tuple[ArrayLike, float], second: tuple[ArrayLike, flo
     )
 
 
-def u_statistic(kernel: Callable[..., ArrayLike], samples: Sequence[Sample], order: int) -> Float:
+def u_statistic(
+    kernel: Callable[..., ArrayLike], samples: Sequence[Observation], order: int
+) -> Float:
     r"""Return the mean of a symmetric kernel over all subsets of the sample: the definition, in
     O(n^order).
 

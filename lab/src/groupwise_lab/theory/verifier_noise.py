@@ -108,23 +108,23 @@ def with_verifier_errors(components: Components, errors: VerifierErrors) -> Comp
     return replace(judged, notes=(*judged.notes, note))
 
 
-def _noisy(plain: Columns, errors: VerifierErrors, one: Float) -> dict[str, Float]:
+def _noisy(plain: Columns, errors: VerifierErrors, constant: Float) -> dict[str, Float]:
     """Every quantity under errors, from those without; `one` is what a constant of 1 is."""
     rho, norm2, right = errors.slope, plain["score_norm2"], plain["score_norm2_reward"]
-    found = {
+    noisy = {
         name: rho**2 * plain[name]
         for name in ("vp", "t", "r", "gradient_norm2", "within_gradient_norm2")
     }
-    found["t"] = found["t"] + errors.added_variance(norm2, right)
-    found["r"] = found["r"] + errors.added_variance(norm2, right - plain["kappa"])
+    noisy["t"] = noisy["t"] + errors.added_variance(norm2, right)
+    noisy["r"] = noisy["r"] + errors.added_variance(norm2, right - plain["kappa"])
     first = errors.false_positive * norm2 + rho * right
-    return found | {
+    return noisy | {
         "score_norm2": norm2,
         "kappa": rho * plain["kappa"],
         "score_norm2_reward": first,
         "score_norm2_reward2": first,
         "reward_variance": rho**2 * plain["reward_variance"]
-        + errors.added_variance(one, plain["value"]),
-        "value": errors.false_positive * one + rho * plain["value"],
+        + errors.added_variance(constant, plain["value"]),
+        "value": errors.false_positive * constant + rho * plain["value"],
         "score_mean_norm2": plain["score_mean_norm2"],
     }

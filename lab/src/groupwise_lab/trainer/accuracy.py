@@ -14,12 +14,10 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from groupwise.arrays import Whole
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.intervals import Interval, student_quantile, wilson
 from groupwise.plain import Plain, frozen
-
-Float = NDArray[np.float64]
 
 
 @frozen
@@ -54,7 +52,7 @@ class Score(Plain):
 
 
 @frozen
-class Comparison(Plain):
+class PairedComparison(Plain):
     """One model against another on the same problems."""
 
     KEYS: ClassVar = ("benchmark", "*difference", "standard_error=error", "better", "worse", "same")
@@ -137,7 +135,7 @@ def clustered_share(value_P: Float, cluster_P: NDArray[Any], *, level: float = 0
     )
 
 
-def compare(first: Answers, second: Answers, *, level: float = 0.95) -> Comparison:
+def compare(first: Answers, second: Answers, *, level: float = 0.95) -> PairedComparison:
     r"""Compare two models on the same problems.
 
     $\bar d = \frac1P \sum_p (m_p^{(2)} - m_p^{(1)})$, its error clustered as in `clustered_share`.
@@ -169,7 +167,7 @@ def compare(first: Answers, second: Answers, *, level: float = 0.95) -> Comparis
     )
     better, worse = int((difference_P > 0).sum()), int((difference_P < 0).sum())
     same = first.problems - better - worse
-    return Comparison(
+    return PairedComparison(
         first.benchmark, interval, error, better, worse, same, centre, widened, clusters
     )
 
@@ -213,7 +211,7 @@ class TransferRow(Plain):
 
     benchmark: str  # its name
     scores: tuple[Score, ...]  # mean@n at each checkpoint
-    gain: Comparison  # last against first checkpoint, problem by problem
+    gain: PairedComparison  # last against first checkpoint, problem by problem
     # of this gain to that on what was trained on; None where nothing is named, and for that itself
     ratio: Interval | None
     # over checkpoints, with the mean on what was trained on; None below three checkpoints, or
@@ -262,7 +260,9 @@ def transfer(
     return tuple(rows)
 
 
-def gain_ratio(gain: Comparison, trained: Comparison, *, level: float = 0.95) -> Interval:
+def gain_ratio(
+    gain: PairedComparison, trained: PairedComparison, *, level: float = 0.95
+) -> Interval:
     r"""Return one gain over another, with Fieller's interval.
 
     The $\rho$ with $(a - \rho b)^2 \le t^2 (v_a + \rho^2 v_b)$, a and b with the two clusters that

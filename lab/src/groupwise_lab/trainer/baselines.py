@@ -106,7 +106,7 @@ def _sum_of_others(block: Float) -> Float:
 
 
 @frozen
-class _Batch:
+class _GroupSpread:
     """Size, mean from the batch's mean, and sum of squares around it of every group."""
 
     size_P: Float
@@ -147,11 +147,11 @@ def shrinkage(reward: Array, prompt: Any = None) -> Array:
     return groups.like_source(advantage_N)
 
 
-def _batch(groups: RolloutGroups) -> _Batch:
+def _batch(groups: RolloutGroups) -> _GroupSpread:
     """Size, mean and spread of every group."""
     centre = float(groups.reward_N.mean())
     blocks = [groups.reward_N[rows] - centre for rows in groups.rows]
-    return _Batch(
+    return _GroupSpread(
         np.concatenate([np.full(len(block), float(block.shape[1])) for block in blocks]),
         np.concatenate([block.mean(1) for block in blocks]),
         np.concatenate([block.var(1) * block.shape[1] for block in blocks]),
@@ -159,7 +159,7 @@ def _batch(groups: RolloutGroups) -> _Batch:
     )
 
 
-def _mixture(block_PG: Float, batch: _Batch, own: slice) -> Float:
+def _mixture(block_PG: Float, batch: _GroupSpread, own: slice) -> Float:
     """The baseline of every rollout of some groups, which are the batch's groups `own`."""
     count, size = len(batch.size_P), block_PG.shape[1]
     mean, spread = batch.mean_P[own][:, None], batch.spread_P[own][:, None]

@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from fractions import Fraction
 from pathlib import Path
 from typing import Any, Literal
 
 from groupwise.errors import GroupwiseError, InvalidArgumentError, named, one_sentence
+from groupwise.parsing import JsonView
 from groupwise.plain import frozen
 
 AnswerKind = Literal["number", "math"]
-SameMathematics = Callable[[str, str], bool | None]
+AnswerEquivalence = Callable[[str, str], bool | None]
 
 _LONGEST_TEXT = 200_000
 _LONGEST_ANSWER = 1_000
@@ -136,7 +137,7 @@ def is_right(
     *,
     kind: AnswerKind = "math",
     tolerance: float = 0.0,
-    same: SameMathematics | None = None,
+    same: AnswerEquivalence | None = None,
 ) -> bool | None:
     """Say whether an answer is the right one."""
     if answer is None or not answer.strip():
@@ -257,7 +258,6 @@ def _last_boxed(text: str) -> str | None:
     return None
 
 
-Row = Mapping[str, Any]
 SUFFIXES = (".jsonl", ".json", ".parquet", ".csv")
 _LONGEST_QUESTION = 100_000
 _SUBSET_SEED = 0
@@ -268,7 +268,7 @@ class UnreadableBenchmarkError(GroupwiseError):
 
 
 @frozen
-class Question:
+class BenchmarkQuestion:
     """One problem of a benchmark."""
 
     number: int  # row of the file, from 0
@@ -457,7 +457,7 @@ def load_benchmark(
     problems: int | None = None,
     seed: int = _SUBSET_SEED,
     notes: list[str] | None = None,
-) -> tuple[Question, ...]:
+) -> tuple[BenchmarkQuestion, ...]:
     """Read the problems of a benchmark; rows without a question or an answer are left out and
     told in `notes`.
     """
@@ -482,7 +482,7 @@ def load_benchmark(
     )
 
 
-def _problems_of(entry: Benchmark, path: Path, notes: list[str] | None) -> list[Question]:
+def _problems_of(entry: Benchmark, path: Path, notes: list[str] | None) -> list[BenchmarkQuestion]:
     """Return the problems of a file; one where most rows are none is refused."""
     questions, errors = [], {}
     for number, row in enumerate(read_rows(path)):
@@ -510,8 +510,8 @@ def _problems_of(entry: Benchmark, path: Path, notes: list[str] | None) -> list[
 
 
 def question_of(
-    entry: Benchmark, row: Row, number: int = 0, path: Path | str = "the row"
-) -> Question:
+    entry: Benchmark, row: JsonView, number: int = 0, path: Path | str = "the row"
+) -> BenchmarkQuestion:
     """Return the problem of one row."""
     where = f"row {number + 1} of {path}"
     text, answer = (
@@ -542,10 +542,10 @@ def question_of(
         number_of(answer),
     )
     relative = float(abs(error / right)) if error and right else 0.0
-    return Question(number, text, answer, cluster, max(entry.tolerance, relative))
+    return BenchmarkQuestion(number, text, answer, cluster, max(entry.tolerance, relative))
 
 
-def _question(entry: Benchmark, row: Row) -> str:
+def _question(entry: Benchmark, row: JsonView) -> str:
     """Return the question with what stands before it."""
     column = next((name for name in entry.questions if cell_text(row.get(name))), None)
     if column is None:
@@ -559,7 +559,7 @@ def _question(entry: Benchmark, row: Row) -> str:
     return f"{body}{'' if not body or body[-1] in '.?!,' else '.'} {cell_text(row[column])}".strip()
 
 
-def _answer(entry: Benchmark, row: Row) -> str:
+def _answer(entry: Benchmark, row: JsonView) -> str:
     """Return the right answer of a row."""
     for name in entry.answers:
         value = row.get(name)
@@ -579,7 +579,7 @@ def _answer(entry: Benchmark, row: Row) -> str:
     return (extract_answer(solution) or "") if solution else ""
 
 
-def _verl(row: Row) -> tuple[str, str]:
+def _verl(row: JsonView) -> tuple[str, str]:
     """Return question and answer of a row in verl's layout."""
     extra, messages = row.get("extra_info"), row.get("prompt")
     question = cell_text(extra.get("question")) if isinstance(extra, dict) else ""
@@ -610,7 +610,7 @@ def cell_text(value: object) -> str:
     return value.strip() if isinstance(value, str) else ""
 
 
-def read_rows(path: Path) -> Sequence[Row]:
+def read_rows(path: Path) -> Sequence[JsonView]:
     """Return the rows of a file of JSONL, JSON, Parquet or CSV."""
     if path.suffix not in SUFFIXES:
         raise UnreadableBenchmarkError(f"expected {', '.join(SUFFIXES)}, got {path}: convert it")
@@ -663,7 +663,7 @@ def _parsed(text: str, where: str) -> Any:
         return json.loads(text)
 
 
-def _table(path: Path) -> list[Row]:
+def _table(path: Path) -> list[JsonView]:
     """Return the rows of a table."""
     import polars as pl
 

@@ -12,9 +12,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from groupwise.arrays import Columns, Whole
+from groupwise.arrays import Columns, Float, Whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject
 from groupwise.plain import frozen
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
     from groupwise_lab.trainer.rewards import Problem, Rewards
     from groupwise_lab.trainer.tasks import Task
 
-Float = NDArray[np.float64]
 _MEMORIES: dict[str, type[DynamicBaseline]] = {
     "running": RunningBaseline,
     "kernel_smoothed": KernelBaseline,
@@ -39,7 +37,7 @@ _MEMORIES: dict[str, type[DynamicBaseline]] = {
 
 
 @frozen
-class Judged:
+class GradedRollouts:
     """Rollouts of one update with what the verifier said."""
 
     problems: Sequence[Problem]  # P of them, one a group
@@ -70,7 +68,7 @@ def rewards_of(
     return texts, ended, task.verifier(repeated, texts, ended, step=step, completion_ids=ids)
 
 
-Ingredients = Callable[["Actor", "Task", Judged], Mapping[str, Float]]
+Ingredients = Callable[["Actor", "Task", GradedRollouts], Mapping[str, Float]]
 """What an advantage needs besides rewards: `value`, `kappa` one a prompt, `score_norm2` one a
 rollout.
 """
@@ -114,7 +112,7 @@ class Credit:
                 "groupwise_lab.trainer.grpo.train with a function that gives them"
             )
 
-    def advantages(self, judged: Judged) -> Float:
+    def advantages(self, judged: GradedRollouts) -> Float:
         """Return the advantage of every rollout; a memory takes the rewards in afterwards."""
         groups = len(judged.problems)
         reward_PG = judged.reward_N.reshape(groups, -1)
@@ -134,7 +132,7 @@ class Credit:
         self._memory.update(reward_PG, problem_P, step=number)
         self.history.append((problem_P, reward_PG, number))
 
-    def _by_spec(self, spec: AdvantageSpec, judged: Judged) -> Float:
+    def _by_spec(self, spec: AdvantageSpec, judged: GradedRollouts) -> Float:
         """What a framework would give, in its own single precision."""
         import torch
 
@@ -156,14 +154,14 @@ class Credit:
             )
         return np.asarray(advantage_N.double().numpy(), dtype=np.float64)
 
-    def _by_entry(self, entry: Advantage, judged: Judged, reward_PG: Float) -> Float:
+    def _by_entry(self, entry: Advantage, judged: GradedRollouts, reward_PG: Float) -> Float:
         """The library's advantage of whole groups."""
         labels = judged.problem_P if self._memory is not None else None
         return np.asarray(
             entry.function(reward_PG, labels, **self._needed(entry, judged, reward_PG.shape))
         ).reshape(-1)
 
-    def _without_missing(self, entry: Advantage, judged: Judged) -> Float:
+    def _without_missing(self, entry: Advantage, judged: GradedRollouts) -> Float:
         """The library's advantage of the rollouts that have a reward, in groups that are large
         enough without the others.
         """
@@ -184,7 +182,9 @@ class Credit:
             )
         return advantage_N
 
-    def _needed(self, entry: Advantage, judged: Judged, shape: tuple[int, ...]) -> JsonObject:
+    def _needed(
+        self, entry: Advantage, judged: GradedRollouts, shape: tuple[int, ...]
+    ) -> JsonObject:
         """The keyword arguments of the advantage."""
         if self._memory is not None:
             return {"baseline": self._memory, "step": judged.number}
@@ -207,7 +207,7 @@ class Credit:
             for name in entry.needs
         }
 
-    def _value_of(self, judged: Judged) -> Float:
+    def _value_of(self, judged: GradedRollouts) -> Float:
         """V(x) of every prompt: the probability of its one right completion, where nothing else
         earns anything.
         """
@@ -229,7 +229,7 @@ class Credit:
             log_P = (self._actor.log_probabilities(prompt_PL, answer_PL) * mask_PL).sum(1)
         return np.asarray(weight * log_P.exp().double().cpu().numpy(), dtype=np.float64)
 
-    def _score_norms(self, judged: Judged) -> Float:
+    def _score_norms(self, judged: GradedRollouts) -> Float:
         """The squared length of every rollout's score."""
         from groupwise.scores.scores import score_gram
 

@@ -20,9 +20,9 @@ from groupwise.prompts import templates
 from groupwise_lab.trainer.accuracy import Answers, answers_of
 from groupwise_lab.trainer.benchmarks import (
     BENCHMARKS,
+    AnswerEquivalence,
     Benchmark,
-    Question,
-    SameMathematics,
+    BenchmarkQuestion,
     benchmark_file,
     extract_answer,
     is_right,
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 
 INSTRUCTION = "{question}\nPlease reason step by step, and put your final answer within \\boxed{}."
 _COLDEST = 1e-6  # dividing logits by this leaves the largest alone
-Completion = tuple[str, bool]
-Told = Callable[[int, int], None]
+EndedText = tuple[str, bool]
+ProgressReport = Callable[[int, int], None]
 
 
 @frozen
@@ -125,8 +125,8 @@ def ask_problems(
     problems: Sequence[Problem],
     sampling: Sampling,
     *,
-    progress: Told | None = None,
-) -> list[list[Completion] | None]:
+    progress: ProgressReport | None = None,
+) -> list[list[EndedText] | None]:
     """Ask a model problems of a task."""
     if model.vocabulary is not None and model.vocabulary != task.vocabulary:
         raise InvalidArgumentError(
@@ -142,7 +142,7 @@ def ask_problems(
             f"expected a context of {task.prompt_length + length - 1} tokens for {task.name}, got "
             f"{model.context}: take a lower level"
         )
-    answers: list[list[Completion] | None] = []
+    answers: list[list[EndedText] | None] = []
     for batch, start, stop in _batches(len(problems), sampling):
         prompt_PL = model.actor.prompt_tokens(task, problems[start:stop])
         answers += _drawn(model.actor, prompt_PL, length, sampling, batch, task)
@@ -152,8 +152,12 @@ def ask_problems(
 
 
 def ask_questions(
-    model: Model, questions: Sequence[str], sampling: Sampling, *, progress: Told | None = None
-) -> list[list[Completion] | None]:
+    model: Model,
+    questions: Sequence[str],
+    sampling: Sampling,
+    *,
+    progress: ProgressReport | None = None,
+) -> list[list[EndedText] | None]:
     """Ask a language model questions."""
     if model.vocabulary is not None:
         raise InvalidArgumentError(
@@ -172,8 +176,8 @@ def _sampled(
     rows: Sequence[Sequence[int]],
     sampling: Sampling,
     task: Task | None,
-    progress: Told | None,
-) -> list[list[Completion] | None]:
+    progress: ProgressReport | None,
+) -> list[list[EndedText] | None]:
     """Ask a language model prompts of tokens, in answers that are shorter where the context is;
     None where a prompt fills it.
     """
@@ -183,7 +187,7 @@ def _sampled(
         (place for place, row in enumerate(rows) if len(row) < room),
         key=lambda place: len(rows[place]),
     )
-    answers: list[list[Completion] | None] = [None] * len(rows)
+    answers: list[list[EndedText] | None] = [None] * len(rows)
     for batch, start, stop in _batches(len(order), sampling):
         places = order[start:stop]
         longest = len(rows[places[-1]])
@@ -212,12 +216,12 @@ def _batches(count: int, sampling: Sampling) -> Iterator[tuple[int, int, int]]:
 
 def _drawn(
     actor: Any, prompt_PL: Tensor, length: int, sampling: Sampling, batch: int, task: Task | None
-) -> list[list[Completion]]:
+) -> list[list[EndedText]]:
     """Return the completions of some prompts, no more than a batch of one prompt at a time."""
     import torch
 
     generator = torch.Generator(prompt_PL.device).manual_seed(sampling.seed * 1_000_003 + batch)
-    texts: list[list[Completion]] = [[] for _ in range(len(prompt_PL))]
+    texts: list[list[EndedText]] = [[] for _ in range(len(prompt_PL))]
     left = sampling.samples
     while left:
         size = min(left, sampling.batch_size)
@@ -235,7 +239,7 @@ def _drawn(
     return texts
 
 
-def _stopped(text: str, stops: Sequence[str], *, ended: bool) -> Completion:
+def _stopped(text: str, stops: Sequence[str], *, ended: bool) -> EndedText:
     """Return a text up to the first of some others."""
     places = [text.find(stop) for stop in stops if stop and stop in text]
     return (text[: min(places)], True) if places else (text, ended)
@@ -306,7 +310,7 @@ class Paper:
 
     name: str  # of the benchmark
     entry: Benchmark | None = None  # of the registry, where it is a file
-    questions: tuple[Question, ...] = ()  # of the file
+    questions: tuple[BenchmarkQuestion, ...] = ()  # of the file
     task: Task | None = None  # where it is none
     notes: tuple[str, ...] = ()  # what is to be known of it
 
@@ -391,13 +395,13 @@ def examine(
     paper: Paper,
     sampling: Sampling,
     *,
-    same: SameMathematics | None = None,
-    progress: Told | None = None,
+    same: AnswerEquivalence | None = None,
+    progress: ProgressReport | None = None,
 ) -> Answers:
     """Ask a model a paper and count its right answers; a problem that does not fit into its
     context counts as answered wrongly.
     """
-    answers: list[list[Completion] | None]
+    answers: list[list[EndedText] | None]
     if paper.task is not None:
         task, drawn = _as_read(model, paper.task, sampling)
         answers = ask_problems(model, task, task.held_out, drawn, progress=progress)
@@ -436,7 +440,7 @@ def _as_read(model: Model, task: Task, sampling: Sampling) -> tuple[Task, Sampli
 
 
 def _verdicts(
-    paper: Paper, place: int, completions: Sequence[Completion], same: SameMathematics | None
+    paper: Paper, place: int, completions: Sequence[EndedText], same: AnswerEquivalence | None
 ) -> list[bool | None]:
     """Say of each completion of one problem whether it is right."""
     if paper.task is not None:

@@ -30,7 +30,6 @@ from groupwise.errors import (
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.prompts import is_chat, prompt_of
 from groupwise_lab.trainer.benchmarks import (
-    Row,
     cell_text,
     extract_answer,
     is_right,
@@ -138,7 +137,7 @@ def make_file_task(
     )
 
 
-def _verifier(reward: str, rows: Sequence[Row], limit: float) -> Verifier:
+def _verifier(reward: str, rows: Sequence[JsonView], limit: float) -> Verifier:
     """Return what judges completions."""
     if reward in RULES:
         judge = (
@@ -155,7 +154,7 @@ def _verifier(reward: str, rows: Sequence[Row], limit: float) -> Verifier:
 
 
 def _problem(
-    row: Row, number: int, columns: Sequence[str], reward: str, family: str
+    row: JsonView, number: int, columns: Sequence[str], reward: str, family: str
 ) -> Problem | None:
     """Return the problem of a row, or None where it has no prompt, or no answer that the reward
     can use.
@@ -192,7 +191,7 @@ def _prompt(value: Any) -> str | tuple[Mapping[str, str], ...] | None:
     return tuple({"role": message["role"], "content": message["content"]} for message in value)
 
 
-def _check_column(rows: Sequence[Row], column: str, path: Path, option: str) -> None:
+def _check_column(rows: Sequence[JsonView], column: str, path: Path, option: str) -> None:
     """Refuse a file without rows, or without a column."""
     if not rows:
         raise InsufficientDataError(f"expected rows in {path}, got none: give another file")

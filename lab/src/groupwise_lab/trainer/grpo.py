@@ -29,7 +29,13 @@ from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
 from groupwise.record.run import RecordWriter, RunRecord
 from groupwise_lab.trainer.adaptive import AdaptiveGroupSize
-from groupwise_lab.trainer.credit import Credit, Ingredients, Judged, advantage_of, rewards_of
+from groupwise_lab.trainer.credit import (
+    Credit,
+    GradedRollouts,
+    Ingredients,
+    advantage_of,
+    rewards_of,
+)
 from groupwise_lab.trainer.folder import NotFiniteError, RunFolder, TrainingStoppedError
 from groupwise_lab.trainer.policy import Sampled
 from groupwise_lab.trainer.rewards import total_reward
@@ -57,14 +63,14 @@ _ONE_PASS = 5
 _PART = 0.1  # of a step, along which its curvature is measured
 SAMPLED = ("completion_NL", "mask_NL", "log_probability_NL", "entropy_NL")
 _COUNTERS = ("step", "batches", "drawn", "tokens", "idle")
-Row = Mapping[str, float | None]
+MetricRow = Mapping[str, float | None]
 
 
 @frozen
 class Batch:
     """Rollouts that wait for their update, on the policy's device."""
 
-    judged: Judged  # problems, completions and rewards
+    judged: GradedRollouts  # problems, completions and rewards
     prompt_PL: Tensor  # tokens of the prompts
     advantage_N: Tensor  # what each rollout's score is multiplied by
     reference_NL: (
@@ -171,7 +177,7 @@ def train(
     output: str | Path | RunFolder,
     resume: bool = False,
     force: bool = False,
-    on_step: Callable[[int, Row], bool | None] | None = None,
+    on_step: Callable[[int, MetricRow], bool | None] | None = None,
     ingredients: Ingredients | None = None,
 ) -> RunRecord:
     """Train a policy and write the run as it goes; where `on_step` returns True, the run ends
@@ -301,7 +307,7 @@ class FlatParameters:
             start = stop
 
 
-class Optimizer:
+class UpdateRule:
     """Heavy ball, Adam or AdamW."""
 
     def __init__(self, settings: TrainSettings, like_D: Tensor) -> None:
@@ -348,7 +354,7 @@ class _Run:
         self.actor, self.task, self.settings = actor, task, settings
         module: Any = actor
         self.flat = FlatParameters(module)
-        self.optimizer = Optimizer(settings, self.flat.value_D)
+        self.optimizer = UpdateRule(settings, self.flat.value_D)
         self.credit = Credit(
             advantage_of(settings.advantage),
             actor,
@@ -517,11 +523,11 @@ class _Run:
         problem_P: Whole,
         sampled: Sampled,
         number: int,
-    ) -> Judged:
+    ) -> GradedRollouts:
         """Ask the verifier."""
         texts, ended, rewards = rewards_of(self.actor, self.task, problems, sampled, step=number)
         weights = dict(self.task.verifier.weights)
-        return Judged(
+        return GradedRollouts(
             problems,
             problem_P,
             number,
@@ -760,7 +766,7 @@ class _Run:
         parts = {name: own[f"reward.{name}"].numpy() for name in about["rewards"]}
         weights = dict(self.task.verifier.weights)
         texts, ended = self.actor.texts(self.task, sampled.completion_NL, sampled.mask_NL)
-        judged = Judged(
+        judged = GradedRollouts(
             problems,
             problem_P,
             int(about["number"]),

@@ -23,7 +23,7 @@ from groupwise.scores.language_models import (
     quiet_transformers,
 )
 from groupwise.scores.scores import log_probability, takes_few_logits
-from groupwise_lab.trainer.policy import Drawn, Sampled, uniform
+from groupwise_lab.trainer.policy import Decoding, Sampled, uniform
 
 if TYPE_CHECKING:
     from groupwise.prompts import Prompt
@@ -124,7 +124,7 @@ class LanguagePolicy(nn.Module):
         completion_length, prompts, group_size = uniform_LPG.shape
         count, uniform_LN = prompts * group_size, uniform_LPG.flatten(1)
         logits_PV, cache = self._read(prompt_PL)
-        drawn = Drawn(
+        drawn = Decoding(
             count,
             completion_length,
             prompt_PL.device,

@@ -221,7 +221,7 @@ class Actor(Protocol):
         """Return a prompt as it is logged: as the policy reads it."""
 
 
-class Block(nn.Module):
+class TransformerBlock(nn.Module):
     """Attention, then feed-forward, each behind a layer norm and beside the residual."""
 
     def __init__(self, size: PolicySize) -> None:
@@ -275,7 +275,7 @@ class Policy(nn.Module):
             nn.Embedding(vocabulary_size, size.width),
             nn.Embedding(context, size.width),
         )
-        self.blocks = nn.ModuleList(Block(size) for _ in range(size.layers))
+        self.blocks = nn.ModuleList(TransformerBlock(size) for _ in range(size.layers))
         self.norm, self.head = (
             nn.LayerNorm(size.width),
             nn.Linear(size.width, vocabulary_size, bias=False),
@@ -356,7 +356,7 @@ class Policy(nn.Module):
         hidden, cache = self._run(
             prompt_PL, packing.prompt_position, packing.prompt_mask, first=prompt_length - 1
         )
-        drawn = Drawn(
+        drawn = Decoding(
             prompts * group_size,
             completion_length,
             prompt_PL.device,
@@ -472,7 +472,7 @@ def uniform(*shape: int, generator: torch.Generator) -> Tensor:
     return coarse.double() + fine.double() * 2.0**-24
 
 
-class Drawn:
+class Decoding:
     """Completions as they are drawn, a token of each at a time."""
 
     def __init__(

@@ -29,8 +29,8 @@ from groupwise_lab.trainer.rollout_groups import (
     to_numpy,
 )
 
-Baseline = Literal["none", "group_mean", "leave_one_out", "length_weighted_mean", "second_best"]
-Scale = Literal["none", "group_std", "batch_std", "leave_one_out_std", "group_mean"]
+BaselineName = Literal["none", "group_mean", "leave_one_out", "length_weighted_mean", "second_best"]
+ScaleName = Literal["none", "group_std", "batch_std", "leave_one_out_std", "group_mean"]
 
 
 @frozen
@@ -54,9 +54,9 @@ class AdvantageSpec:
     framework: str  # its name, such as "trl"; "custom" for a spec of your own
     estimator: str  # the name it has there, or nearly
     # b; "second_best" keeps only the best rollout of a group, above the second best
-    baseline: Baseline = "group_mean"
+    baseline: BaselineName = "group_mean"
     # s. "leave_one_out_std" comes without the rollout itself, "group_mean" is that of max-RL
-    scale: Scale = "none"
+    scale: ScaleName = "none"
     ddof: int = 1  # 1 divides a sum of squares by n - 1, 0 by n
     epsilon: float = 0.0  # added to s
     variance_floor: float = 0.0  # s^2 of a group is at least this

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import polars as pl
     from torch import Tensor
 
-    from groupwise_lab.trainer.credit import Judged
+    from groupwise_lab.trainer.credit import GradedRollouts
     from groupwise_lab.trainer.rewards import Problem
     from groupwise_lab.trainer.tasks import Task
 
@@ -108,7 +108,7 @@ def meanings(names: tuple[str, ...]) -> Meanings:
     return (*MEANINGS, *parts)
 
 
-def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> JsonObject:
+def step_row(judged: GradedRollouts, *, number: int, learning_rate: float, lag: int) -> JsonObject:
     """Return what the rollouts of a step tell."""
     reward_PG = judged.reward_N.reshape(len(judged.problems), -1)
     finite = np.isfinite(reward_PG)
@@ -134,7 +134,7 @@ def step_row(judged: Judged, *, number: int, learning_rate: float, lag: int) -> 
 
 
 def rollout_rows(
-    judged: Judged, advantage_N: Tensor, shown: Callable[[Problem], str]
+    judged: GradedRollouts, advantage_N: Tensor, shown: Callable[[Problem], str]
 ) -> list[JsonObject]:
     """Return a row a completion: the groups of a step are numbered in its order, so that a problem
     drawn twice makes two groups.
@@ -178,7 +178,7 @@ class IdleWarning(GroupwiseWarning):
     """A run goes on without a signal."""
 
 
-def has_signal(judged: Judged) -> bool:
+def has_signal(judged: GradedRollouts) -> bool:
     """Return whether two rollouts of some group differ in reward; those without a reward count
     for nothing.
     """
@@ -188,7 +188,7 @@ def has_signal(judged: Judged) -> bool:
     return bool((highest_P > np.where(finite_PG, reward_PG, np.inf).min(1)).any())
 
 
-def refusal(judged: Judged, task: Task, *, language: bool) -> InsufficientDataError:
+def refusal(judged: GradedRollouts, task: Task, *, language: bool) -> InsufficientDataError:
     """Return what to say of a run that had no signal from its start."""
     reward_N = judged.reward_N[np.isfinite(judged.reward_N)]
     where = f"all {PATIENCE * len(judged.reward_N)} of the first {PATIENCE} steps on {task.name}"
@@ -224,7 +224,7 @@ def refusal(judged: Judged, task: Task, *, language: bool) -> InsufficientDataEr
     )
 
 
-def _easier(judged: Judged, task: Task, *, language: bool) -> list[str]:
+def _easier(judged: GradedRollouts, task: Task, *, language: bool) -> list[str]:
     """Return what may help a policy whose completions all earn the same: what this task and this
     policy take, likeliest first.
     """
@@ -257,7 +257,7 @@ def _easier(judged: Judged, task: Task, *, language: bool) -> list[str]:
     ]
 
 
-def silence(judged: Judged) -> str:
+def silence(judged: GradedRollouts) -> str:
     """Return what to say of a run whose verifier has fallen silent."""
     where = f"all {PATIENCE * len(judged.reward_N)} rollouts of the last {PATIENCE} steps"
     return (

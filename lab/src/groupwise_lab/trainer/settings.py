@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from groupwise.errors import InvalidArgumentError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import Plain, frozen
-from groupwise_lab.fields import check_fields, check_whole
+from groupwise_lab.fields import KlPlace, LagName, check_fields, check_whole
 from groupwise_lab.trainer.controller import ControllerRule
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ if TYPE_CHECKING:
 OptimizerName = Literal["sgd", "adam", "adamw"]
 ScheduleName = Literal["constant", "linear", "cosine"]
 RatioName = Literal["none", "token", "sequence", "sequence_mean"]
-LagName = Literal["none", "fixed", "refresh", "async"]
 AggregationName = Literal["sum", "sequence_mean", "batch_token_mean"]
-KlPlace = Literal["loss", "reward"]
 KlEstimator = Literal["k2", "k3"]
 OrderName = Literal["independent", "epochs"]
 PrecisionName = Literal["float32", "bfloat16"]

@@ -63,17 +63,17 @@ class Vocabulary:
         ]
 
 
-Values = Sequence[int]
+Integers = Sequence[int]
 
 
 @frozen
-class Kind:
+class ProblemRule:
     """A rule that makes problems."""
 
     name: str  # of the family of its problems
     sizes: Callable[[int], tuple[int, ...]]  # level -> how many values each integer has
     # level and integers -> prompt and answer; None where these integers make no problem
-    write: Callable[[int, Values], tuple[str, str] | None]
+    write: Callable[[int, Integers], tuple[str, str] | None]
 
 
 def number(value: int, width: int) -> str:
@@ -88,7 +88,7 @@ def _operands(count: int, *others: int) -> Callable[[int], tuple[int, ...]]:
 
 def _formula(
     text: str, value: Callable[..., int], digits: Callable[[int], int]
-) -> Callable[[int, Values], tuple[str, str]]:
+) -> Callable[[int, Integers], tuple[str, str]]:
     """Return what writes operands into a text, and their value with so many digits at a level."""
     return lambda level, values: (
         text.format(*(number(operand, level) for operand in values)),
@@ -96,7 +96,7 @@ def _formula(
     )
 
 
-def _sum(count: int) -> Callable[[int, Values], tuple[str, str]]:
+def _sum(count: int) -> Callable[[int, Integers], tuple[str, str]]:
     """Return what writes a sum of so many operands."""
     return _formula(
         "+".join(["{}"] * count) + "=",
@@ -105,14 +105,14 @@ def _sum(count: int) -> Callable[[int, Values], tuple[str, str]]:
     )
 
 
-def _modular(level: int, values: Values) -> tuple[str, str]:
+def _modular(level: int, values: Integers) -> tuple[str, str]:
     """Write a + b modulo 10 to the level; the sign % in place of = says so."""
     return _formula("{}+{}%", lambda first, second: (first + second) % 10**level, int)(
         level, values
     )
 
 
-def _steps(level: int, values: Values) -> tuple[str, str]:
+def _steps(level: int, values: Integers) -> tuple[str, str]:
     """Write a chain of sums and differences from left to right."""
     count = (len(values) + 1) // 2
     text, total = number(values[0], level), values[0]
@@ -122,13 +122,13 @@ def _steps(level: int, values: Values) -> tuple[str, str]:
     return text + "=", number(total, len(str(count * (10**level - 1))))
 
 
-def _quotient(level: int, values: Values) -> tuple[str, str]:
+def _quotient(level: int, values: Integers) -> tuple[str, str]:
     """Write a / b, b of one digit and not zero; what remains is dropped."""
     first, second = values[0], values[1] + 1
     return f"{number(first, level)}/{second}=", number(first // second, level)
 
 
-def _parentheses(level: int, values: Values) -> tuple[str, str]:
+def _parentheses(level: int, values: Integers) -> tuple[str, str]:
     """Write a, b and c with two signs and one pair of parentheses, around the first two or the
     last two.
     """
@@ -228,7 +228,7 @@ class TaskFamily:
     name: str  # as `make_task` takes it
     meaning: str  # one line
     vocabulary: Vocabulary  # of prompts and answers
-    kinds: tuple[Kind, ...]  # of its problems, in equal numbers where several
+    kinds: tuple[ProblemRule, ...]  # of its problems, in equal numbers where several
     levels: tuple[int, int]  # lowest and highest
     level: int  # where none is asked for
     unit: str = "digits of an operand"  # what a level counts
@@ -239,7 +239,7 @@ class TaskFamily:
     shift: int = 0
 
 
-def _integers(kind: Kind, meaning: str, highest: int) -> TaskFamily:
+def _integers(kind: ProblemRule, meaning: str, highest: int) -> TaskFamily:
     """Return an arithmetic family."""
     return TaskFamily(kind.name, meaning, INTEGERS, (kind,), (1, highest), 2)
 
@@ -250,20 +250,20 @@ def _sorting(
     *,
     sign: str = "<",
     digits: int = 10,
-    change: Callable[[Values], Values] = tuple,
+    change: Callable[[Integers], Integers] = tuple,
     shift: int = 1,
 ) -> TaskFamily:
     """Return a family of rows of digits to sort: `change` makes the digits that are shown of
     those drawn.
     """
 
-    def write(_level: int, values: Values) -> tuple[str, str]:
+    def write(_level: int, values: Integers) -> tuple[str, str]:
         shown = change(values)
         return "".join(map(str, shown)) + sign, "".join(
             map(str, sorted(shown, reverse=sign == ">"))
         )
 
-    kind = Kind(name, lambda level: (digits,) * level, write)
+    kind = ProblemRule(name, lambda level: (digits,) * level, write)
     return TaskFamily(
         name, meaning, DIGIT_ROWS, (kind,), (2, 12), 4, "digits", "[0-9]+", shift=shift
     )
@@ -282,7 +282,7 @@ def _brackets(
     opened last, where something is open.
     """
 
-    def write(_level: int, values: Values) -> tuple[str, str] | None:
+    def write(_level: int, values: Integers) -> tuple[str, str] | None:
         text, open_ = "", ""
         for value in values:
             if value < len(opening) or not open_:
@@ -294,7 +294,7 @@ def _brackets(
         answer = _closing(text)
         return (text + "=", answer) if answer else None
 
-    kind = Kind(name, lambda level: (len(opening) + closes,) * level, write)
+    kind = ProblemRule(name, lambda level: (len(opening) + closes,) * level, write)
     return TaskFamily(
         name,
         meaning,
@@ -310,12 +310,16 @@ def _brackets(
 
 
 _FIVE = (
-    _integers(Kind("two_step", _operands(3, 2, 2), _steps), "a ± b ± c, from left to right", 4),
     _integers(
-        Kind("three_step", _operands(4, 2, 2, 2), _steps), "a ± b ± c ± d, from left to right", 4
+        ProblemRule("two_step", _operands(3, 2, 2), _steps), "a ± b ± c, from left to right", 4
     ),
     _integers(
-        Kind(
+        ProblemRule("three_step", _operands(4, 2, 2, 2), _steps),
+        "a ± b ± c ± d, from left to right",
+        4,
+    ),
+    _integers(
+        ProblemRule(
             "multiplication",
             _operands(2),
             _formula("{}*{}=", operator.mul, lambda level: 2 * level),
@@ -324,21 +328,21 @@ _FIVE = (
         4,
     ),
     _integers(
-        Kind("division", _operands(1, 9), _quotient),
+        ProblemRule("division", _operands(1, 9), _quotient),
         "a / b with b from 1 to 9; the remainder is dropped",
         4,
     ),
     _integers(
-        Kind("parentheses", _operands(3, 2, 2, 2), _parentheses),
+        ProblemRule("parentheses", _operands(3, 2, 2, 2), _parentheses),
         "a ± b ± c with parentheses around the first two or the last two",
         4,
     ),
 )
 
 TASKS: tuple[TaskFamily, ...] = (
-    _integers(Kind("addition", _operands(2), _sum(2)), "a + b", 9),
+    _integers(ProblemRule("addition", _operands(2), _sum(2)), "a + b", 9),
     _integers(
-        Kind("modular_addition", _operands(2), _modular),
+        ProblemRule("modular_addition", _operands(2), _modular),
         "a + b modulo 10 to the level, asked for with % in place of =",
         9,
     ),
@@ -351,9 +355,9 @@ TASKS: tuple[TaskFamily, ...] = (
         1,
     ),
     *_FIVE,
-    _integers(Kind("long_addition", _operands(3), _sum(3)), "a + b + c", 4),
+    _integers(ProblemRule("long_addition", _operands(3), _sum(3)), "a + b + c", 4),
     _integers(
-        Kind("subtraction", _operands(2), _formula("{}-{}=", operator.sub, int)),
+        ProblemRule("subtraction", _operands(2), _formula("{}-{}=", operator.sub, int)),
         "a - b, which may be negative",
         9,
     ),
@@ -555,7 +559,9 @@ def _drawn(
     return picked
 
 
-def _candidates(kind: Kind, level: int, wanted: int, rng: np.random.Generator) -> Iterator[Problem]:
+def _candidates(
+    kind: ProblemRule, level: int, wanted: int, rng: np.random.Generator
+) -> Iterator[Problem]:
     """Yield all problems of a small kind in random order, or random ones of a large kind."""
     sizes = kind.sizes(level)
     space = math.prod(sizes)

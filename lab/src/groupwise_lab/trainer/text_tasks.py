@@ -42,7 +42,7 @@ _WORDS = (
 
 
 @frozen
-class Question:
+class TextQuestion:
     """One question before it is put into messages."""
 
     key: Any  # questions of the same key are held out together
@@ -59,7 +59,7 @@ class TextTask:
     name: str  # as `make_text_task` takes it
     meaning: str  # one line
     questions: Callable[
-        [Path | None], Iterator[Question]
+        [Path | None], Iterator[TextQuestion]
     ]  # all of them, from the user's file where there is one
     examples: tuple[
         tuple[Any, str, str], ...
@@ -68,58 +68,60 @@ class TextTask:
     from_file: bool = False  # whether the questions come from a file of the user's
 
 
-def _pairs(_file: Path | None) -> Iterator[Question]:
+def _pairs(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask for the larger of two numbers of two digits."""
     for a, b in permutations(range(10, 100), 2):
         question = f"Which number is larger, {a} or {b}? {_NUMBER_ONLY}"
-        yield Question(frozenset((a, b)), question, f"Larger of {a} and {b}?", str(max(a, b)))
+        yield TextQuestion(frozenset((a, b)), question, f"Larger of {a} and {b}?", str(max(a, b)))
 
 
-def _sums(_file: Path | None) -> Iterator[Question]:
+def _sums(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask for the sum of two digits."""
     for a, b in product(range(1, 10), repeat=2):
-        yield Question(
+        yield TextQuestion(
             frozenset((a, b)), f"What is {a} + {b}? {_NUMBER_ONLY}", f"{a} + {b} = ?", str(a + b)
         )
 
 
-def _rows(_file: Path | None) -> Iterator[Question]:
+def _rows(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask for three digits in order."""
     for row in permutations(range(1, 10), 3):
         shown = ", ".join(map(str, row))
         question = (
             f"Sort these numbers from smallest to largest: {shown}. Answer with the numbers only."
         )
-        yield Question(frozenset(row), question, f"Sort {shown}", ", ".join(map(str, sorted(row))))
+        yield TextQuestion(
+            frozenset(row), question, f"Sort {shown}", ", ".join(map(str, sorted(row)))
+        )
 
 
-def _days(_file: Path | None) -> Iterator[Question]:
+def _days(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask for the neighbour of a day of the week."""
     for (place, day), (word, step) in product(enumerate(DAYS), (("after", 1), ("before", -1))):
         question = f"Which day of the week comes right {word} {day}? Answer with one word."
-        yield Question((word, day), question, f"Day {word} {day}?", DAYS[(place + step) % 7])
+        yield TextQuestion((word, day), question, f"Day {word} {day}?", DAYS[(place + step) % 7])
 
 
-def _letters(_file: Path | None) -> Iterator[Question]:
+def _letters(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask how many letters a word has."""
     for word in _WORDS.split():
         question = f'How many letters are in the word "{word}"? {_NUMBER_ONLY}'
-        yield Question(word, question, f'Letters in "{word}"?', str(len(word)))
+        yield TextQuestion(word, question, f'Letters in "{word}"?', str(len(word)))
 
 
-def _tagged(_file: Path | None) -> Iterator[Question]:
+def _tagged(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask for the larger of two numbers in tags."""
     for pair in _pairs(None):
         question = pair.wording.replace(
             _NUMBER_ONLY, "Answer as <answer>NUMBER</answer> and write nothing else."
         )
-        yield Question(pair.key, question, pair.short, f"<answer>{pair.answer}</answer>")
+        yield TextQuestion(pair.key, question, pair.short, f"<answer>{pair.answer}</answer>")
 
 
 _SIGNS = {"+": operator.add, "-": operator.sub, "*": operator.mul}
 
 
-def _expressions(_file: Path | None) -> Iterator[Question]:
+def _expressions(_file: Path | None) -> Iterator[TextQuestion]:
     """Ask for an expression of three numbers that makes a target."""
     for row in combinations(range(1, 10), 3):
         given = f"{row[0]}, {row[1]} and {row[2]}"
@@ -134,10 +136,10 @@ def _expressions(_file: Path | None) -> Iterator[Question]:
                 f"Use the numbers {given}, each once, and + - * / to make {target}. Answer with "
                 "the expression only."
             )
-            yield Question(row, question, f"Make {target} from {given}", written)
+            yield TextQuestion(row, question, f"Make {target} from {given}", written)
 
 
-def _gsm8k(file: Path | None) -> Iterator[Question]:
+def _gsm8k(file: Path | None) -> Iterator[TextQuestion]:
     """Ask the problems of GSM8K whose worked answers take one or two calculations."""
     assert file is not None
     entry, rows = named("gsm8k", BENCHMARKS, "a benchmark"), read_rows(file)
@@ -153,7 +155,7 @@ def _gsm8k(file: Path | None) -> Iterator[Question]:
             question = (
                 f"{problem.text}\nThink step by step, and write the final number behind ####."
             )
-            yield Question(problem.text, question, problem.text, problem.answer, steps)
+            yield TextQuestion(problem.text, question, problem.text, problem.answer, steps)
 
 
 _LARGER_EXAMPLES = tuple(
@@ -323,7 +325,7 @@ def make_text_task(
     )
 
 
-def _unseen(entry: TextTask, file: str | Path | None) -> list[Question]:
+def _unseen(entry: TextTask, file: str | Path | None) -> list[TextQuestion]:
     """Return the questions of a task that are none of its worked examples."""
     examples = {key for key, _, _ in entry.examples}
     unseen = [
@@ -404,7 +406,7 @@ def split(
     ]
 
 
-def _problem(entry: TextTask, question: Question, examples: int) -> Problem:
+def _problem(entry: TextTask, question: TextQuestion, examples: int) -> Problem:
     """Return a question as messages, behind worked examples where some are asked for."""
     turns = [text for _, example, answer in entry.examples[:examples] for text in (example, answer)]
     turns.append(question.short if examples else question.wording)

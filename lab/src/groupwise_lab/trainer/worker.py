@@ -37,7 +37,7 @@ from groupwise_lab.trainer.rewards import Problem, Rewards
 
 _PROGRAM = Path(__file__).with_name("worker_program.py")
 _START_LIMIT = 120.0
-Answer = dict[str, Any]
+Reply = dict[str, Any]
 
 
 class Worker:
@@ -52,7 +52,7 @@ class Worker:
         self._lines: queue.Queue[str] = queue.Queue()
         self._ending: Any = None
 
-    def start(self) -> Answer | None:
+    def start(self) -> Reply | None:
         """Start the process where there is none and return its first answer; None where none
         came, and an empty one where it runs.
         """
@@ -80,14 +80,14 @@ class Worker:
             self.close()
         return answer
 
-    def ask(self, question: JsonView, *, limit: float) -> tuple[Answer | None, bool]:
+    def ask(self, question: JsonView, *, limit: float) -> tuple[Reply | None, bool]:
         """Return the answer to a question, or None and whether it took too long; the process has
         ended then.
         """
         assert self._process is not None
         assert self._process.stdin is not None
         late = False
-        answer: Answer | None = None
+        answer: Reply | None = None
         with contextlib.suppress(OSError):
             self._process.stdin.write(json.dumps(question, default=str) + "\n")
             self._process.stdin.flush()
@@ -102,7 +102,7 @@ class Worker:
         if self._ending is not None:
             self._ending()
 
-    def _answer(self, limit: float) -> tuple[Answer | None, bool]:
+    def _answer(self, limit: float) -> tuple[Reply | None, bool]:
         """Return the next line of the process, or None where it ends, or takes too long."""
         try:
             line = self._lines.get(timeout=limit)
@@ -173,7 +173,6 @@ _NAME = re.compile(r"[^\W\d]\w*(?:\.[^\W\d]\w*)*:[^\W\d]\w*(?:\.[^\W\d]\w*)*")
 # processes of one batch: each may have taken the whole time limit, and the next one has to start
 _MOST_LOST = 3
 _MOST_HUNG = 3  # batches in a row of which no call came to its end: by then it never does
-Row = Mapping[str, Any]
 _ENDED = "its process ended"
 
 
@@ -184,7 +183,7 @@ class RewardWarning(GroupwiseWarning):
 class UserReward:
     """A verifier that asks a user's function."""
 
-    def __init__(self, name: str, rows: Sequence[Row], *, limit: float = 60.0) -> None:
+    def __init__(self, name: str, rows: Sequence[JsonView], *, limit: float = 60.0) -> None:
         check_limit(limit)
         if not _NAME.fullmatch(name):
             raise InvalidArgumentError(

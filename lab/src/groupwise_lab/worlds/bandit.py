@@ -18,10 +18,9 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import ArrayLike, NDArray
 
-from groupwise.arrays import finite_array
+from groupwise.arrays import Float, finite_array
 from groupwise.errors import InvalidArgumentError
 
-Float = NDArray[np.float64]
 Index = NDArray[np.intp]
 
 MOST_GROUPS = 2_000_000

@@ -22,12 +22,11 @@ import polars as pl
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from groupwise.arrays import Columns
+from groupwise.arrays import Columns, Float
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 from groupwise_lab.worlds.runs import autoregressive_noise as autoregressive
 
-Float = NDArray[np.float64]
 Bool = NDArray[np.bool_]
 Change = tuple[
     int, int, int
@@ -784,7 +783,7 @@ def _world(rng: Generator, rows: int, *, window: int) -> World:
 
 
 @dataclass(frozen=True, slots=True)
-class _Drawn:
+class _DrawnCompletions:
     """The completions of a run, by step, prompt and completion."""
 
     reward: Float
@@ -831,7 +830,7 @@ def _functions(
     return {"accuracy": value}, {"accuracy": 1.0}
 
 
-def _draw(world: World, rng: Generator) -> _Drawn:
+def _draw(world: World, rng: Generator) -> _DrawnCompletions:
     """Draw the completions."""
     shape = (world.steps, world.prompts, world.group_size)
     step = (slice(None), None, None)
@@ -855,7 +854,7 @@ def _draw(world: World, rng: Generator) -> _Drawn:
         quality = np.where(empty, 0.0, functions["quality"])
         functions = {"quality": np.where(same, quality[:, :, :1], quality)}
     total = sum((weights[name] * value for name, value in functions.items()), np.zeros(shape))
-    return _Drawn(total, functions, length, cut)
+    return _DrawnCompletions(total, functions, length, cut)
 
 
 def _held_out(world: World, rng: Generator) -> Float:
@@ -880,7 +879,7 @@ def _held_out(world: World, rng: Generator) -> Float:
     return np.where(due, low + gain * right + of_format * formatted, np.nan)
 
 
-def _quantities(world: World, rng: Generator, drawn: _Drawn) -> dict[str, Float]:
+def _quantities(world: World, rng: Generator, drawn: _DrawnCompletions) -> dict[str, Float]:
     """What a trainer counts at every step, by canonical quantity; of the same quantity min and
     max have a suffix.
     """
@@ -1006,7 +1005,7 @@ def _means(value: Float, window: int, *, alone: bool) -> Float:
         )
 
 
-def _rollouts(world: World, drawn: _Drawn) -> pl.DataFrame:
+def _rollouts(world: World, drawn: _DrawnCompletions) -> pl.DataFrame:
     """The completions as a table; of a window the last step's."""
     last = slice(world.window - 1, None, world.window)
     reward = drawn.reward[last]

@@ -14,14 +14,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import polars as pl
 from numpy.random import Generator
-from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from groupwise.arrays import Whole
+from groupwise.arrays import Float, Whole
 from groupwise.errors import InvalidArgumentError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
-FloatArray = NDArray[np.float64]
 HEALTHY = (
     *(
         "trending",
@@ -54,23 +52,23 @@ SYMPTOMS = ("no_learning", "length_runaway", "collapse")
 
 
 @dataclass(slots=True)
-class World:
+class RunState:
     """The state of a run at every step; a failure rewrites it from its onset on."""
 
     prompts: int  # B
     group_size: int  # G
     spread: float  # standard deviation of the prompts' difficulty, logits
-    ability_T: FloatArray  # theta, logits
-    entropy_T: FloatArray  # nats a token
-    length_T: FloatArray  # tokens
-    truncated_T: FloatArray  # share cut off
-    gradient_T: FloatArray  # norm that a step with every group live would have
-    held_out_T: FloatArray  # ability on held-out prompts, logits
-    identical_T: FloatArray  # share of groups whose rollouts are all the same
-    false_zero_T: FloatArray  # share of rollouts that the verifier grades 0 whatever they are
-    bonus_T: FloatArray  # share of the wrong rollouts that earn the reward by a loophole
+    ability_T: Float  # theta, logits
+    entropy_T: Float  # nats a token
+    length_T: Float  # tokens
+    truncated_T: Float  # share cut off
+    gradient_T: Float  # norm that a step with every group live would have
+    held_out_T: Float  # ability on held-out prompts, logits
+    identical_T: Float  # share of groups whose rollouts are all the same
+    false_zero_T: Float  # share of rollouts that the verifier grades 0 whatever they are
+    bonus_T: Float  # share of the wrong rollouts that earn the reward by a loophole
     learning_rate: float = 1e-6  # of the log
-    order_T: FloatArray | float = 0.0  # ease of the step's prompts by the order of the data, logits
+    order_T: Float | float = 0.0  # ease of the step's prompts by the order of the data, logits
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +77,7 @@ class SimulatedLog:
 
     kind: str  # of the run
     step_R: Whole  # logged steps
-    columns: Mapping[str, FloatArray]  # key -> values by row
+    columns: Mapping[str, Float]  # key -> values by row
     window: int  # steps that a row averages
     onset: int | None  # step of the failure; None of a healthy run
     group_size: int  # G
@@ -113,7 +111,7 @@ def simulated_log(kind: str, rng: Generator, *, steps: int | None = None) -> Sim
     return _logged(kind, world, rng, window=window, smoothed=smoothed, onset=onset)
 
 
-def _healthy_world(kind: str, rng: Generator, n: int) -> World:
+def _healthy_world(kind: str, rng: Generator, n: int) -> RunState:
     """A run that learns, settles, or stands at its top."""
     place = np.arange(n) / max(n - 1, 1)
     start, gain, speed = rng.uniform(-2.0, 0.5), rng.uniform(1.0, 3.0), rng.uniform(2.0, 8.0)
@@ -140,7 +138,7 @@ def _healthy_world(kind: str, rng: Generator, n: int) -> World:
     )
     if kind in ("longer_answers", "length_penalty"):
         length = length * np.exp(rng.uniform(0.5, 1.5) * (1 - np.exp(-speed * place)))
-    return World(
+    return RunState(
         prompts=prompts,
         group_size=groups,
         spread=float(rng.uniform(0.5, 2.0)),
@@ -160,7 +158,7 @@ def _healthy_world(kind: str, rng: Generator, n: int) -> World:
     )
 
 
-def _order(kind: str, rng: Generator, n: int) -> FloatArray | float:
+def _order(kind: str, rng: Generator, n: int) -> Float | float:
     """Prompts in the same order every epoch, an easy and a hard data source in turn, or harder
     prompts from a step on.
     """
@@ -174,12 +172,12 @@ def _order(kind: str, rng: Generator, n: int) -> FloatArray | float:
     return 0.0
 
 
-def _ramp(n: int, onset: int, length: float) -> FloatArray:
+def _ramp(n: int, onset: int, length: float) -> Float:
     """0 before the onset, then to 1 over a stretch."""
     return np.clip((np.arange(n) - onset) / max(length, 1.0), 0.0, 1.0)
 
 
-def _level(world: World, onset: int, rng: Generator) -> float:
+def _level(world: RunState, onset: int, rng: Generator) -> float:
     """Let the ability hover from the onset on, below the top; return where."""
     middle = float(np.clip(world.ability_T[onset], -1.0, 1.0))
     world.ability_T = world.ability_T - world.ability_T[onset] + middle
@@ -188,7 +186,7 @@ def _level(world: World, onset: int, rng: Generator) -> float:
     return middle
 
 
-def _break_verifier(world: World, onset: int, rng: Generator) -> None:
+def _break_verifier(world: RunState, onset: int, rng: Generator) -> None:
     """All rollouts, or most of them, are graded 0 from one step to the next; the policy stays
     where it is.
     """
@@ -200,7 +198,7 @@ def _break_verifier(world: World, onset: int, rng: Generator) -> None:
     )
 
 
-def _hack(world: World, onset: int, rng: Generator) -> None:
+def _hack(world: RunState, onset: int, rng: Generator) -> None:
     """A loophole is found: wrong answers earn the reward, and the held-out ability stops or
     falls.
     """
@@ -217,7 +215,7 @@ def _hack(world: World, onset: int, rng: Generator) -> None:
     world.length_T = world.length_T * np.exp(rng.uniform(0.0, 0.6) * _ramp(n, onset, 0.3 * n))
 
 
-def _degenerate(world: World, onset: int, rng: Generator) -> None:
+def _degenerate(world: RunState, onset: int, rng: Generator) -> None:
     """The rollouts of a group come out the same: a seed, a cache, or a temperature of 0; nothing
     is learnt from there on.
     """
@@ -227,7 +225,7 @@ def _degenerate(world: World, onset: int, rng: Generator) -> None:
     world.held_out_T[onset:] = middle + 0.05 * autoregressive_noise(rng, n, 1.0, 0.9)[onset:]
 
 
-def _concentrate(world: World, onset: int, rng: Generator) -> None:
+def _concentrate(world: RunState, onset: int, rng: Generator) -> None:
     """The entropy is spent: each prompt has one answer, right or wrong, and the reward stands
     still below the top.
     """
@@ -239,7 +237,7 @@ def _concentrate(world: World, onset: int, rng: Generator) -> None:
     world.held_out_T[onset:] = world.ability_T[onset:]
 
 
-def _destabilise(world: World, onset: int, rng: Generator) -> None:
+def _destabilise(world: RunState, onset: int, rng: Generator) -> None:
     """The reward swings ever wider, or the policy comes apart; gradients spike and the entropy
     rises.
     """
@@ -271,7 +269,7 @@ def _destabilise(world: World, onset: int, rng: Generator) -> None:
     world.gradient_T = world.gradient_T * np.where(spikes, rng.uniform(10, 100, n), 1.0)
 
 
-def _stand_still(world: World, onset: int, rng: Generator) -> None:
+def _stand_still(world: RunState, onset: int, rng: Generator) -> None:
     """A learning rate of 0, or so small that nothing moves."""
     n = len(world.ability_T)
     world.learning_rate = 0.0 if rng.random() < 0.5 else 1e-12
@@ -282,7 +280,7 @@ def _stand_still(world: World, onset: int, rng: Generator) -> None:
     world.length_T = world.length_T * (1 + 0.03 * rng.standard_normal(n))
 
 
-def _run_away(world: World, onset: int, rng: Generator) -> None:
+def _run_away(world: RunState, onset: int, rng: Generator) -> None:
     """Answers grow until most are cut off, and earn no more."""
     n = len(world.ability_T)
     ramp = _ramp(n, onset, 0.2 * n)
@@ -291,7 +289,7 @@ def _run_away(world: World, onset: int, rng: Generator) -> None:
     world.ability_T[onset:] = world.ability_T[onset] - rng.uniform(0.0, 0.5) * ramp[onset:]
 
 
-def _collapse(world: World, onset: int, rng: Generator) -> None:
+def _collapse(world: RunState, onset: int, rng: Generator) -> None:
     """The policy comes apart over a stretch: the reward goes to nothing, answers change."""
     n = len(world.ability_T)
     ramp = _ramp(n, onset, rng.uniform(0.03, 0.12) * n)
@@ -301,7 +299,7 @@ def _collapse(world: World, onset: int, rng: Generator) -> None:
     world.length_T = world.length_T * np.exp(rng.choice([-2.0, 1.0]) * ramp)
 
 
-_BREAKS: Mapping[str, Callable[[World, int, Generator], None]] = {
+_BREAKS: Mapping[str, Callable[[RunState, int, Generator], None]] = {
     "verifier_failure": _break_verifier,
     "reward_hacking": _hack,
     "advantage_degeneracy": _degenerate,
@@ -315,7 +313,7 @@ _BREAKS: Mapping[str, Callable[[World, int, Generator], None]] = {
 
 def _logged(
     kind: str,
-    world: World,
+    world: RunState,
     rng: Generator,
     *,
     window: int,
@@ -391,7 +389,7 @@ def _logged(
     )
 
 
-def _label(kind: str, columns: dict[str, FloatArray], rng: Generator) -> None:
+def _label(kind: str, columns: dict[str, Float], rng: Generator) -> None:
     """Give the rewards the grades -1 and 1, or 0 and .1, or beside them a penalty that grows
     with the answers.
     """
@@ -408,7 +406,7 @@ def _label(kind: str, columns: dict[str, FloatArray], rng: Generator) -> None:
     columns["reward_std"] = scale * columns["reward_std"]
 
 
-def _window_means(value_T: FloatArray, window: int) -> FloatArray:
+def _window_means(value_T: Float, window: int) -> Float:
     """Means of windows; of those without a value nan."""
     table = value_T.reshape(-1, window)
     finite = np.isfinite(table).sum(axis=1)
@@ -418,7 +416,7 @@ def _window_means(value_T: FloatArray, window: int) -> FloatArray:
         )
 
 
-def _moved(value_T: FloatArray, width: int) -> FloatArray:
+def _moved(value_T: Float, width: int) -> Float:
     """Trailing moving average; the first rows average what is there."""
     total = np.concatenate([[0.0], np.cumsum(value_T)])
     last = np.arange(1, len(value_T) + 1)
@@ -426,9 +424,7 @@ def _moved(value_T: FloatArray, width: int) -> FloatArray:
     return np.asarray((total[last] - total[first]) / (last - first))
 
 
-def autoregressive_noise(
-    rng: Generator, n: int, deviation: float, correlation: float
-) -> FloatArray:
+def autoregressive_noise(rng: Generator, n: int, deviation: float, correlation: float) -> Float:
     """Draw stationary first-order autoregressive noise."""
     shocks = rng.standard_normal(n) * deviation
     shocks[1:] *= np.sqrt(1 - correlation**2)
@@ -474,7 +470,7 @@ def rollouts_of(log: SimulatedLog) -> pl.DataFrame:
     )
 
 
-def record_of(log: SimulatedLog, columns: Mapping[str, FloatArray]) -> RunRecord:
+def record_of(log: SimulatedLog, columns: Mapping[str, Float]) -> RunRecord:
     """Put columns of a simulated log into a record."""
     config = RunConfig().with_settings(
         {"group_size": log.group_size, "prompts_per_step": log.prompts, "smoothing": log.smoothed},

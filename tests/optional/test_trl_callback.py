@@ -44,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings(
 torch = pytest.importorskip("torch", reason="torch is not installed: see the head of this file")
 pytest.importorskip("trl", reason="TRL is not installed: see the head of this file")
 
-GROUPS, SIZE = 6, 8
+GROUPS, SIZE = 8, 8
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 

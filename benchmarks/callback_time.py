@@ -1,6 +1,6 @@
 """What `GroupwiseCallback` costs a step of TRL: steps without it and with it, in turn in one run.
 
-    python benchmarks/callback_time.py [--blocks 6] [--completion-length 16]
+    python benchmarks/callback_time.py [--blocks 6] [--groups 8] [--completion-length 16] [--wall]
 
 Run by a Python with TRL (see tests/optional/test_trl_callback.py). One trainer takes steps of two
 kinds in blocks of ten that alternate, so that whatever else the machine does falls on all of them
@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
-GROUPS, SIZE, BLOCK = 32, 8, 10
+SIZE, BLOCK = 8, 10
 KINDS = ("without", "recording")
 
 
-def make_trainer(folder: str, steps: int, length: int) -> Any:
+def make_trainer(folder: str, steps: int, groups: int, length: int) -> Any:
     """TRL's trainer on the model of the embedded run."""
     transformers, trl = importlib.import_module("transformers"), importlib.import_module("trl")
 
@@ -51,7 +51,7 @@ def make_trainer(folder: str, steps: int, length: int) -> Any:
     args = trl.GRPOConfig(
         output_dir=folder,
         max_steps=steps,
-        per_device_train_batch_size=GROUPS * SIZE,
+        per_device_train_batch_size=groups * SIZE,
         num_generations=SIZE,
         max_completion_length=length,
         learning_rate=1e-6,
@@ -137,7 +137,9 @@ def main() -> None:
     parser.add_argument(
         "--blocks", type=int, default=6, help="blocks of each kind, after the first"
     )
+    parser.add_argument("--groups", type=int, default=8, help=f"of {SIZE} rollouts in a step")
     parser.add_argument("--completion-length", type=int, default=16)
+    parser.add_argument("--wall", action="store_true", help="inside the callback by the wall too")
     arguments = parser.parse_args()
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
     import torch
@@ -147,14 +149,15 @@ def main() -> None:
     torch.set_num_threads(1)
     steps = len(KINDS) * BLOCK * (arguments.blocks + 1)
     with tempfile.TemporaryDirectory() as folder:
-        trainer = make_trainer(folder, steps, arguments.completion_length)
+        trainer = make_trainer(folder, steps, arguments.groups, arguments.completion_length)
         trainer.callback_handler.callbacks = [
             one
             for one in trainer.callback_handler.callbacks
             if type(one).__name__ != "PrinterCallback"
         ]
         callback = GroupwiseCallback(trainer, check_every=0, say=lambda _: None)
-        callback._clock = time.thread_time  # what it takes itself, whoever else is on the processor
+        if not arguments.wall:  # what it takes itself, whoever else is on the processor
+            callback._clock = time.thread_time
         blocks = Blocks(callback, arguments.blocks)
         trainer.add_callback(callback)
         trainer.add_callback(blocks)
@@ -176,7 +179,7 @@ def main() -> None:
         step = 1000 * float(np.median(seconds["without"])) / BLOCK
         steps_ms[clock] = step
         print(
-            f"{clock}: {step:.0f} ms a step without the callback ({GROUPS} groups of {SIZE}, up to "
+            f"{clock}: {step:.0f} ms a step without the callback ({arguments.groups} groups of {SIZE}, up to "
             f"{arguments.completion_length} tokens)"
         )
         for kind in KINDS[1:]:
@@ -186,9 +189,10 @@ def main() -> None:
                 f"  {kind}: {middle:+.1%} (middle half {low:+.1%} to {high:+.1%}, {len(share)} "
                 f"blocks of {BLOCK} steps)"
             )
-    step = steps_ms["processor"]
+    clock = "wall" if arguments.wall else "processor"
+    step = steps_ms[clock]
     own_ms = 1000 * callback.record_seconds / max(BLOCK * (arguments.blocks + 1), 1)
-    print(f"inside the callback, processor: recording {own_ms:.1f} ms a step ({own_ms / step:.2%})")
+    print(f"inside the callback, {clock}: recording {own_ms:.1f} ms a step ({own_ms / step:.2%})")
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from groupwise.prompts import templates
+from groupwise.prompts import prompt_of, prompt_text, templates
 
 OTHERS = [
     "Three friends share a cake and want equal parts",
@@ -85,3 +85,17 @@ def test_time_is_linear_in_the_text() -> None:
     """A megabyte of slots, and of letters that might begin one."""
     hostile = ["A" * 500_000 + "1 " * 250_000, "a1" * 500_000, "#" * 1_000_000]
     assert templates(hostile).tolist() == [0, 1, 2]
+
+
+def test_what_the_assistant_alone_says_is_its_text() -> None:
+    asked = [{"role": "user", "content": "2+2="}]
+    said = {"role": "assistant", "content": "4"}
+    assert prompt_text([said]) == prompt_text([said | {"tool_calls": None}]) == "4"
+    for messages in (
+        asked,
+        [*asked, said],
+        [said, said],
+        [said | {"reasoning_content": "two and two"}],
+        [said | {"content": [{"type": "text", "text": "4"}]}],
+    ):
+        assert prompt_of(prompt_text(messages)) == prompt_of(messages) == messages

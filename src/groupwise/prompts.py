@@ -24,17 +24,20 @@ _FEWEST_WORDS = 4
 
 
 def prompt_text(prompt: Prompt) -> str:
-    """Return a prompt as one text: messages as JSON."""
-    return (
-        prompt
-        if isinstance(prompt, str)
-        else json.dumps(list(prompt), ensure_ascii=False, default=str)
-    )
+    """Return a prompt or a completion as one text: messages as JSON, but what the assistant alone
+    says as it is.
+    """
+    if isinstance(prompt, str):
+        return prompt
+    match messages := list(prompt):
+        case [{"role": "assistant", "content": str(said), **more}] if not any(more.values()):
+            return said
+    return json.dumps(messages, ensure_ascii=False, default=str)
 
 
-def prompt_of(text: str) -> Prompt:
-    """Return the messages of a chat that was written as JSON, and another text as it is."""
-    if not text.startswith("[{"):
+def prompt_of(text: Prompt) -> Prompt:
+    """Return the messages of a chat that was written as JSON, and what is none as it is."""
+    if not isinstance(text, str) or not text.startswith("[{"):
         return text
     try:
         messages = parse_json(text)

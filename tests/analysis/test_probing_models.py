@@ -8,14 +8,17 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import polars as pl
 import pytest
 from tests.analysis.test_measure import _offline, checkpoint  # noqa: F401 - fixtures
 from tests.cases import each_case
 
 from groupwise.cli.app import main
+from groupwise.readers import run_record
 from groupwise.wording import short
 
 torch = pytest.importorskip("torch")
@@ -230,6 +233,43 @@ def test_logged_tokens_may_have_ends_and_turns_that_the_text_leaves_out(
                 row["completion"] = text[:7]
     given = ["--model", str(checkpoint)]
     assert result_of(capsys, str(log), "rescore", *given)["rollouts"] == ANSWERS
+
+
+def test_prompts_that_the_model_read_otherwise_are_not_sampled_again(
+    checkpoint: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    record = run_record(log)
+    assert record.rollouts is not None
+    for length in (6, 7):
+        rollouts = record.rollouts.with_columns(prompt_length=pl.lit(float(length)))
+        replace(record, rollouts=rollouts).save(tmp_path / str(length))
+    given = ["resample", "--model", str(checkpoint), "-n", "16"]
+    assert result_of(capsys, str(tmp_path / "6"), *given)["rollouts"] == 16
+    error = refused(capsys, tmp_path, str(tmp_path / "7"), *given)
+    assert "expected prompts as long as the model read them" in error
+
+
+def test_messages_have_no_tokens_but_those_that_the_log_gives(
+    checkpoint: Path,  # noqa: F811
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Scores as many as the JSON of the messages has tokens are of other tokens."""
+    log = tmp_path / "run.jsonl"
+    write_log(log, checkpoint)
+    reader = transformers.AutoTokenizer.from_pretrained(checkpoint)
+    with rows_in(log) as rows:
+        for row in rows:
+            row["completion"] = [{"role": "assistant", "content": "1"}] * 2
+            text = json.dumps(row["completion"])
+            row["logprobs"] = [-1.0] * len(reader.encode(text, add_special_tokens=False))
+            del row["completion_ids"]
+    error = refused(capsys, tmp_path, str(log), "rescore", "--model", str(checkpoint))
+    assert "under the checkpoint's tokenizer, got 0" in error
 
 
 def test_a_first_policy_of_another_tokenizer_is_refused(

@@ -21,10 +21,11 @@ from tests.cases import each_case
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
-from groupwise.integrations.generation import Generation, joined, text_of
+from groupwise.integrations.generation import Generation, joined
 from groupwise.integrations.live_judgement import LiveJudgement, change_in_words
 from groupwise.integrations.trl import GroupwiseCallback, unfit
 from groupwise.integrations.verl import Tap
+from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord, steps_table
 
 GROUPS, SIZE = 3, 4
@@ -557,15 +558,35 @@ def test_rewards_too_large_to_square_cost_no_step() -> None:
     )
 
 
-def test_conversations_become_text() -> None:
-    assert (
-        text_of(
-            [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": [{"text": "4"}]}]
-        )
-        == "user: 2+2?\nassistant: 4"
-    )
-    assert text_of("plain") == "plain"
-    assert text_of(None) == ""
+class ChattingTrainer(PlayedTrainer):
+    """As TRL with chats: its logs hold their texts as the version likes, the reward functions see
+    the messages.
+    """
+
+    def _generate_and_score_completions(self, inputs: Any) -> dict[str, Any]:
+        asked = [[{"role": "user", "content": f"{n // SIZE}+1="}] for n in range(ROLLOUTS)]
+        said = [[{"role": "assistant", "content": f"c{n}"}] for n in range(ROLLOUTS)]
+        said[-1] += [{"role": "tool", "content": "2"}, {"role": "assistant", "content": "2"}]
+        self._calculate_rewards(inputs, asked, said, completion_ids_list=[[0]] * ROLLOUTS)
+        self._logs["prompt"].extend(["user 0+1= assistant"] * ROLLOUTS)
+        return {"prompt_mask": np.arange(ROLLOUTS * 9).reshape(ROLLOUTS, 9) % 9 < 7}
+
+
+def test_a_chat_is_recorded_as_its_messages_with_the_tokens_that_the_model_read(
+    tmp_path: Path,
+) -> None:
+    trainer = ChattingTrainer(tmp_path)
+    attached(trainer)
+    trainer.train(1)
+    rollouts = RunRecord.load(tmp_path / "groupwise").rollouts
+    assert rollouts is not None
+    assert prompt_of(rollouts["prompt"][-1]) == [
+        {"role": "user", "content": f"{(ROLLOUTS - 1) // SIZE}+1="}
+    ]
+    assert rollouts["completion"].to_list()[:-1] == [f"c{n}" for n in range(ROLLOUTS - 1)]
+    last = prompt_of(rollouts["completion"][-1])
+    assert [message["role"] for message in last] == ["assistant", "tool", "assistant"]  # type: ignore[index]
+    assert rollouts["prompt_length"].to_list() == [7.0] * ROLLOUTS
 
 
 def fails(*_: Any, **__: Any) -> Any:

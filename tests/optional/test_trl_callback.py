@@ -24,6 +24,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -35,6 +36,7 @@ from groupwise.integrations.trl import GroupwiseCallback
 from groupwise.readers import run_record
 from groupwise.record.recorder import identity_in
 from groupwise.record.run import RunRecord
+from groupwise.scores.language_models import tokens_of
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore"
@@ -42,7 +44,7 @@ pytestmark = pytest.mark.filterwarnings(
 torch = pytest.importorskip("torch", reason="torch is not installed: see the head of this file")
 pytest.importorskip("trl", reason="TRL is not installed: see the head of this file")
 
-GROUPS, SIZE = 6, 8
+GROUPS, SIZE = 8, 8
 REPOSITORY = Path(__file__).resolve().parents[2]
 
 
@@ -167,6 +169,47 @@ def test_the_record_is_what_the_trainer_saw(rloo: bool, tmp_path: Path) -> None:
     assert ours.group_by("prompt_id").len()["len"].to_list() == [SIZE] * GROUPS
     assert record.steps["completions/mean_length"][5] == pytest.approx(ours["length"].mean())
     assert record.steps["tokens"].to_list() == [row["num_tokens"] for row in logged.values()]
+
+
+@pytest.mark.parametrize("more", [{}, {"thinks": True}], ids=["as_it_is", "with_more"])
+def test_a_chat_is_recorded_as_the_model_read_it_or_cannot_be_scored(
+    more: dict[str, bool], tmp_path: Path
+) -> None:
+    trainer = make_trainer(tmp_path, steps=2, chat_template_kwargs=more)
+    reader, read = trainer.processing_class, []
+    reader.chat_template = (
+        "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if thinks %}=={% endif %}"
+    )
+    trainer.train_dataset = trainer.train_dataset.map(
+        lambda row: {"prompt": [{"role": "user", "content": row["prompt"]}]}
+    )
+    trainer.reward_funcs[0] = lambda completions, **_: digits(
+        [said[0]["content"] for said in completions]
+    )
+    trainer.reward_funcs[1] = lambda completions, **_: [None] * len(completions)
+    own = trainer._generate_and_score_completions
+
+    def kept(*given: Any) -> Any:
+        output = own(*given)
+        for ids, mask in zip(output["prompt_ids"], output["prompt_mask"], strict=True):
+            read.append(ids[mask.bool()].tolist())
+        return output
+
+    trainer._generate_and_score_completions = kept
+    trainer.add_callback(GroupwiseCallback(trainer, say=lambda _: None))
+    trainer.train()
+    rows = RunRecord.load(tmp_path / "groupwise").rollouts
+    assert rows is not None
+    texts = [rows[name].to_list() for name in ("prompt", "completion")]
+    facts: Any = {"ends": [None] * len(rows), "read": rows["prompt_length"]}
+    loaded: Any = SimpleNamespace(tokenizer=reader)
+    if more:
+        with pytest.raises(GroupwiseError, match=f"got {len(rows)} other prompts"):
+            tokens_of(loaded, *texts, **facts)
+    else:
+        assert tokens_of(loaded, *texts, **facts)[0] == read
+        said = [messages[0]["content"] for messages in trainer._logs["completion"]]
+        assert texts[1][-len(said) :] == said
 
 
 def test_every_step_is_recorded_though_the_trainer_logs_every_fourth(tmp_path: Path) -> None:

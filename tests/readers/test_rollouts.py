@@ -283,9 +283,13 @@ class TestRows:
             row | {"prompt": [{"role": "user", "content": row["prompt"] + " \u00e9"}]}
             for row in plain_rows()
         ]
+        said = [row["completion"] for row in rows]
+        for row in rows:
+            row["completion"] = [{"role": "assistant", "content": row["completion"]}]
         record = run_record(write(tmp_path / "a.jsonl", rows))
         table = rollouts_of(record)
         assert json.loads(table["prompt"][0]) == rows[0]["prompt"]
+        assert table["completion"].to_list() == said
         assert group_sizes(table) == [2] * 4
         assert "8 texts are lists of chat messages and kept as JSON text" in record.notes
 

@@ -239,9 +239,21 @@ def test_messages_go_through_the_chat_template(tmp_path: Path) -> None:
         "{% for m in messages %}a{{ m['content'] }}{% endfor %}{% if add_generation_prompt %}b{% "
         "endif %}"
     )
-    batch = encoded(loaded, [talk], ["3"])
-    assert loaded.tokenizer.decode(batch["input_ids"][0]) == "a1+2=b3<eos>"
-    assert batch["completion_mask"][0].tolist() == [0] * 6 + [1] * 2
+    for asked in (talk, json.dumps(talk)):
+        batch = encoded(loaded, [asked], ["3"])
+        assert loaded.tokenizer.decode(batch["input_ids"][0]) == "a1+2=b3<eos>"
+        assert batch["completion_mask"][0].tolist() == [0] * 6 + [1] * 2
+
+
+def test_what_the_model_did_not_read_so_is_refused(tmp_path: Path) -> None:
+    loaded = load_language_model(checkpoint(tmp_path / "model"))
+    before, _ = tokens_of(loaded, ["1+2=", "9="], ["3", ""], ends=[None, 1], read=[None, 3.0])
+    assert list(map(len, before)) == [5, 3]
+    with pytest.raises(InvalidArgumentError, match="got 1 other prompts and 0 completions of"):
+        tokens_of(loaded, ["1+2=", "9="], ["3", ""], ends=[None, 1], read=[5.0, 4.0])
+    turns = json.dumps([{"role": "assistant", "content": "3"}, {"role": "tool", "content": "4"}])
+    with pytest.raises(InvalidArgumentError, match="got 0 other prompts and 1 completions of sev"):
+        tokens_of(loaded, PROMPTS[:2], ["3", turns], ends=[None, None])
 
 
 def test_texts_that_do_not_fit(tmp_path: Path) -> None:

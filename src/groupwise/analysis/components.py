@@ -54,7 +54,6 @@ from groupwise.files import beside, first_bytes, write_whole
 from groupwise.intervals import percent
 from groupwise.parsing import JsonObject, JsonView, parse_json
 from groupwise.plain import Words, frozen
-from groupwise.prompts import prompt_of
 from groupwise.record.run import RunRecord
 from groupwise.wording import capital, count
 
@@ -180,7 +179,7 @@ def _scorable(record: RunRecord) -> pl.DataFrame:
         )
     wanted = ("step", "prompt_id", "prompt", "completion", "reward")
     rows = record.rollouts.select(
-        *wanted, *({"ended", "end_token"} & set(record.rollouts.columns))
+        *wanted, *({"ended", "end_token", "prompt_length"} & set(record.rollouts.columns))
     ).drop_nulls(wanted)
     rows = rows.filter(pl.col("reward").is_finite())
     if not len(rows):
@@ -581,9 +580,12 @@ def _tokens(
     from groupwise.scores.language_models import tokens_of
 
     rows, limit, source = _with_ends(reader, record, sample)
-    prompts = [prompt_of(text) for text in rows["prompt"]]
     before, after = tokens_of(
-        reader, prompts, rows["completion"].to_list(), ends=end_tokens(reader, rows)
+        reader,
+        rows["prompt"],
+        rows["completion"].to_list(),
+        ends=end_tokens(reader, rows),
+        read=rows.get_column("prompt_length", default=()),
     )
     total = np.array(
         [len(prompt) + len(completion) for prompt, completion in zip(before, after, strict=True)]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from itertools import chain
@@ -193,13 +193,14 @@ class _ScoredCompletion:
 
 
 def _encoded(
-    loaded: LanguageModel, prompts: Iterable[str], answers: Sequence[str] = ()
+    loaded: LanguageModel, rows: pl.DataFrame, answers: Sequence[str] = ()
 ) -> tuple[list[list[int]], list[list[int]]]:
-    """The tokens of prompts, all of which the tokenizer must know, and of answers."""
+    """The tokens of the prompts of rows, all of which the tokenizer must know, and of answers."""
     from groupwise.scores.language_models import tokens_of
 
     own, ends = loaded.tokenizer, [None] * len(answers)
-    before, after = tokens_of(loaded, list(map(prompt_of, prompts)), answers, ends=ends)
+    read = rows.get_column("prompt_length", default=())
+    before, after = tokens_of(loaded, rows["prompt"], answers, ends=ends, read=read)
     lost = {own.unk_token_id, own.pad_token_id} - {own.eos_token_id, own.bos_token_id}
     if not all(ids and lost.isdisjoint(ids) for ids in before):
         raise InvalidArgumentError(
@@ -215,14 +216,16 @@ def _tokens(
     """The answers of which each token has a log-probability in the log."""
     from groupwise.scores.language_models import end_of
 
-    loaded, texts, answers = models[0], rows["completion"].to_list(), list[_ScoredCompletion]()
+    loaded, said, answers = models[0], rows["completion"].to_list(), list[_ScoredCompletion]()
     others = 0
-    tokens = _encoded(loaded, rows["prompt"], texts)
-    if _encoded(models[-1], [], texts)[1] != tokens[1]:
+    # of several messages only the log has the tokens
+    texts = [text if isinstance(prompt_of(text), str) else "" for text in said]
+    tokens = _encoded(loaded, rows, texts)
+    if _encoded(models[-1], rows.clear(), texts)[1] != tokens[1]:
         raise InvalidArgumentError(
             f"expected two checkpoints of one tokenizer, got different tokens: {_GIVE}"
         )
-    for text, row, before, made in zip(texts, raw, *tokens, strict=True):
+    for text, row, before, made in zip(said, raw, *tokens, strict=True):
         ids = _numbers(row.get("completion_ids"), int) or made
         if ids != made and not _decodes(loaded.tokenizer, ids, text):
             others += 1
@@ -304,11 +307,13 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
             f"from step {step:,}: give a later one"
         )
     asked = early if fell else rows.filter(pl.col("step") >= pl.col("step").quantile(0.75))
-    prompts = asked.group_by("prompt", maintain_order=True).agg(pl.col(column).mean())
+    prompts = asked.group_by("prompt", maintain_order=True).agg(
+        pl.col(column).mean(), pl.col("^prompt_length$").first()
+    )
     asking = max(how.rollouts // _EACH, 1) if fell else _PROMPTS
     prompts = _drawn(prompts.tail(_NEAR * asking), asking, np.random.default_rng(how.seed))
     each = max(how.rollouts // len(prompts), _EACH)
-    parts = _sampled(record, prompts["prompt"].to_list(), each, how)
+    parts = _sampled(record, prompts, each, how)
     texts = [*chain(*parts)]
     entropy, length = map(Evidence(record).quantity, ("entropy", "completion_length"))
     tokens = length.late if length else 1 + float(np.mean([*map(len, texts)]))  # at most
@@ -338,7 +343,7 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
 
 
 def _sampled(
-    record: RunRecord, prompts: Sequence[str], each: int, how: ProbeOptions
+    record: RunRecord, prompts: pl.DataFrame, each: int, how: ProbeOptions
 ) -> list[list[str]]:
     """Draw answers of a checkpoint to prompts, at the temperature of the run, from all tokens."""
     import torch

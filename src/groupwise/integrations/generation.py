@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import field
 from itertools import chain
+from statistics import median
 from typing import Any
 
 import numpy as np
 
-from groupwise.arrays import Columns, Float, Whole
+from groupwise.arrays import Columns, Float, Whole, floats
 from groupwise.files import table_rows
 from groupwise.parsing import JsonObject, JsonView
 from groupwise.plain import frozen
@@ -57,6 +58,7 @@ class Generation:
     part_N: Columns = field(default_factory=dict)
     advantage_N: Float | None = None  # of each, or None
     length_N: Float | None = None  # tokens of each completion, or None
+    prompt_length_N: Float | None = None  # tokens of each prompt as the model read it, or None
     prompts: Sequence[str] | None = None  # texts, or None
     completions: Sequence[str] | None = None  # texts, or None
 
@@ -73,10 +75,8 @@ class Generation:
         finite = [list(filter(math.isfinite, group)) for group in groups.values()]
         count = sum(map(len, finite))
         row: dict[str, float | None] = {
-            "reward": sum(map(sum, finite)) / count if count else None,
-            "group_size": (sizes[len(sizes) // 2] + sizes[(len(sizes) - 1) // 2]) / 2
-            if sizes
-            else None,
+            "reward": _mean(self.reward_N),
+            "group_size": float(median(sizes)) if sizes else None,
             "prompts": float(len(sizes)),
             **(
                 {UNEVEN: 1 - max(Counter(sizes).values()) / len(sizes)}
@@ -104,6 +104,7 @@ class Generation:
             **{f"reward/{name}": value_N for name, value_N in self.part_N.items()},
             "advantage": self.advantage_N,
             "length": self.length_N,
+            "prompt_length": self.prompt_length_N,
         }
         columns |= {
             name: _plain(value_N) for name, value_N in numbers.items() if value_N is not None
@@ -125,13 +126,9 @@ def joined(generations: Sequence[Generation]) -> Generation:
         missing_N = np.full(len(generation.reward_N), np.nan)
         parts.append([generation.part_N.get(name, missing_N) for name in names])
 
-    def texts(name: str) -> list[Any] | None:
+    def column(name: str, made: Callable[[Any], Any] = floats) -> Any:
         values = [getattr(generation, name) for generation in generations]
-        return None if any(value is None for value in values) else list(chain(*values))
-
-    def column(name: str) -> Float | None:
-        values = texts(name)
-        return None if values is None else np.array(values, dtype=float)
+        return None if any(value is None for value in values) else made([*chain(*values)])
 
     return Generation(
         np.concatenate([generation.reward_N for generation in generations]),
@@ -139,21 +136,10 @@ def joined(generations: Sequence[Generation]) -> Generation:
         {name: np.concatenate(own) for name, *own in zip(names, *parts, strict=True)},
         column("advantage_N"),
         column("length_N"),
-        texts("prompts"),
-        texts("completions"),
+        column("prompt_length_N"),
+        column("prompts", list),
+        column("completions", list),
     )
-
-
-def text_of(value: Any) -> str:
-    """Return a prompt or completion as one text: a conversation as the contents of its messages."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list | tuple):
-        return "\n".join(text_of(item) for item in value)
-    if isinstance(value, Mapping):
-        text = text_of(value.get("content", value.get("text")))
-        return f"{value['role']}: {text}" if "role" in value else text
-    return "" if value is None else str(value)
 
 
 def array_of(value: Any) -> Float:

@@ -15,7 +15,7 @@ import importlib
 import importlib.metadata
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from os import PathLike
@@ -32,10 +32,10 @@ from groupwise.integrations.generation import (
     array_of,
     joined,
     step_meanings,
-    text_of,
 )
 from groupwise.integrations.live_judgement import LiveJudgement, StopOn, state_to_stop_on
 from groupwise.parsing import JsonObject, JsonView
+from groupwise.prompts import prompt_text
 from groupwise.readers.configs import settings_in
 from groupwise.readers.keys import version_of
 from groupwise.record.recorder import (
@@ -54,6 +54,7 @@ from groupwise.record.recorder import (
 from groupwise.record.run import RunConfig
 
 GENERATE, JUDGE = "_generate_and_score_completions", "_calculate_rewards"
+_JUDGED = ("inputs", "prompts", "completions", "completion_ids_list")  # what JUDGE is given
 _NEEDED = (
     GENERATE,
     JUDGE,
@@ -120,30 +121,28 @@ def processes(trainer: Any) -> int:
     return int(getattr(trainer.accelerator, "num_processes", 1))
 
 
-def gathered(trainer: Any, values: Sequence[Any]) -> list[Any]:
+def gathered(trainer: Any, values: list[Any]) -> list[Any]:
     """Return the values of all processes, in their order; every process must call this alike."""
     if processes(trainer) == 1:
-        return list(values)
-    return list(importlib.import_module("accelerate.utils").gather_object(list(values)))
+        return values
+    return list(importlib.import_module("accelerate.utils").gather_object(values))
 
 
 def _trainer_config(trainer: Any) -> RunConfig:
     """Return the settings of a run, as the trainer has them."""
-    args = trainer.args
-    flat: JsonObject = {
+    plain = {
         key: value
-        for key, value in args.to_dict().items()
-        if isinstance(value, str | int | float | bool)
+        for key, value in trainer.args.to_dict().items()
+        if isinstance(value, str | int | float)
     }
-    flat |= {
-        "num_processes": processes(trainer),
-        "num_generations": trainer.num_generations,
-        "logging_steps": 1,
-    }
-    flat["lr_scheduler_type"] = (
-        str(flat.get("lr_scheduler_type", "")).rsplit(".", 1)[-1].lower() or None
+    settings = settings_in(
+        plain
+        | {
+            "num_processes": processes(trainer),
+            "num_generations": trainer.num_generations,
+            "logging_steps": 1,
+        }
     )
-    settings = settings_in(flat)
     settings.pop("assumed", None)
     settings.pop("model", None)
     release = version("trl")
@@ -180,11 +179,11 @@ def keep_record(state: Any, number: str) -> None:
 class GenerationWatch:
     """Hand on what a trainer's generation returns, without changing it."""
 
-    def __init__(self, trainer: Any, taken: Callable[[], None]) -> None:
+    def __init__(self, trainer: Any, taken: Callable[[Any], None]) -> None:
         self._trainer, self._taken = trainer, taken
         self._own: JsonObject = {}
-        self.length_n: list[int] | None = None
-        self.part_NF: Float | None = None
+        self._own_n: JsonObject = {}  # what this process has of each rollout
+        self._part_NF: Float | None = None
 
     def begin(self) -> None:
         """Wrap the two methods of the trainer."""
@@ -195,18 +194,15 @@ class GenerationWatch:
         generate, judge = getattr(trainer, GENERATE), getattr(trainer, JUDGE)
 
         def watched_judge(*given: Any, **named: Any) -> Any:
-            result = judge(*given, **named)
-            self.length_n, self.part_NF = (
-                _lengths(given[3] if len(given) > 3 else named.get("completion_ids_list")),
-                result,
-            )
+            self._part_NF = result = judge(*given, **named)
+            self._own_n = dict(zip(_JUDGED, given, strict=False), **named)
             return result
 
         def watched_generate(*given: Any, **named: Any) -> Any:
-            self.length_n = self.part_NF = None
+            self._own_n, self._part_NF = {}, None
             output = generate(*given, **named)
             if trainer.model.training:
-                self._taken()
+                self._taken(output)
             return output
 
         setattr(trainer, JUDGE, watched_judge)
@@ -221,52 +217,36 @@ class GenerationWatch:
                 setattr(self._trainer, name, own)
         self._own = {}
 
-    def generation(self, *, texts: bool) -> Generation | None:
+    def generation(self, output: Any, *, texts: bool) -> Generation | None:
         """Return the rollouts of the latest generation; every process must call this."""
         trainer = self._trainer
-        length_N = gathered(trainer, self.length_n or [])
-        if self.part_NF is None:
+        if self._part_NF is None:
             return None
-        part_NF = array_of(self.part_NF)
-        count, names = len(part_NF), list(trainer.reward_func_names)
-        weights = getattr(trainer, "reward_weights", None)
-        weight_F = (
-            np.ones(len(names))
-            if weights is None
-            else np.asarray([float(weight) for weight in weights])
-        )
+        part_NF, own_n = array_of(self._part_NF), self._own_n
+        count, weights = len(part_NF), getattr(trainer, "reward_weights", None)
+        weight_F = 1.0 if weights is None else array_of(weights)
         missing_N = np.isnan(part_NF).all(axis=1)
         reward_N = np.where(missing_N, np.nan, np.nansum(part_NF * weight_F, axis=1))
-        # Gathered over the processes; TRL offers it nowhere else.
-        advantages, *logged = (
-            _latest(trainer._logs.get(name), count)
-            for name in ("advantages", "prompt", "completion")
-        )
-        prompts, completions = (
-            None if values is None or not texts else list(map(text_of, values)) for values in logged
-        )
+        if isinstance(output, Mapping) and "prompt_mask" in output:
+            own_n["prompt_length"] = array_of(output["prompt_mask"]).sum(axis=1).tolist()
+
+        def column(values: list[Any], made: Callable[[Any], Any] = floats) -> Any:
+            return made(values) if len(values) == count else None
+
+        def of_all(name: str, made: Callable[[Any], Any]) -> list[Any]:
+            return gathered(trainer, list(map(made, own_n.get(name) or ())))
+
         return Generation(
             reward_N,
             np.arange(count) // int(trainer.num_generations),
-            {name: part_NF[:, number] for number, name in enumerate(names)},
-            None if advantages is None else floats(advantages),
-            floats(length_N) if len(length_N) == count else None,
-            prompts,
-            completions,
+            {name: part_NF[:, at] for at, name in enumerate(trainer.reward_func_names)},
+            # gathered over the processes already; TRL offers it nowhere else
+            column(list(trainer._logs.get("advantages") or ())[-count:]),
+            column(of_all("completion_ids_list", len)),
+            column(of_all("prompt_length", float)),
+            # as the reward functions see them: a chat as its messages, whatever its template adds
+            *(column(of_all(name, prompt_text), list) for name in _JUDGED[1:3] if texts),
         )
-
-
-def _lengths(completions: Any) -> list[int] | None:
-    """Return how many tokens each completion has; None where that is unknown."""
-    try:
-        return [len(ids) for ids in completions]
-    except TypeError:
-        return None
-
-
-def _latest(values: Any, count: int) -> list[Any] | None:
-    """Return the last `count` entries of a log, or None where it is shorter."""
-    return None if values is None or len(values) < count else list(values)[-count:]
 
 
 class StepMetrics:
@@ -400,7 +380,7 @@ class GroupwiseCallback:
             for callback in present
             if isinstance(callback, GroupwiseCallback) and callback.trainer is self.trainer
         ]
-        if self not in ours or ours[0] is not self:
+        if self not in ours[:1]:
             same = (
                 "was made for another trainer"
                 if self not in ours
@@ -544,11 +524,11 @@ class GroupwiseCallback:
             keep_record(state, recorder.run["id"])
         return recorder
 
-    def _take(self) -> None:
+    def _take(self, output: Any) -> None:
         """Keep the rollouts of a generation."""
         self._sampled_at = int(self.trainer.state.global_step)
         with self._safely(), self._timed("record"):
-            generation = self._watch.generation(texts=self._texts)
+            generation = self._watch.generation(output, texts=self._texts)
             if generation is not None and self._main:
                 self._generations.append(generation)
 

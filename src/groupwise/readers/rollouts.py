@@ -288,7 +288,7 @@ class RolloutRows:
             text = prompt_text(value)
         except (RecursionError, ValueError):
             return None
-        self.messages += 1
+        self.messages += text.startswith("[{")
         return _sound(text)
 
     def _number(self, prompt: str | None) -> int | None:

@@ -10,7 +10,7 @@ import io
 import math
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stderr
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from groupwise.errors import GroupwiseError, InvalidArgumentError, one_sentence
 from groupwise.parsing import JsonObject, parse_json
 from groupwise.plain import frozen
-from groupwise.prompts import Prompt
+from groupwise.prompts import Prompt, prompt_of
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -141,15 +141,17 @@ def _checked(folder: Path, base: str | Path | None) -> tuple[Path, Path, bool, s
 
 def tokens_of(
     reader: PolicyTokenizer | LanguageModel,
-    prompts: Sequence[Prompt],
+    prompts: Iterable[Prompt],
     completions: Sequence[str],
     *,
     ends: Sequence[int | None],
+    read: Iterable[float | None] = (),
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Return the tokens of prompts and of completions, with the token that ended each.
 
     The texts are encoded anew: where the sampler's tokens are not those that the tokenizer makes of
-    its text, the score is of the latter.
+    its text, the score is of the latter. Refused are completions of several messages, and prompts
+    of more or fewer tokens than the model is said to have read.
     """
     tokenizer = reader.tokenizer
     with one_sentence(
@@ -159,10 +161,17 @@ def tokens_of(
         kind=InvalidArgumentError,
     ):
         before = [prompt_ids(tokenizer, prompt) for prompt in prompts]
-        after = [
-            [int(number) for number in tokenizer.encode(text, add_special_tokens=False)]
-            for text in completions
+        after: list[list[int]] = [
+            tokenizer.encode(text, add_special_tokens=False) for text in completions
         ]
+    turns = sum(prompt_of(text) is not text for text in completions)
+    other = sum(length not in (None, len(ids)) for length, ids in zip(read, before, strict=False))
+    if turns or other:
+        raise InvalidArgumentError(
+            "expected prompts as long as the model read them and completions of one message, got "
+            f"{other:,} other prompts and {turns:,} completions of several messages: give a run "
+            "without tools, settings of the chat template or truncated prompts"
+        )
     return before, [
         ids if end is None else [*ids, end] for ids, end in zip(after, ends, strict=True)
     ]
@@ -567,14 +576,16 @@ def head_alone(model: Any) -> str:
 
 def prompt_ids(tokenizer: Any, prompt: Prompt) -> list[int]:
     """Return the tokens of a prompt; messages go through the chat template."""
+    prompt = prompt_of(prompt)
     if isinstance(prompt, str):
-        return [int(number) for number in tokenizer.encode(prompt, add_special_tokens=True)]
-    if tokenizer.chat_template is None:
+        ids: list[int] = tokenizer.encode(prompt, add_special_tokens=True)
+    elif tokenizer.chat_template is None:
         raise InvalidArgumentError(
             "expected a tokenizer with a chat template for prompts of messages, got one without: "
             "give texts"
         )
-    tokens = tokenizer.apply_chat_template(
-        list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
-    )
-    return [int(number) for number in tokens["input_ids"]]
+    else:
+        ids = tokenizer.apply_chat_template(
+            list(prompt), add_generation_prompt=True, tokenize=True, return_dict=True
+        )["input_ids"]
+    return ids

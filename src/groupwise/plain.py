@@ -92,14 +92,12 @@ def assumptions(judged: Mapping[str, Tested]) -> tuple[Assumption, ...]:
 
 def plain(value: Any) -> Any:
     """Turn results and containers into what `json.dumps` takes; NaN and infinity become None."""
-    if type(value) is float:  # by far the most
-        return value if math.isfinite(value) else None
+    if isinstance(value, float):  # by far the most
+        return float(value) if math.isfinite(value) else None
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, bool | int | str):
         return value
-    if isinstance(value, float):
-        return float(value) if math.isfinite(value) else None
     if isinstance(value, Mapping):
         return {str(key): plain(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

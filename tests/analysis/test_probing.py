@@ -334,6 +334,24 @@ def test_torn_groups_are_said_where_experiments_are_listed(
     assert "whole groups" not in said_by(["probe", str(log)], capsys)
 
 
+def test_rollouts_that_were_left_out_are_asked_for_and_not_to_be_logged(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "metrics.jsonl"
+    log.write_text("\n".join(json.dumps({"step": t, "reward": float(t < 40)}) for t in range(60)))
+    for name in ("rollouts", "dumped"):
+        (tmp_path / name).mkdir()
+        row = {"step": 1, "prompt": "1+1=", "completion": "2", "reward": 1.0}
+        (tmp_path / name / "1.jsonl").write_text(f"{json.dumps(row)}\n" * 8)
+    wanted = f"ive the path of the run's rollouts: {tmp_path / 'dumped'} or {tmp_path}/rollouts"
+    assert wanted in said_by(["probe", str(tmp_path)], capsys)
+    for words in (["replay", str(tmp_path)], ["probe", str(log), "regrade", "--function", "a:b"]):
+        assert main(words) == 2
+        error = capsys.readouterr().err
+        assert wanted in error
+        assert "log the completions" not in error
+
+
 def test_a_log_of_which_nothing_can_be_told_is_told_what_to_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.cases import each_case
 from tests.readers.writers import tinker_folder, wandb_file
 
 from groupwise.errors import UnreadableRunError
@@ -230,7 +231,36 @@ def test_rollouts_in_the_folder_of_a_log_are_those_of_its_steps(tmp_path: Path) 
     assert beside.rollouts is not None
     assert (len(beside.steps), len(beside.rollouts)) == (40, 4)
     shutil.copytree(tmp_path / "dumped", tmp_path / "other")
-    assert run_record(tmp_path).rollouts is None
+    several = run_record(tmp_path)
+    assert several.rollouts is None
+    assert several.unread in several.notes
+    assert str(tmp_path / "dumped") in several.unread
+    assert str(tmp_path / "other") in several.unread
+
+
+@each_case("name", ["1.jsonl", "rollouts_1.jsonl", "rollouts.jsonl"])
+@each_case("given", ["", "metrics.jsonl"])
+def test_rollouts_beside_a_log_are_read_by_its_folder_and_by_its_own_path(
+    given: str, name: str, tmp_path: Path
+) -> None:
+    log(tmp_path / "metrics.jsonl")
+    dump(tmp_path / "rollouts" / name)
+    dump(tmp_path / "validation" / name)  # of other prompts, at the same steps
+    log(tmp_path / "plots" / "loss.jsonl")
+    run = run_record(tmp_path / given)
+    assert run.rollouts is not None
+    assert (len(run.steps), len(run.rollouts), run.unread) == (12, 8, "")
+
+
+def test_rollouts_beside_several_logs_are_nobodys_and_their_path_is_asked_for(
+    tmp_path: Path,
+) -> None:
+    log(tmp_path / "other.jsonl")
+    dump(tmp_path / "rollouts" / "1.jsonl")
+    run = run_record(log(tmp_path / "metrics.jsonl"))
+    assert run.rollouts is None
+    assert run.unread == f"give the path of the run's rollouts: {tmp_path / 'rollouts'}"
+    assert not run_record(log(tmp_path / "run" / "metrics.jsonl")).unread  # theirs lie elsewhere
 
 
 def test_a_log_is_read_without_dumps_beside_it_that_cannot_be(tmp_path: Path) -> None:

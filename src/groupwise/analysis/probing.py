@@ -335,10 +335,9 @@ def _resample(record: RunRecord, judged: Judgement, how: ProbeOptions) -> tuple[
     shown = resampled(
         parts, int(right_N[np.repeat(kept_P, each)].sum()), change, lost_P, alike=alike
     )
-    always, without = len(kept_P) - len(parts), ""
-    if always:
-        without = f"; without {count(always, 'prompt')} whose completions are all right"
-    right = f" (a completion counts as right if {column} is {short(best)}{without})"
+    always = len(kept_P) - len(parts)
+    without = f"; without {count(always, 'prompt')} whose completions are all right"
+    right = f" (a completion counts as right if {column} is {short(best)}{without * bool(always)})"
     return replace(shown, message=shown.message + right), len(texts)
 
 

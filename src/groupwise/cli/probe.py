@@ -112,6 +112,7 @@ def _list(
     remain = remain if named and not judgement.cause.keys else "Remaining causes"
     lines = [judgement.fact, f"{remain}: {', '.join(named.values()) or 'none'}."]
     lines += [sentence(said(result)) for result in results_of(evidence).values()]
+    lines += [sentence(record.unread)] if record.unread else []
     try:
         if not {"regrade", "rescore"} & {trial.probe for trial in trials if not trial.missing}:
             logged_groups(record)

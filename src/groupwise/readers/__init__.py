@@ -28,6 +28,7 @@ from groupwise.plain import frozen
 from groupwise.readers.assemble import Feed, Request, check_kind, read_fed
 from groupwise.readers.configs import parse_yaml, read_settings, settings_in, with_found
 from groupwise.readers.keys import is_quantity, known_quantities
+from groupwise.readers.rows import is_evaluation
 from groupwise.readers.source import (
     first_lines,
     folders_in,
@@ -40,7 +41,7 @@ from groupwise.readers.source import (
     vocabulary,
 )
 from groupwise.record.journal import read_probes
-from groupwise.record.run import JOURNAL, Meaning, RunConfig, RunRecord, is_record
+from groupwise.record.run import JOURNAL, UNREAD, Meaning, RunConfig, RunRecord, Source, is_record
 
 _BASE_NAMES = ("step", "optimizer_updates", "tokens", "seconds")
 _LEAST_CONFIDENCE, _LEAST_IN_FOLDER, _LEAST_OF_YAML = 0.3, 0.4, 0.6
@@ -139,15 +140,11 @@ def request_of(path: str | Path, **asked: Unpack[Asked]) -> tuple[Path, Request]
     columns = asked.get("columns") or {}
     _check_names(columns)
     place, chosen = _split(path)
-    files = {
+    beside = {
         name: (Path(file), column)
         for name, text in columns.items()
         for file, _, column in [text.partition("#")]
-    }
-    beside = {
-        name: source
-        for name, source in files.items()
-        if name not in _BASE_NAMES and source[0].is_file()
+        if name not in _BASE_NAMES and Path(file).is_file()
     }
     own = {name: column for name, column in columns.items() if name not in beside}
     given = _given(asked.get("settings"), asked.get("config"))
@@ -186,19 +183,19 @@ class Located:
         else:
             assert self.reader.feed is not None
             record = read_fed(self.reader.feed(), self.path, self.request)
-        if not self.request.columns and self.reader.name != "groupwise" and record.rollouts is None:
-            check_kind(record, self.path)
-        record = replace(record, notes=(*record.notes, *self.notes))
         folder = self.request.home or (self.path if self.reader.folder else None)
-        if folder is None or self.reader.name == "groupwise":
-            quoted = ""
-        else:
-            record = _with_rollouts(record, folder) if record.rollouts is None else record
+        if self.reader.name == "groupwise":
+            folder = None
+        elif record.rollouts is None:
+            if not self.request.columns:
+                check_kind(record, self.path)
+            record = _with_rollouts(record, folder or self.path.parent, self.path)
+        record = replace(record, notes=(*record.notes, *self.notes))
+        if folder is not None:
             record = _with_skipped(record, skipped_beside(self.path, folder))
-            quoted = last_beside(self.path, folder)
-        if quoted:
-            note = f"a traceback is beside the log: {quoted}"
-            record = replace(record, notes=(*record.notes, note), error=quoted)
+            if quoted := last_beside(self.path, folder):
+                note = f"a traceback is beside the log: {quoted}"
+                record = replace(record, notes=(*record.notes, note), error=quoted)
         for name, (path, column) in self.request.beside.items():
             record = _with_side_file(record, name, path, column)
         return replace(record, probes=read_probes(self.path, self.request.chosen))
@@ -220,10 +217,19 @@ def locate(place: Path, request: Request) -> Located:
         if len(logs) == 1:
             located = locate(logs[0], request)
             return replace(located, request=replace(located.request, home=place))
-        beside = _beside_rollouts(place) if dumps else []
+        files = inside(place, _MOST_FILES) if dumps else []
+        beside = [
+            path.name
+            for path in files
+            if not re.search(r"\d", path.name) and named_as_log(path.name) and is_log(path)
+        ]
         unread = f"logs beside the rollouts were not read: {some_of(beside)} (give the path of one)"
         return Located(place, reader, request, (unread,) if beside else ())
-    runs = _runs_in(place) or [log for inner in _folders_in(place) for log in _runs_in(inner)]
+    runs = _runs_in(place)
+    if not runs:  # two folders below, as prime-rl's monitors/file is
+        below = folders_in(place, _MOST_FILES)
+        below += [path for inner in below for path in folders_in(inner, _MOST_FILES)]
+        runs = [log for inner in below for log in _runs_in(inner)]
     runs = list({log.resolve(): log for log in runs}.values())  # "latest-run" is a link to one
     runs = [log for log in runs if log.parent not in runs]
     if not runs and ".aim" in (place.name, *(path.name for path in inside(place, _MOST_FILES))):
@@ -235,23 +241,18 @@ def locate(place: Path, request: Request) -> Located:
             f"expected a run folder, got {shown(place)}, which holds no log: {hint}"
         )
     if len(runs) > 1:
-        names, more = [path.name for path in runs], " or more" if len(runs) == _MOST_FILES else ""
-        some = some_of(
-            names
-            if len(set(names)) == len(names)
-            else [path.relative_to(place).as_posix() for path in runs],
-            4,
-        )
+        more = " or more" if len(runs) == _MOST_FILES else ""
+        names = [path.relative_to(place).as_posix() for path in runs]
         raise UnreadableRunError(
-            f"expected one run, got {shown(place)}, which holds {len(runs)}{more} ({some}): give "
-            "the path of one run, or use groupwise fleet"
+            f"expected one run, got {shown(place)}, which holds {len(runs)}{more} "
+            f"({some_of(names, 4)}): give the path of one run, or use groupwise fleet"
         )
-    located = locate(runs[0], request if runs[0].is_dir() else replace(request, home=place))
-    others = [] if runs[0].is_dir() else [log.name for log in logs_in(runs[0].parent)]
-    note = (
-        f"other logs of the same run were left out: {some_of(sorted({*others} - {runs[0].name}))}"
-    )
-    return replace(located, notes=(*located.notes, *([note] if len(others) > 1 else ())))
+    if runs[0].is_dir():
+        return locate(runs[0], request)
+    located = _in_file(runs[0], replace(request, home=place))
+    others = [log.name for log in logs_in(runs[0].parent) if log != runs[0]]
+    note = f"other logs of the same run were left out: {some_of(others)}"
+    return replace(located, notes=(*located.notes, *([note] if others else ())))
 
 
 def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
@@ -268,12 +269,18 @@ def _with_skipped(record: RunRecord, skipped: Counter[int]) -> RunRecord:
     return replace(record, steps=steps, meanings=(*record.meanings, meaning))
 
 
-def _with_rollouts(record: RunRecord, folder: Path) -> RunRecord:
-    """Return a record with the rollouts of the one folder of dumps beside its log."""
-    kinds = {inner: best_reader(inner) for inner in folders_in(folder, _MOST_FILES)}
-    dumps = [inner for inner, kind in kinds.items() if kind and kind.name == "rollout_folder"]
-    if len(dumps) != 1:
-        return record
+def _with_rollouts(record: RunRecord, folder: Path, log: Path) -> RunRecord:
+    """Return a record with the rollouts of training in the one folder of them beside its log."""
+    dumps = [
+        inner
+        for inner in folders_in(folder, _MOST_FILES)
+        if not is_evaluation(f"{inner.name}/") and _holds_rollouts(inner)
+    ]
+    # Of several logs nobody knows whose they are.
+    if len(dumps) != 1 or (log.parent == folder and {*own_logs(logs_in(folder))} - {log}):
+        left = f"give the path of the run's rollouts: {' or '.join(map(str, dumps))}"
+        sources = (*record.sources, Source(str(folder), UNREAD, 0, 0, left))
+        return replace(record, sources=sources, notes=(*record.notes, left)) if dumps else record
     try:
         side = run_record(dumps[0])
     except GroupwiseError as error:  # the log is whole without them
@@ -332,12 +339,7 @@ def _check_names(columns: Mapping[str, str]) -> None:
     """Raise where a column is said to hold what groupwise does not know."""
     for name in columns:
         if name not in _BASE_NAMES and not is_quantity(name):
-            allowed = ", ".join(
-                (
-                    *_BASE_NAMES,
-                    *(quantity for quantity in known_quantities() if quantity not in _BASE_NAMES),
-                )
-            )
+            allowed = ", ".join(dict.fromkeys((*_BASE_NAMES, *known_quantities())))
             raise InvalidArgumentError(
                 f"expected a known name before = in --column, got {name[:60]!r}: use one of "
                 f"{allowed}, or eval/..."
@@ -385,9 +387,9 @@ def best_reader(path: Path, least: float = _LEAST_CONFIDENCE) -> Reader | None:
     confidence, best = 0.0, None
     for reader in READERS:
         if reader.most > confidence and kind in reader.takes and reader.mark.search(head):
-            confidence, best = max(
-                (confidence, best), (reader.sniff(seen or path), reader), key=lambda entry: entry[0]
-            )
+            sure = reader.sniff(seen or path)
+            if sure > confidence:
+                confidence, best = sure, reader
     if best is None or confidence < least:
         return None
     # One log beside event files may be the console of their run; of several each is a run, as are
@@ -435,10 +437,13 @@ def _runs_in(folder: Path) -> list[Path]:
     return ([*runs, *logs] if len(logs) > 1 else runs or logs) or list(kinds)
 
 
-def _beside_rollouts(folder: Path) -> list[str]:
-    """Return the names of logs beside dumps of rollouts, whose own names hold their step."""
-    files = [path for path in inside(folder, _MOST_FILES) if not re.search(r"\d", path.name)]
-    return [path.name for path in files if named_as_log(path.name) and is_log(path)]
+def _holds_rollouts(folder: Path) -> bool:
+    """Return whether a folder holds rollouts: a file a step, or one file."""
+    reader = best_reader(folder)
+    logs = [] if reader else logs_in(folder)
+    if len(logs) == 1:
+        reader = best_reader(logs[0])
+    return reader is not None and reader.name in ("rollouts", "rollout_folder")
 
 
 def logs_in(folder: Path) -> list[Path]:
@@ -467,12 +472,6 @@ def own_logs(logs: Sequence[Path]) -> list[Path]:
         for text in ("".join(first_lines(peek(table), 1)), peek(printed).text)
     )
     return [table] if len(keys) > 2 and 2 * len(keys & words) > len(keys) else list(logs)
-
-
-def _folders_in(folder: Path) -> list[Path]:
-    """Return the folders below one without a log, two deep, as prime-rl's monitors/file is."""
-    below = folders_in(folder, _MOST_FILES)
-    return [*below, *(path for inner in below for path in folders_in(inner, _MOST_FILES))]
 
 
 def named_as_log(name: str) -> bool:

@@ -40,7 +40,12 @@ def _runs_below(
     """
     folders, files = _inside(folder, without)
     if beside_rollouts:
-        folders, files = _no_rollouts(folders, files)
+        folders = [
+            inner
+            for inner in folders
+            if inner.name != "rollouts" and not inner.name.startswith("step_")
+        ]
+        files = [file for file in files if not _are_rollouts(file)]
     runs, beside = _below(folders if depth < _DEEPEST else [], without, depth)
     logs = [file for file in files if is_log(file)]
     own = own_logs(logs)
@@ -50,16 +55,6 @@ def _runs_below(
     if logs or not runs or not depth:  # in the folder that was asked for nothing is passed over
         beside += filter(_is_broken, set(files) - set(logs))
     return runs + logs if len(runs + logs) == 1 else runs + logs + beside
-
-
-def _no_rollouts(folders: Sequence[Path], files: Sequence[Path]) -> tuple[list[Path], list[Path]]:
-    """Return the folders and files that hold no rollouts by their names or contents."""
-    others = [
-        inner
-        for inner in folders
-        if inner.name != "rollouts" and not inner.name.startswith("step_")
-    ]
-    return others, [file for file in files if not _are_rollouts(file)]
 
 
 def _below(

@@ -342,6 +342,7 @@ __all__ = [
 ]
 
 FORMAT = "groupwise-record"
+UNREAD = "unread"
 VERSION = 1
 COMPANIONS = (
     "checkpoints",
@@ -398,7 +399,7 @@ class Source:
 
     Args:
         path: as given or found.
-        reader: the reader's name.
+        reader: the reader's name; `UNREAD` of rollouts beside the log that were left out.
         bytes: size of the file.
         rows: rows that were taken from it.
         note: anything to know about it.
@@ -477,6 +478,11 @@ class RunRecord:
     def in_part(self) -> str:
         """What is said of a log with more rows than are read, "" of any other."""
         return next((source.note for source in self.sources if source.of), "")
+
+    @property
+    def unread(self) -> str:
+        """Which rollouts beside the log were left out, and what to do; "" for none."""
+        return next((source.note for source in self.sources if source.reader == UNREAD), "")
 
     def metrics(self) -> tuple[str, ...]:
         """Return the log's own keys, in the order of the table."""

@@ -347,13 +347,11 @@ _LOGGED_BY = {
 
 
 def log_completions(record: RunRecord) -> str:
-    """What to do for completions in the log, by the run's own trainer where it is known."""
-    setting = _LOGGED_BY.get(str(record.config.value("framework")))
-    return (
-        LOG_COMPLETIONS
-        if setting is None
-        else f"log the completions with prompts and rewards ({setting})"
-    )
+    """What to do for completions: give those beside the log that were left out, else log them, by
+    the run's own trainer where it is known.
+    """
+    setting = _LOGGED_BY.get(str(record.config.value("framework")), "TRL: log_completions=True")
+    return record.unread or f"log the completions with prompts and rewards ({setting})"
 
 
 @frozen

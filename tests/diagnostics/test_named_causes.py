@@ -321,6 +321,23 @@ def test_a_mean_ratio_far_above_1_comes_before_the_gradient(mean: float, causes:
 
 
 @pytest.mark.parametrize(
+    ("level", "alarms"),
+    [(0.4, True), (0.03, False), (None, True)],
+    ids=["alive", "certain", "none"],
+)
+def test_a_policy_that_is_certain_has_no_gradient(level: float | None, alarms: bool) -> None:
+    """It answers alike from the first row on; what rewards differ by is the verifier's noise."""
+    columns = {} if level is None else {"entropy": level * np.exp(noise(4, 0.1))}
+    judgement = judged(
+        reward=STANDS,
+        gradient_norm=0.004 * np.exp(noise(2, 0.2)),
+        reward_std_within_group=0.3 * np.exp(noise(3, 0.05)),
+        **columns,
+    )
+    assert ("no_policy_term" in names(judgement)) is alarms
+
+
+@pytest.mark.parametrize(
     ("norm", "differ", "causes"),
     [
         (0.016, 0.4, ["no_policy_term"]),

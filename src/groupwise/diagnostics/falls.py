@@ -309,7 +309,7 @@ _UNITS = 2.5
 # Rows of the held-out reward on each side of a drop.
 _NEAR = 4
 # Nats a token at which the likeliest token has some 98 %.
-_CERTAIN = 0.1
+CERTAIN = 0.1
 # Rows of a fall that came by and by, and twice the log-likelihood by which it must be likelier than
 # a step: chance is below 1 %.
 _SLOPE, _BETTER = 4, 12.0
@@ -765,7 +765,7 @@ def behaviour_change(evidence: Evidence, step: float) -> Fact | None:
         few, row = max(3, len(signal) // 12), signal.at(step)
         if row < few or len(signal) - row < 2:
             continue
-        least = _CERTAIN if name == "entropy" else 1e-9
+        least = CERTAIN if name == "entropy" else 1e-9
         value = (
             signal.value_T
             if name == "truncated_share"

@@ -26,7 +26,7 @@ import numpy as np
 import polars as pl
 
 from groupwise.arrays import Flags, Float, Places, Whole, median, row_after
-from groupwise.diagnostics.falls import end_levels
+from groupwise.diagnostics.falls import CERTAIN, end_levels
 from groupwise.diagnostics.judgement import (
     Fact,
     Finding,
@@ -619,8 +619,14 @@ def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
     another finding.
     """
     first, whole = median(norm.value_T[:_FIRST]), median(norm.value_T)
-    below = progress_of(evidence).learning is not Learning.AT_TOP  # there nothing is to be learnt
-    stands = below and evidence.reward is not None and abs(evidence.trend) < _MOVED
+    entropy = evidence.quantity("entropy")
+    # At the top nothing is to be learnt, and a policy that is certain has no gradient.
+    stands = (
+        evidence.reward
+        and abs(evidence.trend) < _MOVED
+        and progress_of(evidence).learning is not Learning.AT_TOP
+        and (not entropy or median(entropy.value_T) >= CERTAIN)
+    )
     if min(first, whole) > LARGE_NORM:
         limit, fact, more = LARGE_NORM, Fact.GRADIENT_ABOVE_USUAL, ""
     elif 0 < max(first, whole) < SMALL_NORM and stands and evidence.rewards_differ:
@@ -852,13 +858,13 @@ def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
     if kl is None or len(kl) < FEWEST_ROWS or reward.step_at(-1) < _LONG:
         return None
     farthest = float(np.quantile(kl.value_T, 0.95))
-    usual = 1.0 if norm is None else median(norm.value_T)
+    usual = median(norm.value_T) if norm else 1.0
     small = usual < LITTLE_NORM
     if 0 < farthest < NO_FARTHER and not kl.resolution:
         more = f" at a gradient norm of {short(usual)}" if small else ""
         message = f"{said}, and the policy is within {short(farthest)} nats of its reference{more}"
         fact = Fact.GRADIENT_BELOW_USUAL if small else Fact.POLICY_UNMOVED
-    elif reward.resolution > kl.resolution == kl.high == 0 and rate is not None:
+    elif reward.resolution > kl.resolution == kl.high == 0 and rate:
         # Of a log that rounds it is written to more digits than others.
         rows = count(len(kl), "row")
         message, fact = f"{said}; {kl.name} is 0 in all {rows}", Fact.KL_ZERO

@@ -398,10 +398,6 @@ def types_in(path: Path) -> Iterator[str]:
                 yield name
 
 
-# The trial of advice, whose scripts stay as they are while it runs, imports the trainer's `_Run`.
-WAITING = {"Run": {"src/groupwise/api/run.py", "lab/src/groupwise_lab/trainer/grpo.py"}}
-
-
 def test_no_two_types_share_a_name() -> None:
     """A reader who meets a name in two files may take it for one thing: in the instrument, the
     laboratory and its experiments.
@@ -410,7 +406,7 @@ def test_no_two_types_share_a_name() -> None:
     for path in all_sources():
         for name in types_in(path):
             places.setdefault(name, set()).add(path.relative_to(ROOT).as_posix())
-    assert {name: where for name, where in places.items() if len(where) > 1} == WAITING
+    assert {name: where for name, where in places.items() if len(where) > 1} == {}
 
 
 # Functions that may share a name, by where they are: a command and a call of the public API carry

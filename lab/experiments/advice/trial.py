@@ -52,7 +52,7 @@ from small_model import DEVICE, held_out_reward, policy, settings
 from groupwise.errors import InsufficientDataError
 from groupwise.parsing import JsonObject, JsonView
 from groupwise_lab.trainer.folder import NotFiniteError, TrainingStoppedError
-from groupwise_lab.trainer.grpo import _Run
+from groupwise_lab.trainer.grpo import TrainingRun
 from groupwise_lab.trainer.policy import Actor, Policy, policy_size
 from groupwise_lab.trainer.settings import TrainSettings
 from groupwise_lab.trainer.warm_up import default_cache, right_probability, warm_up
@@ -156,14 +156,14 @@ class Journey:
             self.run.restore(snapshot.tensors, snapshot.about)
             self._set_sharpness(snapshot)
 
-    def _prepared(self) -> _Run:
+    def _prepared(self) -> TrainingRun:
         """The loop of the trainer with what is wrong at present."""
         if self.course is not None:
-            return _Run(self.actor, self.course.task, self.course.settings, None)
+            return TrainingRun(self.actor, self.course.task, self.course.settings, None)
         task = healthy_task(self.member)
         if not self.faulty or self.fault is None:
-            return _Run(self.actor, task, self.chosen, None)
-        return _Run(
+            return TrainingRun(self.actor, task, self.chosen, None)
+        return TrainingRun(
             self.actor,
             faulty_task(self.member, task),
             faulty_settings(self.fault, self.chosen),

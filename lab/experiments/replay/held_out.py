@@ -143,7 +143,7 @@ def _counted(path: Path) -> Float:
     return np.array(rows)
 
 
-class Dynamic(grpo._Run):
+class Dynamic(grpo.TrainingRun):
     """A run whose batches are filled with live groups alone."""
 
     groups: int = 0  # drawn
@@ -185,7 +185,7 @@ def _pair(seed: int, updates: int) -> JsonObject:
     )
     row: JsonObject = {"seed": seed, "updates": updates}
     cache = Path(tempfile.mkdtemp())
-    for name, kind in (("plain", grpo._Run), ("dynamic", Dynamic)):
+    for name, kind in (("plain", grpo.TrainingRun), ("dynamic", Dynamic)):
         task = make_task("modular_addition", level=2)
         policy = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary), seed=seed)
         warm_up(policy, task, accuracy=0.2, seed=seed, cache=cache)

@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise_lab.trainer.checkpoints import load_policy  # noqa: E402
 from groupwise_lab.trainer.folder import TrainingStoppedError  # noqa: E402
-from groupwise_lab.trainer.grpo import _Run, policy_loss, train  # noqa: E402
+from groupwise_lab.trainer.grpo import TrainingRun, policy_loss, train  # noqa: E402
 from groupwise_lab.trainer.policy import Policy, policy_size  # noqa: E402
 
 Maker = Callable[[], Any]
@@ -91,7 +91,7 @@ def test_after_a_loss_that_is_not_finite_the_last_good_policy_is_there_and_goes_
     assert "\n" not in str(caught.value)
     assert states(tmp_path / "run") == [0]
     assert [path.name for path in (tmp_path / "run" / "checkpoints").iterdir()] == ["checkpoint-0"]
-    kept: Any = _Run(
+    kept: Any = TrainingRun(
         load_policy(tmp_path / "run" / "checkpoints" / "checkpoint-0"), small_task, settings(), None
     )
     row, _ = kept.advance()
@@ -168,7 +168,7 @@ def test_what_fails_in_a_step_leaves_the_state_before_it(
     whole, broken = make_policy(), make_policy()
     train(whole, small_task, chosen, output=tmp_path / "whole")
     with monkeypatch.context() as context:
-        original, calls = getattr(_Run, place), []
+        original, calls = getattr(TrainingRun, place), []
 
         def failing(*arguments: Any, **named: Any) -> Any:
             calls.append(1)
@@ -176,7 +176,7 @@ def test_what_fails_in_a_step_leaves_the_state_before_it(
                 raise MemoryError("no room")
             return original(*arguments, **named)
 
-        context.setattr(_Run, place, failing)
+        context.setattr(TrainingRun, place, failing)
         with pytest.raises(
             TrainingStoppedError,
             match=r"expected step \d+ to end, got MemoryError \(no room\): the state after step",
@@ -207,7 +207,7 @@ def test_a_failure_after_the_update_keeps_the_checkpoint_before(
             raise OSError(28, "No space left on device")
         return {}
 
-    monkeypatch.setattr(_Run, "_evaluated", failing)
+    monkeypatch.setattr(TrainingRun, "_evaluated", failing)
     with pytest.raises(
         TrainingStoppedError,
         match=r"expected step 4 to end, got OSError \(.*No space left on device\)",

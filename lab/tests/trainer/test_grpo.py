@@ -31,7 +31,7 @@ torch = pytest.importorskip("torch")
 
 from groupwise_lab.trainer import checkpoints  # noqa: E402
 from groupwise_lab.trainer.folder import RunFolder  # noqa: E402
-from groupwise_lab.trainer.grpo import UpdateRule, _Run, batches_needed, train  # noqa: E402
+from groupwise_lab.trainer.grpo import TrainingRun, UpdateRule, batches_needed, train  # noqa: E402
 from groupwise_lab.trainer.policy import Policy, policy_size  # noqa: E402
 
 Maker = Callable[[], Any]
@@ -169,7 +169,7 @@ def test_the_gradient_is_that_of_our_own_lines(
     chosen = settings(optimizer="sgd", learning_rate=0.2, **case)
     policy, own = make_policy().double(), make_policy().double()
     start = own_state(own)
-    run: Any = _Run(policy, small_task, chosen, None)
+    run: Any = TrainingRun(policy, small_task, chosen, None)
     for update in range(5):
         before = run.flat.value_D.clone()
         batch = stepped(run)
@@ -213,8 +213,8 @@ def test_the_gradient_is_that_of_our_own_lines(
 def test_one_pass_serves_sampling_and_gradient_on_policy_alone(
     changes: dict[str, Any], one: bool, make_policy: Maker, small_task: Task
 ) -> None:
-    ours: Any = _Run(make_policy().double(), small_task, settings(**changes), None)
-    twice: Any = _Run(make_policy().double(), small_task, settings(**changes), None)
+    ours: Any = TrainingRun(make_policy().double(), small_task, settings(**changes), None)
+    twice: Any = TrainingRun(make_policy().double(), small_task, settings(**changes), None)
     assert ours.one_pass is one
     twice.one_pass = False
     for _ in range(4):
@@ -259,7 +259,7 @@ def test_rollouts_are_of_the_policy_that_the_lag_names(
     kind: str, interval: int, lags: list[int], make_policy: Maker, small_task: Task
 ) -> None:
     policy, own = make_policy().double(), make_policy().double()
-    run: Any = _Run(
+    run: Any = TrainingRun(
         policy,
         small_task,
         settings(lag_kind=kind, refresh_interval=interval, learning_rate=0.01),
@@ -334,7 +334,7 @@ def test_gradient_clipping_is_off_unless_asked_for(
     make_policy: Maker, small_task: Task, tmp_path: Path
 ) -> None:
     assert TrainSettings().gradient_clip is None
-    run: Any = _Run(
+    run: Any = TrainingRun(
         make_policy(),
         small_task,
         settings(optimizer="sgd", learning_rate=1.0, gradient_clip=0.01),
@@ -357,7 +357,7 @@ def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task:
         run.drawn += 8
         return found
 
-    run: Any = _Run(
+    run: Any = TrainingRun(
         make_policy(), small_task, settings(prompt_order="epochs", prompt_pool=20), None
     )
     drawn = np.concatenate(
@@ -367,7 +367,7 @@ def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task:
         list(range(20))
     ] * 6
     assert drawn[:20].tolist() != drawn[20:40].tolist()
-    run = _Run(make_policy(), small_task, settings(prompt_pool=20), None)
+    run = TrainingRun(make_policy(), small_task, settings(prompt_pool=20), None)
     free = np.concatenate([draw(number) for number in range(1, 16)])
     counts = np.bincount(free, minlength=20)
     assert (counts.min(), counts.max()) != (6, 6)
@@ -434,7 +434,7 @@ def test_the_oracle_knows_the_value_and_the_norms_are_those_of_scores(
 ) -> None:
     """The value and the squared length of a score, each from lines of our own."""
     policy, own = make_policy().double(), make_policy().double()
-    run: Any = _Run(policy, small_task, settings(advantage="weighted_leave_one_out"), None)
+    run: Any = TrainingRun(policy, small_task, settings(advantage="weighted_leave_one_out"), None)
     run.advance()
     judged, credit = run._last_batch.judged, run.credit
     load(own, run.flat.value_D)
@@ -523,7 +523,7 @@ def test_a_run_goes_on_bit_for_bit(
     chosen, whole, whole_folder = undisturbed
     broken = make_policy()
     with monkeypatch.context() as context:
-        owner = {"keep": RunFolder, "append": RecordWriter}.get(place, _Run)
+        owner = {"keep": RunFolder, "append": RecordWriter}.get(place, TrainingRun)
         original, calls = getattr(owner, place), []
 
         def dying(*arguments: Any, **named: Any) -> Any:

@@ -186,7 +186,7 @@ def train(
     folder = (
         output if isinstance(output, RunFolder) else RunFolder(Path(output), settings, task, actor)
     )
-    run = _Run(actor, task, settings, ingredients, folder=folder.home)
+    run = TrainingRun(actor, task, settings, ingredients, folder=folder.home)
     model = getattr(getattr(actor, "size", None), "name", type(actor).__name__)
     config = settings.run_config(model=model, max_completion_length=task.completion_length)
     sentences = meanings(tuple(task.verifier.weights))
@@ -248,7 +248,7 @@ def step_curvature(
     another batch behind a tenth of the step the KL is $\frac12\overline{d^2}$ and the gain of
     reward $\overline{A d}$.
     """
-    run, saved = _Run(actor, task, settings, None), None if first else folder.saved()
+    run, saved = TrainingRun(actor, task, settings, None), None if first else folder.saved()
     if saved is not None:
         run.restore(*saved)
     elif not first:
@@ -339,7 +339,7 @@ class UpdateRule:
         value_D.addcdiv_(first, root, value=-learning_rate / (1 - settings.beta1**update))
 
 
-class _Run:
+class TrainingRun:
     """A run between two steps: parameters, optimiser, batches that wait, and counters."""
 
     def __init__(

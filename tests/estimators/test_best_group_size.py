@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.cases import each_case
 from tests.golden.sentences import says
 
+from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.best_group_size import (
     Budget,
@@ -30,6 +31,7 @@ from groupwise.estimators.components import (
     Components,
     components,
 )
+from groupwise.intervals import mean_interval
 from groupwise_lab.worlds.bandit import random_world
 
 POWERS, EVERY = np.array([2, 4, 8, 16, 32]), np.arange(2, 33)
@@ -206,6 +208,32 @@ def test_components_bring_the_interval_of_the_price() -> None:
     same = plan_from_components(saved, Budget(1024), present=plan.group_size).present
     assert same is not None
     assert (same.now.value, same.at_most, same.rate_factor) == (0, 0, 1)
+
+
+def test_the_interval_of_the_price_holds_what_leaving_out_each_prompt_tells() -> None:
+    """It is the hull of that interval, made prompt by prompt, and of the one of prompts that are
+    drawn anew, which alone is too narrow.
+    """
+    measured = found(prompts=64)
+    plan = plan_from_components(measured, Budget(1024), present=64)
+    assert plan.present is not None
+    sizes, now = np.array([64, plan.group_size]), plan.present.now
+
+    def lost(mean_C: Float) -> float:
+        values = np.maximum(mean_C[:4], 0)
+        own, theirs = error_of(values[:3], sizes, Budget(1024))
+        return float(speed_lost(own, theirs, float(values[3])))
+
+    pseudo = measured.independent_BC
+    whole, count = lost(pseudo.mean(axis=0)), len(pseudo)
+    assert whole == pytest.approx(now.value)
+    left_out = np.array([lost(np.delete(pseudo, row, axis=0).mean(axis=0)) for row in range(count)])
+    by_hand = mean_interval(count * whole - (count - 1) * left_out)
+    drawn = np.random.default_rng(5).integers(count, size=(4000, count))
+    redrawn = np.quantile([lost(pseudo[rows].mean(axis=0)) for rows in drawn], [0.025, 0.975])
+    ends = min(by_hand.low, redrawn[0]), max(by_hand.high, redrawn[1])
+    assert (now.low, now.high) == pytest.approx(ends, abs=0.002)
+    assert now.width > 1.05 * (redrawn[1] - redrawn[0])
 
 
 def test_the_size_of_the_next_update_has_its_least_error() -> None:

@@ -118,7 +118,7 @@ def of_prompts(name: str, draws: int, seed: int) -> Rows:
         held["G*"].append((made.group_size, 1 + np.sqrt(truth.r / truth.vp), note))
         with suppress(InsufficientDataError):
             budget, present = Budget(BUDGET), batch.rollouts
-            plan = plan_from_components(made, budget, present=present, rng=rng, draws=200)
+            plan = plan_from_components(made, budget, present=present)
             both = error[[present - 2, plan.group_size - 2]]
             lost = float(speed_lost(*both, float(truth.gradient_D @ truth.gradient_D)))
             assert plan.present is not None

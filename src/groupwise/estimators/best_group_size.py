@@ -20,7 +20,7 @@ from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import QUANTITIES, Components
 from groupwise.files import table_rows
-from groupwise.intervals import Interval, percent
+from groupwise.intervals import Interval, hull, mean_interval, percent
 from groupwise.plain import Plain, Said, frozen
 from groupwise.wording import count, number, share_ranged
 
@@ -240,21 +240,18 @@ def plan_from_components(
     budget: Budget,
     *,
     present: int | None = None,
-    rng: np.random.Generator | None = None,
-    draws: int = _DRAWS,
 ) -> GroupSizePlan:
     r"""Safe group size and number of prompts from estimated components, with what their
     uncertainty does to the price of the size in use.
 
-    Vp counts from the lower end of its interval to $R/2 - |g|^2$. Prompts are drawn anew (bootstrap
-    of the jackknife's pseudo-values; a normal law where only sums were kept).
+    Vp counts from the lower end of its interval to $R/2 - |g|^2$. The price's interval is the hull
+    of two: prompts are drawn anew (bootstrap of the jackknife's pseudo-values), and left out one by
+    one (their price's pseudo-values, corrected for skewness).
 
     Args:
         components: as estimated.
         budget: of one step.
         present: the group size in use.
-        rng: of the draws; a fixed seed where None, so that one file gives one answer.
-        draws: how many.
 
     Returns:
         The plan, with intervals.
@@ -287,7 +284,6 @@ def plan_from_components(
             present,
             norm2.interval,
             components,
-            _drawn_components(components, rng or np.random.default_rng(0), draws),
         )
     )
 
@@ -359,7 +355,6 @@ class _PlanQuestion:
     present: int | None
     norm2: Interval | None  # |g|^2
     components: Components | None = None
-    draws: Float | None = None  # of Vp, T, R and |g|^2, one a row
 
     def error(self, size: Sizes) -> Float:
         """The error at these sizes."""
@@ -371,19 +366,15 @@ class _PlanQuestion:
         return 0.0 if self.norm2 is None else max(self.norm2.low, 0.0)
 
 
-def _drawn_components(components: Components, rng: np.random.Generator, draws: int) -> Float | None:
-    """Draws of Vp, T, R and |g|^2, negative ones set to zero; None where too few prompts are."""
-    if components.prompts < 3:
-        return None
+def _drawn_components(components: Components) -> Float:
+    """Draws of Vp, T, R and |g|^2, negative ones set to zero."""
     pseudo = components.independent_BC
-    share = np.full(len(pseudo), 1 / len(pseudo))
-    drawn = rng.multinomial(len(pseudo), share, size=draws) / len(pseudo) @ pseudo[:, :_DRAWN]
+    count, rng = len(pseudo), np.random.default_rng(0)  # one file gives one answer
+    drawn = rng.multinomial(count, [1 / count] * count, size=_DRAWS) / count @ pseudo[:, :_DRAWN]
     if components.vp_is_open:  # anything from 0 to R/2, above which no policy lies
         drawn[:, 0] = rng.random(len(drawn)) * drawn[:, 2] / 2
     positive: Float = np.maximum(drawn, 0.0)
-    # A draw of nothing but zeros has no error.
-    some: Float = positive[positive[:, :3].sum(axis=1) > 0]
-    return some
+    return positive
 
 
 def _sizes(budget: Budget, present: int | None) -> Sizes:
@@ -457,24 +448,32 @@ def _plan(question: _PlanQuestion) -> GroupSizePlan:
 def _priced(question: _PlanQuestion, present: int, chosen: int) -> Present:
     """The size in use beside the chosen one."""
     budget, both = question.budget, np.array([present, chosen])
+
+    def lost(values: Float) -> Float:
+        own, theirs = error_of(values[:, :3], both, budget).T
+        return speed_lost(own, theirs, values[:, 3])
+
     _, t, r, norm2 = question.values.tolist()
     own, theirs = question.error(both)
-    now = low = high = float(speed_lost(own, theirs, norm2))
-    level = 0.95 if question.components is None else question.components.level
-    if question.draws is not None and present != chosen:
-        drawn = error_of(question.draws[:, :3], both, budget)
-        lost = speed_lost(drawn[:, 0], drawn[:, 1], question.draws[:, 3])
-        low, high = np.quantile(lost, [0.5 - level / 2, 0.5 + level / 2]).tolist()
-    ends = np.array([[vp, t, r] for vp in (question.low, ceiling(r, question.surely))])
-    error = error_of(ends, both, budget)
-    at_most = max(now, *speed_lost(error[:, 0], error[:, 1], question.surely).tolist())
+    now = float(lost(question.values[None])[0])
+    intervals, components = [Interval(now, now, now)], question.components
+    if components is not None and components.prompts > 2 and present != chosen:
+        level, pseudo = components.level, components.independent_BC[:, :_DRAWN]
+        drawn = lost(_drawn_components(components))
+        ends = np.quantile(drawn, [0.5 - level / 2, 0.5 + level / 2])
+        count = len(pseudo)
+        without = np.maximum((pseudo.sum(axis=0) - pseudo) / (count - 1), 0.0)
+        left_out = mean_interval(count * now - (count - 1) * lost(without), level=level)
+        intervals = [Interval(now, end, end, level) for end in (now, *ends.tolist())] + [left_out]
+    extremes = [[vp, t, r, question.surely] for vp in (question.low, ceiling(r, question.surely))]
+    at_most = max(now, *lost(np.array(extremes)).tolist())
     row = next(row for row in _SIMULATED if now <= float(row["up_to"]))
     median, least, most = (float(row[name]) for name in ("median", "low", "high"))
     return Present(
         present,
         budget.prompts(present),
         float(own),
-        Interval(now, min(low, now), max(high, now), level),
+        hull(intervals),
         at_most,
         Interval(median, least, most, 0.9),
         rate_factor(float(norm2 + own), float(norm2 + theirs)),

@@ -59,9 +59,15 @@ def test_the_chance_is_the_share_of_all_outcomes_that_the_setting_separates(valu
             [place in chosen for place in range(runs)]
             for chosen in itertools.combinations(range(runs), learnt)
         ]
-        separated = [found for found in (separation(settings, one) for one in outcomes) if found]
+        separated = [
+            separation_found
+            for separation_found in (separation(settings, outcome) for outcome in outcomes)
+            if separation_found
+        ]
         expected = len(separated) / math.comb(runs, learnt)
-        assert all(found.chance == pytest.approx(expected) for found in separated)
+        assert all(
+            separation_found.chance == pytest.approx(expected) for separation_found in separated
+        )
 
 
 def test_the_sentence_has_the_counts_and_names_no_cause() -> None:

@@ -54,7 +54,7 @@ def test_the_list_is_filtered_searched_and_sorted(
     opened.page.locator("#filters button", has_text="FAILING").click()
     assert rows.first.locator(".name").inner_text() == "failed/000"
     opened.page.locator("#filters input").fill("warning 499")
-    assert [one.inner_text() for one in rows.locator(".name").all()] == ["warning/499"]
+    assert [cell.inner_text() for cell in rows.locator(".name").all()] == ["warning/499"]
     opened.page.locator("#filters input").fill("")
     opened.page.select_option("#order", "step")
     assert rows.first.locator(".name").inner_text() == "failed/499"

@@ -352,13 +352,17 @@ def test_without_texts_near_duplicates_are_an_open_question() -> None:
     rng = np.random.default_rng(12)
     label = np.repeat(np.arange(64), SIZE)
     score, reward = rng.normal(size=(512, WIDTH)), rng.normal(size=512)
-    told = components(reward, label, score_ND=score, text_N=texts_of(label))
+    estimate = components(reward, label, score_ND=score, text_N=texts_of(label))
     bare = components(reward, label, score_ND=score)
-    assert (told.prompts, by_name(told)[DIFFERENT].status, told.notes) == (64, HOLDS, ())
+    assert (estimate.prompts, by_name(estimate)[DIFFERENT].status, estimate.notes) == (
+        64,
+        HOLDS,
+        (),
+    )
     assert (bare.prompts, by_name(bare)[DIFFERENT].status) == (64, UNKNOWN)
     assert bare.notes == (by_name(bare)[DIFFERENT].sentence,)
     assert "have no texts" in bare.notes[0]
-    assert bare.t.interval == told.t.interval
+    assert bare.t.interval == estimate.t.interval
 
 
 @pytest.mark.slow

@@ -282,8 +282,8 @@ def test_rows_that_several_processes_print_are_taken_once(tmp_path: Path) -> Non
 
 
 def test_two_runs_one_after_the_other_are_no_turns(tmp_path: Path) -> None:
-    one, two = ("".join(row(step, times=times) for step in range(1, 21)) for times in (1.0, 0.5))
-    record = read(tmp_path, one + SUMMARY + two)
+    slow, two = ("".join(row(step, times=times) for step in range(1, 21)) for times in (1.0, 0.5))
+    record = read(tmp_path, slow + SUMMARY + two)
     assert record.steps["reward"].to_list() == pytest.approx(
         [0.5 * step / 1000 for step in range(1, 21)]
     )

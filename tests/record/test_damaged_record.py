@@ -53,7 +53,7 @@ def test_one_that_is_followed_gives_the_same_and_tells_it() -> None:
     assert follower.record.steps.equals(RunRecord.load(DAMAGED).steps)
     assert follower.record.notes == SAID
     assert [event.said.split(" is damaged: ")[1] for event in follower.events] == [
-        f"{one}." for one in SAID
+        f"{line}." for line in SAID
     ]
 
 

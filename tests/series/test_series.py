@@ -259,8 +259,8 @@ def test_seconds_are_given_where_they_are_known_throughout() -> None:
         pl.Series("seconds", seconds, dtype=pl.Float64),
     )
     assert metric_series(record({}, steps=table)).seconds_T is None
-    known = table.with_columns(pl.Series("seconds", [2.0 * step for step in STEPS]))
-    seconds_T = metric_series(record({}, steps=known)).seconds_T
+    filled = table.with_columns(pl.Series("seconds", [2.0 * step for step in STEPS]))
+    seconds_T = metric_series(record({}, steps=filled)).seconds_T
     assert seconds_T is not None
     assert seconds_T.tolist() == [2.0 * step for step in STEPS]
 
@@ -332,11 +332,11 @@ def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None
     silent = metric_series(adaptive(), "reward")
     assert silent.variance_T is None
     assert "unknown; give --set group_size=G" in silent.noise_source
-    told = metric_series(
+    series = metric_series(
         adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward"
     )
-    assert told.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 8")
-    assert told.bounds == (0.0, 1.0)
+    assert series.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 8")
+    assert series.bounds == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -347,7 +347,7 @@ def test_completions_of_whole_steps_tell_it_too_and_a_few_of_each_do_not(whole: 
         for step in (1, 5, 10)
         for n in range(8 if whole else 4)
     ]
-    found = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
-    assert found.noise_source.startswith(
+    series = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
+    assert series.noise_source.startswith(
         "binomial variance p(1-p)/(B G) with B G = 8" if whole else "unavailable"
     )

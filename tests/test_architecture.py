@@ -420,7 +420,7 @@ def test_no_two_types_share_a_name() -> None:
 
 
 # Functions that may share a name, by where they are: a command and a call of the public API carry
-# the name of what they call, and every module of diagnostics is entered by `check`.
+# the name of what they call.
 NAMESAKES = {
     ("groupwise.cli.", "groupwise.api.calls"): {
         "compare",
@@ -433,7 +433,6 @@ NAMESAKES = {
         "report",
         "stability",
     },
-    ("groupwise.diagnostics.",): {"check"},
 }
 
 

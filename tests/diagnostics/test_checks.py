@@ -266,7 +266,7 @@ def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
         for prompt, pair in enumerate(texts)
         for text in pair
     ]
-    finding = completions.check(
+    finding = completions.concentration(
         Evidence(
             RunRecord(
                 "texts", steps_table(range(1, 13), {"reward": [0.5] * 12}), rollouts_table(rows)

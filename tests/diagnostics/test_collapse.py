@@ -32,7 +32,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import (
     Evidence,
-    Signal,
+    NoisyMetric,
     floor_of,
     lowest_grade,
     signal_of,
@@ -445,7 +445,7 @@ def lowered(
     value = np.where(np.arange(8 * few) < high * few // 10, 1.0, 1.0 - by)
     evidence = Evidence(log(reward=value), ended=ended)
     evidence.memo["reward_level"] = (
-        Signal("reward", np.arange(1, 8 * few + 1), value, deviation, deviation),
+        NoisyMetric("reward", np.arange(1, 8 * few + 1), value, deviation, deviation),
         None,
     )
     return evidence
@@ -731,7 +731,8 @@ def test_rows_are_averaged_until_half_of_the_height_is_three_deviations(
     eight such stretches are the fewest.
     """
     assert (
-        row_size(Signal("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor) == size
+        row_size(NoisyMetric("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor)
+        == size
     )
 
 
@@ -741,7 +742,7 @@ def test_a_fall_by_half_of_the_height_has_its_row_and_what_it_lost(end: float, f
     error of twenty rows is .05/sqrt(20).
     """
     value = np.where(np.arange(50) < 30, 1.0, end)
-    fall = find_fall(Signal("reward", np.arange(1, 51), value, 0.05, 0.05), 0.2)
+    fall = find_fall(NoisyMetric("reward", np.arange(1, 51), value, 0.05, 0.05), 0.2)
     assert (fall is not None) is fell
     if fall is not None:
         height = 1 - 1.96 * 0.05 / np.sqrt(3)
@@ -764,13 +765,13 @@ def test_where_nothing_is_no_floor_a_fall_is_twice_as_clear(
     """
     value = np.r_[least, np.full(29, 1.0), np.full(rows, 0.4)]
     assert (
-        find_fall(Signal("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None
+        find_fall(NoisyMetric("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None
     ) is fell
 
 
 def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
     value = np.repeat([1.0, 0.2, 1.0], [20, 10, 20])
-    fall = find_fall(Signal("reward", np.arange(50), value, 0.05, 0.05), 0.0)
+    fall = find_fall(NoisyMetric("reward", np.arange(50), value, 0.05, 0.05), 0.0)
     assert fall is not None
     assert (fall.row, fall.lasts) == (20, False)
     assert fall.end == pytest.approx(0.2)
@@ -839,11 +840,13 @@ def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_d
     """
     evidence = Evidence(log(reward=np.ones(40)))
     value = np.where(np.arange(40) < 20, 0.6, after)
-    vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), value, 0.04, 0.04)
+    vars(evidence)["held_out"] = NoisyMetric("eval", np.arange(1, 41), value, 0.04, 0.04)
     assert held_out_at(evidence, 21, -0.2) is said
     assert held_out_at(evidence, 2, -0.2) is held_out_at(evidence, 40, -0.2) is None
     # What is down already can drop no further.
-    vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), np.full(40, 0.09), 0.001, 0.001)
+    vars(evidence)["held_out"] = NoisyMetric(
+        "eval", np.arange(1, 41), np.full(40, 0.09), 0.001, 0.001
+    )
     assert (held_out_at(evidence, 21, -0.2), held_out_at(evidence, 21, -0.16)) == (
         None,
         Fact.HELD_OUT_STAYED,

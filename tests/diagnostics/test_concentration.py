@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.completions import _settles, check
+from groupwise.diagnostics.completions import _settles, concentration
 from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
@@ -45,7 +45,7 @@ def evidence(rows: Any = None, **columns: Any) -> Evidence:
 
 
 def finding_of(rows: Any = None, **columns: Any) -> Finding:
-    return check(evidence(rows, **columns))
+    return concentration(evidence(rows, **columns))
 
 
 def since(before: float, after: float) -> NDArray[np.float64]:

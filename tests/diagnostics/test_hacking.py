@@ -27,11 +27,11 @@ from groupwise.diagnostics.hacking import (
     _solved,
     _too_fresh,
     _uncoupled,
-    check,
     coupling_of,
     few_of,
     pairs_of,
     parting_of,
+    reward_hacking,
 )
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, State, Status
@@ -62,7 +62,7 @@ def evidence(**columns: Any) -> Evidence:
 
 
 def finding_of(**columns: Any) -> Finding:
-    return check(evidence(**columns))
+    return reward_hacking(evidence(**columns))
 
 
 def pair(train: Any, held: Any, train_noise: float = 0.01, held_noise: float = 0.01) -> Pair:
@@ -207,7 +207,7 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
         0.005, seed=1
     )
     given = evidence(reward=0.2 + 0.6 * train / (N - 1) + noise(), held_out=held)
-    finding, answer = check(given), judged(given)
+    finding, answer = reward_hacking(given), judged(given)
     assert finding.status is Status.WARNING
     assert finding.value is not None
     assert finding.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
@@ -221,7 +221,7 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
         f"training reward at the same steps {how}",
     )
     assert answer.headline.endswith(ends[bool(open_)])
-    along = check(evidence(reward=held + noise(), held_out=held))
+    along = reward_hacking(evidence(reward=held + noise(), held_out=held))
     assert along.status is Status.NONE  # training lost as much
 
 
@@ -515,8 +515,8 @@ def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.Mon
         lambda *_: Finding("reward_hacking", Status.WARNING, "parted", 97),
     )
     run = evidence(reward=UP + noise(), held_out=UP + noise(seed=1))
-    assert check(run).message == "parted"
-    assert check(replace(run, ended=False)).status == Status.NONE
+    assert reward_hacking(run).message == "parted"
+    assert reward_hacking(replace(run, ended=False)).status == Status.NONE
 
 
 def test_where_and_over_how_long_the_two_part() -> None:
@@ -788,7 +788,7 @@ def test_a_held_out_reward_that_may_yet_gain_is_not_said_to_overfit() -> None:
             steps_table(range(200), {"reward": train, "eval/reward": held_out}),
             meanings=tuple(Meaning(column, name, "") for column, name in names.items()),
         )
-        assert Fact.OVERFITTING not in check(Evidence(record)).facts
+        assert Fact.OVERFITTING not in reward_hacking(Evidence(record)).facts
 
 
 @each_case(("ended", "status"), [(True, Status.WARNING), (False, Status.INFO)])
@@ -799,6 +799,6 @@ def test_a_wanted_score_at_nothing_is_waited_for_while_a_run_goes_on(
     given = {"reward": UP + noise(), "rewards/correct/mean": np.full(N, 0.0)}
     given["rewards/format/mean"] = given["reward"]
     evidence_ = evidence(**given)
-    finding = check(Evidence(evidence_.record, ended=ended))
+    finding = reward_hacking(Evidence(evidence_.record, ended=ended))
     assert finding.status is status
     assert "the function for the task earns nothing" in finding.message

@@ -26,9 +26,9 @@ from groupwise.diagnostics.learning import (
     _noise_of,
     near_top,
     progress_of,
-    rate,
+    zero_learning_rate,
 )
-from groupwise.diagnostics.signals import Evidence, Signal, signal_of
+from groupwise.diagnostics.signals import Evidence, NoisyMetric, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 NAMES = {
@@ -69,7 +69,7 @@ def of_rows(
     values = np.asarray(value, dtype=float)
     own = evidence(reward=values, ended=ended)
     own.memo["reward_level"] = (
-        Signal("reward", np.arange(1, values.size + 1), values, deviation, deviation, bounds),
+        NoisyMetric("reward", np.arange(1, values.size + 1), values, deviation, deviation, bounds),
         None,
     )
     own.memo["fall_of"] = None
@@ -107,7 +107,7 @@ def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: 
     half = QUANTILE * NOISE * np.sqrt(2 / 100)
     value = ALTERNATES + np.repeat([0.0, part * half], [300, 100])
     gain, noise = _gain(
-        Signal("reward", np.arange(400), value, 0.1, 0.1), slice(0, 100), slice(300, 400)
+        NoisyMetric("reward", np.arange(400), value, 0.1, 0.1), slice(0, 100), slice(300, 400)
     )
     assert noise is rises
     assert (gain.low, gain.value, gain.high) == pytest.approx(
@@ -122,7 +122,7 @@ def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) ->
     """
     time = np.sqrt(np.arange(400)) - np.sqrt(np.arange(400)).mean()
     value = ALTERNATES + part * QUANTILE * NOISE * time / np.sqrt(time @ time)
-    level = Signal("reward", np.arange(400), value, 0.1, 0.1)
+    level = NoisyMetric("reward", np.arange(400), value, 0.1, 0.1)
     assert level.score(slice(0, 100), slice(300, 400)) < 2.5
     assert _gain(level, slice(0, 100), slice(300, 400))[1] is rises
 
@@ -136,13 +136,13 @@ def test_the_noise_of_a_level_remembers_and_rests_on_fewer_rows() -> None:
         (10, 0.1 * np.sqrt(400 / 397 * 1.8175 / 0.1825), 397 * 0.1825 / 1.8175),
     ):
         value = 0.4 + 0.1 * np.where(np.arange(400) // block % 2, -1.0, 1.0)
-        assert _noise_of(Signal("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx(
+        assert _noise_of(NoisyMetric("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx(
             (noise, rows), rel=0.03
         )
     dipped = np.where(
         (np.arange(400) >= 200) & (np.arange(400) < 230), -2.0, ALTERNATES
     )  # what came back is no noise
-    assert _noise_of(Signal("reward", np.arange(400), dipped, 0.0, 0.0))[0] == pytest.approx(
+    assert _noise_of(NoisyMetric("reward", np.arange(400), dipped, 0.0, 0.0))[0] == pytest.approx(
         NOISE, rel=0.02
     )
 
@@ -173,7 +173,7 @@ def test_the_noise_of_slow_rows_is_not_cut_short_by_those_that_lie_far() -> None
     for row in range(1, 600):
         rows[:, row] = 0.8 * rows[:, row - 1] + 0.6 * rows[:, row]
     errors = [
-        _noise_of(Signal("reward", np.arange(500), row, 0.0, 0.0))[0] for row in rows[:, 100:]
+        _noise_of(NoisyMetric("reward", np.arange(500), row, 0.0, 0.0))[0] for row in rows[:, 100:]
     ]
     assert np.mean(errors) / 3 == pytest.approx(1.0, abs=0.045)
 
@@ -437,7 +437,7 @@ def test_a_dip_of_three_rows_is_five_errors_deep(scatter: float, expected: bool)
     5·.088·sqrt(2/3) = .359.
     """
     rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), 0.6, 0.96)
-    dip = _dip(evidence(reward=rows), Signal("reward", np.arange(60), rows, scatter, scatter))
+    dip = _dip(evidence(reward=rows), NoisyMetric("reward", np.arange(60), rows, scatter, scatter))
     assert (dip is not None) is expected
     if dip is not None:
         assert dip == pytest.approx((30, 0.6))
@@ -552,7 +552,7 @@ def test_nothing_can_be_said_without_rows_or_with_one_number() -> None:
 
 
 def finding_of(**given: Any) -> Finding:
-    return rate(evidence(**given))
+    return zero_learning_rate(evidence(**given))
 
 
 def test_a_learning_rate_of_zero() -> None:
@@ -652,7 +652,7 @@ def test_a_late_drop_takes_a_third_of_the_height_and_five_errors(
     lost: float, scatter: float, row: int | None
 ) -> None:
     value = np.where(np.arange(40) < 37, 1.0, 1.0 - lost)
-    level = Signal("reward", np.arange(40), value, scatter, scatter)
+    level = NoisyMetric("reward", np.arange(40), value, scatter, scatter)
     assert _late_drop(evidence(reward=value), level) == row
     two = replace(level, step_T=level.step_T[:39], value_T=value[:39])
     assert _late_drop(evidence(reward=value[:39]), two) is None

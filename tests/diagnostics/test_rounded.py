@@ -24,7 +24,7 @@ from groupwise.diagnostics import (
 from groupwise.diagnostics.causes import CAUSES, Incident, verdict
 from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Certainty, Fact, Sign, Status
-from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.series.metric import _rollouts_of_a_step, is_binary_mean, zero_variance_outlook
 
@@ -45,7 +45,7 @@ def log(resolution: float = 0.0, config: dict[str, Any] | None = None, **columns
     )
 
 
-def signal(evidence: Evidence, name: str) -> Signal:
+def signal(evidence: Evidence, name: str) -> NoisyMetric:
     signal = evidence.quantity(name)
     assert signal is not None
     return signal
@@ -63,18 +63,18 @@ HIDDEN = "learning_rate is printed with 3 decimals and is below 0.0005 in all 60
 
 
 def test_a_rate_that_three_decimals_hide_is_not_logged() -> None:
-    finding = learning.rate(log(THREE, learning_rate=0.0))
+    finding = learning.zero_learning_rate(log(THREE, learning_rate=0.0))
     assert (finding.status, finding.message) == (Status.NOT_LOGGED, HIDDEN)
-    assert learning.rate(log(learning_rate=0.0)).status is Status.CRITICAL
+    assert learning.zero_learning_rate(log(learning_rate=0.0)).status is Status.CRITICAL
 
 
 def test_the_settings_tell_a_rate_that_is_hidden() -> None:
-    finding = learning.rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
+    finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
     assert (finding.status, finding.message) == (
         Status.NONE,
         f"No sign of it: the learning rate is 1e−6 in the settings; {HIDDEN}.",
     )
-    finding = learning.rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
+    finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
     says("diagnostics/rounded/1", finding.message)
 
 
@@ -82,7 +82,7 @@ def test_the_settings_tell_a_rate_that_is_hidden() -> None:
 def test_a_rate_is_gone_where_it_was_twenty_times_what_rounding_hides(
     before: float, status: Status
 ) -> None:
-    finding = learning.rate(log(THREE, learning_rate=since(before, 0.0)))
+    finding = learning.zero_learning_rate(log(THREE, learning_rate=since(before, 0.0)))
     assert finding.status is status
     if status is Status.NONE:
         says("diagnostics/rounded/2", finding.message)
@@ -161,7 +161,7 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
 def test_a_rate_of_0_throughout_is_measured_unless_the_reward_moves(
     columns: dict[str, Any], status: Status
 ) -> None:
-    assert learning.rate(log(learning_rate=0.0, **columns)).status is status
+    assert learning.zero_learning_rate(log(learning_rate=0.0, **columns)).status is status
 
 
 def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
@@ -169,7 +169,7 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
     given = replace(
         evidence.record, config=RunConfig().with_settings({"learning_rate": 1e-6}, "--set")
     )
-    finding = learning.rate(Evidence(given))
+    finding = learning.zero_learning_rate(Evidence(given))
     assert (finding.status, finding.message) == (
         Status.NONE,
         (
@@ -201,7 +201,7 @@ def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "check"), [("kl", numerics.divergence), ("entropy", completions.check)]
+    ("quantity", "check"), [("kl", numerics.divergence), ("entropy", completions.concentration)]
 )
 def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> None:
     zero: dict[str, Any] = {quantity: 0.0}
@@ -245,8 +245,8 @@ def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
         "reward": 0.5 + 0.01 * (-1.0) ** ROW,
         "entropy": since(0.0, 0.001, 20),
     }
-    assert "entropy" in instability.check(log(**columns)).message
-    assert "entropy" not in instability.check(log(THREE, **columns)).message
+    assert "entropy" in instability.unstable_training(log(**columns)).message
+    assert "entropy" not in instability.unstable_training(log(THREE, **columns)).message
 
 
 def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
@@ -278,8 +278,8 @@ def test_a_jump_at_a_restart_is_more_than_a_digit() -> None:
 
 
 def test_a_reward_of_0_throughout_is_one_to_within_its_digits() -> None:
-    says("diagnostics/rounded/3", verifier.check(log(reward=0.0)).message)
-    finding = verifier.check(log(THREE, reward=0.0))
+    says("diagnostics/rounded/3", verifier.broken_verifier(log(reward=0.0)).message)
+    finding = verifier.broken_verifier(log(THREE, reward=0.0))
     assert (finding.status, finding.message) == (
         Status.CRITICAL,
         "the reward is 0 (± 0.0005) in all 60 rows, so no completion earns reward",
@@ -288,7 +288,10 @@ def test_a_reward_of_0_throughout_is_one_to_within_its_digits() -> None:
 
 def test_a_reward_that_became_one_number_is_told_to_within_its_digits() -> None:
     reward = since(0.5 + 0.01 * (-1.0) ** ROW, 0.0)
-    said = [verifier.check(log(resolution, reward=reward)).message for resolution in (0.0, THREE)]
+    said = [
+        verifier.broken_verifier(log(resolution, reward=reward)).message
+        for resolution in (0.0, THREE)
+    ]
     assert said == [
         f"reward 0.50 → {now} from step 31 on (30 rows)" for now in ("exactly 0", "0 (± 0.0005)")
     ]
@@ -312,11 +315,11 @@ def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_dig
 def test_a_spread_that_is_rounded_to_nothing_tells_no_zero_variance() -> None:
     several: dict[str, Any] = {"prompts_per_step": 20}
     assert (
-        zero_variance.check(log(0.0, several, reward_std_within_group=0.0)).status
+        zero_variance.zero_variance_groups(log(0.0, several, reward_std_within_group=0.0)).status
         is not Status.NOT_LOGGED
     )
     assert (
-        zero_variance.check(log(THREE, several, reward_std_within_group=0.0)).status
+        zero_variance.zero_variance_groups(log(THREE, several, reward_std_within_group=0.0)).status
         is Status.NOT_LOGGED
     )
     config: dict[str, Any] = {"group_size": 4, "prompts_per_step": 1}

@@ -13,7 +13,7 @@ from tests.cases import each_case
 from groupwise.arrays import median
 from groupwise.diagnostics.signals import (
     Evidence,
-    Signal,
+    NoisyMetric,
     alarm,
     blocks,
     change_evidence,
@@ -87,10 +87,12 @@ def test_the_median_is_that_of_numpy() -> None:
         assert median(value) == np.median(value)
 
 
-def made(value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None) -> Signal:
+def made(
+    value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None
+) -> NoisyMetric:
     """Rows at steps 1, 2, 3 and so on, with a noise that is given."""
     values = np.asarray(value, dtype=float)
-    return Signal("x", np.arange(1, values.size + 1), values, deviation, deviation, bounds)
+    return NoisyMetric("x", np.arange(1, values.size + 1), values, deviation, deviation, bounds)
 
 
 def test_a_mean_and_a_change_have_their_normal_intervals() -> None:
@@ -123,7 +125,7 @@ def ends(value: Interval) -> tuple[float, float, float]:
 
 
 def test_a_step_has_its_first_row() -> None:
-    sparse = Signal("x", np.array([2, 4, 6]), np.zeros(3), 0.1, 0.1)
+    sparse = NoisyMetric("x", np.array([2, 4, 6]), np.zeros(3), 0.1, 0.1)
     assert [sparse.at(step) for step in (1, 2, 3, 4, 7)] == [0, 0, 1, 1, 3]
 
 
@@ -185,7 +187,7 @@ def test_numbers_in_words() -> None:
     ]
 
 
-def with_reward(signal: Signal) -> Evidence:
+def with_reward(signal: NoisyMetric) -> Evidence:
     """A run whose reward has a noise and a range that are given."""
     evidence = Evidence(
         RunRecord("run", steps_table(range(1, len(signal) + 1), {"reward": signal.value_T}))

@@ -15,7 +15,7 @@ from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import (
     WATCHED,
     Evidence,
-    Signal,
+    NoisyMetric,
     Watched,
     arrow,
     limit_of,
@@ -34,7 +34,7 @@ SHARE = Watched("truncated_share", "truncated", share=True, least=0.1, up=True)
 SPIKE = Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True, up=True)
 
 
-def signal(value: Any) -> Signal:
+def signal(value: Any) -> NoisyMetric:
     values = np.asarray(value, dtype=float)
     return signal_of("x", np.arange(1, len(values) + 1), values)
 

@@ -20,8 +20,8 @@ from groupwise.diagnostics.falls import (
 from groupwise.diagnostics.instability import (
     _apart,
     _weights,
-    check,
     moments_of,
+    unstable_training,
 )
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, signal_of
@@ -48,7 +48,7 @@ def finding(reward: np.ndarray) -> Finding:
         steps_table(range(1, N + 1), {"reward": reward}),
         meanings=(Meaning("reward", "reward", "test"),),
     )
-    return check(Evidence(record))
+    return unstable_training(Evidence(record))
 
 
 @pytest.mark.thinned(1)

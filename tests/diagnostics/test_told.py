@@ -293,7 +293,7 @@ def test_what_to_do_about_a_reward_that_stands_goes_by_what_groups_say(
     """
     reward = 0.5 + 0.001 * np.repeat([0, 1, 0], [7, 5, 28])
     evidence = Evidence(log(reward=reward, **columns))
-    answer = _stands(evidence, zero_variance.check(evidence).value)
+    answer = _stands(evidence, zero_variance.zero_variance_groups(evidence).value)
     assert answer.do == advice
     actions = actions_of(answer.keys, RunConfig(), answer.step)
     best = ["restart", "rate"] if "draw prompts" in advice else []

@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.cases import each_case
 
-from groupwise.diagnostics.hacking import check, pairs_of
+from groupwise.diagnostics.hacking import pairs_of, reward_hacking
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, State, Status
 from groupwise.diagnostics.signals import Evidence
@@ -51,7 +51,7 @@ def run(
 
 
 def finding_of(record: RunRecord) -> Finding:
-    return check(Evidence(record))
+    return reward_hacking(Evidence(record))
 
 
 FALLS = np.where(ROW < 40, RISES, np.maximum(RISES[40] - 0.008 * (ROW - 40), 0.02))
@@ -198,7 +198,9 @@ def test_both_kinds_of_error(rollouts: int, monkeypatch: pytest.MonkeyPatch) -> 
         end = [finding_of(record).status for record in records]
         looks = [
             any(
-                check(Evidence(replace(record, steps=record.steps.head(rows)), ended=False)).status
+                reward_hacking(
+                    Evidence(replace(record, steps=record.steps.head(rows)), ended=False)
+                ).status
                 in serious
                 for rows in range(20, N, 20)
             )

@@ -15,8 +15,8 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.falls import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Status, exactly
-from groupwise.diagnostics.signals import Evidence, Signal
-from groupwise.diagnostics.verifier import _explained, _fallen, check, who_fails
+from groupwise.diagnostics.signals import Evidence, NoisyMetric
+from groupwise.diagnostics.verifier import _explained, _fallen, broken_verifier, who_fails
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
@@ -35,7 +35,7 @@ def evidence(rows: Any = None, *, ended: bool = True, **columns: Any) -> Evidenc
 
 
 def finding_of(rows: Any = None, *, ended: bool = True, **columns: Any) -> Finding:
-    return check(evidence(rows, ended=ended, **columns))
+    return broken_verifier(evidence(rows, ended=ended, **columns))
 
 
 def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
@@ -324,7 +324,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         assert decline is not None
         assert fall_of(given) is None
         assert _for_slope(reward, decline.middle) == pytest.approx(twice, abs=0.1)
-        assert next(iter(check(given).facts), None) is fact
+        assert next(iter(broken_verifier(given).facts), None) is fact
     told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
     assert told_of.cause.names == ("a broken verifier", "harder data")
 
@@ -348,7 +348,10 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
 
 
 def test_a_fall_that_came_at_once_has_its_row_and_its_size() -> None:
-    given, level = evidence(reward=changed()), Signal("reward", np.arange(40), changed(), 0.1, 0.1)
+    given, level = (
+        evidence(reward=changed()),
+        NoisyMetric("reward", np.arange(40), changed(), 0.1, 0.1),
+    )
     fall = Fall(20, 0.9, 0.4, Interval(0.5, 0.4, 0.6), lasts=True)
     given.memo["falls_of"] = {"reward": (level, fall)}
     fallen = _fallen(given, level)

@@ -15,7 +15,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.judgement import Fact, Finding, Status
-from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.diagnostics.zero_variance import (
     _at_an_end,
     _at_its_height,
@@ -26,7 +26,7 @@ from groupwise.diagnostics.zero_variance import (
     _room_of_mean,
     _rose_to,
     chance,
-    check,
+    zero_variance_groups,
 )
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
@@ -59,7 +59,7 @@ def evidence(size: int | None = None, prompts: int | None = 32, **columns: Any) 
 
 
 def finding_of(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
-    return check(evidence(size, prompts, **columns))
+    return zero_variance_groups(evidence(size, prompts, **columns))
 
 
 @each_case(
@@ -319,7 +319,7 @@ def with_reward(
     """A run whose reward has a noise and a range that are given."""
     values = np.asarray(value, dtype=float)
     log_evidence = evidence(reward=values, **columns)
-    vars(log_evidence)["reward"] = Signal(
+    vars(log_evidence)["reward"] = NoisyMetric(
         "reward", np.arange(1, values.size + 1), values, deviation, deviation, bounds
     )
     return log_evidence
@@ -475,7 +475,7 @@ def of_rollouts(rows: list[dict[str, Any]], mean: Any) -> tuple[Status, int | No
         rollouts_table(rows),
         meanings=(Meaning("reward", "reward", "test"),),
     )
-    finding = check(Evidence(run))
+    finding = zero_variance_groups(Evidence(run))
     return finding.status, finding.step
 
 
@@ -530,7 +530,7 @@ def test_three_times_as_many_groups_without_variance_are_noted(
     columns = {"reward": reward, "dead": share}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in columns)
     record = RunRecord("run", steps_table(range(1, 101), columns), meanings=meanings)
-    finding = check(Evidence(record))
+    finding = zero_variance_groups(Evidence(record))
     assert (finding.facts, finding.status is Status.INFO) == (facts, bool(facts))
     if facts:
         assert finding.message == "66 % of the groups have zero variance, against 16 % at first"
@@ -549,7 +549,9 @@ def test_whole_batches_with_one_reward_are_the_fewest_groups(equal: Any, status:
     table = steps_table(range(N), {"reward": 0.4 + NOISE, column: equal})
     meanings = (Meaning("reward", "reward", "test"), meaning)
     config = RunConfig().with_settings({"prompts_per_step": 32}, "--set")
-    finding = check(Evidence(RunRecord("run", table, config=config, meanings=meanings)))
+    finding = zero_variance_groups(
+        Evidence(RunRecord("run", table, config=config, meanings=meanings))
+    )
     assert finding.status is status
     assert finding.value is not None
     assert np.isclose(finding.value.value, equal.mean())

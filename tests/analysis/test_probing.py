@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.analysis.grading import grades
@@ -793,7 +794,7 @@ def test_a_result_is_credited_with_a_cause_of_this_change_of_which_it_speaks() -
     )
     cause = judge(replace(record, probes=Probes(Path(), "", (outcome, *others)))).cause
     assert (cause.certainty, cause.keys) == (Certainty.LIKELY, ("verifier",))
-    assert cause.by == "probe regrade, seed 1, 64 completions"
+    says("analysis/probing/1", cause.by)
     both = _result("regrade", Fact.ANSWERS_CHANGED), _result("resample", Fact.PROMPTS_LOST)
     cause = judge(replace(record, probes=Probes(Path(), "", both))).cause
     assert cause.by.count("probe ") == 2

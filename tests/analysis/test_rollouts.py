@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.rollouts import HELD, Held, Rollouts, held_rollouts
 from groupwise.plain import to_json
@@ -156,7 +157,7 @@ def test_a_report_holds_a_hundred_and_says_which() -> None:
 
 def test_few_are_held_whole() -> None:
     rollouts = held(3, 4, "")
-    assert rollouts.said == "These are all 12 completions of the log."
+    says("analysis/rollouts/1", rollouts.said)
     assert len(rollouts.batch.rows) == 12
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.summary import TILES, Screen, ShownSignal, screen_of, summarise
@@ -119,7 +120,7 @@ def test_the_page_draws_the_column_that_is_judged() -> None:
     )
     summary = summarise(run)
     assert (summary.fitted.metric, summary.judgement.metric) == ("p", "p")
-    assert summary.judgement.headline == "reward 0.21 → 0.79 in 199 steps, still learning"
+    says("analysis/screen/1", summary.judgement.headline)
     assert (summary.screen.tiles[0].value, summary.screen.tiles[2].value) == ("0.79", "0.21")
 
 
@@ -218,7 +219,7 @@ def test_a_level_now_is_that_of_the_last_rows() -> None:
     level, where = rise.before(101)
     assert level == pytest.approx((STEPS[90:100] / 200).mean())
     assert where == "before step 101"
-    assert replace(rise, judged=(0.5, 191)).since == "mean of the last 10 rows"
+    says("analysis/screen/2", replace(rise, judged=(0.5, 191)).since)
 
 
 def test_gaps_and_few_rows_have_a_screen() -> None:

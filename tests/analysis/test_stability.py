@@ -519,7 +519,7 @@ def test_a_margin_that_may_be_below_one_is_said_to_tell_nothing(
         "do not show whether these dynamics are stable."
     )
     rows = {row[0]: row[1] for row in evidence_grid(open_one).rows}
-    assert rows["Margin"] == "over 1,000 times (0.2 to over 1,000)"
+    says("analysis/stability/2", rows["Margin"])
 
 
 def test_the_report_has_the_section(known_run: tuple[RunRecord, Fitted]) -> None:

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 from tests.cli.asked import printed, refused
+from tests.golden.sentences import says
 
 from groupwise.analysis.components import Measurement, SavedComponents, path_beside, save_components
 from groupwise.analysis.plan import NOT_LOGGED
@@ -177,7 +178,7 @@ def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
         "failed",
         "reward 0.80 → 0.00, collapsed at step 40",
     )
-    assert answer["failure"] == "FAILED: Reward 0.80 → 0.00, collapsed at step 40."
+    says("cli/cli_gradient/1", answer["failure"])
 
 
 def test_a_run_that_stands_needs_attention_before_its_group_size_is_planned(

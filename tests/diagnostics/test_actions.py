@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 from tests.sources import tree
 
 from groupwise.diagnostics import causes, judgement
@@ -147,7 +148,7 @@ def test_a_judgement_carries_its_actions() -> None:
         ),
     )
     judgement = judge(record, ended=False)
-    assert judgement.do == "restart from step 60; mask truncated completions; lr ÷ 3"
+    says("diagnostics/actions/1", judgement.do)
     settings = ("resume_from_checkpoint=checkpoint-60",), ("mask_truncated_completions=True",)
     assert [action.settings for action in judgement.actions] == [
         *settings,
@@ -158,7 +159,7 @@ def test_a_judgement_carries_its_actions() -> None:
         "mask",
         "rate",
     ]
-    assert list(actions_said(judgement))[2] == "Do: learning rate ÷ 3: learning_rate=3.33e-07"
+    says("diagnostics/actions/2", list(actions_said(judgement))[2])
     button = _settings_to_copy(judgement).source
     assert 'type="button"' in button
     assert "learning_rate=3.33e-07" in button.partition('data-copy="')[2].partition('"')[0]
@@ -166,9 +167,7 @@ def test_a_judgement_carries_its_actions() -> None:
     assert "<img>" not in _settings_to_copy(hostile).source
     assert _settings_to_copy(replace(judgement, actions=())).source == ""
     untold = judge(replace(record, config=RunConfig()), ended=False)
-    assert list(actions_said(untold))[2] == (
-        "Do: learning rate ÷ 3 (give --set framework to get the value)"
-    )
+    says("diagnostics/actions/3", list(actions_said(untold))[2])
 
 
 def _named(framework: str) -> list[str]:

@@ -537,7 +537,7 @@ def test_a_decline_is_dated_by_its_first_row_and_not_by_its_middle() -> None:
     level = np.interp(np.arange(ROWS), [0, 40, 100, 200], [0.3, 0.8, 0.8, 0.5])
     judgement = judge(log(reward=level + 0.01 * np.random.default_rng(0).standard_normal(ROWS)))
     assert judgement.learning.value == "falling"
-    assert judgement.headline == "reward 0.80 → 0.54, falling since step 102"
+    says("diagnostics/collapse/5", judgement.headline)
 
 
 def test_a_decline_is_told_with_its_height_and_its_end() -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import NO_CLOCK, NO_GPUS, Cost, State, cost_since, cost_to_come
@@ -83,7 +84,7 @@ def test_a_failure_by_hand() -> None:
         "80 min",
         "40 k tokens",
     )
-    assert judgement.gpu_hours == "21.3 of 40, price 53.33 of 100.00"
+    says("diagnostics/cost/1", judgement.gpu_hours)
 
 
 @each_case(

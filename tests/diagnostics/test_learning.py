@@ -665,9 +665,7 @@ def test_later_rows_without_a_gain_are_not_said_to_learn() -> None:
     level = np.interp(np.arange(40), [0, 10, 39], [0.2, 0.6, 0.6])
     judgement = judged(evidence(reward=noisy(level)))
     assert judgement.learning is Learning.ROSE
-    assert judgement.headline == (
-        "reward 0.24 → 0.61 in 39 steps; no gain is certain since step 21"
-    )
+    says("diagnostics/learning/5", judgement.headline)
     going = judged(evidence(reward=noisy(level), ended=False))
     assert going.learning is Learning.LEARNING
     rising = judged(evidence(reward=noisy(np.linspace(0.2, 0.6, 40))))

@@ -89,7 +89,7 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
     # all are cut off from step 22 on.
     assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
     assert judgement.cause.names == ("truncated completions earn reward",)
-    assert judgement.do == "start the run again; give truncated completions no reward"
+    says("diagnostics/real_model/2", judgement.do)
     assert [action.kind for action in judgement.actions] == ["anew", "mask", "reward"]
 
 
@@ -99,7 +99,7 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
 ) -> None:
     # From step 18 on digits are to be sorted: whole prompts fail, at three tokens more an answer,
     # and what is held out stays at .93.
-    assert judgement.headline == "reward 0.76 → 0.076, collapsed at step 18"
+    says("diagnostics/real_model/3", judgement.headline)
     assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("harder data",))
 
 

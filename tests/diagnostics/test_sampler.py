@@ -97,7 +97,7 @@ def test_a_nat_of_mismatch_is_another_model() -> None:
 def test_effective_samples_that_run_out_are_told() -> None:
     finding = check(log(effective_sample_size=after(100, 0.9, 0.04)))
     assert (finding.status, finding.step, finding.limit) == (Status.WARNING, 101, 0.1)
-    assert finding.signs[0].words == "effective sample size 0.90 → 0.04"
+    says("diagnostics/sampler/5", finding.signs[0].words)
 
 
 def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
@@ -159,7 +159,7 @@ def test_rollouts_older_than_configured_are_told() -> None:
     finding = staleness(log(of_kind("none", 1), staleness=after(50, 0.0, 3.0)))
     assert (finding.status, finding.step, finding.limit) == (Status.WARNING, 51, 0.0)
     says("diagnostics/sampler/2", finding.message)
-    assert finding.signs[0].words == "age of rollouts 0.00 → 3 updates"
+    says("diagnostics/sampler/6", finding.signs[0].words)
     assert staleness(log(of_kind("fixed", 4), staleness=after(50, 0.0, 3.0))).status is Status.NONE
 
 

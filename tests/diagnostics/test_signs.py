@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import truncation
 from groupwise.diagnostics.judgement import Status
@@ -148,7 +149,7 @@ def test_a_share_counts_by_difference_and_only_upwards(after: float, moved: bool
     sign = sign_of(signal(np.where(ROW < 50, 0.05, after)), SHARE, low=41, step=51)
     assert (sign is not None) is moved
     if sign is not None:
-        assert sign.words == "16 % truncated (was 5 %)"
+        says("diagnostics/signs/1", sign.words)
 
 
 @pytest.mark.parametrize(("after", "moved"), [(0.002, False), (0.019, False), (0.03, True)])

@@ -237,7 +237,7 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     )
     parts = {"rewards/g/mean": train, "rewards/f/mean": np.where(np.arange(N) % 2, 0.01, 0.02)}
     bare = judge(log(reward=train, **parts))
-    assert bare.headline == "reward 0.33 → 0.79, f 0.015 → 0.015: reward hacking likely"
+    says("diagnostics/told/5", bare.headline)
 
 
 def test_every_finding_names_its_number() -> None:
@@ -446,7 +446,7 @@ def test_prompts_that_keep_the_reward_where_it_is_hide_no_learning_that_is_held_
     )
     arrived = judge(log(reward=reward, held_out=saturated))
     assert (arrived.state, arrived.learning) == (State.OK, Learning.ARRIVED)
-    assert arrived.headline == "held-out 0.14 → 0.29 in 199 steps, reward 0.50 → 0.50"
+    says("diagnostics/told/6", arrived.headline)
     for lost in (
         {"reward": reward - 0.01 * (row > 100), "held_out": saturated},
         {"reward": reward, "held_out": np.where(row > 150, saturated - 0.1, saturated)},

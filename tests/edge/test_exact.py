@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.edge.force import ForceOfMotion, force_of_fit, lasting_swing
 from groupwise.edge.mode import period_matrix, stability, threshold, updates_of_period
@@ -122,7 +123,7 @@ def test_the_margin_of_one_number() -> None:
     assert flip.as_dict()["max_learning_rate"] is None
     edge = stability(0.5, 0.0, refresh_interval=4)
     assert (edge.stable, edge.margin) == (False, 1.0)
-    assert edge.status == "Unstable: the force 0.5 exceeds the threshold 0.5."
+    says("edge/exact/1", edge.status)
     assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith(
         "; the largest stable learning rate is 0.1."
     )

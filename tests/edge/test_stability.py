@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.edge.mode import DECIDING, stability, threshold
 from groupwise.errors import InvalidArgumentError
@@ -72,13 +73,11 @@ def test_importance_ratio_takes_the_lag_away_or_bounds_it() -> None:
     exact = stability(0.1, 0.9, **setting, kl_term="loss")  # type: ignore[arg-type]
     assert exact.bounds == pytest.approx((3.8, 3.8), rel=1e-14)
     assert (exact.stable, exact.lag) == (True, "none")
-    assert exact.status == ("Stable: the force 0.1 is below the threshold 3.8, a margin of 38.")
+    says("edge/stability/1", exact.status)
     clipped = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
     assert clipped.bounds[0] == pytest.approx(0.033859, abs=1e-6)
     assert clipped.bounds[1] == 3.8
-    assert clipped.status == (
-        "Stable: the force 0.02 is below the threshold 0.0339, a margin of 1.69."
-    )
+    says("edge/stability/2", clipped.status)
 
 
 def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> None:

@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.engine import work
+from tests.golden.sentences import says
 
 from groupwise.engine.engine import Engine, EngineError, Limits, ShardOutcome, ShardStatus
 from groupwise.engine.on_ray import RayCrew, RayWorker, _await_head
@@ -66,10 +67,7 @@ def test_a_worker_that_dies_costs_its_shard_a_try_and_not_the_job(
     assert values(outcomes) == [None if number == 5 else number**2 for number in range(8)]
     assert [outcome.tries for outcome in outcomes] == [1, 2, 1, 1, 2, 2, 1, 2]
     assert outcomes[5].status is ShardStatus.DIED
-    assert (
-        outcomes[5].sentence
-        == "shard number 5: its worker was ended by signal 9 (often for want of memory)"
-    )
+    says("engine/engine/1", outcomes[5].sentence)
 
 
 def test_a_function_is_loaded_once_a_worker(tmp_path: Path) -> None:
@@ -91,7 +89,7 @@ def test_a_limit_of_time_costs_the_worker_and_not_the_job() -> None:
         ShardStatus.LATE,
         ShardStatus.DONE,
     ]
-    assert outcomes[1].sentence == "shard long: the task took longer than 0.5 s"
+    says("engine/engine/2", outcomes[1].sentence)
 
 
 @pytest.mark.slow
@@ -106,7 +104,7 @@ def test_a_limit_of_memory_costs_the_worker_and_not_the_job() -> None:
         ShardStatus.DIED,
         ShardStatus.DONE,
     ]
-    assert outcomes[1].sentence == "shard large: its worker went over its limit of memory"
+    says("engine/engine/3", outcomes[1].sentence)
 
 
 @pytest.mark.usefixtures("forked")
@@ -303,9 +301,7 @@ def test_an_actor_that_ends_says_where_to_look() -> None:
     ray: Any = StandIn()
     worker = RayWorker(ray, ray)
     assert worker.answer() is None
-    assert worker.ending() == (
-        "ended (Ray: RayError): check the space and the logs in Ray's folder, /tmp/ray by default"
-    )
+    says("engine/engine/4", worker.ending())
 
 
 def test_an_address_that_does_not_answer_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -632,14 +633,8 @@ def test_how_many_prompts_would_show_it() -> None:
 
 
 def test_the_sentences_of_estimates() -> None:
-    assert (
-        estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status
-        == "T = 1.5 (1.25 to 2, 95 %, 64 prompts)"
-    )
-    assert (
-        estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status
-        == "kappa = 0 (-1 to 1, 95 %, 64 prompts)"
-    )
+    says("estimators/components/1", estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status)
+    says("estimators/components/2", estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status)
     assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
     estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
     assert estimate.status.startswith(

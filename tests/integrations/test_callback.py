@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
@@ -285,11 +286,7 @@ def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
     """As GRPOTrainer of TRL 0.14, which scores inside its loss."""
     monkeypatch.setattr("groupwise.integrations.trl.version", lambda _: "0.14.0")
     old = SimpleNamespace(num_generations=4, _metrics={}, accelerator=None, args=None, state=None)
-    assert unfit(old) == (
-        "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "
-        "_generate_and_score_completions, _calculate_rewards, _logs, reward_func_names: use "
-        "another trainer or TRL version, or read the log afterwards (groupwise report)"
-    )
+    says("integrations/callback/1", unfit(old))
 
 
 @pytest.mark.parametrize(

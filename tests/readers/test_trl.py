@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -215,7 +216,7 @@ class TestFolder:
         assert config.prompts_per_step.source == "args.json, assuming one process"
         assert (config.group_size.source, config.kl_weight.source) == ("args.json", "--set")
         assert config.value("temperature") is None
-        assert config.learning_rate.source == "the largest of the column learning_rate"
+        says("readers/trl/1", config.learning_rate.source)
 
 
 class TestCompletions:

@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source, steps_table
@@ -95,10 +96,7 @@ def test_a_reward_that_is_always_zero_still_has_a_variance() -> None:
 def test_a_reward_that_is_not_zero_or_one_is_not_binomial(values: list[float]) -> None:
     series = metric_series(record({"reward": values}, settings=GROUPS))
     assert series.variance_T is None
-    assert (
-        series.noise_source
-        == "unavailable: the reward is not 0/1 and its standard deviation is not logged"
-    )
+    says("series/series/1", series.noise_source)
 
 
 def rollouts(steps: list[int], groups: int = 3, size: int = 4) -> pl.DataFrame:
@@ -123,9 +121,7 @@ def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> 
     """The group means are 1.5, 3 and 4.5: variance 2.25 over B = 3 prompts."""
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS)))
     expected = 2.25 / 3
-    assert series.noise_source == (
-        "variance of the group means of the logged rollouts, over the number of prompts B"
-    )
+    says("series/series/2", series.noise_source)
     assert series.bounds is None
     assert series.variance_T == pytest.approx(np.full(ROWS, expected))
 
@@ -134,9 +130,7 @@ def test_rollouts_are_preferred_to_the_binomial() -> None:
     series = metric_series(
         record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS))
     )
-    assert series.noise_source == (
-        "variance of the group means of the logged rollouts, over the number of prompts B"
-    )
+    says("series/series/3", series.noise_source)
 
 
 def test_one_reward_function_takes_its_own_rollouts() -> None:
@@ -228,7 +222,7 @@ def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:
         record({"reward": binomial(32), "entropy": binomial(32)}, settings=GROUPS), "entropy"
     )
     assert series.variance_T is None
-    assert series.noise_source == "unavailable: it is known for training rewards only"
+    says("series/series/4", series.noise_source)
     assert series.healthy == "any"
     assert metric_series(record({"reward": binomial(32)})).healthy == "up"
 

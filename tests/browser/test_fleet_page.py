@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.fleet import FleetRow, fleet_of
 from groupwise.diagnostics.judgement import WORST_FIRST
@@ -48,7 +49,8 @@ def test_the_list_is_filtered_searched_and_sorted(
     opened = open_page(page, width=width, scheme=scheme)
     shown, rows = opened.page.locator("#shown"), opened.page.locator("#runs tr")
     assert opened.barriers() == []
-    assert (rows.count(), shown.inner_text()) == (200, "200 of 3,000 runs; 3,000 match")
+    assert rows.count() == 200
+    says("browser/fleet_page/1", shown.inner_text())
     assert HOSTILE in rows.first.inner_text()
     assert opened.page.locator("img").count() == 0
     opened.page.locator("#filters button", has_text="FAILING").click()

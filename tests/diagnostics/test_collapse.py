@@ -307,10 +307,8 @@ def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(late
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: int) -> None:
     judgement = dropped(np.random.default_rng(seed), held_drops=False)
-    assert (judgement.state, judgement.headline) == (
-        State.WARNING,
-        "reward 0.62 → 0.24, fell at step 121",
-    )
+    assert judgement.state == State.WARNING
+    says("diagnostics/collapse/6", judgement.headline)
     assert (judgement.cause.certainty, judgement.cause.names) == (
         Certainty.CANNOT_TELL,
         ("a broken verifier", "harder data"),
@@ -324,10 +322,8 @@ def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: in
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_both_at_once_is_the_verifiers(seed: int) -> None:
     judgement = dropped(np.random.default_rng(seed), held_drops=True)
-    assert (judgement.state, judgement.headline) == (
-        State.FAILED,
-        "reward 0.62 → 0.24, collapsed at step 121",
-    )
+    assert judgement.state == State.FAILED
+    says("diagnostics/collapse/7", judgement.headline)
     assert (judgement.cause.certainty, judgement.cause.names) == (
         Certainty.LIKELY,
         ("a broken verifier",),
@@ -548,11 +544,8 @@ def test_a_decline_is_told_with_its_height_and_its_end() -> None:
         )
     )
     collapse = answer(judgement, "collapse")
-    assert (collapse.status, collapse.step, collapse.message) == (
-        Status.WARNING,
-        61,
-        "reward 1.00 → 0.70, falling since step 61",
-    )
+    assert (collapse.status, collapse.step) == (Status.WARNING, 61)
+    says("diagnostics/collapse/8", collapse.message)
     assert collapse.value is not None
     assert collapse.value.value == pytest.approx(0.7, abs=0.002)
     assert collapse.limit == pytest.approx(1.0, abs=0.002)

@@ -167,10 +167,8 @@ def test_a_gain_that_is_not_shared_is_hacking() -> None:
         "log."
     )
     follows = finding_of(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
-    assert (follows.status, follows.message) == (
-        Status.NONE,
-        ("The held-out reward gained 0.992 per unit of training gain (held-out reward)."),
-    )
+    assert follows.status == Status.NONE
+    says("diagnostics/hacking/2", follows.message)
     assert follows.facts == ()
 
 

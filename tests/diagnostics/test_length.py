@@ -145,10 +145,8 @@ def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     )
     says("diagnostics/length/6", since.message)
     start = finding_of(config, length=490.0 + noise(3.0))
-    assert (start.step, start.message) == (
-        None,
-        "the completions average 490 tokens; the limit is 512",
-    )
+    assert start.step is None
+    says("diagnostics/length/9", start.message)
     assert finding_of(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
     # A limit that the lengths go beyond is none of this run.
     assert (

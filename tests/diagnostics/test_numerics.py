@@ -104,11 +104,8 @@ def test_advantages_that_never_were_numbers_are_a_warning() -> None:
 
 def test_a_metric_that_was_never_computed_is_worth_knowing() -> None:
     finding = finite(log(reward=rewards(), grad_norm=norms(), kl=np.full(N, np.nan)))
-    assert (finding.status, finding.signs, finding.message) == (
-        Status.INFO,
-        (),
-        "kl is missing, NaN or infinite in all 120 rows.",
-    )
+    assert (finding.status, finding.signs) == (Status.INFO, ())
+    says("diagnostics/numerics/6", finding.message)
 
 
 def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> None:
@@ -119,11 +116,8 @@ def test_infinities_to_the_end_are_critical_and_a_few_are_worth_knowing() -> Non
     few = norms()
     few[[3, 4]] = np.inf
     finding = finite(log(grad_norm=few, reward=rewards()))
-    assert (finding.status, finding.step, finding.message) == (
-        Status.INFO,
-        4,
-        "grad_norm is infinite in 2 rows of 120, first at step 4.",
-    )
+    assert (finding.status, finding.step) == (Status.INFO, 4)
+    says("diagnostics/numerics/7", finding.message)
     few[10:20] = np.inf
     assert finite(log(grad_norm=few, reward=rewards())).status is Status.WARNING
 
@@ -383,10 +377,8 @@ def test_a_log_that_rounds_small_norms_has_no_lost_gradient() -> None:
 
 def test_a_loss_of_0_is_normal_on_policy() -> None:
     finding = updates(log(loss=np.zeros(N), grad_norm=np.full(N, 0.3)))
-    assert (finding.status, finding.message) == (
-        Status.INFO,
-        "The loss is 0 in 100 % of the rows, as usual for on-policy updates.",
-    )
+    assert finding.status == Status.INFO
+    says("diagnostics/numerics/8", finding.message)
     finding = updates(log(loss=np.zeros(N)))
     assert finding.log
     says("diagnostics/numerics/5", finding.message)

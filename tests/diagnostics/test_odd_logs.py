@@ -88,10 +88,8 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
 ) -> None:
     more = {"kl": 1e-3 * STEP, "entropy": np.linspace(0.5, 0.3, N)} if moving else {}
     nothing = judge(log(reward=np.zeros(N), **more))
-    assert (nothing.state, nothing.headline) == (
-        State.FAILED,
-        "the reward is 0 in all 200 rows, so no completion earns reward",
-    )
+    assert nothing.state == State.FAILED
+    says("diagnostics/odd_logs/5", nothing.headline)
     assert nothing.cause.certainty is Certainty.CANNOT_TELL
     assert nothing.cause.names == ("the task is too hard", "a broken verifier")
     assert nothing.cause.log == ("completions with prompts and rewards",)
@@ -107,10 +105,8 @@ def test_a_reward_of_nothing_is_a_failure_and_one_of_another_number_tells_nothin
 
 def test_a_constant_reward_of_equal_groups_is_a_failure_below_the_top_and_none_at_it() -> None:
     below, top = (judge(log(reward=np.full(N, level), spread=np.zeros(N))) for level in (0.5, 1.0))
-    assert (below.state, below.headline) == (
-        State.FAILED,
-        "100 % of the groups have zero variance: almost none gives a gradient",
-    )
+    assert below.state == State.FAILED
+    says("diagnostics/odd_logs/6", below.headline)
     assert (top.state, statuses_of(top)) == (State.CANNOT_TELL, {})
 
 
@@ -172,10 +168,8 @@ def test_too_little_to_look_at_cannot_be_told() -> None:
     bare, few = judge(log(entropy=np.linspace(0.5, 0.3, N))), judge(log(reward=learning(n=5)))
     assert (bare.state, bare.headline) == (State.CANNOT_TELL, "the log has no reward")
     assert bare.not_logged[0].startswith("the mean reward of each step")
-    assert (few.state, few.headline) == (
-        State.CANNOT_TELL,
-        "the log has 5 rows of reward, too few to judge the run",
-    )
+    assert few.state == State.CANNOT_TELL
+    says("diagnostics/odd_logs/7", few.headline)
     says("diagnostics/odd_logs/3", few.not_logged[0])
 
 
@@ -377,10 +371,8 @@ def test_a_reward_alone_that_ends_after_five_rows_cannot_be_told_and_says_why() 
     judgement = judge(
         log(reward=np.where(STEP < 5, 0.3 + 0.01 * STEP, np.nan), loss=np.full(N, 0.1))
     )
-    assert (judgement.state, judgement.headline) == (
-        State.CANNOT_TELL,
-        "reward is missing, NaN or infinite from step 6 on (195 rows; 0.34 before).",
-    )
+    assert judgement.state == State.CANNOT_TELL
+    says("diagnostics/odd_logs/8", judgement.headline)
 
 
 @pytest.mark.parametrize(

@@ -54,10 +54,8 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(
 ) -> None:
     # The sloppy verifier is trained on; the strict one is logged without weight, and the held-out
     # reward is the sloppy one's too.
-    assert (judgement.state.value, judgement.headline) == (
-        "failed",
-        "reward 0.44 → 0.79, strict 0.38 → 0.22: reward hacking likely",
-    )
+    assert judgement.state.value == "failed"
+    says("diagnostics/real_model/4", judgement.headline)
     assert (judgement.cause.certainty.value, judgement.cause.names) == (
         "likely",
         ("reward hacking",),

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
@@ -96,10 +97,8 @@ def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> N
     judgement = judgement_of(
         {"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE}
     )
-    assert (judgement.state, judgement.headline) == (
-        State.WARNING,
-        "reward 0.20 → 0.49, ndcg 0.54 → 0.41: reward hacking possible",
-    )
+    assert judgement.state == State.WARNING
+    says("diagnostics/reward_columns/1", judgement.headline)
     assert (
         judgement_of({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state
         is State.OK

@@ -87,10 +87,8 @@ def test_a_function_at_its_lowest_earns_nothing_and_accuracy_that_rises_does() -
 
 def test_what_is_earned_by_luck_is_nothing_where_it_does_not_grow() -> None:
     finding = reward_functions(log(format=learnt(6), accuracy=0.03 + 0.25 * noise(7)))
-    assert (finding.status, finding.message[-41:]) == (
-        Status.WARNING,
-        "accuracy is 0.029 at the end of 120 rows.",
-    )
+    assert finding.status == Status.WARNING
+    says("diagnostics/reward_functions/4", finding.message[-41:])
     assert (
         reward_functions(
             log(format=learnt(6), accuracy=np.linspace(0.02, 0.04, N) + 0.1 * noise(7))

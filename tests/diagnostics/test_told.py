@@ -225,10 +225,8 @@ def test_a_sentence_of_hacking_holds_its_number() -> None:
     judgement = judge(
         log(reward=train, held_out=0.5 - 0.05 * (train - 0.3) + 0.005 * rng.standard_normal(N))
     )
-    assert (judgement.state, judgement.headline) == (
-        State.FAILED,
-        "reward 0.33 → 0.79, held-out 0.50 → 0.48: reward hacking likely",
-    )
+    assert judgement.state == State.FAILED
+    says("diagnostics/told/7", judgement.headline)
     finding = found_by(judgement, "reward_hacking")
     assert finding.value is not None
     assert (

@@ -54,7 +54,8 @@ def test_a_shard_that_raises_is_named_and_tried_again_and_one_that_is_refused_is
     assert outcomes[1].tries == 2
     assert outcomes[1].sentence.startswith("shard none: ZeroDivisionError at work.py:")
     refused = Engine().map(work.refuse, {"three": 3})[0]
-    assert (refused.tries, refused.sentence) == (1, "shard three: expected any number but 3, got 3")
+    assert refused.tries == 1
+    says("engine/engine/5", refused.sentence)
 
 
 @pytest.mark.usefixtures("forked")

@@ -236,10 +236,8 @@ class TestCompletions:
         record = run_record(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
-        assert (record.config.value("group_size"), record.config.group_size.source) == (
-            4,
-            "runs of equal prompts in the completions",
-        )
+        assert record.config.value("group_size") == 4
+        says("readers/trl/2", record.config.group_size.source)
         assert any("runs of equal prompts" in note for note in record.notes)
 
     def test_a_group_size_that_does_not_fit_is_not_used(self, trl_run: Path) -> None:

@@ -22,7 +22,7 @@ LARGE = 1000  # a bound that bounds nothing
 CATEGORIES: dict[Any, Callable[[str], bool]] = {
     _constants.CATEGORY_DIGIT: str.isdigit,
     _constants.CATEGORY_SPACE: str.isspace,
-    _constants.CATEGORY_WORD: lambda one: one.isalnum() or one == "_",
+    _constants.CATEGORY_WORD: lambda character: character.isalnum() or character == "_",
 }
 NEGATED = {
     _constants.CATEGORY_NOT_DIGIT: _constants.CATEGORY_DIGIT,
@@ -39,10 +39,10 @@ def read(op: Any, value: Any, sample: Characters, flags: int) -> Characters:
     if op is _constants.ANY:
         return sample - {"\n"}
     if op is _constants.RANGE:
-        return frozenset(one for one in sample if value[0] <= ord(one) <= value[1])
+        return frozenset(letter for letter in sample if value[0] <= ord(letter) <= value[1])
     if op is _constants.CATEGORY:
         wanted = CATEGORIES[NEGATED.get(value, value)]
-        return frozenset(one for one in sample if wanted(one) != (value in NEGATED))
+        return frozenset(letter for letter in sample if wanted(letter) != (value in NEGATED))
     if op is _constants.IN:
         negated = value[0][0] is _constants.NEGATE
         taken = frozenset().union(
@@ -103,27 +103,27 @@ class Automaton:
     def link(
         self, last: Iterable[tuple[int, Condition]], first: Iterable[tuple[int, Condition]]
     ) -> None:
-        for (before, one), (behind, other) in itertools.product(last, list(first)):
-            self.edges.setdefault((before, behind), []).append(one + other)
+        for (before, tail), (behind, other) in itertools.product(last, list(first)):
+            self.edges.setdefault((before, behind), []).append(tail + other)
 
-    def joined(self, one: Part, other: Part) -> Part:
-        self.link(one.last, other.first)
+    def joined(self, part: Part, other: Part) -> Part:
+        self.link(part.last, other.first)
         return Part(
-            [a + b for a, b in itertools.product(one.empty, other.empty)],
-            one.first
-            + [(place, a + b) for a, (place, b) in itertools.product(one.empty, other.first)],
+            [a + b for a, b in itertools.product(part.empty, other.empty)],
+            part.first
+            + [(place, a + b) for a, (place, b) in itertools.product(part.empty, other.first)],
             other.last
-            + [(place, a + b) for b, (place, a) in itertools.product(other.empty, one.last)],
+            + [(place, a + b) for b, (place, a) in itertools.product(other.empty, part.last)],
         )
 
     def sequence(self, items: Iterable[Any]) -> Part:
         return reduce(self.joined, (self.item(op, value) for op, value in items), Part([()]))
 
     def either(self, parts: Iterable[Part]) -> Part:
-        known = list(parts)
+        parts_before = list(parts)
         return Part(
             *(
-                [one for part in known for one in getattr(part, side)]
+                [letter for part in parts_before for letter in getattr(part, side)]
                 for side in ("empty", "first", "last")
             )
         )
@@ -189,11 +189,11 @@ class Automaton:
         """One character of each kind that the pattern tells apart."""
         kinds: dict[object, str] = {}
         conditions = {c for cs in self.edges.values() for condition in cs for c in condition}
-        for one in sorted(self.sample):
-            seen = tuple(one in takes for takes in self.takes)
-            sides = tuple(c(one, "") for c in conditions)
-            other = tuple(c("", one) for c in conditions)
-            kinds.setdefault((seen, sides, other, _WORD(one), one == "\n"), one)
+        for character in sorted(self.sample):
+            seen = tuple(character in takes for takes in self.takes)
+            sides = tuple(c(character, "") for c in conditions)
+            other = tuple(c("", character) for c in conditions)
+            kinds.setdefault((seen, sides, other, _WORD(character), character == "\n"), character)
         return list(kinds.values())
 
     def reached(self, place: int) -> set[int]:
@@ -205,23 +205,23 @@ class Automaton:
                 waiting.append(behind)
         return seen
 
-    def next(self, place: int, one: str, kinds: list[str]) -> dict[str, set[int]]:
+    def next(self, place: int, character: str, kinds: list[str]) -> dict[str, set[int]]:
         """Where a reader may be behind the character that it reads at a place, by the one that follows."""
-        if (place, one) not in self.steps:
+        if (place, character) not in self.steps:
             ways: dict[str, set[int]] = {}
             for behind, other in itertools.product(self.after[place], kinds):
                 if other in self.takes[behind] and any(
-                    all(c(one, other) for c in cs) for cs in self.edges[place, behind]
+                    all(c(character, other) for c in cs) for cs in self.edges[place, behind]
                 ):
                     ways.setdefault(other, set()).add(behind)
-            self.steps[place, one] = ways
-        return self.steps[place, one]
+            self.steps[place, character] = ways
+        return self.steps[place, character]
 
     def moves(
-        self, places: tuple[int, ...], one: str, kinds: list[str], within: list[set[int]]
+        self, places: tuple[int, ...], character: str, kinds: list[str], within: list[set[int]]
     ) -> Iterator[tuple[tuple[int, ...], str]]:
         """Where some readers of one text may be behind its next character."""
-        ways = [self.next(place, one, kinds) for place in places]
+        ways = [self.next(place, character, kinds) for place in places]
         for other in min(ways, key=len):
             if all(other in way for way in ways):
                 choices = [way[other] & allowed for way, allowed in zip(ways, within, strict=True)]
@@ -240,25 +240,26 @@ class Automaton:
             for other in circle:
                 if other in self.after[place] and len(self.edges[place, other]) > 1:
                     return "a repeat within a repeat reads the same text"
-            if one := self.meets(
+            if pair := self.meets(
                 (place, place), (place, place), kinds, [circle, circle], apart=True
             ):
-                return f"a repeat reads {one!r} in two ways"
+                return f"a repeat reads {pair!r} in two ways"
         for place, other in itertools.permutations(loops, 2):
             if other not in reached[place] or place in reached[other]:
                 continue
             between = {at for at in reached[place] if other in reached[at]} | {other, place}
             within = [loops[place], between, loops[other]]
-            if one := self.meets(
+            if pair := self.meets(
                 (place, place, other), (place, other, other), kinds, within, fails=True
             ):
-                return f"two repeats one behind the other read {one!r}"
+                return f"two repeats one behind the other read {pair!r}"
         return ""
 
-    def accepts(self, place: int, one: str, other: str) -> bool:
+    def accepts(self, place: int, character: str, other: str) -> bool:
         """Whether a match may end between two characters."""
         return any(
-            place == end and all(c(one, other) for c in condition) for end, condition in self.ends
+            place == end and all(c(character, other) for c in condition)
+            for end, condition in self.ends
         )
 
     def meets(
@@ -276,9 +277,9 @@ class Automaton:
         """
         seen = set()
         waiting = [
-            (start, one, False, one)
-            for one in kinds
-            if all(one in self.takes[place] for place in start)
+            (start, kind, False, kind)
+            for kind in kinds
+            if all(kind in self.takes[place] for place in start)
         ]
         while waiting:
             places, before, parted, first = waiting.pop()

@@ -85,7 +85,7 @@ class Forked:
         ends = [_CONTEXT.Pipe(duplex=False) for _ in range(2)]
         server = forkserver._forkserver
         server.ensure_running()
-        told = (
+        request = (
             script,
             ["-c", *arguments],
             dict(environment or os.environ),
@@ -93,7 +93,7 @@ class Forked:
             server._forkserver_address if workers else None,  # type: ignore[attr-defined]
         )
         self._process = _CONTEXT.Process(
-            target=_run, args=(*told, prepare, prepared, *(writer for _, writer in ends))
+            target=_run, args=(*request, prepare, prepared, *(writer for _, writer in ends))
         )
         self._process.start()
         for _, writer in ends:

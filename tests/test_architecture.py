@@ -144,6 +144,12 @@ def all_sources() -> list[Path]:
     return sorted(path for folder in BUDGETS for path in (ROOT / folder).rglob("*.py"))
 
 
+@cache
+def all_tests() -> list[Path]:
+    """The tests of the instrument and of the laboratory."""
+    return sorted(path for home in (ROOT, LABORATORY) for path in (home / "tests").rglob("*.py"))
+
+
 def dotted(path: Path) -> str:
     parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
@@ -410,7 +416,7 @@ def test_no_two_types_share_a_name() -> None:
 
 
 # Functions that may share a name, by where they are: a command and a call of the public API carry
-# the name of what they call, and every module of diagnostics is entered by `check`.
+# the name of what they call.
 NAMESAKES = {
     ("groupwise.cli.", "groupwise.api.calls"): {
         "compare",
@@ -423,7 +429,6 @@ NAMESAKES = {
         "report",
         "stability",
     },
-    ("groupwise.diagnostics.",): {"check"},
 }
 
 
@@ -465,7 +470,7 @@ def test_a_name_says_what_a_thing_is() -> None:
     """The scripts of the trial of advice stay as they are while it runs."""
     blank = {
         f"{path.relative_to(ROOT)}: {name}"
-        for path in all_sources()
+        for path in (*all_sources(), *all_tests())
         if path.parent != LABORATORY / "experiments" / "advice"
         for node in nodes(path)
         for name in identifiers(node)
@@ -491,7 +496,7 @@ def public(path: Path) -> Iterator[tuple[str, ast.FunctionDef | ast.ClassDef]]:
         return
     for node in tree(path).body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
-            if any(ast.unparse(one) == "overload" for one in node.decorator_list):
+            if any(ast.unparse(decorator) == "overload" for decorator in node.decorator_list):
                 continue  # the function itself explains them
             yield f"{dotted(path)}.{node.name}", node
             if isinstance(node, ast.ClassDef):
@@ -516,8 +521,8 @@ def test_exported_names_and_their_methods_are_documented(name: str) -> None:
 
 
 def sections(docstring: str) -> list[str]:
-    known = {"Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:"}
-    return [line.strip() for line in docstring.splitlines() if line.strip() in known]
+    heads = {"Args:", "Returns:", "Raises:", "Example:", "Examples:", "Yields:"}
+    return [line.strip() for line in docstring.splitlines() if line.strip() in heads]
 
 
 @each_case("name", sorted(exported()))
@@ -531,14 +536,14 @@ def test_exported_functions_explain_themselves(name: str) -> None:
     if isinstance(item, type) and issubclass(item, Exception | Warning):
         return
     if callable(item) and not isinstance(item, type):
-        found = sections(docstring)
+        headings = sections(docstring)
         assert ">>>" in docstring, f"{name} has no example"
-        assert "Args:" in found, f"{name} does not say what it takes"
-        assert "Returns:" in found or "return" not in str(item.__annotations__), (
+        assert "Args:" in headings, f"{name} does not say what it takes"
+        assert "Returns:" in headings or "return" not in str(item.__annotations__), (
             f"{name} does not say what it returns"
         )
         order = ["Args:", "Returns:", "Raises:"]
-        positions = [found.index(section) for section in order if section in found]
+        positions = [headings.index(section) for section in order if section in headings]
         assert all(first < second for first, second in pairwise(positions)), (
             f"{name}: sections come in the order {order}"
         )

@@ -192,8 +192,8 @@ def test_every_cause_says_what_it_must_show_and_has_one_page_with_what_to_do() -
     assert {row.page for row in CAUSES.values()} == set(playbook)
     for row in CAUSES.values():
         cause = re.escape(row.label.format(column="a column"))
-        told = re.findall(rf"^- \*{cause}\*: (.*)$", playbook[row.page], re.MULTILINE)
-        assert told == [row.do.format(step="N", onset="N", cut="")], cause
+        figures = re.findall(rf"^- \*{cause}\*: (.*)$", playbook[row.page], re.MULTILINE)
+        assert figures == [row.do.format(step="N", onset="N", cut="")], cause
 
 
 @each_case("page", sorted((DOCS / "playbook").glob("*.md")))
@@ -382,9 +382,9 @@ def test_the_first_screen_of_the_readme_has_a_picture_a_line_to_try_and_three_se
     screen = (ROOT / "README.md").read_text(encoding="utf-8").split("\n## ")[0]
     assert screen.index("![") < screen.index("```sh")
     assert len(re.findall(r"^uvx", screen, re.MULTILINE)) == 1
-    told = screen.rpartition("```")[2]
-    assert len(re.findall(r"\.(?=\s)", told)) == 3
-    assert {"docs/trust.md", "docs/faq.md"} == {*LINK.findall(told)}
+    name = screen.rpartition("```")[2]
+    assert len(re.findall(r"\.(?=\s)", name)) == 3
+    assert {"docs/trust.md", "docs/faq.md"} == {*LINK.findall(name)}
     assert len(screen.split()) < 150
 
 
@@ -400,7 +400,10 @@ def test_a_coding_agent_finds_every_command_of_the_skill_and_its_header() -> Non
 def test_the_notebook_prints_what_it_keeps() -> None:
     module = script("make_notebook")
     for cell, outputs in module.executed(json.loads(module.NOTEBOOK.read_text(encoding="utf-8"))):
-        kept, came = ([_text(output) for output in found] for found in (cell["outputs"], outputs))
+        kept, came = (
+            [_text(output) for output in outputs_of_cell]
+            for outputs_of_cell in (cell["outputs"], outputs)
+        )
         assert came == kept, f"run scripts/make_notebook.py: {''.join(cell['source'])}"
 
 

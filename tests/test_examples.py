@@ -50,10 +50,10 @@ def test_an_example_is_copied_once_and_never_over_what_is_there(
         assert main(["example", name]) == 0
         assert capsys.readouterr().out.endswith(f"Try: groupwise diagnose {example.path}\n")
         assert gw.judge(tmp_path / example.path).state is (STATES.get(name, State.FAILED))
-    mine = tmp_path / "trl_run" / "training_args.json"
-    mine.write_text("mine", encoding="utf-8")
+    arguments = tmp_path / "trl_run" / "training_args.json"
+    arguments.write_text("mine", encoding="utf-8")
     assert main(["example", "healthy"]) == 0
-    assert mine.read_text(encoding="utf-8") == "mine"
+    assert arguments.read_text(encoding="utf-8") == "mine"
 
 
 def test_an_example_that_there_is_not_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -89,7 +89,7 @@ def test_the_reward_rises(record: gw.RunRecord) -> None:
 
 
 def test_the_settings_are_found(record: gw.RunRecord) -> None:
-    found = {name: setting.value for name, setting in record.config.known().items()}
+    settings = {name: setting.value for name, setting in record.config.known().items()}
     wanted = {
         "group_size": 8,
         "prompts_per_step": 32,
@@ -97,9 +97,9 @@ def test_the_settings_are_found(record: gw.RunRecord) -> None:
         "framework_version": "1.16.0",
         "learning_rate": 5e-4,
     }
-    assert wanted.items() <= found.items()
+    assert wanted.items() <= settings.items()
     assert (
-        found.get("model") != "None"
+        settings.get("model") != "None"
     )  # TRL writes "fine-tuned version of [None]" for a model without a name
 
 

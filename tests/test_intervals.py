@@ -120,9 +120,11 @@ def test_the_interval_of_a_mean_inverts_halls_cubic(values: np.ndarray, level: f
         - stats.sem(values) * brentq(lambda x, t=t: cubic(x) - t, -1e3, 1e3, xtol=1e-13)
         for t in (quantile, -quantile)
     ]
-    found = mean_interval(values, level=level)
-    assert (found.value, found.low, found.high) == pytest.approx((values.mean(), *ends), rel=1e-9)
-    assert found.level == level
+    interval = mean_interval(values, level=level)
+    assert (interval.value, interval.low, interval.high) == pytest.approx(
+        (values.mean(), *ends), rel=1e-9
+    )
+    assert interval.level == level
 
 
 def test_without_skewness_the_interval_of_a_mean_is_students() -> None:
@@ -175,9 +177,9 @@ COVARIANCE = np.array([[0.04, 0.01], [0.01, 0.09]])
 def test_a_ratio_with_a_denominator_that_is_surely_positive_is_the_delta_method_on_the_logarithm() -> (
     None
 ):
-    found = ratio_interval(2.0, 4.0, COVARIANCE, 2.0)
+    interval = ratio_interval(2.0, 4.0, COVARIANCE, 2.0)
     error = math.sqrt(0.04 / 4 - 2 * 0.01 / 8 + 0.09 / 16)
-    assert (found.value, found.low, found.high) == pytest.approx(
+    assert (interval.value, interval.low, interval.high) == pytest.approx(
         (0.5, 0.5 * math.exp(-2 * error), 0.5 * math.exp(2 * error)), rel=1e-12
     )
 
@@ -195,18 +197,18 @@ def fieller(
 
 @pytest.mark.slow
 def test_a_ratio_with_a_denominator_that_may_be_zero_has_no_upper_end() -> None:
-    found = ratio_interval(2.0, 0.3, COVARIANCE, 2.0)
+    interval = ratio_interval(2.0, 0.3, COVARIANCE, 2.0)
     error = math.sqrt(
         0.04 / 4 - 2 * 0.01 / (2 * 0.6) + 0.09 / 0.6**2
     )  # at 0.6, the least denominator that is told from zero
     allowed = fieller(2.0, 0.3, 2.0)
     assert allowed[-1] == 400
-    assert found.high == math.inf
-    assert found.low == pytest.approx(min(allowed[0], 2 / 0.6 * math.exp(-2 * error)), abs=2e-4)
+    assert interval.high == math.inf
+    assert interval.low == pytest.approx(min(allowed[0], 2 / 0.6 * math.exp(-2 * error)), abs=2e-4)
     nearly = ratio_interval(
         2.0, 1e-9, COVARIANCE, 2.0
     )  # an estimate of next to nothing is no reason for a lower end of zero
-    assert nearly.low == pytest.approx(found.low, rel=1e-12)
+    assert nearly.low == pytest.approx(interval.low, rel=1e-12)
     below = ratio_interval(2.0, -0.1, COVARIANCE, 2.0)
     assert (below.value, below.high) == (math.inf, math.inf)
     assert below.low == pytest.approx(fieller(2.0, -0.1, 2.0)[0], abs=2e-4)
@@ -218,9 +220,9 @@ def test_a_ratio_whose_numerator_may_be_zero_starts_at_zero() -> None:
     assert (
         ratio_interval(-2.0, 0.3, COVARIANCE, 2.0).low == 0
     )  # surely negative, where no such ratio lies
-    found = ratio_interval(-0.1, 3.0, COVARIANCE, 2.0)
-    assert (found.value, found.low) == (0, 0)
-    assert found.high == pytest.approx(fieller(-0.1, 3.0, 2.0)[-1], abs=2e-4)
+    interval = ratio_interval(-0.1, 3.0, COVARIANCE, 2.0)
+    assert (interval.value, interval.low) == (0, 0)
+    assert interval.high == pytest.approx(fieller(-0.1, 3.0, 2.0)[-1], abs=2e-4)
     assert ratio_interval(0.0, 0.0, np.zeros((2, 2)), 2.0).value == math.inf
     tiny = ratio_interval(1e-100, 1.0, COVARIANCE, 2.0)
     assert tiny.low == 0
@@ -251,9 +253,9 @@ def test_the_ends_of_a_ratio_by_hand_at_a_quantile_whose_square_is_not_its_doubl
     covariance = np.array([[0.25, 0.05], [0.05, 0.04]])
     # 0.5 is the least that is told from zero; the variance of log(2 / 0.5) is 0.25/4 - 2 * 0.05/1 +
     # 0.04/0.25 = 0.35^2.
-    found = ratio_interval(2.0, 0.3, covariance, 2.5)
-    assert found.low == pytest.approx(4 / math.exp(2.5 * 0.35), rel=1e-12)
-    assert found.high == math.inf
+    interval = ratio_interval(2.0, 0.3, covariance, 2.5)
+    assert interval.low == pytest.approx(4 / math.exp(2.5 * 0.35), rel=1e-12)
+    assert interval.high == math.inf
     # Fieller alone, since a denominator below zero has no logarithm: 0.24 rho^2 - 1.025 rho -
     # 2.4375 = 0 at the lower end.
     below = ratio_interval(2.0, -0.1, covariance, 2.5)
@@ -267,5 +269,5 @@ def test_the_ends_of_a_ratio_by_hand_at_a_quantile_whose_square_is_not_its_doubl
 
 
 def test_two_draws_bound_no_mean() -> None:
-    found = mean_interval(np.array([1.0, 2.0]))
-    assert (found.value, found.low, found.high) == (1.5, -math.inf, math.inf)
+    interval = mean_interval(np.array([1.0, 2.0]))
+    assert (interval.value, interval.low, interval.high) == (1.5, -math.inf, math.inf)

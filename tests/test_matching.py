@@ -64,25 +64,25 @@ def patterns() -> Iterator[tuple[str, str | bytes, int, str]]:  # noqa: C901
         for node in nodes(path):  # for pattern in PATTERNS: pattern.match(...)
             if isinstance(node, ast.For | ast.comprehension):
                 names = [
-                    {one.id for one in ast.walk(side) if isinstance(one, ast.Name)}
+                    {node.id for node in ast.walk(side) if isinstance(node, ast.Name)}
                     for side in (node.target, node.iter)
                 ]
                 for constant in names[1]:
                     tried.setdefault(constant, set()).update(
                         *(tried.get(target, ()) for target in names[0])
                     )
-        for name, one in vars(module).items():
-            for pattern in compiled(one):
+        for name, member in vars(module).items():
+            for pattern in compiled(member):
                 for how in tried.get(name) or {"search"}:
                     yield f"{path.relative_to(HOME)} {name}", pattern.pattern, pattern.flags, how
 
 
-def compiled(one: object) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
+def compiled(pattern: object) -> Iterator[re.Pattern[str] | re.Pattern[bytes]]:
     """The patterns in a constant of a module."""
-    if isinstance(one, re.Pattern):
-        yield one
-    elif isinstance(one, tuple | list | dict):
-        for part in one.values() if isinstance(one, dict) else one:
+    if isinstance(pattern, re.Pattern):
+        yield pattern
+    elif isinstance(pattern, tuple | list | dict):
+        for part in pattern.values() if isinstance(pattern, dict) else pattern:
             yield from compiled(part)
 
 

@@ -47,7 +47,7 @@ EXACT = rf"exactly ({NUMBER})|({NUMBER}) \(±"
 SAID_BEFORE = re.compile(r"^.*: |^(?:while|and|the|while the) ")
 
 
-def told(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
+def code_and_answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, Any]:
     """The exit code of a command and its JSON; None where it gave none."""
     code = main([*words, "--json"])
     out = capsys.readouterr().out
@@ -64,19 +64,19 @@ def judged(path: Path, capsys: pytest.CaptureFixture[str], page: Path) -> dict[s
     """What the report says of a log, whose judgement is the same by every way to it; None of
     what is no log.
     """
-    code, alone = told(capsys, "diagnose", str(path))
-    again, report = told(capsys, "report", str(path), "-o", str(page), "--force")
-    once, watched = told(capsys, "watch", str(path), "--once")
+    code, alone = code_and_answer(capsys, "diagnose", str(path))
+    again, report = code_and_answer(capsys, "report", str(path), "-o", str(page), "--force")
+    once, watched = code_and_answer(capsys, "watch", str(path), "--once")
     assert (code, code) == (again, once), path
     if code == 2:
         assert (alone, report, watched) == (None, None, None), path
         with pytest.raises(gw.GroupwiseError):
             gw.open_run(path)
         return None
-    found: dict[str, Any] = report["runs"][0]
-    assert found["judgement"] == watched == alone, path
+    document: dict[str, Any] = report["runs"][0]
+    assert document["judgement"] == watched == alone, path
     assert gw.open_run(path).judgement.as_dict() == json.loads(json.dumps(alone)), path
-    return found
+    return document
 
 
 def logs_in(*folders: Path) -> Iterator[Path]:
@@ -99,7 +99,7 @@ def span_of(text: str) -> tuple[float, float]:
 
 def same(*numbers: str) -> bool:
     """Whether numbers may be one, each as it is rounded."""
-    spans = [span_of(one) for one in numbers]
+    spans = [span_of(number) for number in numbers]
     return max(low for low, _ in spans) <= min(high for _, high in spans)
 
 
@@ -115,39 +115,39 @@ def text_of(page: Path) -> str:
     return " ".join(html.unescape(re.sub(r"<[^>]*>", "", bare)).split())
 
 
-def levels_told(found: Judgement) -> dict[str, list[tuple[str, str, str]]]:
+def levels_told(judgement: Judgement) -> dict[str, list[tuple[str, str, str]]]:
     """Before and after of every column wherever they are told, each with where that is."""
-    texts = [("headline", found.headline)]
-    texts += [(f"sign {sign.step}", sign.words) for sign in signs_of(found)]
-    texts += [(check.check, check.message) for check in found.checks]
-    told: dict[str, list[tuple[str, str, str]]] = {}
+    texts = [("headline", judgement.headline)]
+    texts += [(f"sign {sign.step}", sign.words) for sign in signs_of(judgement)]
+    texts += [(check.check, check.message) for check in judgement.checks]
+    told_levels: dict[str, list[tuple[str, str, str]]] = {}
     for place, text in texts:
         for name, first, last in NAMED.findall(text):
             column = SAID_BEFORE.sub("", name.lower())
             column = "held-out reward" if column == "held-out" else column
-            told.setdefault(column, []).append((place, re.findall(NUMBER, first)[0], last))
-    return told
+            told_levels.setdefault(column, []).append((place, re.findall(NUMBER, first)[0], last))
+    return told_levels
 
 
-def signs_of(found: Judgement) -> list[Sign]:
+def signs_of(judgement: Judgement) -> list[Sign]:
     """The signs in order."""
-    return [] if found.first_sign is None else [found.first_sign, *found.then]
+    return [] if judgement.first_sign is None else [judgement.first_sign, *judgement.then]
 
 
-def check_levels(found: Judgement, *texts: str) -> None:
+def check_levels(judgement: Judgement, *texts: str) -> None:
     """One before and one after of every column, in headline, signs, JSON and checks; and of the
     reward in any other text.
     """
-    for column, levels in levels_told(found).items():
+    for column, levels in levels_told(judgement).items():
         assert same(*(before for _, before, _ in levels)), (column, levels)
         assert same(*(after for _, _, after in levels)), (column, levels)
     for text in texts:
         for first, last in LEVELS.findall(text):
             before = re.findall(NUMBER, first)[0]
-            levels = [*levels_told(found)["reward"], ("text", before, last)]
+            levels = [*levels_told(judgement)["reward"], ("text", before, last)]
             assert same(*(before for _, before, _ in levels)), levels
             assert same(*(after for _, _, after in levels)), levels
-    for sign in signs_of(found):
+    for sign in signs_of(judgement):
         if sign.before is None or sign.after is None:
             continue
         unit, (start, arrow, _) = 100 if "%" in sign.words else 1, sign.words.partition(" → ")
@@ -164,29 +164,29 @@ def check_levels(found: Judgement, *texts: str) -> None:
         assert not after or is_of(after, unit * sign.after), sign
 
 
-def check_now(found: Judgement, report: dict[str, Any], text: str) -> None:
+def check_now(judgement: Judgement, report: dict[str, Any], text: str) -> None:
     """One number for where the reward stands: tile, table, headline, and what the forecast
     starts from.
     """
-    if found.now is None or report["metric"] != found.metric:
+    if judgement.now is None or report["metric"] != judgement.metric:
         return
-    tile = next(one["value"] for one in report["screen"]["tiles"] if one["name"] == "Now")
-    assert is_of(tile, found.now), (tile, found.now)
+    tile = next(tile["value"] for tile in report["screen"]["tiles"] if tile["name"] == "Now")
+    assert is_of(tile, judgement.now), (tile, judgement.now)
     assert report["screen"]["rows"][0]["now"] == tile
-    course = LEVELS.search(found.headline) or re.search(
-        rf"reward ()({NUMBER}), (?:at its|near its|recovered)", found.headline
+    course = LEVELS.search(judgement.headline) or re.search(
+        rf"reward ()({NUMBER}), (?:at its|near its|recovered)", judgement.headline
     )
     if course is not None:
-        assert is_of(course[2], found.now), (found.headline, found.now)
-    known = {row["name"]: row["now"] for row in report["screen"]["rows"]}
-    for sign in signs_of(found):
+        assert is_of(course[2], judgement.now), (judgement.headline, judgement.now)
+    values = {row["name"]: row["now"] for row in report["screen"]["rows"]}
+    for sign in signs_of(judgement):
         name = "Held-out reward" if sign.signal == "held_out" else sign.signal.partition("/")[2]
         own = sign.words.partition(" ")[0]  # a score of the task, held against the reward
-        name = own if own in known else name
-        if name in known and sign.now_from is not None and sign.after is not None:
-            assert is_of(known[name], sign.after), (known, sign)
+        name = own if own in values else name
+        if name in values and sign.now_from is not None and sign.after is not None:
+            assert is_of(values[name], sign.after), (values, sign)
     start = re.search(rf"reward is ({NUMBER}) (?:in the last|at step)", text)
-    assert start is None or is_of(start[1], found.now), (start, found.now)
+    assert start is None or is_of(start[1], judgement.now), (start, judgement.now)
 
 
 # What a check that found nothing says of a column now -> the name of its row and tile.
@@ -197,31 +197,31 @@ NOW_SAID = {
 }
 
 
-def check_columns(found: Judgement, report: dict[str, Any]) -> None:
+def check_columns(judgement: Judgement, report: dict[str, Any]) -> None:
     """One number for where a column stands: tile, table and what a check says of it."""
     rows = {row["name"]: row["now"] for row in report["screen"]["rows"]}
     for tile in report["screen"]["tiles"]:
         assert rows.get(tile["name"], tile["value"]) == tile["value"], tile
-    told = {sign.signal for sign in signs_of(found)}
+    signals = {sign.signal for sign in signs_of(judgement)}
     for name, words in NOW_SAID.items():
-        for check in found.checks:
+        for check in judgement.checks:
             number = re.search(words, check.message)
-            if number and name in rows and not told & {"entropy", "kl", "truncated_share"}:
+            if number and name in rows and not signals & {"entropy", "kl", "truncated_share"}:
                 assert same(number[1], rows[name].removesuffix(" %")), (check, rows[name])
 
 
-def check_digits(found: Judgement, report: dict[str, Any]) -> None:
+def check_digits(judgement: Judgement, report: dict[str, Any]) -> None:
     """One number is rounded alike in tile, table, headline, signs and checks."""
     screen = report["screen"]
     rows = {row["name"].lower(): row for row in screen["rows"]}
     tiles = {tile["name"]: tile["value"] for tile in screen["tiles"]}
-    if screen["rows"] and report["metric"] == found.metric:
+    if screen["rows"] and report["metric"] == judgement.metric:
         rows["reward"] = screen["rows"][0]
-    said = " ".join(check.message for check in found.checks)
+    said = " ".join(check.message for check in judgement.checks)
     exact = {number for each in re.findall(EXACT, said) for number in each}
-    for name, told in levels_told(found).items():
-        before = [first for _, first, _ in told]
-        after = [last for _, _, last in told]
+    for name, levels in levels_told(judgement).items():
+        before = [first for _, first, _ in levels]
+        after = [last for _, _, last in levels]
         if name in rows:
             before.append(rows[name]["before"])
             after.append(rows[name]["now"])
@@ -229,9 +229,11 @@ def check_digits(found: Judgement, report: dict[str, Any]) -> None:
             before.append(tiles.get("Start", ""))
         for texts in (before, after):
             plain = {text.replace("−", "-").removesuffix(" %") for text in texts} - exact
-            for one, other in combinations(filter(re.compile(NUMBER).fullmatch, plain), 2):
-                alike = len(one.partition(".")[2]) == len(other.partition(".")[2])
-                assert alike or not same(one, other), (name, texts)
+            for printed_number, other in combinations(
+                filter(re.compile(NUMBER).fullmatch, plain), 2
+            ):
+                alike = len(printed_number.partition(".")[2]) == len(other.partition(".")[2])
+                assert alike or not same(printed_number, other), (name, texts)
 
 
 FORETOLD = ("mean", "mean_low", "mean_high")
@@ -252,13 +254,13 @@ def check_forecast(
         assert ahead in page
         assert ahead in command
         rows = report["forecast"]["forecast"]
-        told = re.search(rf"be ({NUMBER}) \(({NUMBER}) to ({NUMBER})\) by step ([\d,]+)", ahead)
+        match = re.search(rf"be ({NUMBER}) \(({NUMBER}) to ({NUMBER})\) by step ([\d,]+)", ahead)
         wide = re.search(
             rf"by step ([\d,]+) the mean may be anywhere from ({NUMBER}) to ({NUMBER})", ahead
         )
-        assert told or wide
+        assert match or wide
         for step, key, value in (
-            *((told[4], key, told[at]) for at, key in enumerate(FORETOLD, 1) if told),
+            *((match[4], key, match[at]) for at, key in enumerate(FORETOLD, 1) if match),
             *((wide[1], key, wide[at]) for at, key in enumerate(FORETOLD[1:], 2) if wide),
         ):
             (row,) = (row for row in rows if f"{row['step']:,.0f}" == step)
@@ -287,20 +289,20 @@ def check_forecast(
         assert report["forecast"] is None
 
 
-def check_words(found: Judgement, page: str, why: str) -> None:
+def check_words(judgement: Judgement, page: str, why: str) -> None:
     """The page and the terminal tell of every check in the words of the judgement, and ask for
     nothing that is there.
     """
     for text in (page, why):
-        for one in found.checks:
-            if one.status.value in ("critical", "warning", "info"):
-                assert " ".join(sentence(one.message).split())[:150] in text, one
-    assert found.headline in page
-    signs = signs_of(found)
+        for finding in judgement.checks:
+            if finding.status.value in ("critical", "warning", "info"):
+                assert " ".join(sentence(finding.message).split())[:150] in text, finding
+    assert judgement.headline in page
+    signs = signs_of(judgement)
     at_once = [sign for sign in signs if sign.step == signs[0].step]
     later = [sign for sign in signs if sign.step != signs[0].step]
     moves = (
-        found.cause.moves
+        judgement.cause.moves
     )  # what follows begins with what the cause names, unless that came first
     if not any(sign.signal in moves for sign in at_once):
         begin = min((sign.step for sign in later if sign.signal in moves), default=0)
@@ -309,35 +311,37 @@ def check_words(found: Judgement, page: str, why: str) -> None:
         assert sign.words in page
 
 
-def check_compared(path: Path, found: Judgement, capsys: pytest.CaptureFixture[str]) -> None:
+def check_compared(path: Path, judgement: Judgement, capsys: pytest.CaptureFixture[str]) -> None:
     """A comparison with a sibling tells of the log what every other screen does."""
     names = str(path), str(examples.trl_run())
     code = main(["compare", *names, "--json"])
     out, err = capsys.readouterr()
     if code == 2:
-        assert found.now is None or "share no steps" in err, (path, err)
+        assert judgement.now is None or "share no steps" in err, (path, err)
         return
     compared = json.loads(out)
     run = compared["groups"][0]["runs"][0]
-    assert run["state"] == found.state, path
-    assert (run["headline"], run["since_step"]) == (found.headline, found.since_step), path
+    assert run["state"] == judgement.state, path
+    assert (run["headline"], run["since_step"]) == (judgement.headline, judgement.since_step), path
     text = said(capsys, "compare", *names, "--why")
-    assert f": {found.headline} " in text, path
-    assert found.state.replace("_", " ") in text.partition(found.headline)[0], path
+    assert f": {judgement.headline} " in text, path
+    assert judgement.state.replace("_", " ") in text.partition(judgement.headline)[0], path
     verdicts = re.findall(r"Both failed|\S+ failed and \S+ did not", compared["answer"])
-    assert bool(verdicts) is found.alarm, (path, compared["answer"])
+    assert bool(verdicts) is judgement.alarm, (path, compared["answer"])
     for end in re.findall(rf"ends at ({NUMBER}), .* ends at", compared["answer"]):
         assert any(is_of(end, group["runs"][0]["ends_at"]) for group in compared["groups"]), end
-    if found.now is not None:
-        assert run["ends_at"] == found.now, path
+    if judgement.now is not None:
+        assert run["ends_at"] == judgement.now, path
 
 
-def check_asked(found: Judgement, record: RunRecord) -> None:
+def check_asked(judgement: Judgement, record: RunRecord) -> None:
     """Nothing is asked for that the log holds."""
     rollouts = record.rollouts
     if rollouts is None or not len(rollouts):
         return
-    asked = " ".join(one.log for one in found.checks if one.status.value == "not_logged")
+    asked = " ".join(
+        finding.log for finding in judgement.checks if finding.status.value == "not_logged"
+    )
     if "reward" in rollouts.columns and rollouts["reward"].is_finite().any():
         assert "completions with prompts and rewards" not in asked.replace("more ", "")
     if "completion" in rollouts.columns and rollouts["completion"].drop_nulls().len():
@@ -351,7 +355,7 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
     report = judged(path, capsys, page)
     if report is None:
         return None
-    record, found = run_record(path), gw.open_run(path).judgement
+    record, judgement = run_record(path), gw.open_run(path).judgement
     why, command = said(capsys, "diagnose", str(path), "--why"), said(capsys, "forecast", str(path))
     text = " ".join(
         html.unescape(
@@ -362,21 +366,21 @@ def check_one_voice(path: Path, capsys: pytest.CaptureFixture[str], page: Path) 
             )
         ).split()
     )
-    check_levels(found, text, why)
-    check_now(found, report, f"{text} {command}")
-    check_columns(found, report)
-    check_digits(found, report)
-    check_forecast(record, report, text, command, told(capsys, "forecast", str(path))[1])
-    check_words(found, text, why)
-    check_asked(found, record)
-    check_compared(path, found, capsys)
+    check_levels(judgement, text, why)
+    check_now(judgement, report, f"{text} {command}")
+    check_columns(judgement, report)
+    check_digits(judgement, report)
+    check_forecast(record, report, text, command, code_and_answer(capsys, "forecast", str(path))[1])
+    check_words(judgement, text, why)
+    check_asked(judgement, record)
+    check_compared(path, judgement, capsys)
     main(["diagnose", str(path)])
     lines = capsys.readouterr().out.splitlines()
     assert len(lines) <= MOST_LINES
     assert max(map(cell_len, lines)) <= WIDTH
     assert words_in(lines) <= MOST_WORDS
-    assert found.state.upper().replace("_", " ") in lines[0][:20]
-    return found.state.value
+    assert judgement.state.upper().replace("_", " ") in lines[0][:20]
+    return judgement.state.value
 
 
 @pytest.mark.slow
@@ -456,7 +460,7 @@ def written(path: Path, columns: dict[str, Float]) -> Path:
     lines = []
     for row, values in enumerate(zip(*columns.values(), strict=True)):
         cells = dict(zip(columns, values, strict=True))
-        kept = {name: one for name, one in cells.items() if row % 5 == 4 or name[:5] != "eval/"}
+        kept = {name: cell for name, cell in cells.items() if row % 5 == 4 or name[:5] != "eval/"}
         lines.append(json.dumps({"step": row + 1, **kept}))
     path.write_text("\n".join(lines) + "\n")
     return path
@@ -468,14 +472,14 @@ KINDS = ("one", "function", "opposed", "two", "brief", "held out", "both", "samp
 
 @each_case(("kind",), [(kind,) for kind in KINDS])
 def test_a_column_that_falls_has_one_pair_of_levels(kind: str, tmp_path: Path) -> None:
-    told = 0
+    levels_seen = 0
     for seed in range(3):
         record = run_record(written(tmp_path / f"{kind} {seed}.jsonl", falling(kind, seed)))
         for ended in (True, False):
-            found = judge(record, ended=ended)
-            check_levels(found)
-            told += max(map(len, levels_told(found).values()), default=0)
-    assert told > 6  # of six judgements some tell of one column in several places
+            judgement = judge(record, ended=ended)
+            check_levels(judgement)
+            levels_seen += max(map(len, levels_told(judgement).values()), default=0)
+    assert levels_seen > 6  # of six judgements some tell of one column in several places
 
 
 @pytest.mark.slow
@@ -492,9 +496,9 @@ def test_a_share_that_is_judged_in_place_of_an_unwritten_reward_is_compared(
 ) -> None:
     share = falling("one", 0)["reward"]
     path = written(tmp_path / "log.jsonl", {"p": share, "reward_mean": 0 * share})
-    found = gw.open_run(path).judgement
-    assert found.metric == "p"
-    check_compared(path, found, capsys)
+    judgement = gw.open_run(path).judgement
+    assert judgement.metric == "p"
+    check_compared(path, judgement, capsys)
 
 
 @pytest.mark.usefixtures("forked")
@@ -514,14 +518,14 @@ def test_a_sweep_tells_of_its_runs_what_a_comparison_does(
     assert sweep.main(["sweep", str(settings), "-o", str(out), "--json"]) == 0
     by_rows = json.loads(capsys.readouterr().out)["comparisons"]["rows"]
     runs = [str(path.parent) for path in sorted(out.rglob("log.jsonl"))]
-    _, compared = told(capsys, "compare", *runs)
+    _, compared = code_and_answer(capsys, "compare", *runs)
     told_of = ("state", "headline", "since_step", "ends_at", "level")
-    for one, other in zip(by_rows["groups"], compared["groups"], strict=True):
-        (swept,), (run,) = one["runs"], other["runs"]
+    for row_group, other in zip(by_rows["groups"], compared["groups"], strict=True):
+        (swept,), (run,) = row_group["runs"], other["runs"]
         assert [swept[name] for name in told_of] == [run[name] for name in told_of]
     assert [group["runs"][0]["state"] for group in compared["groups"]] == ["failed", "ok"]
-    assert [one["contrasts"] for one in by_rows["comparisons"]] == [
-        one["contrasts"] for one in compared["comparisons"]
+    assert [comparison["contrasts"] for comparison in by_rows["comparisons"]] == [
+        comparison["contrasts"] for comparison in compared["comparisons"]
     ]
 
 
@@ -539,8 +543,10 @@ def test_a_safe_size_is_one_on_the_page_and_in_the_plan(
     save_components(
         components(reward_N, prompt_N, score_ND=score_ND), path_beside(run), provenance={}
     )
-    _, report = told(capsys, "report", str(run), "-o", str(tmp_path / "page.html"), "--force")
-    _, plan = told(capsys, "plan", str(run))
+    _, report = code_and_answer(
+        capsys, "report", str(run), "-o", str(tmp_path / "page.html"), "--force"
+    )
+    _, plan = code_and_answer(capsys, "plan", str(run))
     shown = report["runs"][0]["group_size"]["plan"]
     assert shown["status"] == plan["status"]
     assert shown["status"] in text_of(tmp_path / "page.html")

@@ -12,7 +12,7 @@ from groupwise.processes import on_one_thread
 
 
 def threads() -> set[int]:
-    return {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"}
+    return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
 
 def test_a_function_has_one_thread_and_the_process_its_own() -> None:

@@ -864,7 +864,11 @@ def log_of(kind: Kind, trainer: str, seed: int) -> list[dict[str, float]]:
     return [
         {
             step: row + 1,
-            **{key: float(one[row]) for key, one in table.items() if one[row] == one[row]},
+            **{
+                key: float(column[row])
+                for key, column in table.items()
+                if column[row] == column[row]
+            },
         }
         for row in range(rows)
     ]

@@ -5,7 +5,7 @@ than those that the rules were first tried on. Ten have a generator among the co
 from __future__ import annotations
 
 import numpy as np
-from lab.tests import complaints as told
+from lab.tests import complaints
 from lab.tests.complaints import Columns, Kind, healthy
 from numpy.random import Generator
 from numpy.typing import NDArray
@@ -76,16 +76,16 @@ def cut_off(rng: Generator, rows: int) -> Columns:
 
 
 AGAIN: dict[str, tuple[Kind, str, str]] = {
-    "pinned": (told.never_synchronised, "verl", "never reach the sampler"),
-    "topp": (told.truncated_sampling, "nemo-rl", "truncated distribution"),
-    "seqsum": (told.summed_ratio, "nemo-rl", "summed over tokens"),
-    "liger": (told.summed_loss, "open-instruct", "far larger than the settings imply"),
-    "klonly": (told.no_policy_term, "verl", "almost no policy gradient"),
-    "primeenv": (told.one_environment_falls, "nemo-rl", "one environment"),
-    "infra": (told.infrastructure_fails, "prime-rl", "infrastructure"),
-    "loospike": (told.impossible_advantages, "verl", "deviation near 0"),
-    "toolstop": (told.tools_stop, "verl", "stops calling its tools"),
-    "toolfail": (told.tools_fail, "trl", "tool calls fail"),
+    "pinned": (complaints.never_synchronised, "verl", "never reach the sampler"),
+    "topp": (complaints.truncated_sampling, "nemo-rl", "truncated distribution"),
+    "seqsum": (complaints.summed_ratio, "nemo-rl", "summed over tokens"),
+    "liger": (complaints.summed_loss, "open-instruct", "far larger than the settings imply"),
+    "klonly": (complaints.no_policy_term, "verl", "almost no policy gradient"),
+    "primeenv": (complaints.one_environment_falls, "nemo-rl", "one environment"),
+    "infra": (complaints.infrastructure_fails, "prime-rl", "infrastructure"),
+    "loospike": (complaints.impossible_advantages, "verl", "deviation near 0"),
+    "toolstop": (complaints.tools_stop, "verl", "stops calling its tools"),
+    "toolfail": (complaints.tools_fail, "trl", "tool calls fail"),
     "soupnan": (numbers_end, "verl", "numerical failure"),
     "rubric": (judge_is_gamed, "verl", "reward hacking"),
     "rllm368": (entropy_explodes, "verl", "ran away in length"),

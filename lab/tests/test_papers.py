@@ -299,7 +299,10 @@ FIGURES: dict[str, Callable[[Tables], list[str]]] = {
         "{:.1f} to {:.1f}".format(*sorted(bounds_over_gaps(tables, "constant"))[::3])
     ],
     "Lemma 6, steps": lambda tables: (
-        [f"{min(found):.1f} to {max(found):.1f}" for found in [bounds_over_gaps(tables, "falling")]]
+        [
+            f"{min(values):.1f} to {max(values):.1f}"
+            for values in [bounds_over_gaps(tables, "falling")]
+        ]
         + [f"{least_bound(tables):.1f}"]
     ),
     "Theorem 7: the error is": lambda tables: [
@@ -329,16 +332,16 @@ FIGURES: dict[str, Callable[[Tables], list[str]]] = {
     "The mean trajectory does not depend on G, to": times,
     "Its time constant grows as": time_constants,
     "GSM8K, three": lambda tables: [
-        f"{min(found):.2f} to {max(found):.2f}"
-        for found in [[row["r2_oscillator"] for row in network_fits(tables)]]
+        f"{min(values):.2f} to {max(values):.2f}"
+        for values in [[row["r2_oscillator"] for row in network_fits(tables)]]
     ],
     "All runs of": lambda tables: [
         f"{sum(row['oscillator_damping_ratio'] > 1 for row in network_fits(tables))} of 18",
         f"{min(row['oscillator_damping_ratio'] for row in network_fits(tables)):.2f}",
     ],
     "A slow start": slow_starts,
-    "Three quarters": lambda tables: [found[4] for found in claims(tables).values()],
-    "Early stopping": lambda tables: [found[5] for found in claims(tables).values()],
+    "Three quarters": lambda tables: [values[4] for values in claims(tables).values()],
+    "Early stopping": lambda tables: [values[5] for values in claims(tables).values()],
     "The ratio of evaluation": couplings,
     "Four kinds of failure": lambda tables: [
         f"{np.mean([row['likely, right'] for row in tables('diagnosis/causes')]):.0%}".replace(
@@ -358,15 +361,15 @@ def test_every_figure_is_the_one_that_the_script_s_table_has(tables: Tables) -> 
     left = set(FIGURES)
     for label, _, _, evidence, _ in STATEMENTS:
         if OF_MODELS in evidence:
-            told = {figure.replace("\\|", "|") for figure in bold(evidence)}
-            wrong |= {f"{label}: {figure}": "" for figure in told if figure not in printed}
+            figures = {figure.replace("\\|", "|") for figure in bold(evidence)}
+            wrong |= {f"{label}: {figure}": "" for figure in figures if figure not in printed}
             continue
-        found = next((key for key in FIGURES if label.startswith(key)), None)
-        if found is None:
+        match = next((key for key in FIGURES if label.startswith(key)), None)
+        if match is None:
             wrong |= {label: bold(evidence)} if bold(evidence) else {}
             continue
-        left.discard(found)
-        if (computed := FIGURES[found](tables)) != bold(evidence):
+        left.discard(match)
+        if (computed := FIGURES[match](tables)) != bold(evidence):
             wrong[label] = (computed, bold(evidence))
     assert wrong == {}
     assert left == set()

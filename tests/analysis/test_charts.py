@@ -104,9 +104,9 @@ def test_an_axis_shows_all_data_and_stretches_only_so_far_for_a_band() -> None:
 
 @given(arrays(float, st.integers(1, 200), elements=st.floats(-1e3, 1e3)), st.integers(1, 15))
 def test_a_running_mean_averages_the_rows_around_each(y: np.ndarray, half: int) -> None:
-    found = running_mean(y, 2 * half + 1)
+    means = running_mean(y, 2 * half + 1)
     slow = [y[max(0, i - half) : i + half + 1].mean() for i in range(len(y))]
-    assert found == pytest.approx(slow, abs=1e-9)
+    assert means == pytest.approx(slow, abs=1e-9)
 
 
 def test_few_rows_have_no_mean_beside_them() -> None:

@@ -54,10 +54,12 @@ def test_records_paths_values_and_steps_with_values_are_runs(tmp_path: Path) -> 
         np.stack([steps.astype(float), value]),
     ]
     for form in forms:
-        found = gw.compare(form, rising(2))
-        assert found.groups[0].runs[0].level is not None
-        assert found.groups[0].level == pytest.approx(value[45:].mean(), abs=1e-12)
-        assert found.groups[0].ends_at == pytest.approx(found.groups[0].runs[0].judgement.now)
+        comparison = gw.compare(form, rising(2))
+        assert comparison.groups[0].runs[0].level is not None
+        assert comparison.groups[0].level == pytest.approx(value[45:].mean(), abs=1e-12)
+        assert comparison.groups[0].ends_at == pytest.approx(
+            comparison.groups[0].runs[0].judgement.now
+        )
     pair = gw.compare([value, rising(3)], [rising(4, 0.7), rising(5, 0.7)])
     assert [len(group.runs) for group in pair.groups] == [2, 2]
     assert pair.comparison.pairings[0].contrasts[0].method == "welch"
@@ -93,10 +95,10 @@ def test_what_is_no_run_is_refused() -> None:
 
 def test_what_it_prints_is_its_answer() -> None:
     value = rising(1)
-    found = gw.compare(value, np.concatenate([value[:40], np.zeros(20)]))
-    says("analysis/compare/1", str(found))
-    assert found.as_dict()["answer"] == str(found)
-    assert [run["held"] for group in found.as_dict()["groups"] for run in group["runs"]] == [
+    comparison = gw.compare(value, np.concatenate([value[:40], np.zeros(20)]))
+    says("analysis/compare/1", str(comparison))
+    assert comparison.as_dict()["answer"] == str(comparison)
+    assert [run["held"] for group in comparison.as_dict()["groups"] for run in group["runs"]] == [
         True,
         False,
     ]
@@ -116,7 +118,9 @@ def test_runs_with_too_few_rows_are_looked_at() -> None:
 
 
 def run(value: float, state: State = State.OK, time: float = math.nan) -> ComparedRun:
-    level, speed = (Measured(Interval(one, one, one), 0.0) for one in (value, time))
+    level, speed = (
+        Measured(Interval(contrast, contrast, contrast), 0.0) for contrast in (value, time)
+    )
     return ComparedRun("r", "r", Judgement("r", state, "h"), 60, 200.0, value, "", level, speed)
 
 
@@ -219,13 +223,14 @@ def test_who_holds_the_level_is_the_second_sentence(times: Any, said: str) -> No
         group(name, g, *(run(0.5 + 0.2 * g, time=t) for t in own))
         for g, (name, own) in enumerate(zip("AB", times, strict=True))
     ]
-    found = comparison(level("different"))
-    pairing = found.pairings[0]
+    compared = comparison(level("different"))
+    pairing = compared.pairings[0]
     earlier = dataclasses.replace(pairing.contrasts[1], difference=Interval(-60.0, -70.0, -50.0))
-    found = dataclasses.replace(
-        found, pairings=(dataclasses.replace(pairing, contrasts=(pairing.contrasts[0], earlier)),)
+    compared = dataclasses.replace(
+        compared,
+        pairings=(dataclasses.replace(pairing, contrasts=(pairing.contrasts[0], earlier)),),
     )
-    assert answered(groups, found)[1:] == ((said,) if said else ())
+    assert answered(groups, compared)[1:] == ((said,) if said else ())
 
 
 FAILED = run(0.0, State.FAILED)
@@ -328,9 +333,9 @@ def test_many_names_are_counted_and_a_key_is_said_once() -> None:
 
 
 def test_a_question_asks_for_another_level_and_window() -> None:
-    found = gw.compare(rising(1), rising(2), question=Question(late=0.5, reach=0.7))
-    assert (found.comparison.late_from, found.comparison.reach) == (30.5, 0.7)
-    assert re.search(r"over steps 30-60", str(found))
+    comparison = gw.compare(rising(1), rising(2), question=Question(late=0.5, reach=0.7))
+    assert (comparison.comparison.late_from, comparison.comparison.reach) == (30.5, 0.7)
+    assert re.search(r"over steps 30-60", str(comparison))
 
 
 def test_runs_of_one_name_go_by_the_folders_of_their_logs() -> None:

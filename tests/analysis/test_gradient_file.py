@@ -43,26 +43,28 @@ def estimated(prompts: int = 24, *, level: float = 0.95) -> Components:
 
 @pytest.mark.parametrize("level", [0.8, 0.95])
 def test_what_was_saved_comes_back(tmp_path: Path, level: float) -> None:
-    found = estimated(level=level)
+    estimate = estimated(level=level)
     saved = load_components(
-        save_components(found, tmp_path / "c.json", provenance={"model": "tiny", "steps": [1, 9]})
+        save_components(
+            estimate, tmp_path / "c.json", provenance={"model": "tiny", "steps": [1, 9]}
+        )
     )
-    assert saved.components.as_dict() == found.as_dict()
+    assert saved.components.as_dict() == estimate.as_dict()
     assert dict(saved.provenance) == {"model": "tiny", "steps": [1, 9]}
-    np.testing.assert_array_equal(saved.components.estimate_C, found.estimate_C)
+    np.testing.assert_array_equal(saved.components.estimate_C, estimate.estimate_C)
     budget = Budget(256)
     assert (
         plan_from_components(saved.components, budget).as_dict()
-        == plan_from_components(found, budget).as_dict()
+        == plan_from_components(estimate, budget).as_dict()
     )
 
 
 def test_two_prompts_have_no_interval_before_and_after(tmp_path: Path) -> None:
-    found = estimated(2)
-    target = save_components(found, tmp_path / "c.json", provenance={})
+    estimate = estimated(2)
+    target = save_components(estimate, tmp_path / "c.json", provenance={})
     json.loads(target.read_text(), parse_constant=pytest.fail)
     saved = load_components(target).components
-    assert saved.vp.value == found.vp.value
+    assert saved.vp.value == estimate.vp.value
     assert not saved.vp.interval.bounded
 
 
@@ -184,11 +186,11 @@ def test_a_folder_with_one_log_still_opens_with_components_in_it(tmp_path: Path)
 
     (tmp_path / "metrics.csv").write_text("step,reward\n1,0.25\n2,0.5\n", encoding="utf-8")
     rng = np.random.default_rng(1)
-    found = components(
+    estimate = components(
         rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3))
     )
-    save_components(found, path_beside(tmp_path), provenance={})
-    save_components(found, tmp_path / "other.json", provenance={})
+    save_components(estimate, path_beside(tmp_path), provenance={})
+    save_components(estimate, tmp_path / "other.json", provenance={})
     assert len(run_record(tmp_path).steps) == 2
 
 
@@ -196,10 +198,10 @@ def test_a_folder_with_one_log_still_opens_with_components_in_it(tmp_path: Path)
 def test_numbers_that_are_none_are_refused(tmp_path: Path, field: str) -> None:
 
     rng = np.random.default_rng(1)
-    found = components(
+    estimate = components(
         rng.normal(size=64), np.repeat(np.arange(8), 8), score_ND=rng.normal(size=(64, 3))
     )
-    path = save_components(found, tmp_path / "c.json", provenance={})
+    path = save_components(estimate, tmp_path / "c.json", provenance={})
     plain = json.loads(path.read_text(encoding="utf-8"))
     plain[field][1][2] = None
     path.write_text(json.dumps(plain), encoding="utf-8")
@@ -209,15 +211,15 @@ def test_numbers_that_are_none_are_refused(tmp_path: Path, field: str) -> None:
 
 def test_estimate_and_covariance_are_those_of_the_pseudo_values(tmp_path: Path) -> None:
     """A file that contradicts itself: what was saved of every prompt decides."""
-    found = estimated()
-    target = save_components(found, tmp_path / "c.json", provenance={})
+    estimate = estimated()
+    target = save_components(estimate, tmp_path / "c.json", provenance={})
     plain = json.loads(target.read_text())
     plain["estimate"] = [7.0] * len(plain["estimate"])
     plain["covariance"] = [[9.0 * (i == j) for j in range(COUNT)] for i in range(COUNT)]
     target.write_text(json.dumps(plain))
     read = load_components(target).components
-    assert read.as_dict() == found.as_dict()
-    np.testing.assert_array_equal(read.covariance_CC, found.covariance_CC)
+    assert read.as_dict() == estimate.as_dict()
+    np.testing.assert_array_equal(read.covariance_CC, estimate.covariance_CC)
 
 
 def test_the_name_of_a_method_cannot_be_made_up(tmp_path: Path) -> None:

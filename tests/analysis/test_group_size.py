@@ -109,14 +109,14 @@ def test_the_page_shows_figure_tables_and_words_and_stays_small(
 
 def test_without_components_rewards_speak_and_are_labelled(made_record: Make) -> None:
     summary = summarise(made_record(60), opened=Path("elsewhere/my run.csv"))
-    found = summary.group_size
-    assert found.components is None
-    assert found.rewards is not None
-    assert found.said == (found.rewards.status, found.rewards.batch.said)
+    group_size = summary.group_size
+    assert group_size.components is None
+    assert group_size.rewards is not None
+    assert group_size.said == (group_size.rewards.status, group_size.rewards.batch.said)
     command = "groupwise components 'my run.csv' --model CHECKPOINT"
-    assert f"For a safe group size: {command}" in found.notes
+    assert f"For a safe group size: {command}" in group_size.notes
     section = render([summary]).split("<h2>Group size")[1].split("</section>")[0]
-    assert found.rewards.status in html.unescape(section).replace("\u00a0", " ")
+    assert group_size.rewards.status in html.unescape(section).replace("\u00a0", " ")
     assert "More mixed groups" in section
     assert "elsewhere" not in json.dumps(summary.as_dict()["group_size"]["rewards_alone"])
 
@@ -133,10 +133,10 @@ def test_without_rollouts_the_section_is_a_line_on_what_to_log() -> None:
 
 
 def test_an_earlier_look_uses_no_later_components(made_record: Make, opened: Path) -> None:
-    found = group_size_evidence(cut(made_record(60), 40), opened=opened, until=40)
-    assert found.components is None
-    assert found.rewards is not None
-    assert any("are ignored" in note for note in found.notes)
+    evidence = group_size_evidence(cut(made_record(60), 40), opened=opened, until=40)
+    assert evidence.components is None
+    assert evidence.rewards is not None
+    assert any("are ignored" in note for note in evidence.notes)
 
 
 def test_a_damaged_file_is_told_and_stops_nothing(
@@ -151,11 +151,11 @@ def test_a_damaged_file_is_told_and_stops_nothing(
         whole.replace('"version": 1', '"version": 7'),
     ):
         place.write_text(content)
-        found = group_size_evidence(made_record(60), opened=tmp_path / "run.csv")
-        assert found.rewards is not None
-        told = [note for note in found.notes if place.name in note]
-        assert told
-        assert str(place.parent) not in told[0]
+        evidence = group_size_evidence(made_record(60), opened=tmp_path / "run.csv")
+        assert evidence.rewards is not None
+        notes = [note for note in evidence.notes if place.name in note]
+        assert notes
+        assert str(place.parent) not in notes[0]
 
 
 def test_hostile_facts_stay_text(made_record: Make, tmp_path: Path) -> None:
@@ -174,11 +174,11 @@ def test_hostile_facts_stay_text(made_record: Make, tmp_path: Path) -> None:
 
 def test_no_plan_without_the_batch_in_use(made_record: Make, opened: Path) -> None:
     bare = dataclasses.replace(made_record(60, rollouts=False), config=RunConfig())
-    found = group_size_evidence(bare, opened=opened)
-    assert found.components is not None
-    assert found.plan is None
-    assert any("--set group_size=G" in note for note in found.notes)
-    assert "smallest error" in found.said[0]
+    evidence = group_size_evidence(bare, opened=opened)
+    assert evidence.components is not None
+    assert evidence.plan is None
+    assert any("--set group_size=G" in note for note in evidence.notes)
+    assert "smallest error" in evidence.said[0]
 
 
 def test_a_run_that_divides_by_the_deviation_is_told_so(made_record: Make, opened: Path) -> None:

@@ -146,8 +146,8 @@ def test_a_band_of_most_of_the_range_tells_little(
     far = dataclasses.replace(fitted.outlook.rows[-1], mean_low=0.3, mean_high=high)
     outlook = dataclasses.replace(fitted.outlook, rows=(far,))
     said = ahead(dataclasses.replace(fitted, outlook=outlook), UNJUDGED)
-    told = "says little: by step 150 the mean may be anywhere from 0.30 to 0.90"
-    assert (told in said) is little
+    width = "says little: by step 150 the mean may be anywhere from 0.30 to 0.90"
+    assert (width in said) is little
     assert ("is forecast to be" in said) is not little
     near = dataclasses.replace(fitted.outlook.rows[-1], step=120)
     outlook = dataclasses.replace(outlook, rows=(near, far))
@@ -166,10 +166,7 @@ def given_gain(fitted: Fitted, value: float, low: float, high: float) -> Fitted:
 
 def test_what_more_steps_gain_is_said_with_its_doubt(made_fitted: Make) -> None:
     fitted = made_fitted()
-    assert (
-        gained(fitted)
-        == "Another 50 steps should change the mean, 0.50 now, by +0.10 (0.05 to 0.20)."
-    )
+    says("analysis/headline/3", gained(fitted))
     says("analysis/headline/2", gained(given_gain(fitted, -0.1, -0.2, 0.05)))
     assert gained(made_fitted(metric="entropy", quantity="entropy")) == ""
 

@@ -45,5 +45,5 @@ def test_the_thresholds_that_an_exact_ratio_leaves_open(
     """A KL term in the reward would keep the force stale: where nobody knows where it is both
     ends are possible.
     """
-    found = mode_stability(0.01, 0.5, LagSetting(kind, 4, ratio, kl_term))
-    assert found.bounds == pytest.approx(bounds, rel=1e-6)
+    margin = mode_stability(0.01, 0.5, LagSetting(kind, 4, ratio, kl_term))
+    assert margin.bounds == pytest.approx(bounds, rel=1e-6)

@@ -161,15 +161,15 @@ def test_measured_components_are_those_of_autograd(
     expected = components(
         rows["reward"], rows["prompt_id"], score_ND=score, zero_mean=aggregation != "sequence_mean"
     )
-    told = run.config.with_settings({"temperature": temperature}, "the command line")
-    found = measure_run(
-        dataclasses.replace(run, config=told), Measurement(checkpoint, aggregation=aggregation)
+    config = run.config.with_settings({"temperature": temperature}, "the command line")
+    measured = measure_run(
+        dataclasses.replace(run, config=config), Measurement(checkpoint, aggregation=aggregation)
     )
-    assert found.components.estimate_C == pytest.approx(
+    assert measured.components.estimate_C == pytest.approx(
         expected.estimate_C, rel=2e-4, abs=2e-4 * abs(expected.estimate_C[2])
     )
-    assert found.provenance["inner_products"] == "exact"
-    assert found.provenance["steps"] == [11, 12]
+    assert measured.provenance["inner_products"] == "exact"
+    assert measured.provenance["steps"] == [11, 12]
 
 
 def test_sketches_are_near_the_exact_inner_products(checkpoint: Path) -> None:
@@ -199,8 +199,8 @@ def test_sketches_are_near_the_exact_inner_products(checkpoint: Path) -> None:
 
 def test_groups_nearest_to_the_checkpoint_are_taken(checkpoint: Path) -> None:
     run = sampled_run(checkpoint)
-    found = measure_run(run, Measurement(checkpoint, groups=3))
-    assert found.provenance["steps"] == [12, 12]
+    measured = measure_run(run, Measurement(checkpoint, groups=3))
+    assert measured.provenance["steps"] == [12, 12]
     assert measure_run(run, Measurement(checkpoint, groups=3, steps=(11, 11))).provenance[
         "steps"
     ] == [11, 11]
@@ -236,26 +236,32 @@ def test_a_limit_of_the_settings_says_what_was_cut_off(checkpoint: Path) -> None
         ({"max_completion_length": 4}, full, 4),
         ({}, full, 4),
     ):
-        found = measure_run(
+        measured = measure_run(
             with_rows(sampled_run(checkpoint), rows, **settings), Measurement(checkpoint)
         )
-        assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (
+        assert (
+            measured.provenance["cut_off_completions"],
+            measured.provenance["completion_limit"],
+        ) == (
             cut,
             limit,
         )
-        told = any(
+        is_told = any(
             "longest" in note and "--set max_completion_length" in note
-            for note in found.components.notes
+            for note in measured.components.notes
         )
-        assert told == (not settings)
+        assert is_told == (not settings)
 
 
 def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -> None:
     rows = rows_of(sampled_run(checkpoint))
     rows += [{"step": 3, "prompt_id": 0, "prompt": "1+1=", "completion": "123456", "reward": 0.0}]
-    found = measure_run(with_rows(sampled_run(checkpoint), rows), Measurement(checkpoint))
-    assert (found.provenance["cut_off_completions"], found.provenance["completion_limit"]) == (0, 6)
-    assert not any("max_completion_length" in note for note in found.components.notes)
+    measured = measure_run(with_rows(sampled_run(checkpoint), rows), Measurement(checkpoint))
+    assert (
+        measured.provenance["cut_off_completions"],
+        measured.provenance["completion_limit"],
+    ) == (0, 6)
+    assert not any("max_completion_length" in note for note in measured.components.notes)
 
 
 def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoint(
@@ -263,11 +269,13 @@ def test_a_prompt_that_was_visited_often_counts_once_and_as_late_as_the_checkpoi
 ) -> None:
     rows = rows_of(sampled_run(checkpoint))
     again = [{**row, "step": step, "completion": "9"} for step in (1, 30) for row in rows]
-    found = measure_run(with_rows(sampled_run(checkpoint), rows + again), Measurement(checkpoint))
-    assert found.components.prompts == 6
-    assert found.provenance["steps"] == [11, 12]
+    one_pass = measure_run(
+        with_rows(sampled_run(checkpoint), rows + again), Measurement(checkpoint)
+    )
+    assert one_pass.components.prompts == 6
+    assert one_pass.provenance["steps"] == [11, 12]
     assert any(
-        "6 different prompts" in note and "18 groups" in note for note in found.components.notes
+        "6 different prompts" in note and "18 groups" in note for note in one_pass.components.notes
     )
     alone = measure_run(sampled_run(checkpoint), Measurement(checkpoint))
     assert not any("different prompts" in note for note in alone.components.notes)
@@ -283,14 +291,16 @@ def test_a_rollout_beyond_the_models_context_leaves_its_group_out(checkpoint: Pa
         with_rows(sampled_run(checkpoint), rest, max_completion_length=80), Measurement(checkpoint)
     )
     long = [{**row, "completion": "1" * 70} if row["prompt_id"] == 3 else row for row in rows]
-    found = measure_run(
+    measured = measure_run(
         with_rows(sampled_run(checkpoint), long, max_completion_length=80), Measurement(checkpoint)
     )
-    assert found.components.estimate_C == pytest.approx(
+    assert measured.components.estimate_C == pytest.approx(
         expected.components.estimate_C, rel=1e-4, abs=1e-4
     )
-    assert found.provenance["overlong_groups"] == 1
-    assert any("1 of 6 groups" in note and "64 tokens" in note for note in found.components.notes)
+    assert measured.provenance["overlong_groups"] == 1
+    assert any(
+        "1 of 6 groups" in note and "64 tokens" in note for note in measured.components.notes
+    )
     with pytest.raises(InsufficientDataError, match="64 tokens"):
         measure_run(
             with_rows(sampled_run(checkpoint), [{**row, "completion": "1" * 70} for row in rows]),
@@ -329,15 +339,15 @@ def test_lora_scores_cover_the_adapter_alone_and_a_first_pass_the_head(
         warnings.simplefilter("ignore", FutureWarning)
         lora = peft.LoraConfig(r=2, target_modules=["q_proj"], init_lora_weights=False)
         peft.get_peft_model(base, lora).save_pretrained(tmp_path / "lora")
-        found = measure_run(
+        measured = measure_run(
             sampled_run(checkpoint), Measurement(checkpoint, adapter=tmp_path / "lora")
         )
         first = measure_run(
             sampled_run(checkpoint),
             Measurement(checkpoint, adapter=tmp_path / "lora", layers=("head",)),
         )
-    assert found.provenance["parameters"] == 2 * (2 * 16 + 2 * 16)
-    assert found.components.t.value > 0
+    assert measured.provenance["parameters"] == 2 * (2 * 16 + 2 * 16)
+    assert measured.components.t.value > 0
     assert first.provenance["parameters"] == base.get_output_embeddings().weight.numel()
     assert (first.provenance["tensors"], first.provenance["method"]) == (1, "hooks")
     assert first.components.t.value > 0

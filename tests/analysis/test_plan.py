@@ -86,19 +86,19 @@ def test_the_batch_in_one_line(batch: StepBatch, said: str) -> None:
 
 
 def test_without_components_rewards_are_told() -> None:
-    found = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
-    assert found.zero_variance is not None
-    assert (found.plan, found.command) == (
+    answer = plan(log(group_size=4, prompts_per_step=4, updates_per_step=2))
+    assert answer.zero_variance is not None
+    assert (answer.plan, answer.command) == (
         None,
         f"{LOG_COMPLETIONS}, then groupwise components RUN --model CHECKPOINT",
     )
     # Of the last 20 rows six are at 0.5, seven at 0.25 and seven at 0.75.
-    says("analysis/plan/2", found.status)
-    assert (found.pass_rate, found.smallest_size) == (0.25, 3)
-    assert found.dynamic_sampling is not None
-    assert found.dynamic_sampling.value == pytest.approx(2)
-    assert str(found).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
-    assert set(found.as_dict()) == {
+    says("analysis/plan/2", answer.status)
+    assert (answer.pass_rate, answer.smallest_size) == (0.25, 3)
+    assert answer.dynamic_sampling is not None
+    assert answer.dynamic_sampling.value == pytest.approx(2)
+    assert str(answer).endswith("One step is 4 prompts x 4 rollouts = 16 completions in 2 updates.")
+    assert set(answer.as_dict()) == {
         "status",
         "batch",
         "zero_variance",
@@ -150,9 +150,13 @@ def test_components_beside_a_run_are_planned_from(tmp_path: Path) -> None:
     save_components(
         components(reward, prompt, score_ND=score), path_beside(run), provenance={}, force=True
     )
-    found = groupwise.plan(run, budget=Budget(512))
-    assert found.plan is not None
-    assert (found.plan.budget.amount, found.command, found.status) == (512, "", found.plan.status)
+    answer = groupwise.plan(run, budget=Budget(512))
+    assert answer.plan is not None
+    assert (answer.plan.budget.amount, answer.command, answer.status) == (
+        512,
+        "",
+        answer.plan.status,
+    )
     with pytest.raises(InsufficientDataError, match="expected a group size of at least 2"):
         plan(run)
 

@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 import groupwise as gw
 from groupwise.analysis.grading import grades
@@ -171,15 +172,15 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert timed["seconds"] != 3
     assert not (run / FILE).exists()
     assert main(["probe", str(run), "regrade", *given]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert told["result"]["outcome"] == outcome
-    found = gw.open_run(run).judgement.cause
-    assert (found.certainty, found.keys) == (Certainty.LIKELY, (cause,))
-    assert "by probe regrade, seed 1, 128 completions" in found.words
-    assert told["judgement"]["cause"]["names"] == list(found.names)
+    document = json.loads(capsys.readouterr().out)
+    assert document["result"]["outcome"] == outcome
+    cause_told = gw.open_run(run).judgement.cause
+    assert (cause_told.certainty, cause_told.keys) == (Certainty.LIKELY, (cause,))
+    assert "by probe regrade, seed 1, 128 completions" in cause_told.words
+    assert document["judgement"]["cause"]["names"] == list(cause_told.names)
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
-    assert "Remaining causes: " + found.names[0] in said_now
+    assert "Remaining causes: " + cause_told.names[0] in said_now
     assert "There are no causes to separate. Do: " in said_now
 
 
@@ -298,7 +299,7 @@ def test_a_later_result_of_a_probe_replaces_the_earlier_one(
     capsys.readouterr()
     assert gw.open_run(misgraded_run).judgement.cause.keys == (cause,)
     listed = json.loads(said_by(["probe", str(misgraded_run), "--json"], capsys))["probes"]
-    assert "regrade" not in [one["probe"] for one in listed]
+    assert "regrade" not in [name["probe"] for name in listed]
 
 
 def test_a_log_of_rewards_and_answers_without_prompts_is_told_to_log_prompts(
@@ -417,8 +418,8 @@ def test_the_command_that_is_named_has_what_was_typed(
     run, _ = run_of("verifier", tmp_path)
     given = ["--column=reward=reward", "--set=group_size=1", f"--config={tmp_path / 'my set.json'}"]
     (tmp_path / "my set.json").write_text('{"group_size": 1}')
-    told = said_by(["probe", str(run), *given], capsys)
-    assert f"probe {run} {shlex.join(given)} regrade --function MODULE:NAME\n" in told
+    said = said_by(["probe", str(run), *given], capsys)
+    assert f"probe {run} {shlex.join(given)} regrade --function MODULE:NAME\n" in said
 
 
 def test_answers_that_are_graded_no_more_earned_nothing(tmp_path: Path, graders: str) -> None:
@@ -554,7 +555,7 @@ UP, DOWN = [1.0] * 24 + [0.0] * 8, [1.0] * 4 + [0.0] * 28
         ((UP, UP), Fact.GRADES_CHANGED),  # the function of before
         ((DOWN, DOWN), Fact.GRADES_CHANGED),  # the function of since
         (([0.5] * 32, [0.5] * 32), None),  # another function
-        (([3 * one - 1 for one in UP], [3 * one - 1 for one in DOWN]), Fact.ANSWERS_CHANGED),
+        (([3 * row - 1 for row in UP], [3 * row - 1 for row in DOWN]), Fact.ANSWERS_CHANGED),
     ],
 )
 def test_grades_of_both_sides(fresh: tuple[list[float], list[float]], fact: Fact | None) -> None:
@@ -629,8 +630,8 @@ def test_a_gap_behind_the_first_turn_is_that_of_another_history() -> None:
 def test_the_gap_is_told_by_thirds_of_the_entropy() -> None:
     entropy = [np.array([2.0, 0.1, 0.5]), np.array([0.5, 2.2, 0.3])]
     gap = [np.array([-0.05, 0.01, 0.02]), np.array([0.04, 0.07, -0.03])]
-    told = rescored(gap, None, None, entropy).message
-    assert "(0.02, 0.03, 0.06 at entropies of 0.20, 0.50, 2.10 nats)" in told
+    message = rescored(gap, None, None, entropy).message
+    assert "(0.02, 0.03, 0.06 at entropies of 0.20, 0.50, 2.10 nats)" in message
     even = rescored(gap, None, None, [np.ones(3)] * 2).message
     assert "(0.037 at entropies of 1.00 nats)" in even
 
@@ -661,7 +662,7 @@ def world(
         by_TV = weight_TV / weight_TV.sum(axis=1, keepdims=True)
     token_T = (by_TV.cumsum(axis=1) < rng.random((1920, 1))).sum(axis=1)
     own_T, first_T, by_T = (
-        np.log(one[np.arange(1920), token_T]) for one in (own_TV, first_TV, by_TV)
+        np.log(values[np.arange(1920), token_T]) for values in (own_TV, first_TV, by_TV)
     )
     return list((by_T - own_T).reshape(64, 30)), list((first_T - own_T).reshape(64, 30))
 
@@ -706,7 +707,7 @@ def test_weights_far_from_both_checkpoints_are_of_another_time() -> None:
 def test_two_checkpoints_that_are_one_are_refused() -> None:
     gap, way = world("rounded")
     with pytest.raises(InvalidArgumentError, match="expected two checkpoints that differ"):
-        rescored(gap, [0 * one for one in way])
+        rescored(gap, [0 * point for point in way])
 
 
 def test_results_that_anybody_edited_are_left_out(tmp_path: Path) -> None:
@@ -796,22 +797,22 @@ def test_a_probe_names_the_cause_that_the_log_does_not(
     assert cause in contenders(before)
     for number in range(len(results)):
         made = tuple(_result(*result) for result in results[: number + 1])
-        found = judge(replace(record, probes=Probes(Path(), "", made))).cause
+        cause_told = judge(replace(record, probes=Probes(Path(), "", made))).cause
         is_last = number == len(results) - 1
-        assert (found.certainty is Certainty.LIKELY) == is_last
-    assert found.keys == (cause,)
+        assert (cause_told.certainty is Certainty.LIKELY) == is_last
+    assert cause_told.keys == (cause,)
 
 
 def test_a_result_is_credited_with_a_cause_of_this_change_of_which_it_speaks() -> None:
     record = reward_of("gone")
-    told = _result("regrade", Fact.GRADES_CHANGED)
+    outcome = _result("regrade", Fact.GRADES_CHANGED)
     others = (
         _result("rescore", Fact.SAMPLED_ALIKE),
         replace(_result("resample", Fact.ANSWERS_ALIKE), step=110),
     )
-    cause = judge(replace(record, probes=Probes(Path(), "", (told, *others)))).cause
+    cause = judge(replace(record, probes=Probes(Path(), "", (outcome, *others)))).cause
     assert (cause.certainty, cause.keys) == (Certainty.LIKELY, ("verifier",))
-    assert cause.by == "probe regrade, seed 1, 64 completions"
+    says("analysis/probing/1", cause.by)
     both = _result("regrade", Fact.ANSWERS_CHANGED), _result("resample", Fact.PROMPTS_LOST)
     cause = judge(replace(record, probes=Probes(Path(), "", both))).cause
     assert cause.by.count("probe ") == 2
@@ -849,9 +850,9 @@ def test_answers_beside_the_logged_entropy() -> None:
     assert resampled([["a"] * 15 + ["b"]] * 4, 2, alike=0.8).fact is Fact.ANSWERS_ALIKE
 
 
-@each_case(("entropy", "told"), [(0.005, True), (0.9, False)])
+@each_case(("entropy", "doubted"), [(0.005, True), (0.9, False)])
 def test_a_checkpoint_whose_answers_vary_beyond_the_logged_entropy_is_doubted(
-    entropy: float, told: bool, monkeypatch: pytest.MonkeyPatch
+    entropy: float, doubted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = [
         {"step": t, "prompt_id": n, "prompt": f"p{n}", "reward": 0.0}
@@ -864,7 +865,7 @@ def test_a_checkpoint_whose_answers_vary_beyond_the_logged_entropy_is_doubted(
     parts = [[f"answer {n}" for n in range(32)]] * 2
     monkeypatch.setattr("groupwise.analysis.probing._sampled", lambda *_: parts)
     result = run_probe(record, judge(record), "resample", ProbeOptions(64, model=Path("x")))
-    assert ("check that the checkpoint is of this run" in result.message) == told
+    assert ("check that the checkpoint is of this run" in result.message) == doubted
 
 
 def test_what_more_answers_cannot_decide_is_not_advised(

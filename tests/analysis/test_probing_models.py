@@ -33,7 +33,7 @@ def write_log(path: Path, folder: Path, *, missing: int = 0) -> None:
     """Answers of a checkpoint with the log-probability of each token, some left out."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    prompts = [f"{one}+{one + 3}=" for one in range(10, 10 + ANSWERS)]
+    prompts = [f"{number}+{number + 3}=" for number in range(10, 10 + ANSWERS)]
     ids_NL = torch.tensor([tokenizer.encode(prompt) for prompt in prompts])
     start, scores = ids_NL.shape[1], []
     with torch.no_grad():
@@ -48,7 +48,7 @@ def write_log(path: Path, folder: Path, *, missing: int = 0) -> None:
             "prompt": prompt,
             "completion": tokenizer.decode(ids_NL[place, start:]),
             "completion_ids": ids_NL[place, start:].tolist(),
-            "logprobs": [float(one[place]) for one in scores][missing:],
+            "logprobs": [float(score[place]) for score in scores][missing:],
             "reward": place % 2,
         }
         for place, prompt in enumerate(prompts)

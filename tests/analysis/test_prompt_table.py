@@ -41,8 +41,8 @@ VISITS = [
 
 
 def test_how_prompts_stand_by_their_newest_visits() -> None:
-    found = prompt_table(record(VISITS))
-    rows = {row.prompt: row for row in found.rows}
+    table = prompt_table(record(VISITS))
+    rows = {row.prompt: row for row in table.rows}
     assert {name: row.standing for name, row in rows.items()} == {
         "learnt": "solved",
         "hard": "too hard",
@@ -50,8 +50,8 @@ def test_how_prompts_stand_by_their_newest_visits() -> None:
         "rare": "teaches",
     }
     assert (rows["learnt"].visits, rows["learnt"].teaching) == (3, 1)
-    assert found.binary
-    says("analysis/prompt_table/1", found.said)
+    assert table.binary
+    says("analysis/prompt_table/1", table.said)
 
 
 def test_the_pass_rate_is_that_of_the_newest_rollouts() -> None:
@@ -68,10 +68,10 @@ def test_the_pass_rate_is_that_of_the_newest_rollouts() -> None:
 
 
 def test_rewards_of_many_values_have_a_mean_and_no_interval() -> None:
-    found = prompt_table(record([(1, "a", [0.1, 0.7, 0.4]), (1, "b", [0.2, 0.2, 0.2])]))
-    assert not found.binary
-    assert {row.standing for row in found.rows} == {"teaches", "flat"}
-    assert all(row.now is None for row in found.rows)
+    table = prompt_table(record([(1, "a", [0.1, 0.7, 0.4]), (1, "b", [0.2, 0.2, 0.2])]))
+    assert not table.binary
+    assert {row.standing for row in table.rows} == {"teaches", "flat"}
+    assert all(row.now is None for row in table.rows)
 
 
 @pytest.mark.parametrize("places", [False, True])
@@ -87,16 +87,16 @@ def test_numbers_that_are_the_prompts_own_stand_for_their_texts(
         else {"learnt": 0, "hard": 1, "even": 1, "rare": 2}
     )
     rows = [
-        {"step": step, "prompt_id": names[str(name)], "reward": one}
+        {"step": step, "prompt_id": names[str(name)], "reward": reward}
         for step, name, rewards in VISITS
-        for one in rewards
+        for reward in rewards
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    found, texts = prompt_table(run_record(tmp_path / "log.jsonl")), prompt_table(record(VISITS))
+    table, texts = prompt_table(run_record(tmp_path / "log.jsonl")), prompt_table(record(VISITS))
     if places:
-        assert found.said == LOG_PROMPTS
+        assert table.said == LOG_PROMPTS
         return
-    shown = {row.prompt: (row.standing, row.visits, row.teaching) for row in found.rows}
+    shown = {row.prompt: (row.standing, row.visits, row.teaching) for row in table.rows}
     assert shown == {
         f"prompt {names[row.prompt]}": (row.standing, row.visits, row.teaching)
         for row in texts.rows
@@ -105,9 +105,9 @@ def test_numbers_that_are_the_prompts_own_stand_for_their_texts(
 
 def test_prompts_with_rewards_need_no_completions(tmp_path: Path) -> None:
     rows = [
-        {"step": step, "prompt": name, "reward": one}
+        {"step": step, "prompt": name, "reward": reward}
         for step, name, rewards in VISITS
-        for one in rewards
+        for reward in rewards
     ]
     (tmp_path / "log.jsonl").write_text("\n".join(map(json.dumps, rows)))
     assert (
@@ -121,13 +121,13 @@ def test_without_prompts_it_says_what_to_log() -> None:
 
 
 def test_rewards_that_never_differ_are_flat() -> None:
-    found = prompt_table(record([(1, "a", [1.0, 1.0]), (1, "b", [1.0, 1.0])]))
-    assert [row.standing for row in found.rows] == ["flat", "flat"]
+    table = prompt_table(record([(1, "a", [1.0, 1.0]), (1, "b", [1.0, 1.0])]))
+    assert [row.standing for row in table.rows] == ["flat", "flat"]
 
 
 def test_a_long_list_keeps_both_ends() -> None:
-    found = prompt_table(
+    table = prompt_table(
         record([(1, f"p{place}", HALF if place % 2 else RIGHT) for place in range(100)]), shown=8
     )
-    assert [row.standing for row in found.rows] == ["teaches"] * 6 + ["solved"] * 2
-    assert dict(found.standings) == {"teaches": 50, "solved": 50}
+    assert [row.standing for row in table.rows] == ["teaches"] * 6 + ["solved"] * 2
+    assert dict(table.standings) == {"teaches": 50, "solved": 50}

@@ -47,21 +47,21 @@ def solved_run(**settings: int) -> RunRecord:
 
 
 def test_the_answer_names_the_cheapest_rule_and_what_it_saves() -> None:
-    found = replay_run(solved_run(gpus=8))
-    assert found.cheapest is not None
-    assert found.cheapest.choice in (Choice.SOLVED, Choice.FLAT)
+    replayed = replay_run(solved_run(gpus=8))
+    assert replayed.cheapest is not None
+    assert replayed.cheapest.choice in (Choice.SOLVED, Choice.FLAT)
     # prompts that are always right are skipped after their third visit
-    assert found.cheapest.rollouts.value == pytest.approx((32 * 20 + 32 * 3) / 1280, abs=0.02)
-    hours = (1 - found.cheapest.cost.value) * 160
-    assert f", {hours:.3g} GPU-hours." in found.status
-    assert "skipping " in str(found)
-    assert len(found.status.split()) <= 60
-    assert found.status.count(". ") == 0  # one sentence
-    assert found.notes[:2] == (UNKNOWN, PROXY)
-    assert found.replay is not None
-    times = found.replay.dynamic.batches
-    assert f"in whole batches it samples {number(times)} times as many" in found.notes[2]
-    saved = {row[0]: row[3] for row in replay_grids(found)[0].rows}
+    assert replayed.cheapest.rollouts.value == pytest.approx((32 * 20 + 32 * 3) / 1280, abs=0.02)
+    hours = (1 - replayed.cheapest.cost.value) * 160
+    assert f", {hours:.3g} GPU-hours." in replayed.status
+    assert "skipping " in str(replayed)
+    assert len(replayed.status.split()) <= 60
+    assert replayed.status.count(". ") == 0  # one sentence
+    assert replayed.notes[:2] == (UNKNOWN, PROXY)
+    assert replayed.replay is not None
+    times = replayed.replay.dynamic.batches
+    assert f"in whole batches it samples {number(times)} times as many" in replayed.notes[2]
+    saved = {row[0]: row[3] for row in replay_grids(replayed)[0].rows}
     assert saved["Dynamic sampling"].startswith("0 % (0 % to 0 %), 0 ")
     assert saved["Skipping solved prompts"].startswith("43 % (25 % to 56 %), 68")
 
@@ -82,11 +82,11 @@ def test_python_json_and_command_say_the_same(
 
 
 def test_the_table_of_denominators_has_each_number_under_its_name() -> None:
-    found = replay_run(solved_run())
-    assert found.replay is not None
-    table = replay_grids(found)[1]
+    replayed = replay_run(solved_run())
+    assert replayed.replay is not None
+    table = replay_grids(replayed)[1]
     shown = {row[0]: dict(zip(table.head[1:], row[1:], strict=True)) for row in table.rows}
-    for row in found.replay.denominators:
+    for row in replayed.replay.denominators:
         assert shown[row.name.capitalize()] == {
             "Effective learning rate": share_ranged(row.rate),
             "Weight of the longest quarter": share_ranged(row.longest),
@@ -94,10 +94,10 @@ def test_the_table_of_denominators_has_each_number_under_its_name() -> None:
 
 
 def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
-    found = replay_run(make_record(rollouts=False))
-    assert found.replay is None
-    assert "Dynamic sampling would need" in str(found)
-    assert "log the completions" in found.notes[-1]
+    replayed = replay_run(make_record(rollouts=False))
+    assert replayed.replay is None
+    assert "Dynamic sampling would need" in str(replayed)
+    assert "log the completions" in replayed.notes[-1]
     bare = replace(make_record(rollouts=False), meanings=())
     with pytest.raises(InsufficientDataError, match="expected rollouts with prompts"):
         replay_run(bare)
@@ -106,14 +106,14 @@ def test_without_rollouts_the_share_of_zero_variance_groups_answers() -> None:
 def test_without_lengths_or_names_the_notes_say_what_to_log() -> None:
     run = solved_run()
     assert run.rollouts is not None
-    found = replay_run(replace(run, rollouts=run.rollouts.drop("length", "prompt")))
-    assert found.replay is not None
-    assert found.replay.denominators == ()
-    assert {row.choice for row in found.replay.choices} == {
+    replayed = replay_run(replace(run, rollouts=run.rollouts.drop("length", "prompt")))
+    assert replayed.replay is not None
+    assert replayed.replay.denominators == ()
+    assert {row.choice for row in replayed.replay.choices} == {
         Choice.SIZE,
         Choice.CONFORMAL,
     }
-    assert found.notes[-1] == LOG_LENGTHS
+    assert replayed.notes[-1] == LOG_LENGTHS
 
 
 def laid_out(row_of: Callable[[int, int], int], epochs: int = 1) -> pl.DataFrame:
@@ -210,9 +210,9 @@ def test_prompts_that_come_back_are_no_torn_groups(
     rows: pl.DataFrame, settings: dict[str, int]
 ) -> None:
     run = replace(solved_run(**settings), rollouts=rows)
-    found = replay_run(run)
-    assert found.replay is not None
-    names = [row[0] for row in replay_grids(found)[0].rows]
+    replayed = replay_run(run)
+    assert replayed.replay is not None
+    names = [row[0] for row in replay_grids(replayed)[0].rows]
     sizes = rows.group_by("step", "prompt_id").len()["len"]
     assert any("As logged" in name for name in names) == (sizes.n_unique() == 1)
 

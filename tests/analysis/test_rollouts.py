@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.rollouts import HELD, Held, Rollouts, held_rollouts
 from groupwise.plain import to_json
@@ -39,8 +40,8 @@ def group(step: int, prompt: int, rewards: Sequence[float], **more: Any) -> list
     ]
 
 
-def texts(found: Rollouts, view: str) -> list[str]:
-    return [row.text for row in found.part(view, 0, 100).rows]
+def texts(rollouts: Rollouts, view: str) -> list[str]:
+    return [row.text for row in rollouts.part(view, 0, 100).rows]
 
 
 def test_every_view_by_hand() -> None:
@@ -53,45 +54,45 @@ def test_every_view_by_hand() -> None:
         ),
         *group(1, 2, [0.2, 0.9], length=[5, 6], **{"reward/a": [0.1, 0.9], "reward/b": [0.1, 0.9]}),
     ]
-    found = Rollouts(record(rows, max_completion_length=64))
-    assert texts(found, "newest") == ["2/0/1", "2/0/0", "1/5/1", "1/5/0", "1/2/1", "1/2/0"]
-    assert texts(found, "zero_variance") == ["1/5/1", "1/5/0"]
-    assert texts(found, "truncated") == ["2/0/1", "1/5/0"]
-    assert texts(found, "highest")[:3] == ["2/0/1", "1/2/1", "1/5/1"]
-    assert texts(found, "lowest")[:2] == ["2/0/0", "1/2/0"]
-    assert found.counts == {
+    rollouts = Rollouts(record(rows, max_completion_length=64))
+    assert texts(rollouts, "newest") == ["2/0/1", "2/0/0", "1/5/1", "1/5/0", "1/2/1", "1/2/0"]
+    assert texts(rollouts, "zero_variance") == ["1/5/1", "1/5/0"]
+    assert texts(rollouts, "truncated") == ["2/0/1", "1/5/0"]
+    assert texts(rollouts, "highest")[:3] == ["2/0/1", "1/2/1", "1/5/1"]
+    assert texts(rollouts, "lowest")[:2] == ["2/0/0", "1/2/0"]
+    assert rollouts.counts == {
         "newest": 6,
         "zero_variance": 2,
         "truncated": 2,
         "highest": 6,
         "lowest": 6,
     }
-    (first, *_), batch = found.part("newest", 0, 2).rows, found.part("newest", 0, 2)
+    (first, *_), batch = rollouts.part("newest", 0, 2).rows, rollouts.part("newest", 0, 2)
     assert (batch.groups[0].step, batch.groups[0].rewards, batch.groups[0].first) == (2, (0, 1), 4)
     assert (first.id, first.more, first.truncated) == (5, {"a": 1, "b": 0}, True)
 
 
 def test_a_view_that_the_log_cannot_tell_is_not_there() -> None:
-    found = Rollouts(record(group(1, 0, [0.0, 1.0])))
-    assert set(found.orders) == {"newest", "zero_variance", "highest", "lowest"}
+    rollouts = Rollouts(record(group(1, 0, [0.0, 1.0])))
+    assert set(rollouts.orders) == {"newest", "zero_variance", "highest", "lowest"}
     bare = Rollouts(record([{"step": 1, "prompt_id": 0, "completion": "a"}]))
     assert set(bare.orders) == {"newest"}
     assert held_rollouts(RunRecord("made", steps_table([1], {"reward": [1.0]}))) is None
 
 
 def test_how_a_completion_ended_is_taken_as_logged_before_its_length() -> None:
-    found = Rollouts(
+    rollouts = Rollouts(
         record(group(1, 0, [0.0, 1.0], ended=[1.0, 0.0], length=[64, 3]), max_completion_length=64)
     )
-    assert texts(found, "truncated") == ["1/0/1"]
-    assert found.more == ["ended"]
+    assert texts(rollouts, "truncated") == ["1/0/1"]
+    assert rollouts.more == ["ended"]
 
 
 def test_entropy_and_log_probability_are_shown_where_they_were_logged() -> None:
-    found = Rollouts(
+    rollouts = Rollouts(
         record(group(1, 0, [0.0, 1.0], entropy=[0.25, None], log_probability=[-1.5, float("nan")]))
     )
-    assert [row.more for row in found.part("lowest", 0, 2).rows] == [
+    assert [row.more for row in rollouts.part("lowest", 0, 2).rows] == [
         {"entropy": 0.25, "log_probability": -1.5},
         {"entropy": None, "log_probability": None},
     ]
@@ -108,53 +109,56 @@ def test_a_part_is_bounded_and_only_a_single_text_comes_whole() -> None:
         }
         for k in range(300)
     ]
-    found = Rollouts(record(rows))
-    assert len(found.part("newest", 0, 10**9).rows) == 200
-    assert found.part("nonsense", 0, 5).rows == ()
-    assert found.part("newest", -5, 1).rows[0].id == 299
-    (cut,), (whole,) = found.part("newest", 0, 1).rows, found.part("newest", 0, 1, whole=True).rows
+    rollouts = Rollouts(record(rows))
+    assert len(rollouts.part("newest", 0, 10**9).rows) == 200
+    assert rollouts.part("nonsense", 0, 5).rows == ()
+    assert rollouts.part("newest", -5, 1).rows[0].id == 299
+    (cut,), (whole,) = (
+        rollouts.part("newest", 0, 1).rows,
+        rollouts.part("newest", 0, 1, whole=True).rows,
+    )
     assert len(cut.text) + cut.text_cut + len(cut.end) == len(rows[299]["completion"])
     assert cut.end.endswith("\nend299")  # the answer stands at the end
     assert (whole.text, whole.text_cut, whole.end) == (rows[299]["completion"], 0, "")
-    assert found.part("newest", 0, 2, whole=True).rows[0].text_cut > 0
+    assert rollouts.part("newest", 0, 2, whole=True).rows[0].text_cut > 0
 
 
 def made(groups: int, size: int, text: str) -> RunRecord:
     rng = np.random.default_rng(0)
     rows = [
-        one
+        rollout
         for step in range(groups)
-        for one in group(step, 0, (rng.random(size) < step / groups).astype(float).tolist())
+        for rollout in group(step, 0, (rng.random(size) < step / groups).astype(float).tolist())
     ]
     return record([{**row, "completion": f"{text}{row['completion']}"} for row in rows])
 
 
 def held(*of: Any, **how: Any) -> Held:
-    found = held_rollouts(made(*of), **how)
-    assert found is not None
-    return found
+    held = held_rollouts(made(*of), **how)
+    assert held is not None
+    return held
 
 
 def test_a_report_holds_a_hundred_and_says_which() -> None:
-    found = held(200, 8, "")
-    assert len(found.batch.rows) == HELD == len({row.id for row in found.batch.rows})
-    assert found.said.startswith("100 of 1,600 completions: the newest groups, the first ")
-    assert found.counts["newest"] == 1600
+    rollouts = held(200, 8, "")
+    assert len(rollouts.batch.rows) == HELD == len({row.id for row in rollouts.batch.rows})
+    assert rollouts.said.startswith("100 of 1,600 completions: the newest groups, the first ")
+    assert rollouts.counts["newest"] == 1600
     whole = Rollouts(made(200, 8, ""))
-    for view, places in found.views.items():
-        ids = [found.batch.rows[place].id for place in places]
+    for view, places in rollouts.views.items():
+        ids = [rollouts.batch.rows[place].id for place in places]
         assert len(ids) > 10
         if view != "newest":  # the others are the first of all of the run
             assert ids == whole.orders[view][: len(ids)].tolist()
-    newest = [found.batch.rows[place] for place in found.views["newest"]]
-    assert {row.id for row in newest} == {row.id for row in found.batch.rows}
+    newest = [rollouts.batch.rows[place] for place in rollouts.views["newest"]]
+    assert {row.id for row in newest} == {row.id for row in rollouts.batch.rows}
     assert [row.id for row in newest[:32]] == list(range(1599, 1567, -1))  # whole groups
 
 
 def test_few_are_held_whole() -> None:
-    found = held(3, 4, "")
-    assert found.said == "These are all 12 completions of the log."
-    assert len(found.batch.rows) == 12
+    rollouts = held(3, 4, "")
+    says("analysis/rollouts/1", rollouts.said)
+    assert len(rollouts.batch.rows) == 12
 
 
 @pytest.mark.parametrize("text", ["a" * 20_000, "漢" * 20_000, "<" * 20_000])
@@ -163,9 +167,9 @@ def test_what_a_report_holds_stays_small(text: str) -> None:
 
 
 def test_a_group_larger_than_a_report_is_cut() -> None:
-    found = held(3, 500, "")
-    assert len(found.batch.rows) == HELD
-    assert max(len(one.rewards) for one in found.batch.groups) == 64
+    rollouts = held(3, 500, "")
+    assert len(rollouts.batch.rows) == HELD
+    assert max(len(group.rewards) for group in rollouts.batch.groups) == 64
 
 
 def test_hostile_texts_keep_their_letters_and_lose_what_is_unseen() -> None:

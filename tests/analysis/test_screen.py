@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.fitted import fit_metric
 from groupwise.analysis.summary import TILES, Screen, ShownSignal, screen_of, summarise
@@ -53,13 +54,13 @@ def screen(run: RunRecord, judged: Judgement) -> Screen:
     return screen_of(run, fit_metric(run, "reward"), group_evidence(run), judged)
 
 
-def tiles(found: Screen) -> list[tuple[str, str, str]]:
-    return [(one.name, one.value, one.more) for one in found.tiles]
+def tiles(screen: Screen) -> list[tuple[str, str, str]]:
+    return [(tile.name, tile.value, tile.more) for tile in screen.tiles]
 
 
 def test_the_tiles_of_a_collapse_say_what_was_before_the_first_sign() -> None:
-    found = screen(record(**collapse()), FAILED)
-    assert tiles(found) == [
+    shown = screen(record(**collapse()), FAILED)
+    assert tiles(shown) == [
         ("Now", "0.00", "mean of the last 10 rows"),
         ("Peak", "0.90", "mean of 10 rows to step 10"),
         ("Truncated", "100 %", "0 % before step 81"),
@@ -82,14 +83,14 @@ def test_tiles_and_numbers_have_the_levels_that_the_judgement_tells() -> None:
         first_sign=Sign("reward", 81, 0.95, 0.0, "reward 0.95 → 0.00"),
         then=signs,
     )
-    found = screen(record(**collapse(), eval_reward=np.where(STEPS < 91, 0.6, 0.1)), fell)
-    assert tiles(found) == [
+    shown = screen(record(**collapse(), eval_reward=np.where(STEPS < 91, 0.6, 0.1)), fell)
+    assert tiles(shown) == [
         ("Now", "0.00", "mean of the last 10 rows"),
         ("Peak", "0.95", "before step 81"),
         ("Truncated", "100 %", "2 % before step 81"),
         ("Zero-variance groups", "99 %", "20 % before step 81"),
     ]
-    before = {row.name: row.before for row in found.rows}
+    before = {row.name: row.before for row in shown.rows}
     assert (before["Reward"], before["Truncated"], before["Held-out reward"], before["Length"]) == (
         "0.95",
         "2 %",
@@ -117,10 +118,10 @@ def test_the_page_draws_the_column_that_is_judged() -> None:
             Meaning("p", "positive_share", ""),
         ),
     )
-    found = summarise(run)
-    assert (found.fitted.metric, found.judgement.metric) == ("p", "p")
-    assert found.judgement.headline == "reward 0.21 → 0.79 in 199 steps, still learning"
-    assert (found.screen.tiles[0].value, found.screen.tiles[2].value) == ("0.79", "0.21")
+    summary = summarise(run)
+    assert (summary.fitted.metric, summary.judgement.metric) == ("p", "p")
+    says("analysis/screen/1", summary.judgement.headline)
+    assert (summary.screen.tiles[0].value, summary.screen.tiles[2].value) == ("0.79", "0.21")
 
 
 @pytest.mark.parametrize(
@@ -138,15 +139,15 @@ def test_a_tile_without_data_is_taken_by_the_next_useful_number(
     left_out: tuple[str, ...], named: list[str]
 ) -> None:
     columns = {name: value for name, value in collapse().items() if name not in left_out}
-    found = screen(record(**columns), FAILED)
-    assert [one.name for one in found.tiles] == ["Now", "Peak", *named]
-    assert len(found.tiles) == TILES
+    shown = screen(record(**columns), FAILED)
+    assert [tile.name for tile in shown.tiles] == ["Now", "Peak", *named]
+    assert len(shown.tiles) == TILES
 
 
 def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one() -> None:
-    found = screen(record(**collapse()), FAILED)
-    assert {chart.shade for chart in (found.chart, *found.sparks, *found.others)} == {(81, None)}
-    assert [(mark.x, mark.label) for mark in found.chart.marks] == [(81, "first sign")]
+    shown = screen(record(**collapse()), FAILED)
+    assert {chart.shade for chart in (shown.chart, *shown.sparks, *shown.others)} == {(81, None)}
+    assert [(mark.x, mark.label) for mark in shown.chart.marks] == [(81, "first sign")]
     without_sign = screen(record(**collapse()), dataclasses.replace(FAILED, first_sign=None))
     assert without_sign.chart.shade == (101.0, None)
     throughout = screen(
@@ -155,12 +156,12 @@ def test_the_failure_is_shaded_from_its_first_sign_on_and_nothing_is_without_one
     assert (throughout.chart.shade, throughout.chart.marks) == ((1, None), ())
     watched = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.WARNING))
     assert watched.chart.shade is None
-    assert watched.chart.marks == found.chart.marks
+    assert watched.chart.marks == shown.chart.marks
 
 
 def test_the_mean_never_averages_across_the_first_sign() -> None:
-    found = screen(record(**collapse()), FAILED)
-    mean = next(line for line in found.sparks[0].lines if line.role == "smooth")
+    shown = screen(record(**collapse()), FAILED)
+    mean = next(line for line in shown.sparks[0].lines if line.role == "smooth")
     assert {(x < 81, y) for x, y in zip(mean.x, mean.y, strict=True)} == {(True, 300), (False, 512)}
     plain = screen(record(**collapse()), dataclasses.replace(FAILED, state=State.OK))
     assert set(next(line for line in plain.sparks[0].lines if line.role == "smooth").y) - {300, 512}
@@ -175,14 +176,14 @@ def test_signals_that_moved_come_first_and_the_rest_below() -> None:
         "dead_group_share",
     ]
     moved = dataclasses.replace(FAILED, first_sign=Sign("kl", 81, 0.01, 1.0, "kl"))
-    found = screen(run, moved)
-    assert [chart.key for chart in found.sparks] == [
+    shown = screen(run, moved)
+    assert [chart.key for chart in shown.sparks] == [
         "completion_length",
         "truncated_share",
         "entropy",
         "kl",
     ]
-    assert [chart.key for chart in found.others] == ["dead_group_share"]
+    assert [chart.key for chart in shown.others] == ["dead_group_share"]
     named = dataclasses.replace(
         FAILED, first_sign=Sign("sampler_mismatch", 81, 0.0, 1.0, "sampler mismatch 0 → 1")
     )
@@ -190,14 +191,14 @@ def test_signals_that_moved_come_first_and_the_rest_below() -> None:
     assert "Sampler mismatch" in [chart.title for chart in screen(other, named).sparks]
     assert not any(
         line.role in ("law", "forecast")
-        for chart in (found.chart, *found.sparks, *found.others)
+        for chart in (shown.chart, *shown.sparks, *shown.others)
         for line in chart.lines
     )
 
 
 def test_numbers_stand_in_a_table_of_every_signal() -> None:
-    found = screen(record(**collapse()), FAILED)
-    length = next(row for row in found.rows if row.name == "Length")
+    shown = screen(record(**collapse()), FAILED)
+    length = next(row for row in shown.rows if row.name == "Length")
     assert (length.first, length.before, length.now, length.low, length.high, length.rows) == (
         "300",
         "300",
@@ -218,19 +219,19 @@ def test_a_level_now_is_that_of_the_last_rows() -> None:
     level, where = rise.before(101)
     assert level == pytest.approx((STEPS[90:100] / 200).mean())
     assert where == "before step 101"
-    assert replace(rise, judged=(0.5, 191)).since == "mean of the last 10 rows"
+    says("analysis/screen/2", replace(rise, judged=(0.5, 191)).since)
 
 
 def test_gaps_and_few_rows_have_a_screen() -> None:
     sparse = np.where(STEPS % 50 == 0, 0.5, np.nan)
-    found = screen(
+    shown = screen(
         record(reward=np.full(200, 0.5), eval_reward=sparse, entropy=np.full(200, np.nan)), FAILED
     )
-    assert tiles(found)[-2:] == [
+    assert tiles(shown)[-2:] == [
         ("Held-out reward", "0.50", "0.50 before step 81"),
         ("Start", "0.50", "mean of the first 10 rows"),
     ]
-    assert [line.role for line in found.chart.lines][-1] == "evaluation"
+    assert [line.role for line in shown.chart.lines][-1] == "evaluation"
     hacked = dataclasses.replace(FAILED, then=(Sign("held_out", 81, 0.5, 0.5, "true 0.5 → 0.5"),))
     columns = {"reward": np.full(200, 0.5), "true": np.full(200, 0.5), "format": np.full(200, 1.0)}
     meanings = tuple(

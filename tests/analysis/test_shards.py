@@ -69,12 +69,12 @@ class Here(Engine):
     def map(
         self, function: Any, shards: Mapping[str, Any], *, each: Any = None, **_: Any
     ) -> list[ShardOutcome]:
-        work, found = Work(pickle.dumps(function), None), []
+        work, counts = Work(pickle.dumps(function), None), []
         assert work.ready().kind is MessageKind.READY
         for name, value in shards.items():
             answer = work.answer(pickle.dumps(value))
             if answer.kind is MessageKind.VALUE:
-                found.append(
+                counts.append(
                     ShardOutcome(
                         name,
                         ShardStatus.DONE,
@@ -84,7 +84,7 @@ class Here(Engine):
                     )
                 )
             else:
-                found.append(
+                counts.append(
                     ShardOutcome(
                         name,
                         ShardStatus.FAILED,
@@ -92,12 +92,14 @@ class Here(Engine):
                         tries=1,
                     )
                 )
-            each(found[-1])
-        return found
+            each(counts[-1])
+        return counts
 
 
-def bits(found: Any) -> bytes:
-    return bytes(found.components.estimate_C.tobytes() + found.components.covariance_CC.tobytes())
+def bits(estimate: Any) -> bytes:
+    return bytes(
+        estimate.components.estimate_C.tobytes() + estimate.components.covariance_CC.tobytes()
+    )
 
 
 def test_shards_say_what_exact_inner_products_say(checkpoint: Path, run: RunRecord) -> None:
@@ -105,28 +107,28 @@ def test_shards_say_what_exact_inner_products_say(checkpoint: Path, run: RunReco
     hundredth.
     """
     exact = measure_run(run, Measurement(checkpoint, precision="float64")).components
-    found = measure_run(
+    measured = measure_run(
         run,
         Measurement(checkpoint, precision="float64", sketch_width=1 << 16),
         None,
         Spread(Here(), 3),
     )
-    assert found.components.t.value == pytest.approx(exact.t.value, rel=1e-10)
-    assert found.components.r.value == pytest.approx(exact.r.value, rel=1e-10)
-    assert found.components.gradient_norm2.value == pytest.approx(
+    assert measured.components.t.value == pytest.approx(exact.t.value, rel=1e-10)
+    assert measured.components.r.value == pytest.approx(exact.r.value, rel=1e-10)
+    assert measured.components.gradient_norm2.value == pytest.approx(
         exact.gradient_norm2.value, abs=0.02 * exact.others["within_gradient_norm2"].value
     )
-    says("analysis/shards/1", found.provenance["inner_products"])
-    assert found.provenance["shards"] == 3
-    assert found.provenance["bytes_from_workers"] < GROUPS * ((1 << 16) + 16) * 8 + 3 * 4000
+    says("analysis/shards/1", measured.provenance["inner_products"])
+    assert measured.provenance["shards"] == 3
+    assert measured.provenance["bytes_from_workers"] < GROUPS * ((1 << 16) + 16) * 8 + 3 * 4000
 
 
 def test_workers_take_a_first_pass_as_one_process_does(checkpoint: Path, run: RunRecord) -> None:
     how = Measurement(checkpoint, precision="float64", layers=("head",))
-    exact, found = measure_run(run, how), measure_run(run, how, None, Spread(Here(), 3))
-    assert found.components.t.value == pytest.approx(exact.components.t.value, rel=1e-10)
-    assert found.components.r.value == pytest.approx(exact.components.r.value, rel=1e-10)
-    assert found.provenance["parameters"] == exact.provenance["parameters"]
+    exact, measured = measure_run(run, how), measure_run(run, how, None, Spread(Here(), 3))
+    assert measured.components.t.value == pytest.approx(exact.components.t.value, rel=1e-10)
+    assert measured.components.r.value == pytest.approx(exact.components.r.value, rel=1e-10)
+    assert measured.provenance["parameters"] == exact.provenance["parameters"]
 
 
 @pytest.fixture(scope="module")
@@ -172,13 +174,13 @@ def test_bits_depend_on_no_engine(
 @pytest.mark.slow
 def test_the_mean_over_tokens_is_that_of_all_rollouts(checkpoint: Path, run: RunRecord) -> None:
     exact = measure_run(run, Measurement(checkpoint, aggregation="batch_token_mean")).components
-    found = measure_run(
+    estimate = measure_run(
         run,
         Measurement(checkpoint, sketch_width=64, aggregation="batch_token_mean"),
         None,
         Spread(Here(), 3),
     ).components
-    assert found.t.value == pytest.approx(exact.t.value, rel=2e-4)
+    assert estimate.t.value == pytest.approx(exact.t.value, rel=2e-4)
 
 
 @given(st.lists(st.integers(4, 9), min_size=2, max_size=8), st.integers(0, 2**32 - 1), st.data())
@@ -199,14 +201,14 @@ def test_groups_add_up_as_one_batch(sizes: list[int], seed: int, data: st.DataOb
         place = data.draw(st.integers(0, len(parts) - 2))
         parts[place : place + 2] = [GroupMoments.joined(parts[place : place + 2])]
     expected = components(reward, prompt, score_ND=score)
-    found = components_of_moments(parts[0])
+    estimate = components_of_moments(parts[0])
     scale = float(np.abs(expected.estimate_C).max())
     np.testing.assert_allclose(
-        found.estimate_C, expected.estimate_C, rtol=1e-10, atol=1e-10 * scale
+        estimate.estimate_C, expected.estimate_C, rtol=1e-10, atol=1e-10 * scale
     )
     if len(sizes) > 2:
         np.testing.assert_allclose(
-            found.covariance_CC, expected.covariance_CC, rtol=1e-8, atol=1e-10 * scale**2
+            estimate.covariance_CC, expected.covariance_CC, rtol=1e-8, atol=1e-10 * scale**2
         )
 
 
@@ -224,9 +226,9 @@ def drawn(monkeypatch: pytest.MonkeyPatch, checkpoint: Path, run: RunRecord) -> 
 
 
 def test_each_shard_is_told_as_it_ends(drawn: Callable[..., Any]) -> None:
-    told: list[tuple[int, int]] = []
-    drawn(progress=lambda done, of: told.append((done, of)))
-    assert told == [(1, 3), (2, 3), (3, 3)]
+    progress: list[tuple[int, int]] = []
+    drawn(progress=lambda done, of: progress.append((done, of)))
+    assert progress == [(1, 3), (2, 3), (3, 3)]
 
 
 @pytest.mark.slow
@@ -235,16 +237,16 @@ def test_a_shard_that_fails_twice_is_named_and_left_out(
 ) -> None:
     assert run.rollouts is not None
     monkeypatch.setenv(POISON, repr(run.rollouts["reward"][0]))
-    found = drawn(engine=Engine("local", 1))
-    assert found.components.prompts == 4
-    [lost] = found.provenance["shards_left_out"]
+    alone = drawn(engine=Engine("local", 1))
+    assert alone.components.prompts == 4
+    [lost] = alone.provenance["shards_left_out"]
     [note] = [
         note
-        for note in found.components.notes
+        for note in alone.components.notes
         if note.startswith(f"Shard {lost}: its worker was ended by signal 9")
     ]
     assert "after 2 tries" in note
-    assert "1 of 3 shards were left out because they failed." in found.components.notes
+    assert "1 of 3 shards were left out because they failed." in alone.components.notes
 
 
 def test_nothing_but_failures_is_one_sentence(run: RunRecord, checkpoint: Path) -> None:
@@ -273,12 +275,14 @@ def test_the_command_with_an_engine(
         "64",
     ]
     assert main([*arguments, "--engine", "local", "--workers", "1", "--shards", "4", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["prompts"], found["provenance"]["shards"]) == (8, 4)
+    document = json.loads(capsys.readouterr().out)
+    assert (document["prompts"], document["provenance"]["shards"]) == (8, 4)
     here = measure_run(
         run_record(run), Measurement(checkpoint, groups=8, sketch_width=64), None, Spread(Here(), 2)
     )
-    assert found["vp"] == plain(here.components)["vp"]  # a worker's bits are those of this process
+    assert (
+        document["vp"] == plain(here.components)["vp"]
+    )  # a worker's bits are those of this process
     assert main(["components", str(run), "--workers", "2"]) == 2
     assert "--workers needs --engine" in capsys.readouterr().err
     assert main([*arguments, "--engine", "local", "--gpus-per-task", "1", "--force"]) == (

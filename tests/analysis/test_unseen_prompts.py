@@ -30,7 +30,7 @@ def logged(reward_PG: np.ndarray) -> RunRecord:
     )
 
 
-def told(reward_PG: np.ndarray, seed: int) -> tuple[bool, bool]:
+def note_and_coverage(reward_PG: np.ndarray, seed: int) -> tuple[bool, bool]:
     """Whether the note is there, and whether T's interval holds the truth of all prompts."""
     rng = np.random.default_rng([7, seed])
     sample = sample_groups(logged(reward_PG), None, groups=SAMPLED, steps=None, seed=seed)
@@ -49,7 +49,7 @@ def rewards(seed: int, paid: float) -> np.ndarray:
 
 def test_a_sample_without_the_prompts_that_pay_most_is_told() -> None:
     """27 % of samples of 64 hold none of them, and just these miss the truth."""
-    outcomes = [told(rewards(seed, 8.0), seed) for seed in range(40)]
+    outcomes = [note_and_coverage(rewards(seed, 8.0), seed) for seed in range(40)]
     silent = [holds for noted, holds in outcomes if not noted]
     assert 4 <= len(outcomes) - len(silent) <= 18
     assert not any(holds for noted, holds in outcomes if noted)
@@ -67,5 +67,5 @@ def test_ordinary_rewards_are_no_alarm(kind: str) -> None:
             "right or wrong": (rng.random(shape) < rng.beta(1, 3, (LOGGED, 1))).astype(float),
             "skewed": rng.exponential(size=shape),
         }[kind]
-        noted += told(reward_PG, seed)[0]
+        noted += note_and_coverage(reward_PG, seed)[0]
     assert noted <= 3

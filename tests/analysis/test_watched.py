@@ -27,9 +27,9 @@ def record(rows: int, *, spike: bool = False) -> RunRecord:
 
 def test_a_long_line_is_thinned_and_keeps_its_spike() -> None:
     (track,) = (
-        one
-        for one in tracks_of(record(5000, spike=True), "reward", points=200)
-        if one.key == "metric"
+        track
+        for track in tracks_of(record(5000, spike=True), "reward", points=200)
+        if track.key == "metric"
     )
     assert len(track.x) <= 200
     assert (track.x[-1], track.y[-1]) == (5000, 9.0)

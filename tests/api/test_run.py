@@ -252,11 +252,11 @@ def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
         np.array(RISE),
         [range(1, 101), RISE],
     ]
-    assert {gw.judge(one).headline for one in given} == {good.judgement.headline}
+    assert {gw.judge(setting).headline for setting in given} == {good.judgement.headline}
     # A path is opened in one place, and a record is made of arrays in one: each kind once.
     path, arrays = str(good.opened), [range(1, 101), RISE]
-    assert {str(gw.fit(one)) for one in (path, record, arrays)} == {str(good.fit())}
-    assert {gw.forecast(one, to=200).rows[-1].step for one in (path, arrays)} == {200}
+    assert {str(gw.fit(source)) for source in (path, record, arrays)} == {str(good.fit())}
+    assert {gw.forecast(source, to=200).rows[-1].step for source in (path, arrays)} == {200}
     assert gw.forecast(record, at_S=[150]).rows[-1].step == 150
     assert gw.judge(range(1, 101), RISE).headline == good.judgement.headline
     assert [gw.judge(COLLAPSE, ended=ended).state.value for ended in (True, False)] == [
@@ -268,10 +268,10 @@ def test_a_run_a_path_a_record_and_arrays_get_one_answer(good: gw.Run) -> None:
 
 def test_arrays_go_to_the_mathematics_as_before() -> None:
     t, y = np.arange(100.0), np.array(RISE)
-    known: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "window": 2.0}
+    given: dict[str, Any] = {"variance_T": np.full(100, 4e-4), "smoothing": 1, "window": 2.0}
     assert (
-        gw.fit(t, y, law="exponential", **known).as_dict()
-        == of_fit.fit(t, y, law="exponential", **known).as_dict()
+        gw.fit(t, y, law="exponential", **given).as_dict()
+        == of_fit.fit(t, y, law="exponential", **given).as_dict()
     )
     asked: dict[str, Any] = {"bounds": (0.0, 1.0)}
     assert (
@@ -309,18 +309,18 @@ def test_without_pandas_one_line_says_what_to_do(
 
 
 def test_every_result_prints_a_sentence_and_its_repr_is_that_and_no_more() -> None:
-    one = np.array([0.5])
+    values = np.array([0.5])
     level = Interval(0.8, 0.7, 0.9)
     ahead = Forecast(
         "forecast",
         "",
         0.9,
         np.array([400.0]),
-        one,
-        one - 0.1,
-        one + 0.1,
-        one - 0.2,
-        one + 0.2,
+        values,
+        values - 0.1,
+        values + 0.1,
+        values - 0.2,
+        values + 0.2,
         level,
     )
     between = Cause(
@@ -369,13 +369,13 @@ def test_a_plan_finds_the_components_beside_an_opened_run(tmp_path: Path) -> Non
     assert gw.plan(run).plan is None
     rng = np.random.default_rng(0)
     score, reward = rng.normal(size=(320, 4)), rng.integers(2, size=320)
-    found = components(reward, np.repeat(np.arange(40), 8), score_ND=score)
+    estimate = components(reward, np.repeat(np.arange(40), 8), score_ND=score)
     assert run.opened is not None
-    save_components(found, path_beside(run.opened), provenance={})
+    save_components(estimate, path_beside(run.opened), provenance={})
     plan = gw.plan(run)
     assert plan.plan is not None
     assert str(plan.plan) == plan.plan.status
-    assert str(found) == found.status
+    assert str(estimate) == estimate.status
     assert run.plan().as_dict() == plan.as_dict()
     smaller = run.plan(budget=Budget(16.0)).plan
     assert smaller is not None

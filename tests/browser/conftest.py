@@ -81,8 +81,8 @@ class Page:
         self.page.evaluate(
             "document.querySelectorAll('details').forEach((one) => (one.open = true))"
         )
-        found: list[str] = self.page.evaluate(ACCESSIBLE.read_text(encoding="utf-8"))
-        return found
+        violations: list[str] = self.page.evaluate(ACCESSIBLE.read_text(encoding="utf-8"))
+        return violations
 
     def picture(self, name: str) -> None:
         if "GROUPWISE_PICTURES" in os.environ:
@@ -112,12 +112,12 @@ def open_page(browser: Any, tabs: list[Any]) -> Iterator[Callable[..., Page]]:
         return opened[-1]
 
     yield open_it
-    for one in opened:
-        for event, listener in one.listeners.items():
-            one.page.remove_listener(event, listener)
-        if one.page.url.startswith("http"):
-            one.page.goto("about:blank")
-        tabs.append(one.page)
+    for each_page in opened:
+        for event, listener in each_page.listeners.items():
+            each_page.page.remove_listener(event, listener)
+        if each_page.page.url.startswith("http"):
+            each_page.page.goto("about:blank")
+        tabs.append(each_page.page)
 
 
 # Judgements are spaced by a multiple of what the last one took, which a busy machine stretches:
@@ -142,9 +142,9 @@ class Watcher:
         self.process = Forked(EAGER if eager else PROGRAM, words)
         self.guard = threading.Timer(240, self.process.kill)
         self.guard.start()
-        found = re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32}/", self.process.stdout.readline())
-        assert found is not None, self.process.stderr.read()
-        self.address, self.port = found[0], int(found[1])
+        match = re.search(r"http://127\.0\.0\.1:(\d+)/[\w-]{32}/", self.process.stdout.readline())
+        assert match is not None, self.process.stderr.read()
+        self.address, self.port = match[0], int(match[1])
 
     def stop(self) -> int:
         if self.code is None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.analysis.fleet import FleetRow, fleet_of
 from groupwise.diagnostics.judgement import WORST_FIRST
@@ -48,13 +49,14 @@ def test_the_list_is_filtered_searched_and_sorted(
     opened = open_page(page, width=width, scheme=scheme)
     shown, rows = opened.page.locator("#shown"), opened.page.locator("#runs tr")
     assert opened.barriers() == []
-    assert (rows.count(), shown.inner_text()) == (200, "200 of 3,000 runs; 3,000 match")
+    assert rows.count() == 200
+    says("browser/fleet_page/1", shown.inner_text())
     assert HOSTILE in rows.first.inner_text()
     assert opened.page.locator("img").count() == 0
     opened.page.locator("#filters button", has_text="FAILING").click()
     assert rows.first.locator(".name").inner_text() == "failed/000"
     opened.page.locator("#filters input").fill("warning 499")
-    assert [one.inner_text() for one in rows.locator(".name").all()] == ["warning/499"]
+    assert [cell.inner_text() for cell in rows.locator(".name").all()] == ["warning/499"]
     opened.page.locator("#filters input").fill("")
     opened.page.select_option("#order", "step")
     assert rows.first.locator(".name").inner_text() == "failed/499"

@@ -109,8 +109,8 @@ def test_a_failed_run_says_so_first_in_both_themes_and_widths(
         frame = page.locator(part).bounding_box()
         assert 0 <= frame["x"] < frame["x"] + frame["width"] <= width
     colours = [
-        page.evaluate(f"getComputedStyle(document.querySelector('{one}')).{what}")
-        for one, what in (
+        page.evaluate(f"getComputedStyle(document.querySelector('{selector}')).{what}")
+        for selector, what in (
             ("body", "backgroundColor"),
             ("body", "color"),
             ("#headline", "color"),
@@ -314,7 +314,7 @@ def test_runs_are_listed_and_those_that_are_ticked_lie_over_each_other(
     page.wait_for_selector("#runs tr:nth-child(4)", state="attached")
     assert page.locator("#runs tr").count() == 4
     wait_for_text(page, "#runs tr:nth-child(3) .state", "✗ FAILING")
-    assert [one.inner_text() for one in page.locator("#runs td.n").all()] == [
+    assert [cell.inner_text() for cell in page.locator("#runs td.n").all()] == [
         "150",
         "90",
         "60",

@@ -125,7 +125,7 @@ def test_cursor_and_zoom_are_shared_by_the_panels_of_a_name(panels: Callable[...
     frame = page.locator(".u-over").first.bounding_box()
     page.mouse.move(frame["x"] + frame["width"] * 0.5, frame["y"] + 40)
     page.wait_for_function("document.querySelectorAll('.panel-at')[1].textContent === 'step 50'")
-    assert [found.inner_text() for found in page.locator(".panel-head li span").all()] == [
+    assert [cell.inner_text() for cell in page.locator(".panel-head li span").all()] == [
         "0.5",
         "50",
         *[""] * 3,

@@ -62,10 +62,11 @@ def shown(summary: Summary, tmp_path: Path, open_page: Callable[..., Any]) -> Ca
 
     def show(state: State, **how: Any) -> Any:
         path = tmp_path / f"{state}.html"
-        found = judged(state)
-        screen = screen_of(record(), summary.fitted, group_evidence(record()), found)
+        judgement = judged(state)
+        screen = screen_of(record(), summary.fitted, group_evidence(record()), judgement)
         path.write_text(
-            render([dataclasses.replace(summary, judgement=found, screen=screen)]), encoding="utf-8"
+            render([dataclasses.replace(summary, judgement=judgement, screen=screen)]),
+            encoding="utf-8",
         )
         opened = open_page(path.as_uri(), **how)
         opened.page.wait_for_selector(".first .sparks canvas")

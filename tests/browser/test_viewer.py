@@ -119,7 +119,7 @@ def test_the_report_shows_what_it_holds(
     ] + ["step 125 prompt 8 place 7"]
     assert shown(page, ".viewer-step")[:9] == ["125", *[""] * 7, "125"]  # said once a group
     assert "Question 9?" in page.locator(DETAIL).inner_text()
-    assert [one.inner_text().split("\n") for one in page.locator(".viewer-facts div").all()][
+    assert [cell.inner_text().split("\n") for cell in page.locator(".viewer-facts div").all()][
         -1
     ] == ["entropy", "0.25"]
     assert page.evaluate("document.documentElement.scrollWidth") <= width
@@ -196,14 +196,14 @@ def test_ten_thousand_scroll_without_a_pause(
     )
     events = json.loads(browser.stop_tracing())["traceEvents"]
     main = {
-        (one["pid"], one["tid"])
-        for one in events
-        if one["name"] == "thread_name" and one["args"]["name"] == "CrRendererMain"
+        (event["pid"], event["tid"])
+        for event in events
+        if event["name"] == "thread_name" and event["args"]["name"] == "CrRendererMain"
     }
     tasks = [
-        one["tdur"] / 1000
-        for one in events
-        if "RunTask" in one["name"] and (one["pid"], one["tid"]) in main and "tdur" in one
+        event["tdur"] / 1000
+        for event in events
+        if "RunTask" in event["name"] and (event["pid"], event["tid"]) in main and "tdur" in event
     ]
     assert frames >= 400
     assert len(tasks) > frames

@@ -154,7 +154,7 @@ def test_a_wrong_option_is_two_sentences(capsys: pytest.CaptureFixture[str]) -> 
 def test_fit_prints_the_keys_that_are_promised(
     capsys: pytest.CaptureFixture[str], log: Path
 ) -> None:
-    found = printed(capsys, "fit", str(log), "--metric", "reward")
+    answer = printed(capsys, "fit", str(log), "--metric", "reward")
     assert {
         "metric",
         "n",
@@ -165,38 +165,38 @@ def test_fit_prints_the_keys_that_are_promised(
         "r_squared",
         "r_squared_explainable",
         "candidates",
-    } <= set(found)
-    assert found["status"] == "converged"
-    plateau = found["parameters"]["plateau"]
+    } <= set(answer)
+    assert answer["status"] == "converged"
+    plateau = answer["parameters"]["plateau"]
     assert set(plateau) == {"value", "low", "high", "level"}
     assert plateau["low"] < 0.8 < plateau["high"]
-    assert {"law", "aicc", "weight", "r_squared"} == set(found["candidates"][0])
+    assert {"law", "aicc", "weight", "r_squared"} == set(answer["candidates"][0])
 
 
 def test_fit_of_one_law_has_its_parameters(capsys: pytest.CaptureFixture[str], log: Path) -> None:
-    found = printed(capsys, "fit", str(log), "--law", "oscillator")
+    answer = printed(capsys, "fit", str(log), "--law", "oscillator")
     assert {"plateau", "start", "natural_frequency", "damping_ratio", "tau1", "tau2"} <= set(
-        found["parameters"]
+        answer["parameters"]
     )
 
 
 def test_forecast_prints_the_keys_that_are_promised(
     capsys: pytest.CaptureFixture[str], log: Path
 ) -> None:
-    found = printed(
+    answer = printed(
         capsys, "forecast", str(log), "--until", "150", "--at", "180,200", "--level", ".9"
     )
-    assert {"status", "message", "forecast", "plateau"} <= set(found)
-    assert [row["step"] for row in found["forecast"]] == [180, 200]
-    assert set(found["forecast"][0]) == {"step", "mean", "mean_low", "mean_high", "low", "high"}
-    assert {"value", "low", "high"} <= set(found["plateau"])
+    assert {"status", "message", "forecast", "plateau"} <= set(answer)
+    assert [row["step"] for row in answer["forecast"]] == [180, 200]
+    assert set(answer["forecast"][0]) == {"step", "mean", "mean_low", "mean_high", "low", "high"}
+    assert {"value", "low", "high"} <= set(answer["plateau"])
 
 
 def test_report_json_writes_no_page_unless_named(
     capsys: pytest.CaptureFixture[str], log: Path, here: Path
 ) -> None:
-    found = printed(capsys, "report", str(log))
-    assert set(found) == {"provenance", "runs"}
+    answer = printed(capsys, "report", str(log))
+    assert set(answer) == {"provenance", "runs"}
     assert list(here.iterdir()) == []
     printed(capsys, "report", str(log), "-o", "named.html")
     assert [path.name for path in here.iterdir()] == ["named.html"]

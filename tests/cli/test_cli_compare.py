@@ -36,8 +36,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def answer(capsys: pytest.CaptureFixture[str], arguments: str) -> dict[str, Any]:
     assert cli.main(shlex.split(f"compare {arguments} --json")) == 0
-    found: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return found
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
 
 
 def refused(capsys: pytest.CaptureFixture[str], arguments: str) -> str:
@@ -64,25 +64,26 @@ def test_what_a_table_leaves_out_is_called_what_it_is(
 
 @pytest.mark.usefixtures("home")
 def test_single_runs_say_that_seeds_are_unknown(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, "lr1_seed1.csv lr2_seed1.csv")
-    level = found["comparisons"][0]["contrasts"][0]
+    document = answer(capsys, "lr1_seed1.csv lr2_seed1.csv")
+    level = document["comparisons"][0]["contrasts"][0]
     assert level["status"] == "seed_noise_unknown"
     assert level["p_value"] is None
     assert 0 < level["largest_seed_deviation"] < 0.2
     assert (
-        "With one seed per group, it is real only if seeds scatter by less than " in found["answer"]
+        "With one seed per group, it is real only if seeds scatter by less than "
+        in document["answer"]
     )
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("home")
 def test_groups_by_vs_and_by_a_setting(capsys: pytest.CaptureFixture[str]) -> None:
-    found = answer(capsys, f"{A} vs {B}")
-    level = found["comparisons"][0]["contrasts"][0]
+    document = answer(capsys, f"{A} vs {B}")
+    level = document["comparisons"][0]["contrasts"][0]
     assert (level["status"], level["method"], level["runs"]) == ("different", "welch", [3, 3])
     assert level["difference"]["low"] < 0.2 < level["difference"]["high"]
-    assert [group["name"] for group in found["groups"]] == ["lr1", "lr2"]
-    assert found["seed_noise"]["level"]["freedom"] == 4
+    assert [group["name"] for group in document["groups"]] == ["lr1", "lr2"]
+    assert document["seed_noise"]["level"]["freedom"] == 4
     by = answer(capsys, f"{A} {B} {C} --by lr --baseline 3")
     assert [group["name"] for group in by["groups"]] == ["lr 3", "lr 1", "lr 2"]
     statuses = [pair["contrasts"][0]["status"] for pair in by["comparisons"]]
@@ -142,19 +143,19 @@ def test_a_table_of_runs_is_compared_by_a_column(capsys: pytest.CaptureFixture[s
     """A failure with one engine only is the answer, with raw means; the same by seed, and each
     run by itself.
     """
-    found = answer(capsys, "runs.csv --by engine --baseline vllm")
+    document = answer(capsys, "runs.csv --by engine --baseline vllm")
     assert re.fullmatch(
         r"2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: sglang ends at 0\.00 and vllm "
         r"ends at 0\.98 \(means of the last rows\)\.",
-        found["answer"],
+        document["answer"],
     )
     assert [
-        (group["name"], [run["name"] for run in group["runs"]]) for group in found["groups"]
+        (group["name"], [run["name"] for run in group["runs"]]) for group in document["groups"]
     ] == [
         ("vllm", ["1/vllm", "2/vllm"]),
         ("sglang", ["1/sglang", "2/sglang"]),
     ]
-    states = [[run["state"] for run in group["runs"]] for group in found["groups"]]
+    states = [[run["state"] for run in group["runs"]] for group in document["groups"]]
     assert states == [["ok", "ok"], ["failed", "failed"]]
     assert lines(capsys, "runs.csv --by engine")[0].startswith(
         "2 of 2 runs of sglang failed, against 0 of 2 runs of vllm: "
@@ -183,9 +184,9 @@ def test_a_failure_is_the_answer(
         "fell failed and held did not: fell ends at 0.00 and held ends at 0.94 (means of the last rows)."
     )
     assert "not by 200" in said
-    found = answer(capsys, "fell.csv held.csv")
-    assert [group["runs"][0]["held"] for group in found["groups"]] == [False, True]
-    contrast = found["comparisons"][0]["contrasts"][0]["difference"]
+    document = answer(capsys, "fell.csv held.csv")
+    assert [group["runs"][0]["held"] for group in document["groups"]] == [False, True]
+    contrast = document["comparisons"][0]["contrasts"][0]["difference"]
     assert 0.8 < contrast["low"] < contrast["value"] < contrast["high"] <= 1.0
     cut = answer(capsys, "fell.csv held.csv --until 50")
     assert [group["runs"][0]["state"] for group in cut["groups"]] == ["ok", "ok"]
@@ -201,15 +202,15 @@ def test_a_run_that_ends_early_does_not_cut_the_others_down(
     text = (home / "lr2_seed1.csv").read_text(encoding="utf-8").splitlines()
     (home / "short.csv").write_text("\n".join((text[0], *text[3:21])) + "\n", encoding="utf-8")
     (home / "tiny.csv").write_text("\n".join(text[:9]) + "\n", encoding="utf-8")
-    found = answer(capsys, "short.csv lr1_seed1.csv lr2_seed1.csv")
-    assert found["late_to"] == 60
-    assert [group["runs"][0]["left_out"] for group in found["groups"]] == [
+    document = answer(capsys, "short.csv lr1_seed1.csv lr2_seed1.csv")
+    assert document["late_to"] == 60
+    assert [group["runs"][0]["left_out"] for group in document["groups"]] == [
         "it ends at step 20",
         "",
         "",
     ]
-    assert found["answer"].endswith("1 of 3 runs is too short to compare.")
-    assert found["comparisons"][0]["first"] == "lr1_seed1"
+    assert document["answer"].endswith("1 of 3 runs is too short to compare.")
+    assert document["comparisons"][0]["first"] == "lr1_seed1"
     assert answer(capsys, "short.csv lr1_seed1.csv")["late_to"] == 20
     raw = answer(capsys, "tiny.csv lr1_seed1.csv")
     assert raw["answer"].endswith(
@@ -255,9 +256,11 @@ def test_real_seeds(capsys: pytest.CaptureFixture[str], shared_data: Path) -> No
     ]
     pair = answer(capsys, f"{runs[0]} {runs[1]} vs {runs[2]} {runs[3]}")["comparisons"][0]
     assert pair["contrasts"][0]["status"] == "not_separable"
-    one = answer(capsys, f"{sweep}/rho0.10_seed42.log {sweep}/rho0.10_seed43.log")["comparisons"][0]
-    assert one["contrasts"][0]["status"] == "seed_noise_unknown"
-    assert one["contrasts"][0]["largest_seed_deviation"] < 0.3
+    document = answer(capsys, f"{sweep}/rho0.10_seed42.log {sweep}/rho0.10_seed43.log")[
+        "comparisons"
+    ][0]
+    assert document["contrasts"][0]["status"] == "seed_noise_unknown"
+    assert document["contrasts"][0]["largest_seed_deviation"] < 0.3
 
 
 @pytest.mark.usefixtures("home")
@@ -281,12 +284,12 @@ def test_real_runs_that_failed_and_a_level_that_one_side_never_holds(
     ]
     said = lines(capsys, f"{groups[0]} vs {groups[1]}")
     assert "By step 199, 2 of 2 runs of tasa_g4s keep 0.41, against 0 of 2 of drgrpo_g4s." in said
-    found = answer(capsys, f"{groups[0]} vs {groups[1]}")
-    assert [[run["held"] for run in group["runs"]] for group in found["groups"]] == [
+    document = answer(capsys, f"{groups[0]} vs {groups[1]}")
+    assert [[run["held"] for run in group["runs"]] for group in document["groups"]] == [
         [False, False],
         [True, True],
     ]
-    difference = found["comparisons"][0]["contrasts"][0]["difference"]
+    difference = document["comparisons"][0]["contrasts"][0]["difference"]
     assert -1 <= difference["low"] < difference["high"] == 1
 
 

@@ -43,16 +43,16 @@ def log(tmp_path: Path) -> Path:
     return path
 
 
-def judged_as(monkeypatch: pytest.MonkeyPatch, found: Judgement) -> list[bool]:
+def judged_as(monkeypatch: pytest.MonkeyPatch, judgement: Judgement) -> list[bool]:
     """Let the judge say this; return the list of what it is told about the end of the run."""
-    told: list[bool] = []
+    ends: list[bool] = []
 
     def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
-        told.append(has_ended(record) if ended is None else ended)
-        return found
+        ends.append(has_ended(record) if ended is None else ended)
+        return judgement
 
     monkeypatch.setattr("groupwise.diagnostics.judge.judge", judge)
-    return told
+    return ends
 
 
 @each_case("as_json", [False, True])
@@ -194,13 +194,13 @@ def test_asked_why_it_says_how_the_log_was_read(
 def test_a_record_that_is_being_written_is_judged_as_one_that_goes_on(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = judged_as(monkeypatch, BY_HAND)
+    states = judged_as(monkeypatch, BY_HAND)
     with RecordWriter(tmp_path / "run") as writer:
         writer.append({"step": 1, "reward": 0.5})
         main(["diagnose", str(tmp_path / "run")])
     main(["diagnose", str(tmp_path / "run")])
     main(["diagnose", str(log)])
-    assert told == [False, True, True]
+    assert states == [False, True, True]
     capsys.readouterr()
 
 

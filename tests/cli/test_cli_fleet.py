@@ -85,7 +85,7 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return Path("runs")
 
 
-def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
+def code_and_answer(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, Any]:
     code = main(["fleet", *arguments, "--json"])
     out = capsys.readouterr()
     return code, json.loads(out.out) if out.out else out.err
@@ -127,25 +127,27 @@ def test_the_setting_that_separates_the_runs_is_a_sentence_of_list_page_and_json
         "The 3 runs with learning_rate 1e-06, 2e-06 learnt, and the 2 with 0.0001 failed or did not"
     )
     assert said.replace(" %", "\u00a0%") in page.read_text(encoding="utf-8")
-    assert told(capsys, str(tmp_path))[1]["separates"]["sentence"] == said
+    assert code_and_answer(capsys, str(tmp_path))[1]["separates"]["sentence"] == said
 
 
 def test_the_table_holds_what_the_list_says(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    code, listed = told(capsys, "runs", "-o", "fleet.csv")
+    code, listed = code_and_answer(capsys, "runs", "-o", "fleet.csv")
     assert code == 1
     table = pl.read_csv("fleet.csv")
     assert table["path"].to_list() == [row["path"] for row in listed["runs"]]
     assert table["state"].to_list() == [row["state"] for row in listed["runs"]]
     assert table["since_step"].to_list() == [40, None, None, None, None]
     log(runs / "a" / "good.jsonl", COLLAPSED)
-    assert told(capsys, "runs", "-o", "fleet.csv")[1]["counts"]["failed"] == 2
+    assert code_and_answer(capsys, "runs", "-o", "fleet.csv")[1]["counts"]["failed"] == 2
     assert pl.read_csv("fleet.csv")["state"].to_list()[:2] == ["failed", "failed"]
 
 
 def test_the_list_may_lie_among_the_runs(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        assert told(capsys, "runs", "-o", "runs/table.csv")[1]["counts"]["unreadable"] == 1
-    assert told(capsys, "runs")[1]["counts"]["unreadable"] == 1
+        assert (
+            code_and_answer(capsys, "runs", "-o", "runs/table.csv")[1]["counts"]["unreadable"] == 1
+        )
+    assert code_and_answer(capsys, "runs")[1]["counts"]["unreadable"] == 1
 
 
 def test_a_run_that_goes_on_is_judged_each_time(
@@ -155,9 +157,13 @@ def test_a_run_that_goes_on_is_judged_each_time(
     writer = RecordWriter(tmp_path / "runs" / "live")
     for step, reward in enumerate(COLLAPSED):
         writer.append({"step": step, "reward": reward})
-    assert told(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {"failing": 1}
+    assert code_and_answer(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {
+        "failing": 1
+    }
     writer.close()
-    assert told(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {"failed": 1}
+    assert code_and_answer(capsys, str(tmp_path / "runs"), "-o", str(table))[1]["counts"] == {
+        "failed": 1
+    }
 
 
 def test_every_run_of_a_file_of_several_is_a_row(
@@ -169,8 +175,8 @@ def test_every_run_of_a_file_of_several_is_a_row(
         for step, reward in enumerate(rewards)
     ]
     (tmp_path / "both.csv").write_text("\n".join(["run,step,reward", *rows]))
-    code, found = told(capsys, str(tmp_path / "both.csv"))
-    assert (code, [(row["part"], row["state"]) for row in found["runs"]]) == (
+    code, document = code_and_answer(capsys, str(tmp_path / "both.csv"))
+    assert (code, [(row["part"], row["state"]) for row in document["runs"]]) == (
         1,
         [("y", "failed"), ("x", "ok")],
     )
@@ -202,9 +208,9 @@ def test_a_run_that_kills_its_worker_is_one_row(
     names = ("deadly", "slow", "huge")
     for name in names:
         log(runs / name / "log.jsonl", LEARNING)
-    found = judge_fleet([runs], {}, Engine("local", 2), seconds=8.0)
-    said = {row.run: row.headline for row in found.runs if row.run in names}
-    assert found.counts == {"failed": 1, "unreadable": 4, "cannot_tell": 1, "ok": 2}
+    fleet = judge_fleet([runs], {}, Engine("local", 2), seconds=8.0)
+    said = {row.run: row.headline for row in fleet.runs if row.run in names}
+    assert fleet.counts == {"failed": 1, "unreadable": 4, "cannot_tell": 1, "ok": 2}
     assert re.search("its worker ended with code 1", said["deadly"])
     assert re.search("took longer than 8 s", said["slow"])
     assert re.search("limit of memory", said["huge"])

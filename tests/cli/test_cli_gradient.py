@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tests.cases import each_case
 from tests.cli.asked import printed, refused
+from tests.golden.sentences import says
 
 from groupwise.analysis.components import Measurement, SavedComponents, path_beside, save_components
 from groupwise.analysis.plan import NOT_LOGGED
@@ -53,8 +54,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def save(place: Path, facts: Mapping[str, object] | None = None) -> Path:
     """Save components of made rollouts."""
     made = rollouts()
-    found = components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"])
-    return save_components(found, place, provenance=facts or {}, force=True)
+    estimate = components(made["reward_N"], made["prompt_N"], score_ND=made["score_ND"])
+    return save_components(estimate, place, provenance=facts or {}, force=True)
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
@@ -69,17 +70,17 @@ def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_a_plan_from_data_says_what_it_is_from(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
-    found = printed(capsys, "plan", "saved.json", "--budget", "512", "--group-size", "4")
+    answer = printed(capsys, "plan", "saved.json", "--budget", "512", "--group-size", "4")
     for name in ("vp", "t", "r"):
-        assert {"value", "low", "high"} <= set(found["components"][name])
+        assert {"value", "low", "high"} <= set(answer["components"][name])
         assert (
-            found["components"][name]["low"]
-            < found["components"][name]["value"]
-            < found["components"][name]["high"]
+            answer["components"][name]["low"]
+            < answer["components"][name]["value"]
+            < answer["components"][name]["high"]
         )
-    low, high = found["safe_sizes"]
-    assert low <= found["group_size"] <= high
-    assert found["present"]["group_size"] == 4
+    low, high = answer["safe_sizes"]
+    assert low <= answer["group_size"] <= high
+    assert answer["present"]["group_size"] == 4
     text = shown(capsys, "plan", "saved.json", "--budget", "512", "--group-size", "4")
     assert text.index("is safe for a whole run") < text.index("Extra error now")
     assert "in use" in text
@@ -100,12 +101,12 @@ def test_a_run_is_planned_from_what_lies_beside_it(
     capsys: pytest.CaptureFixture[str], here: Path
 ) -> None:
     save(path_beside(here / "run.csv"))
-    found = printed(
+    answer = printed(
         capsys, "plan", "run.csv", "--set", "group_size=4", "--set", "prompts_per_step=64"
     )
-    assert found["budget"]["amount"] == 256
-    assert found["present"]["group_size"] == 4
-    assert any("64 prompts x 4 rollouts = 256 completions" in note for note in found["notes"])
+    assert answer["budget"]["amount"] == 256
+    assert answer["present"]["group_size"] == 4
+    assert any("64 prompts x 4 rollouts = 256 completions" in note for note in answer["notes"])
     small = printed(
         capsys,
         "plan",
@@ -133,18 +134,18 @@ def test_a_run_without_components_is_answered_from_its_rewards(
     capsys: pytest.CaptureFixture[str], here: Path, trl_run: Path
 ) -> None:
     text = shown(capsys, "plan", str(trl_run), "--budget", "64")
-    found = printed(capsys, "plan", str(trl_run))
+    answer = printed(capsys, "plan", str(trl_run))
     outlook = zero_variance_outlook(run_record(trl_run))
     assert outlook is not None
-    assert found["zero_variance"] == outlook.as_dict()
-    assert found["batch"]["said"] in text
-    assert text.startswith(found["status"])
+    assert answer["zero_variance"] == outlook.as_dict()
+    assert answer["batch"]["said"] in text
+    assert text.startswith(answer["status"])
     assert text.endswith(
         f"For a safe group size: groupwise components {shlex.quote(str(trl_run))} --model CHECKPOINT\n"
     )
-    told = [line for line in text.splitlines() if not line.startswith(" ")]
+    headings = [line for line in text.splitlines() if not line.startswith(" ")]
     assert (
-        sum(any(letter.isalpha() for letter in word) for line in told for word in line.split())
+        sum(any(letter.isalpha() for letter in word) for line in headings for word in line.split())
         <= 60
     )
 
@@ -172,12 +173,10 @@ def test_a_run_that_collapsed_is_said_to_have_before_its_group_size_is_planned(
         "✗ FAILED  fallen.csv  reward 0.80 → 0.00, collapsed at step 40",
         NOT_LOGGED,
     ]
-    found = printed(capsys, "plan", "fallen.csv")
-    assert (found["state"], found["headline"]) == (
-        "failed",
-        "reward 0.80 → 0.00, collapsed at step 40",
-    )
-    assert found["failure"] == "FAILED: Reward 0.80 → 0.00, collapsed at step 40."
+    answer = printed(capsys, "plan", "fallen.csv")
+    assert answer["state"] == "failed"
+    says("cli/cli_gradient/2", answer["headline"])
+    says("cli/cli_gradient/1", answer["failure"])
 
 
 def test_a_run_that_stands_needs_attention_before_its_group_size_is_planned(
@@ -252,10 +251,10 @@ def test_a_negative_component_is_handed_over_with_what_would_tell_it_from_zero(
     reward, score = rng.normal(size=96), rng.normal(size=(96, 4))
     idle = components(reward, np.repeat(np.arange(12), 8), score_ND=score)
     save_components(idle, here / "idle.json", provenance={})
-    found = printed(capsys, "components", "idle.json")
-    assert found["vp"]["value"] < 0
-    assert "not different from zero within its error" in found["vp"]["status"]
-    assert "prompts would show it" in found["vp"]["status"]
+    answer = printed(capsys, "components", "idle.json")
+    assert answer["vp"]["value"] < 0
+    assert "not different from zero within its error" in answer["vp"]["status"]
+    assert "prompts would show it" in answer["vp"]["status"]
     assert "does not differ from zero within its error" in shown(capsys, "components", "idle.json")
     planned = printed(capsys, "plan", "idle.json", "--budget", "64")
     assert planned["status"].startswith("A group size of 4 is safe for a whole run")
@@ -267,7 +266,7 @@ def test_saved_components_are_shown_and_nothing_is_written(
 ) -> None:
     save(here / "saved.json", {"model": "checkpoint-300"})
     before = {path.name: path.read_bytes() for path in here.iterdir()}
-    found = printed(capsys, "components", "saved.json")
+    answer = printed(capsys, "components", "saved.json")
     assert {
         "vp",
         "t",
@@ -279,8 +278,8 @@ def test_saved_components_are_shown_and_nothing_is_written(
         "method",
         "status",
         "notes",
-    } <= set(found)
-    assert found["method"] == "jackknife"
+    } <= set(answer)
+    assert answer["method"] == "jackknife"
     assert "These components were measured with model checkpoint-300." in shown(
         capsys, "components", "saved.json"
     )
@@ -335,9 +334,9 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
         "--sketch-width",
         "64",
     ]
-    found = printed(capsys, *command)
-    assert found["file"] == str(path_beside(trl_run))
-    assert found["provenance"] == {"model": "ckpt"}
+    answer = printed(capsys, *command)
+    assert answer["file"] == str(path_beside(trl_run))
+    assert answer["provenance"] == {"model": "ckpt"}
     call = measured[0]
     assert (call["model"], call["adapter"], call["groups"], call["steps"], call["seed"]) == (
         Path("ckpt"),
@@ -350,7 +349,7 @@ def test_measured_components_are_written_beside_the_run_and_found_there(
     assert call["layers"] == ("q_proj", "v_proj")
     assert call["level"] == 0.95
     planned = printed(capsys, "plan", str(trl_run), "--budget", "64")
-    assert planned["components"]["vp"]["value"] == found["vp"]["value"]
+    assert planned["components"]["vp"]["value"] == answer["vp"]["value"]
     assert planned["present"]["group_size"] == 4
 
 

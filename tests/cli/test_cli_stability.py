@@ -66,13 +66,13 @@ def test_settings_that_leave_both_sides_cannot_tell(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """prime-rl at its bound of 8: the lag may be less, and its ratio may leave none."""
-    told = "run.csv --set momentum=.9 --set framework=prime-rl"
-    plain = answer(capsys, told)
+    command = "run.csv --set momentum=.9 --set framework=prime-rl"
+    plain = answer(capsys, command)
     assert set(plain) >= PROMISED
     assert plain["bounds"] == pytest.approx([0.01394, 3.8], rel=1e-3)
     assert plain["verdict"] == "stable"  # on both sides
     write_run(home, recursion(0.02, 0.9, 299, lag="none", start=0.2, plateau=0.8))
-    plain = answer(capsys, told)
+    plain = answer(capsys, command)
     assert plain["verdict"] == "open"
     assert any("How much of the lag counts is unknown" in note for note in plain["notes"])
 
@@ -161,9 +161,9 @@ def test_an_exact_ratio_with_the_kl_term_nobody_knows_where(
     assert plain["bounds"] == pytest.approx([plain["threshold"], 3.8])
     assert any("--set kl_in=none, reward or loss" in note for note in plain["notes"])
     for place, bounds in (("loss", [3.8, 3.8]), ("reward", [plain["threshold"]] * 2)):
-        told = answer(capsys, f"{exact} --set kl_in={place}")
-        assert told["bounds"] == pytest.approx(bounds)
-        assert not any("kl_in=" in note for note in told["notes"])
+        document = answer(capsys, f"{exact} --set kl_in={place}")
+        assert document["bounds"] == pytest.approx(bounds)
+        assert not any("kl_in=" in note for note in document["notes"])
 
 
 @pytest.mark.usefixtures("home")

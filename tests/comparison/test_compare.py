@@ -58,36 +58,36 @@ def test_level_and_speed_of_exact_runs() -> None:
 
     Half of the way to the first group's .61 from the mean of the first nine rows.
     """
-    found = compared(FIRST, SECOND)
+    comparison = compared(FIRST, SECOND)
     early = np.mean([run.value_T[:9].mean() for run in (*FIRST, *SECOND)])
-    assert (found.late_from, found.late_to, found.level) == (60.0, 80.0, 0.95)
-    assert found.reach == pytest.approx((early + 0.61) / 2)
-    level, speed = found.pairings[0].contrasts
-    assert [one.quantity for one in (level, speed)] == ["level", "speed"]
+    assert (comparison.late_from, comparison.late_to, comparison.level) == (60.0, 80.0, 0.95)
+    assert comparison.reach == pytest.approx((early + 0.61) / 2)
+    level, speed = comparison.pairings[0].contrasts
+    assert [pairing.quantity for pairing in (level, speed)] == ["level", "speed"]
     assert level.difference.value == pytest.approx(2.45 / 3 - 0.61)
-    for run, measured in zip(SECOND, found.measured["speed"][1], strict=True):
-        assert measured.value == np.flatnonzero(run.value_T >= found.reach)[0] - 0.5
-    assert found.seed_noise["level"].deviation.value == pytest.approx(
+    for run, measured in zip(SECOND, comparison.measured["speed"][1], strict=True):
+        assert measured.value == np.flatnonzero(run.value_T >= comparison.reach)[0] - 0.5
+    assert comparison.seed_noise["level"].deviation.value == pytest.approx(
         math.sqrt((np.var([0.6, 0.62, 0.61]) * 3 + np.var([0.8, 0.83, 0.82]) * 3) / 4)
     )
-    assert (found.pairings[0].first, found.pairings[0].second) == (0, 1)
+    assert (comparison.pairings[0].first, comparison.pairings[0].second) == (0, 1)
 
 
 def test_only_the_steps_that_all_runs_have_are_compared() -> None:
     """One run begins at 10, another ends at 60: the last fifth of what is left is 50 to 60."""
     late = Curve(STEP[10:], FIRST[0].value_T[10:], FIRST[0].smooth_T[10:])
     short = Curve(STEP[:61], SECOND[0].value_T[:61], SECOND[0].smooth_T[:61])
-    found = compared([late, *FIRST[1:]], [short, *SECOND[1:]], question=Question(late=0.2))
-    assert (found.late_from, found.late_to) == (50.0, 60.0)
-    assert found.measured["level"][0][1].value == pytest.approx(FIRST[1].value_T[50:61].mean())
+    comparison = compared([late, *FIRST[1:]], [short, *SECOND[1:]], question=Question(late=0.2))
+    assert (comparison.late_from, comparison.late_to) == (50.0, 60.0)
+    assert comparison.measured["level"][0][1].value == pytest.approx(FIRST[1].value_T[50:61].mean())
 
 
 def test_the_level_to_reach_is_half_way_to_the_nearest_group_that_moved() -> None:
     """Of .61, .82 and a group that stays where it begins, the first; falling, the highest end."""
     still = [ramp(0.0), ramp(0.01)]
-    found = compared(still, SECOND, FIRST)
+    comparison = compared(still, SECOND, FIRST)
     early = np.mean([run.value_T[:9].mean() for run in (*still, *SECOND, *FIRST)])
-    assert found.reach == pytest.approx((early + 0.61) / 2)
+    assert comparison.reach == pytest.approx((early + 0.61) / 2)
     down = [[ramp(end, start=1.0) for end in ends] for ends in ((0.5, 0.52), (0.3, 0.32))]
     falling = compared(*down)
     early = np.mean([run.value_T[:9].mean() for row in down for run in row])
@@ -98,18 +98,20 @@ def test_the_level_to_reach_is_half_way_to_the_nearest_group_that_moved() -> Non
 
 def test_a_metric_that_is_to_rise_has_no_time_to_a_level_it_falls_to() -> None:
     down = [[ramp(end, start=1.0) for end in ends] for ends in ((0.5, 0.52), (0.3, 0.32))]
-    found = compared(*down, question=Question(rises=True))
-    assert math.isnan(found.reach)
+    comparison = compared(*down, question=Question(rises=True))
+    assert math.isnan(comparison.reach)
     said = "the metric does not rise by more than its noise, so speed cannot be measured"
-    assert {run.problem for group in found.measured["speed"] for run in group} == {said}
+    assert {run.problem for group in comparison.measured["speed"] for run in group} == {said}
     flat = [[ramp(0.2, start=0.2)], [ramp(0.2, start=0.2)]]
     assert "does not move by more" in compared(*flat).measured["speed"][0][0].problem
 
 
 def test_the_level_to_reach_may_be_given() -> None:
-    found = compared(FIRST, SECOND, question=Question(reach=0.3))
-    assert found.reach == 0.3
-    assert found.measured["speed"][0][0].value == np.flatnonzero(FIRST[0].value_T >= 0.3)[0] - 0.5
+    comparison = compared(FIRST, SECOND, question=Question(reach=0.3))
+    assert comparison.reach == 0.3
+    assert (
+        comparison.measured["speed"][0][0].value == np.flatnonzero(FIRST[0].value_T >= 0.3)[0] - 0.5
+    )
     down = [[ramp(0.2, start=1.0), ramp(0.1, start=1.0)]] * 2
     assert (
         compared(*down, question=Question(reach=0.6)).measured["speed"][0][0].value == 19.5
@@ -141,23 +143,25 @@ def test_contrasts_share_the_false_alarm_rate() -> None:
     - .05/4.
     """
     groups = [FIRST, SECOND, [ramp(0.62), ramp(0.61), ramp(0.63)]]
-    found = compared(*groups)
-    every = [one for pairing in found.pairings for one in pairing.contrasts]
-    assert [one.adjusted_p for one in every] == pytest.approx(holm([one.p_value for one in every]))
+    comparison = compared(*groups)
+    every = [contrast for pairing in comparison.pairings for contrast in pairing.contrasts]
+    assert [contrast.adjusted_p for contrast in every] == pytest.approx(
+        holm([contrast.p_value for contrast in every])
+    )
     level = every[0]
     half = level.difference.high - level.difference.value
     error = half / stats.t.ppf(0.975, level.freedom)
     assert level.minimum_detectable == pytest.approx(
         minimum_detectable(error, level.freedom, level=1 - 0.05 / 4)
     )
-    assert [pairing.second for pairing in found.pairings] == [1, 2]
+    assert [pairing.second for pairing in comparison.pairings] == [1, 2]
 
 
 def test_what_is_asked_reaches_the_contrasts() -> None:
     """The range is of levels; a time has the common steps for a range."""
     question = Question(level=0.9, bounds=(0.61, 0.83))
-    found = compared(FIRST, SECOND, question=dataclasses.replace(question, bounds=(0.0, 1.0)))
-    level, speed = found.pairings[0].contrasts
+    comparison = compared(FIRST, SECOND, question=dataclasses.replace(question, bounds=(0.0, 1.0)))
+    level, speed = comparison.pairings[0].contrasts
     narrow = compared(FIRST, SECOND, question=question).pairings[0].contrasts[0]
     assert narrow.difference.low == level.difference.low
     assert narrow.difference.high == pytest.approx(min(level.difference.high, 0.22))
@@ -228,7 +232,7 @@ def test_holm_is_the_textbook() -> None:
     assert holm([0.6, 0.7]) == [1.0, 1.0]
 
 
-def found(difference: tuple[float, float, float], **fields: Any) -> Contrast:
+def contrast_of(difference: tuple[float, float, float], **fields: Any) -> Contrast:
     start = Contrast(
         "level",
         "not_separable",
@@ -242,11 +246,11 @@ def found(difference: tuple[float, float, float], **fields: Any) -> Contrast:
 
 
 def test_a_difference_is_told_below_the_rate_and_not_at_it() -> None:
-    contrast = found((0.1, 0.0, 0.2))
+    contrast = contrast_of((0.1, 0.0, 0.2))
     assert with_status(contrast, 0.0999, level=0.9).status == "different"
     assert with_status(contrast, 0.1, level=0.9).status == "not_separable"
     assert with_status(contrast, 0.02, level=0.9).adjusted_p == 0.02
-    alone = found((0.1, 0.0, 0.2), status="seed_noise_unknown")
+    alone = contrast_of((0.1, 0.0, 0.2), status="seed_noise_unknown")
     assert with_status(alone, math.nan, level=0.9).status == "seed_noise_unknown"
 
 

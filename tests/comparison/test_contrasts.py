@@ -50,22 +50,22 @@ Z = stats.norm.ppf(0.975)
 
 
 def test_two_groups_are_welch() -> None:
-    found = contrast("level", A, B, setup(A, B))
+    answer = contrast("level", A, B, setup(A, B))
     expected = stats.ttest_ind([r.value for r in B], [r.value for r in A], equal_var=False)
     interval = expected.confidence_interval(0.95)
-    assert (found.quantity, found.method, found.status, found.runs) == (
+    assert (answer.quantity, answer.method, answer.status, answer.runs) == (
         "level",
         "welch",
         "not_separable",
         (4, 3),
     )
-    assert found.p_value == found.adjusted_p == pytest.approx(expected.pvalue, rel=1e-10)
-    assert found.difference.value == pytest.approx(0.35 - 0.1425)
-    assert (found.difference.low, found.difference.high) == pytest.approx(
+    assert answer.p_value == answer.adjusted_p == pytest.approx(expected.pvalue, rel=1e-10)
+    assert answer.difference.value == pytest.approx(0.35 - 0.1425)
+    assert (answer.difference.low, answer.difference.high) == pytest.approx(
         (interval.low, interval.high), rel=1e-10
     )
-    assert found.difference.level == 0.95
-    assert found.freedom == pytest.approx(expected.df)
+    assert answer.difference.level == 0.95
+    assert answer.freedom == pytest.approx(expected.df)
 
 
 def test_step_noise_is_the_floor_of_welchs_variances() -> None:
@@ -73,12 +73,12 @@ def test_step_noise_is_the_floor_of_welchs_variances() -> None:
     runs and .0004 over 3, by hand.
     """
     a, b = exactly(0.2, 0.2001, error=0.05), exactly(0.25, 0.2501, 0.2502, error=0.02)
-    found = contrast("level", a, b, setup(a, b))
+    answer = contrast("level", a, b, setup(a, b))
     error2 = 0.0025 / 2 + 0.0004 / 3
     freedom = error2**2 / ((0.0025 / 2) ** 2 / 1 + (0.0004 / 3) ** 2 / 2)
-    assert found.freedom == pytest.approx(freedom)
-    assert found.p_value == pytest.approx(2 * stats.t.sf(0.05005 / math.sqrt(error2), freedom))
-    assert found.difference.width == pytest.approx(
+    assert answer.freedom == pytest.approx(freedom)
+    assert answer.p_value == pytest.approx(2 * stats.t.sf(0.05005 / math.sqrt(error2), freedom))
+    assert answer.difference.width == pytest.approx(
         2 * stats.t.ppf(0.975, freedom) * math.sqrt(error2)
     )
 
@@ -88,11 +88,11 @@ def test_welch_is_asked_for_power_with_the_variance_of_a_difference() -> None:
     contrasts share the rate.
     """
     a, b = exactly(0.1, 0.3), exactly(0.6, 0.7)
-    found = contrast("level", a, b, dataclasses.replace(setup(a, b), tests=4))
-    assert found.seeds_needed == seeds_needed(0.45, 0.025, level=1 - 0.05 / 4)
+    answer = contrast("level", a, b, dataclasses.replace(setup(a, b), tests=4))
+    assert answer.seeds_needed == seeds_needed(0.45, 0.025, level=1 - 0.05 / 4)
     error = math.sqrt(0.025 / 2)
-    assert found.minimum_detectable == pytest.approx(
-        minimum_detectable(error, found.freedom, level=0.9875)
+    assert answer.minimum_detectable == pytest.approx(
+        minimum_detectable(error, answer.freedom, level=0.9875)
     )
     fallen = contrast("level", b, a, setup(a, b))
     assert fallen.difference.value == pytest.approx(-0.45)
@@ -100,11 +100,11 @@ def test_welch_is_asked_for_power_with_the_variance_of_a_difference() -> None:
 
 
 def test_one_run_against_many_takes_their_spread() -> None:
-    found = contrast("level", A, B[:1], setup(A, B[:1]))
+    answer = contrast("level", A, B[:1], setup(A, B[:1]))
     expected = stats.ttest_ind([0.3], [r.value for r in A], equal_var=True)
-    assert (found.method, found.freedom) == ("pooled_t", 3.0)
-    assert found.p_value == pytest.approx(expected.pvalue, rel=1e-10)
-    assert found.seeds_needed == seeds_needed(
+    assert (answer.method, answer.freedom) == ("pooled_t", 3.0)
+    assert answer.p_value == pytest.approx(expected.pvalue, rel=1e-10)
+    assert answer.seeds_needed == seeds_needed(
         0.1575, 2 * float(np.var([0.1, 0.2, 0.15, 0.12], ddof=1))
     )
 
@@ -114,9 +114,9 @@ def test_step_noise_is_the_floor_of_a_borrowed_variance() -> None:
     scatter: error^2 = .0125 (1/4 + 1).
     """
     a, b = exactly(0.1, 0.1, 0.1, 0.1001, error=0.1), exactly(0.3, error=0.15)
-    found = difference(a, b, setup(a, b))
-    assert found is not None
-    assert [found.error, found.variance] == pytest.approx([math.sqrt(0.0125 * 1.25), 0.025])
+    answer = difference(a, b, setup(a, b))
+    assert answer is not None
+    assert [answer.error, answer.variance] == pytest.approx([math.sqrt(0.0125 * 1.25), 0.025])
 
 
 def test_the_error_by_step_noise_alone_is_told() -> None:
@@ -134,23 +134,25 @@ def test_one_run_each_says_that_seeds_are_unknown_and_bounds_them() -> None:
     a, b = exactly(0.2, error=0.01), exactly(0.3, error=0.02)
     step = math.hypot(0.01, 0.02)
     for first, second, sign in ((a, b, 1), (b, a, -1)):
-        found = contrast("level", first, second, setup(a, b))
-        assert (found.status, found.method, found.runs) == (
+        answer = contrast("level", first, second, setup(a, b))
+        assert (answer.status, answer.method, answer.runs) == (
             "seed_noise_unknown",
             "step_noise_alone",
             (1, 1),
         )
-        assert math.isnan(found.p_value)
-        assert found.seeds_needed is None
-        assert found.difference.value == pytest.approx(sign * 0.1)
-        assert (found.difference.low, found.difference.high) == pytest.approx(
+        assert math.isnan(answer.p_value)
+        assert answer.seeds_needed is None
+        assert answer.difference.value == pytest.approx(sign * 0.1)
+        assert (answer.difference.low, answer.difference.high) == pytest.approx(
             (sign * 0.1 - 1.96 * step, sign * 0.1 + 1.96 * step)
         )
-        assert 1.96 * math.sqrt(2 * found.largest_seed_deviation**2 + step**2) == pytest.approx(
+        assert 1.96 * math.sqrt(2 * answer.largest_seed_deviation**2 + step**2) == pytest.approx(
             0.1, rel=1e-9
         )
-        assert found.step_error == pytest.approx(step)
-        assert found.minimum_detectable == pytest.approx(step * (Z + stats.norm.ppf(0.8)), rel=1e-5)
+        assert answer.step_error == pytest.approx(step)
+        assert answer.minimum_detectable == pytest.approx(
+            step * (Z + stats.norm.ppf(0.8)), rel=1e-5
+        )
 
 
 def test_ends_of_two_lopsided_intervals_are_combined_side_by_side() -> None:
@@ -159,15 +161,17 @@ def test_ends_of_two_lopsided_intervals_are_combined_side_by_side() -> None:
         [Measured(Interval(0.2, 0.2 - 0.12, 0.2 + 0.03), 0.02)],
         [Measured(Interval(0.5, 0.5 - 0.04, 0.5 + 0.05), 0.02)],
     )
-    found = contrast("level", first, second, setup(first, second))
-    assert (found.difference.low, found.difference.high) == pytest.approx((0.3 - 0.05, 0.3 + 0.13))
+    answer = contrast("level", first, second, setup(first, second))
+    assert (answer.difference.low, answer.difference.high) == pytest.approx(
+        (0.3 - 0.05, 0.3 + 0.13)
+    )
     turned = contrast("level", second, first, setup(first, second))
     assert (turned.difference.low, turned.difference.high) == pytest.approx(
         (-0.3 - 0.13, -0.3 + 0.05)
     )
     # The half towards zero, .05, stands for quantile times step error, .0008^.5.
     largest = math.sqrt(((0.3 / (0.05 / math.sqrt(0.0008))) ** 2 - 0.0008) / 2)
-    assert found.largest_seed_deviation == turned.largest_seed_deviation == pytest.approx(largest)
+    assert answer.largest_seed_deviation == turned.largest_seed_deviation == pytest.approx(largest)
 
 
 def test_one_run_each_within_step_noise() -> None:
@@ -180,37 +184,37 @@ def test_one_run_each_within_step_noise() -> None:
 
 
 def test_one_run_each_without_any_noise_bounds_nothing() -> None:
-    found = contrast("level", exactly(0.2), exactly(0.3), setup(A[:1], A[:1]))
-    assert found.status == "seed_noise_unknown"
-    assert math.isnan(found.largest_seed_deviation)
-    assert math.isnan(found.minimum_detectable)
+    answer = contrast("level", exactly(0.2), exactly(0.3), setup(A[:1], A[:1]))
+    assert answer.status == "seed_noise_unknown"
+    assert math.isnan(answer.largest_seed_deviation)
+    assert math.isnan(answer.minimum_detectable)
 
 
 def test_runs_equal_to_the_digit_prove_nothing() -> None:
     a, b = exactly(0.2, 0.2), exactly(0.3, 0.3)
-    found = contrast("level", a, b, setup(a, b))
-    assert (found.p_value, found.freedom) == (1.0, 2.0)
-    assert (found.difference.low, found.difference.high) == (-math.inf, math.inf)
-    assert math.isnan(found.minimum_detectable)
+    answer = contrast("level", a, b, setup(a, b))
+    assert (answer.p_value, answer.freedom) == (1.0, 2.0)
+    assert (answer.difference.low, answer.difference.high) == (-math.inf, math.inf)
+    assert math.isnan(answer.minimum_detectable)
     three = exactly(0.3, 0.3, 0.3)
     assert contrast("level", a, three, setup(a, three)).freedom == 3.0
 
 
 def test_a_level_that_a_run_never_reached_is_told_and_not_tested() -> None:
     fast, never = exactly(10, 12, 11, 14), exactly(*[math.inf] * 4)
-    found = contrast("speed", fast, never, setup(fast, never))
-    assert (found.method, found.status, found.runs) == ("none", "unavailable", (4, 4))
-    assert math.isnan(found.p_value)
-    says("comparison/contrasts/1", found.message)
-    assert not found.difference.bounded
+    answer = contrast("speed", fast, never, setup(fast, never))
+    assert (answer.method, answer.status, answer.runs) == ("none", "unavailable", (4, 4))
+    assert math.isnan(answer.p_value)
+    says("comparison/contrasts/1", answer.message)
+    assert not answer.difference.bounded
     mixed = contrast("speed", [*fast[:1], *NEVER[:1]], [*fast[1:2], *NEVER], setup(fast, never))
     says("comparison/contrasts/2", mixed.message)
 
 
 def test_what_is_missing_is_said() -> None:
-    found = contrast("speed", [missing("no law holds")], exactly(0.3), setup(A, B))
-    assert (found.status, found.message, found.runs) == ("unavailable", "no law holds", (0, 1))
-    assert not found.difference.bounded
+    answer = contrast("speed", [missing("no law holds")], exactly(0.3), setup(A, B))
+    assert (answer.status, answer.message, answer.runs) == ("unavailable", "no law holds", (0, 1))
+    assert not answer.difference.bounded
     assert contrast("level", A, [], setup(A, B)).message == "a group has no values"
 
 
@@ -245,11 +249,11 @@ def test_false_alarms_and_coverage_hold(runs: tuple[int, int], spread: float) ->
     for _ in range(n):
         a, b = drawn(rng, runs[0], 0.4, spread, 0.02), drawn(rng, runs[1], 0.7, spread, 0.02)
         noise = seed_noise([a, b])
-        found = difference(a, b, Setup(0.95, seeds=noise))
-        assert found is not None
-        covered += found.interval(0.95).covers(0.3)
+        answer = difference(a, b, Setup(0.95, seeds=noise))
+        assert answer is not None
+        covered += answer.interval(0.95).covers(0.3)
         seeds += noise.deviation.covers(spread)
-        alarms += dataclasses.replace(found, value=found.value - 0.3).p_value < 0.05
+        alarms += dataclasses.replace(answer, value=answer.value - 0.3).p_value < 0.05
     allowance = 3 * math.sqrt(0.05 * 0.95 / n)
     assert alarms / n < 0.05 + allowance
     assert covered / n > 0.95 - allowance
@@ -267,9 +271,9 @@ def test_power_is_what_the_minimum_detectable_effect_promises() -> None:
         (drawn(rng, 4, 0.4, spread, 0.0), drawn(rng, 4, 0.4 + apart, spread, 0.0)) for _ in range(n)
     ]
     tested = [difference(a, b, Setup(0.95, seeds=KNOWN_NOTHING)) for a, b in pairs]
-    found = sum(one is not None and one.p_value < 0.05 for one in tested)
+    count = sum(contrast is not None and contrast.p_value < 0.05 for contrast in tested)
     assert (
-        abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n) + 0.01
+        abs(count / n - 0.8) < 3 * math.sqrt(0.16 / n) + 0.01
     )  # Welch gives up a little where spreads are equal
 
 
@@ -281,21 +285,21 @@ def test_what_would_be_found_is_found_beside_other_contrasts() -> None:
     beside = Setup(0.95, seeds=KNOWN_NOTHING, tests=4)
 
     def drawn_with(shift: float) -> Difference:
-        found = difference(drawn(rng, 6, 0.0, 0.1, 0.0), drawn(rng, 6, shift, 0.1, 0.0), beside)
-        assert found is not None
-        return found
+        answer = difference(drawn(rng, 6, 0.0, 0.1, 0.0), drawn(rng, 6, shift, 0.1, 0.0), beside)
+        assert answer is not None
+        return answer
 
     still = [drawn_with(0.0) for _ in range(n)]
     usual = float(
         np.median(
             [
-                minimum_detectable(found.error, found.freedom, level=beside.strict_level)
-                for found in still
+                minimum_detectable(contrast.error, contrast.freedom, level=beside.strict_level)
+                for contrast in still
             ]
         )
     )
-    found = sum(holm([drawn_with(usual).p_value, 1.0, 1.0, 1.0])[0] < 0.05 for _ in range(n))
-    assert abs(found / n - 0.8) < 3 * math.sqrt(0.16 / n)
+    count = sum(holm([drawn_with(usual).p_value, 1.0, 1.0, 1.0])[0] < 0.05 for _ in range(n))
+    assert abs(count / n - 0.8) < 3 * math.sqrt(0.16 / n)
 
 
 def test_results_are_plain_data() -> None:
@@ -333,9 +337,9 @@ def test_no_difference_is_named_that_the_metric_cannot_have() -> None:
     assert wide.minimum_detectable > 1
     assert wide.difference.low < -1
     assert wide.difference.high > 1
-    found = contrast("level", first, second, dataclasses.replace(setup(first, second), span=1.0))
-    assert math.isnan(found.minimum_detectable)
-    assert (found.difference.low, found.difference.high, found.seeds_needed) == (
+    answer = contrast("level", first, second, dataclasses.replace(setup(first, second), span=1.0))
+    assert math.isnan(answer.minimum_detectable)
+    assert (answer.difference.low, answer.difference.high, answer.seeds_needed) == (
         -1.0,
         1.0,
         wide.seeds_needed,
@@ -347,6 +351,6 @@ def test_a_side_without_width_bounds_no_seeds() -> None:
     would make the difference real.
     """
     early, late = Measured(Interval(1.0, 1.0, 1.0), 0.5), Measured(Interval(9.0, 9.0, 12.0), 1.0)
-    found = contrast("speed", [early], [late], setup([early], [late]))
-    assert (found.status, found.difference.low) == ("seed_noise_unknown", 8.0)
-    assert math.isnan(found.largest_seed_deviation)
+    answer = contrast("speed", [early], [late], setup([early], [late]))
+    assert (answer.status, answer.difference.low) == ("seed_noise_unknown", 8.0)
+    assert math.isnan(answer.largest_seed_deviation)

@@ -14,6 +14,7 @@ from numpy.polynomial.legendre import legval
 from numpy.typing import NDArray
 from scipy import stats
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.comparison.compare import (
     Curve,
@@ -53,10 +54,10 @@ def noisy(
 
 def test_a_run_moves_around_its_fitted_law() -> None:
     value = RISE + np.random.default_rng(1).normal(0, 0.02, ROWS)
-    found, law = curve(STEP, value), fit(STEP, value)
+    smoothed, law = curve(STEP, value), fit(STEP, value)
     assert law.status == "converged"
-    np.testing.assert_array_equal(found.smooth_T, law.curve_T)
-    np.testing.assert_array_equal(found.residual, value - law.curve_T)
+    np.testing.assert_array_equal(smoothed.smooth_T, law.curve_T)
+    np.testing.assert_array_equal(smoothed.residual, value - law.curve_T)
 
 
 def test_a_run_that_no_law_describes_moves_around_a_running_line() -> None:
@@ -83,9 +84,9 @@ def test_what_cannot_be_fitted_is_refused() -> None:
 def test_variances_and_windows_are_handed_to_the_fit() -> None:
     rng = np.random.default_rng(5)
     value, variance = RISE + rng.normal(0, 0.02, ROWS), rng.uniform(1e-4, 9e-4, ROWS)
-    found = curve(STEP, value, variance_T=variance, window=4.0)
+    smoothed = curve(STEP, value, variance_T=variance, window=4.0)
     np.testing.assert_array_equal(
-        found.smooth_T, fit(STEP, value, variance_T=variance, window=4.0).curve_T
+        smoothed.smooth_T, fit(STEP, value, variance_T=variance, window=4.0).curve_T
     )
 
 
@@ -130,15 +131,19 @@ def test_a_late_mean_is_the_mean_of_its_rows() -> None:
     assert late_level(run, 60, 70).value == pytest.approx(run.value_T[60:71].mean(), abs=1e-15)
     assert late_level(run, 74, 79).usable
     few = late_level(run, 75, 79, level=0.8)
-    assert (few.problem, few.interval.level) == ("fewer than 6 rows lie in the late window", 0.8)
+    assert few.interval.level == 0.8
+    says("comparison/curves/1", few.problem)
 
 
 def test_a_late_mean_without_noise_is_exact() -> None:
-    found = late_level(Curve(STEP, RISE, RISE), 60, 79, level=0.8)
+    measured = late_level(Curve(STEP, RISE, RISE), 60, 79, level=0.8)
     assert (
-        found.interval.low == found.interval.high == found.value == pytest.approx(RISE[60:].mean())
+        measured.interval.low
+        == measured.interval.high
+        == measured.value
+        == pytest.approx(RISE[60:].mean())
     )
-    assert (found.step_error, found.interval.level) == (0.0, 0.8)
+    assert (measured.step_error, measured.interval.level) == (0.0, 0.8)
 
 
 @each_case(
@@ -171,10 +176,14 @@ def test_the_step_noise_of_a_late_mean_is_that_of_whitened_residuals(
         run.step_T, np.ones(ROWS), np.column_stack(columns), run.residual / spread, gap=1.0
     )
     scale = float(noise.scale_EP[noise.best, 0]) * math.sqrt(np.mean(spread[inside] ** 2))
-    found = late_level(run, first, 79, level=0.9)
-    assert found.interval.high - found.value == pytest.approx(scale * float(noise.widening(0.9)[0]))
-    assert found.value - found.interval.low == pytest.approx(scale * float(noise.widening(0.9)[0]))
-    assert found.step_error == pytest.approx(
+    measured = late_level(run, first, 79, level=0.9)
+    assert measured.interval.high - measured.value == pytest.approx(
+        scale * float(noise.widening(0.9)[0])
+    )
+    assert measured.value - measured.interval.low == pytest.approx(
+        scale * float(noise.widening(0.9)[0])
+    )
+    assert measured.step_error == pytest.approx(
         scale * float(noise.widening(2 * stats.norm.cdf(1) - 1)[0])
     )
 
@@ -184,8 +193,8 @@ def test_the_step_noise_of_a_late_mean_is_that_of_whitened_residuals(
 def test_late_means_cover(correlation: float) -> None:
     rng, covered, n = np.random.default_rng(3), 0, 150
     for _ in range(n):
-        found = late_level(noisy(rng, RISE, correlation=correlation), 60, 79)
-        covered += found.interval.covers(float(RISE[60:].mean()))
+        measured = late_level(noisy(rng, RISE, correlation=correlation), 60, 79)
+        covered += measured.interval.covers(float(RISE[60:].mean()))
     assert covered / n > 0.95 - 3 * math.sqrt(0.05 * 0.95 / n)
 
 
@@ -215,8 +224,8 @@ def test_passing_is_where_isotonic_regression_crosses() -> None:
         scores = [(value[:k] - 0.6).sum() for k in range(25)]
         best = int(np.argmin(scores))
         held = best <= 18 and value[-6:].mean() >= 0.6
-        found = passing(np.arange(24.0), value[None], 0.6)[0]
-        assert found == (math.inf if not held else 0.0 if best == 0 else best - 0.5)
+        crossings = passing(np.arange(24.0), value[None], 0.6)[0]
+        assert crossings == (math.inf if not held else 0.0 if best == 0 else best - 0.5)
         seen.add((held, best > 18))
     assert seen == {(True, False), (False, False), (False, True)}
     uneven = np.array([1.0, 2.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0])
@@ -245,14 +254,14 @@ def test_one_last_row_above_a_level_does_not_hold_it() -> None:
 
 def test_a_time_without_noise_is_exact() -> None:
     run = Curve(STEP, STEP / 2, STEP / 2)
-    found = time_to(run, 9.75, np.random.default_rng(1), level=0.8)
-    assert (found.value, found.interval.low, found.interval.high, found.step_error) == (
+    measured = time_to(run, 9.75, np.random.default_rng(1), level=0.8)
+    assert (measured.value, measured.interval.low, measured.interval.high, measured.step_error) == (
         19.5,
         19.5,
         19.5,
         0.0,
     )
-    assert found.interval.level == 0.8
+    assert measured.interval.level == 0.8
     assert math.isinf(time_to(run, 9.75, np.random.default_rng(1), last=24).value)
     assert time_to(run, 9.75, np.random.default_rng(1), last=25).value == 19.5
 
@@ -282,17 +291,17 @@ def test_the_step_noise_of_a_time_is_that_of_curves_simulated_around_it(correlat
             STEP, run.smooth_T + math.sqrt(float(noise.variance_E[noise.best])) * simulated, 0.5
         )
     )
-    found = time_to(run, 0.5, np.random.default_rng(2), level=0.9)
+    measured = time_to(run, 0.5, np.random.default_rng(2), level=0.9)
     passed = float(passing(STEP, run.value_T[None], 0.5)[0])
     low, high = (
         float(np.quantile(steps, tail, method="closest_observation")) for tail in (0.05, 0.95)
     )
-    assert (found.value, found.interval.low, found.interval.high) == (
+    assert (measured.value, measured.interval.low, measured.interval.high) == (
         passed,
         min(low, passed),
         max(high, passed),
     )
-    assert found.step_error == pytest.approx(float(np.std(steps, ddof=1)))
+    assert measured.step_error == pytest.approx(float(np.std(steps, ddof=1)))
 
 
 def test_a_level_that_is_never_passed_has_the_error_of_one_row() -> None:

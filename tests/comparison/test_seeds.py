@@ -35,8 +35,10 @@ def generalised_q(groups: list[tuple[list[float], list[float]]], tau2: float) ->
     total = 0.0
     for values, errors in groups:
         y, weight = np.array(values), np.diag(1 / (np.array(errors) ** 2 + tau2))
-        one = np.ones((y.size, 1))
-        projection = weight - weight @ one @ np.linalg.inv(one.T @ weight @ one) @ one.T @ weight
+        ones = np.ones((y.size, 1))
+        projection = (
+            weight - weight @ ones @ np.linalg.inv(ones.T @ weight @ ones) @ ones.T @ weight
+        )
         total += float(y @ projection @ y)
     return total
 
@@ -49,27 +51,27 @@ def test_the_spread_solves_the_generalised_q(end: str, quantile: float | None) -
     """Three groups of unequal step noise, the third of one run, which says nothing: 2 + 1
     degrees of freedom.
     """
-    found = seed_noise([measured(*group) for group in UNEQUAL])
+    noise = seed_noise([measured(*group) for group in UNEQUAL])
     target = 3.0 if quantile is None else float(stats.chi2.ppf(quantile, 3))
     expected = optimize.brentq(
         lambda tau2: generalised_q(UNEQUAL[:2], tau2) - target, 0.0, 10.0, xtol=1e-15
     )
-    assert found.freedom == 3
-    assert getattr(found.deviation, end) == pytest.approx(math.sqrt(expected), rel=1e-7)
+    assert noise.freedom == 3
+    assert getattr(noise.deviation, end) == pytest.approx(math.sqrt(expected), rel=1e-7)
 
 
 def test_what_is_reported_beside_the_spread() -> None:
     """Means of squares by hand: within the groups .02027 + .00605 over 3, of the steps over all
     six runs.
     """
-    found = seed_noise([measured(*group) for group in UNEQUAL])
+    noise = seed_noise([measured(*group) for group in UNEQUAL])
     within = sum(float(((np.array(values) - np.mean(values)) ** 2).sum()) for values, _ in UNEQUAL)
-    assert found.between == pytest.approx(within / 3)
-    assert found.step == pytest.approx(
+    assert noise.between == pytest.approx(within / 3)
+    assert noise.step == pytest.approx(
         (0.02**2 + 0.05**2 + 0.01**2 + 0.03**2 + 0.001**2 + 0.2**2) / 6
     )
-    assert found.as_dict()["step_deviation"] == pytest.approx(math.sqrt(found.step))
-    assert found.deviation.level == 0.95
+    assert noise.as_dict()["step_deviation"] == pytest.approx(math.sqrt(noise.step))
+    assert noise.deviation.level == 0.95
 
 
 def test_a_higher_level_has_the_ends_of_its_own_quantiles() -> None:
@@ -78,8 +80,8 @@ def test_a_higher_level_has_the_ends_of_its_own_quantiles() -> None:
     """
     values = [0.1, 0.2, 0.15, 0.12]
     squares = float(np.var(values)) * 4
-    found = seed_noise([measured(values, [0.0] * 4)], level=0.8).deviation
-    assert (found.value, found.low, found.high) == pytest.approx(
+    deviation = seed_noise([measured(values, [0.0] * 4)], level=0.8).deviation
+    assert (deviation.value, deviation.low, deviation.high) == pytest.approx(
         tuple(math.sqrt(squares / q) for q in (3, stats.chi2.ppf(0.9, 3), stats.chi2.ppf(0.1, 3)))
     )
 
@@ -95,8 +97,8 @@ def test_step_noise_that_explains_all_leaves_no_spread() -> None:
     """Variance .0002 against .01: Q(0) is .02, below the chi-square quantile .0506 of the upper
     end, too.
     """
-    found = seed_noise([measured([0.1, 0.11, 0.12], [0.1] * 3)])
-    assert (found.deviation.value, found.deviation.low, found.deviation.high) == (0.0, 0.0, 0.0)
+    noise = seed_noise([measured([0.1, 0.11, 0.12], [0.1] * 3)])
+    assert (noise.deviation.value, noise.deviation.low, noise.deviation.high) == (0.0, 0.0, 0.0)
     assert seed_noise([measured([0.2, 0.2], [0.0, 0.0])]).deviation.value == 0.0
 
 
@@ -108,16 +110,16 @@ def test_only_runs_with_a_finite_value_count() -> None:
 
 
 def test_single_runs_leave_the_spread_open() -> None:
-    found = seed_noise([measured([0.1], [0.01]), measured([0.4], [0.03])], level=0.9)
-    assert (found.freedom, found.deviation.low, found.deviation.high, found.deviation.level) == (
+    noise = seed_noise([measured([0.1], [0.01]), measured([0.4], [0.03])], level=0.9)
+    assert (noise.freedom, noise.deviation.low, noise.deviation.high, noise.deviation.level) == (
         0,
         0.0,
         math.inf,
         0.9,
     )
-    assert math.isnan(found.deviation.value)
-    assert math.isnan(found.between)
-    assert found.step == pytest.approx(0.0005)
+    assert math.isnan(noise.deviation.value)
+    assert math.isnan(noise.between)
+    assert noise.step == pytest.approx(0.0005)
     nobody = seed_noise([])
     assert (nobody.freedom, math.isnan(nobody.step)) == (0, True)
 
@@ -208,9 +210,9 @@ def test_what_is_detectable_is_found_eight_times_in_ten() -> None:
     )
     for freedom, level in ((1.0, 0.95), (2.0, 0.95), (6.0, 0.95), (6.0, 0.9875)):
         point = stats.t.ppf(0.5 + level / 2, freedom)
-        found = minimum_detectable(0.05, freedom, level=level) / 0.05
-        assert stats.nct.sf(point, freedom, found) + stats.nct.cdf(
-            -point, freedom, found
+        ratio = minimum_detectable(0.05, freedom, level=level) / 0.05
+        assert stats.nct.sf(point, freedom, ratio) + stats.nct.cdf(
+            -point, freedom, ratio
         ) == pytest.approx(0.8, abs=1e-5)
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 from tests.sources import tree
 
 from groupwise.diagnostics import causes, judgement
@@ -92,7 +93,8 @@ def test_an_action_is_told_in_the_users_own_settings(
 ) -> None:
     taken = actions_of([key], config(**given), step)
     assert [
-        (one.kind, pytest.approx(one.factor), one.value, one.settings, one.missing) for one in taken
+        (action.kind, pytest.approx(action.factor), action.value, action.settings, action.missing)
+        for action in taken
     ] == [(kind, factor, pytest.approx(value), *rest) for kind, factor, value, *rest in expected]
 
 
@@ -122,10 +124,10 @@ LACKS = {
 @each_case("framework", LACKS)
 def test_every_cause_has_actions_in_the_settings_that_a_trainer_has(framework: str) -> None:
     without = {
-        one.kind
+        action.kind
         for key in causes.CAUSES
-        for one in actions_of([key], config(framework=framework), 7)
-        if not one.settings
+        for action in actions_of([key], config(framework=framework), 7)
+        if not action.settings
     }
     assert without - NO_SETTING == LACKS[framework]
 
@@ -145,22 +147,27 @@ def test_a_judgement_carries_its_actions() -> None:
             Meaning("length", "completion_length", "a test"),
         ),
     )
-    found = judge(record, ended=False)
-    assert found.do == "restart from step 60; mask truncated completions; lr ÷ 3"
+    judgement = judge(record, ended=False)
+    says("diagnostics/actions/1", judgement.do)
     settings = ("resume_from_checkpoint=checkpoint-60",), ("mask_truncated_completions=True",)
-    assert [one.settings for one in found.actions] == [*settings, ("learning_rate=3.33e-07",)]
-    assert [one["kind"] for one in found.as_dict()["actions"]] == ["restart", "mask", "rate"]
-    assert list(actions_said(found))[2] == "Do: learning rate ÷ 3: learning_rate=3.33e-07"
-    button = _settings_to_copy(found).source
+    assert [action.settings for action in judgement.actions] == [
+        *settings,
+        ("learning_rate=3.33e-07",),
+    ]
+    assert [action["kind"] for action in judgement.as_dict()["actions"]] == [
+        "restart",
+        "mask",
+        "rate",
+    ]
+    says("diagnostics/actions/2", list(actions_said(judgement))[2])
+    button = _settings_to_copy(judgement).source
     assert 'type="button"' in button
     assert "learning_rate=3.33e-07" in button.partition('data-copy="')[2].partition('"')[0]
-    hostile = replace(found, actions=(replace(found.actions[0], settings=('"><img>',)),))
+    hostile = replace(judgement, actions=(replace(judgement.actions[0], settings=('"><img>',)),))
     assert "<img>" not in _settings_to_copy(hostile).source
-    assert _settings_to_copy(replace(found, actions=())).source == ""
+    assert _settings_to_copy(replace(judgement, actions=())).source == ""
     untold = judge(replace(record, config=RunConfig()), ended=False)
-    assert list(actions_said(untold))[2] == (
-        "Do: learning rate ÷ 3 (give --set framework to get the value)"
-    )
+    says("diagnostics/actions/3", list(actions_said(untold))[2])
 
 
 def _named(framework: str) -> list[str]:
@@ -170,10 +177,10 @@ def _named(framework: str) -> list[str]:
 
 def _fields(module: str, *classes: str) -> set[str]:
     """The fields of configuration classes; the test is skipped where they are not installed."""
-    found = importlib.import_module(module) if importlib.util.find_spec(module) else None
-    if found is None:
+    trainer = importlib.import_module(module) if importlib.util.find_spec(module) else None
+    if trainer is None:
         pytest.skip(f"{module} is not installed")
-    return {field.name for name in classes for field in dataclasses.fields(getattr(found, name))}
+    return {field.name for name in classes for field in dataclasses.fields(getattr(trainer, name))}
 
 
 def test_settings_of_transformers_exist_in_it() -> None:
@@ -234,5 +241,5 @@ def test_settings_of_prime_rl_exist_in_it() -> None:
             assert part in fields, name
             model = fields[part].annotation
             model = next(
-                (one for one in getattr(model, "__args__", ()) if one is not type(None)), model
+                (part for part in getattr(model, "__args__", ()) if part is not type(None)), model
             )

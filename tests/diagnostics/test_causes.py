@@ -52,15 +52,15 @@ def cause_of_standing(standing: Incident) -> Cause:
     return verdict(replace(standing, question=Fact.STANDS))
 
 
-def comes_first(found: Incident) -> bool:
-    return found.state(Fact.FIRST, CAUSES["sampler"]) is Presence.SEEN
+def comes_first(incident: Incident) -> bool:
+    return incident.state(Fact.FIRST, CAUSES["sampler"]) is Presence.SEEN
 
 
-def is_watched(found: Incident) -> bool:
-    return Fact.WATCHED in found.seen
+def is_watched(incident: Incident) -> bool:
+    return Fact.WATCHED in incident.seen
 
 
-def told(certainty: Certainty, *keys: str, log: tuple[str, ...] = ()) -> Cause:
+def cause_of(certainty: Certainty, *keys: str, log: tuple[str, ...] = ()) -> Cause:
     return Cause(certainty, tuple(CAUSE[key] for key in keys), log, keys)
 
 
@@ -74,9 +74,9 @@ def incident(
     logged: tuple[str, ...] = ("entropy", "completion_length"),
     **more: Any,
 ) -> Incident:
-    found = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
+    finding = Finding("check", Status.CRITICAL, "", facts=facts, column="loss")
     return Incident(
-        evidence(*logged), {"check": found}, {one.signal: one for one in signs}, 5, **more
+        evidence(*logged), {"check": finding}, {sign.signal: sign for sign in signs}, 5, **more
     )
 
 
@@ -218,8 +218,8 @@ LOST = Finding("check", Status.CRITICAL, "")
 def test_why_a_reward_fell(
     facts: tuple[Fact, ...], signs: tuple[Sign, ...], certainty: Certainty, names: tuple[str, ...]
 ) -> None:
-    found = cause_of_fall(incident(facts, *signs))
-    assert (found.certainty, found.names) == (certainty, names)
+    cause = cause_of_fall(incident(facts, *signs))
+    assert (cause.certainty, cause.names) == (certainty, names)
 
 
 def test_what_never_earned_anything_has_no_cause_that_takes_a_reward_away() -> None:
@@ -237,7 +237,10 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
         steps_table(range(1, 11), {LENGTH: length}),
         meanings=(Meaning(LENGTH, LENGTH, "test"),),
     )
-    signs = {one.signal: one for one in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))}
+    signs = {
+        sign_now.signal: sign_now
+        for sign_now in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))
+    }
     assert cause_of_fall(Incident(Evidence(run), {}, signs, 5)).names == (name,)
 
 
@@ -287,9 +290,19 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
 
 
 def test_a_signal_without_a_level_before_has_no_ratio() -> None:
-    one = incident((), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
-    assert (one.ratio(LENGTH), one.ratio(ENTROPY), one.ratio("kl")) == (1.0, 1.0, 1.0)
-    assert (one.gained(LENGTH), one.gained(CUT), one.gained("kl")) == (0.0, 0.0, 0.0)
+    incident_of = incident(
+        (), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None)
+    )
+    assert (incident_of.ratio(LENGTH), incident_of.ratio(ENTROPY), incident_of.ratio("kl")) == (
+        1.0,
+        1.0,
+        1.0,
+    )
+    assert (incident_of.gained(LENGTH), incident_of.gained(CUT), incident_of.gained("kl")) == (
+        0.0,
+        0.0,
+        0.0,
+    )
     assert incident((), sign(CUT, 0.2, 0.5)).gained(CUT) == pytest.approx(0.3)
     assert incident((), sign(LENGTH, 200.0, 500.0)).ratio(LENGTH) == 2.5
 
@@ -309,7 +322,7 @@ def test_the_first_check_that_states_a_fact_is_found() -> None:
 
 
 def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] = ()) -> Incident:
-    found = Finding(
+    finding = Finding(
         "sampler_mismatch",
         Status.WARNING,
         "",
@@ -318,8 +331,8 @@ def of_sampler(*signs: Sign, at_rate_zero: bool = False, own: tuple[Sign, ...] =
     )
     return Incident(
         evidence(ENTROPY, LENGTH),
-        {"sampler_mismatch": found},
-        {one.signal: one for one in signs},
+        {"sampler_mismatch": finding},
+        {sign.signal: sign for sign in signs},
         5,
     )
 
@@ -354,7 +367,7 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
 
 
 def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
-    found = incident(LASTING)
+    incident_of = incident(LASTING)
     jump = Finding(
         "restart",
         Status.WARNING,
@@ -363,11 +376,13 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
         signs=(sign("reward", 0.7, 0.3),),
         facts=(Fact.RESTART_JUMP,),
     )
-    told = replace(found, answers={**found.answers, "restart": jump})
-    assert cause_of_fall(told) == Cause(POSSIBLE, (CAUSE["restart"],))
+    restarted = replace(incident_of, answers={**incident_of.answers, "restart": jump})
+    assert cause_of_fall(restarted) == Cause(POSSIBLE, (CAUSE["restart"],))
     # What jumped there besides is no cause of a fall elsewhere.
     other = replace(jump, signs=(sign("kl", 0.1, 0.9),))
-    assert cause_of_fall(replace(told, answers={**found.answers, "restart": other})).names == (
+    assert cause_of_fall(
+        replace(restarted, answers={**incident_of.answers, "restart": other})
+    ).names == (
         CAUSE["verifier"],
         CAUSE["harder_data"],
     )
@@ -433,44 +448,44 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
     ("cause", "step", "onset", "line"),
     [
         (
-            told(LIKELY, "length"),
+            cause_of(LIKELY, "length"),
             1070,
             1080,
             "restart from step 1,070; mask truncated completions; lr ÷ 3",
         ),
-        (told(LIKELY, "length"), None, 1080, "mask truncated completions; lr ÷ 3"),
+        (cause_of(LIKELY, "length"), None, 1080, "mask truncated completions; lr ÷ 3"),
         (
-            told(LIKELY, "harder_data"),
+            cause_of(LIKELY, "harder_data"),
             9,
             12,
             "check what changed in the prompts at step 12 before you stop the run",
         ),
         (
-            told(LIKELY, "harder_data"),
+            cause_of(LIKELY, "harder_data"),
             None,
             None,
             "check what changed in the prompts before you stop the run",
         ),
         (
-            told(LIKELY, "verifier"),
+            cause_of(LIKELY, "verifier"),
             None,
             None,
             "run the reward function by hand on completions",
         ),
         (
-            told(LIKELY, "not_finite"),
+            cause_of(LIKELY, "not_finite"),
             4,
             5,
             "restart from step 4; clip the gradient; lr ÷ 3; check for empty loss masks",
         ),
         (
-            told(OPEN, "instability", "length", log=("completion length", "another")),
+            cause_of(OPEN, "instability", "length", log=("completion length", "another")),
             4,
             5,
             "log completion length; restart from step 4; lr ÷ 3, or fewer updates per generation",
         ),
         (
-            told(OPEN, "too_hard", "verifier"),
+            cause_of(OPEN, "too_hard", "verifier"),
             4,
             5,
             "grade some completions by hand; use easier prompts",
@@ -488,9 +503,9 @@ def test_the_line_that_says_what_to_do(
 @each_case(
     ("step", "facts", "logged", "expected"),
     [
-        (4, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), told(LIKELY, "rate_rose")),
-        (4, (Fact.BEHAVIOUR_STEPPED,), (ENTROPY,), told(POSSIBLE, "rate_rose")),
-        (4, (), (), told(POSSIBLE, "rate_rose")),
+        (4, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), cause_of(LIKELY, "rate_rose")),
+        (4, (Fact.BEHAVIOUR_STEPPED,), (ENTROPY,), cause_of(POSSIBLE, "rate_rose")),
+        (4, (), (), cause_of(POSSIBLE, "rate_rose")),
         # a verifier that fails as a cycle starts anew
         (4, (Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED), (ENTROPY,), None),
         (None, (Fact.BEHAVIOUR_CHANGED,), (ENTROPY,), None),  # far from the fall
@@ -508,7 +523,7 @@ def test_a_rate_that_rose_is_the_cause_of_a_fall_beside_it(
 
 def test_a_run_that_failed_behind_its_first_row_starts_anew() -> None:
     given = Look(evidence(), {}, progress_of(evidence()))
-    advised = [given.advice(told(LIKELY, "length"), LOST, step, step).do for step in (2, 3)]
+    advised = [given.advice(cause_of(LIKELY, "length"), LOST, step, step).do for step in (2, 3)]
     others = "mask truncated completions; lr ÷ 3"
     assert advised == [f"start the run again; {others}", f"restart from step 2; {others}"]
 

@@ -66,18 +66,18 @@ def log(**columns: np.ndarray) -> RunRecord:
 
 
 def answer(record: RunRecord, check: str) -> Finding:
-    return next(found for found in judge(record).checks if found.check == check)
+    return next(finding for finding in judge(record).checks if finding.check == check)
 
 
 @pytest.mark.parametrize("kind", ["trending", "collapse"])
 def test_every_check_answers_once_and_under_its_name(kind: str) -> None:
     evidence = Evidence(run(kind)[0])
-    found = [check(evidence) for check in CHECKS]
-    assert sorted(one.check for one in found) == sorted(NAMES)
-    assert [one.check for one in found if not one.message] == []
+    findings = [check(evidence) for check in CHECKS]
+    assert sorted(finding.check for finding in findings) == sorted(NAMES)
+    assert [finding.check for finding in findings if not finding.message] == []
     worst_first = [Status.CRITICAL, Status.WARNING, Status.INFO, Status.NONE, Status.NOT_LOGGED]
-    told = [worst_first.index(one.status) for one in judge(run(kind)[0]).checks]
-    assert told == sorted(told)
+    ranks = [worst_first.index(finding.status) for finding in judge(run(kind)[0]).checks]
+    assert ranks == sorted(ranks)
 
 
 @pytest.mark.thinned(3)
@@ -107,26 +107,26 @@ def test_healthy_runs_raise_no_alarm(kind: str) -> None:
 def test_each_failure_is_named_and_placed(kind: str, state: State, cause: str) -> None:
     for seed in range(4):
         record, onset = run(kind, seed)
-        found = judge(record)
-        assert (found.state, found.cause.certainty, found.cause.names) == (
+        judgement = judge(record)
+        assert (judgement.state, judgement.cause.certainty, judgement.cause.names) == (
             state,
             Certainty.LIKELY,
             (cause,),
         )
-        assert found.since_step is not None
+        assert judgement.since_step is not None
         assert onset is not None
-        assert abs(found.since_step - onset) <= 30
+        assert abs(judgement.since_step - onset) <= 30
 
 
 @pytest.mark.parametrize("kind", ["collapse", "dynamical_instability"])
 def test_a_policy_that_breaks_has_failed(kind: str) -> None:
     for seed in range(4):
         record, onset = run(kind, seed)
-        found = judge(record)
-        assert found.state is State.FAILED
-        assert found.since_step is not None
+        judgement = judge(record)
+        assert judgement.state is State.FAILED
+        assert judgement.since_step is not None
         assert onset is not None
-        assert abs(found.since_step - onset) <= 25
+        assert abs(judgement.since_step - onset) <= 25
 
 
 def control_run(control: str, kind: str, rng: np.random.Generator) -> RunRecord:
@@ -151,11 +151,11 @@ def control_run(control: str, kind: str, rng: np.random.Generator) -> RunRecord:
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("control", ["sign_randomised", "time_shuffled", "step_index_only"])
 def test_controls_raise_no_alarm(control: str) -> None:
-    found = [
+    alarms = [
         judge(control_run(control, "trending", np.random.default_rng(seed))).alarm
         for seed in range(8)
     ]
-    assert sum(found) <= 1
+    assert sum(alarms) <= 1
 
 
 def test_a_constant_at_the_top_is_success_and_at_zero_a_failure() -> None:
@@ -166,11 +166,8 @@ def test_a_constant_at_the_top_is_success_and_at_zero_a_failure() -> None:
     )
     rng = np.random.default_rng(2)
     stuck = judge(log(reward=np.concatenate([0.7 + 0.03 * rng.standard_normal(60), np.zeros(30)])))
-    assert (stuck.state, stuck.since_step, stuck.headline) == (
-        State.FAILED,
-        61,
-        "reward 0.71 → 0.00, collapsed at step 61",
-    )
+    assert (stuck.state, stuck.since_step) == (State.FAILED, 61)
+    says("diagnostics/checks/3", stuck.headline)
 
 
 def test_a_gradual_fall_without_more_cannot_be_explained_and_says_what_to_log() -> None:
@@ -180,12 +177,12 @@ def test_a_gradual_fall_without_more_cannot_be_explained_and_says_what_to_log() 
         0,
         1,
     )
-    found = judge(log(reward=reward))
-    assert found.state is State.FAILED
-    assert found.cause.certainty is Certainty.CANNOT_TELL
-    assert found.cause.names == ("a broken verifier", "training became unstable (instability)")
-    assert found.cause.log == ("entropy and completion length",)
-    assert found.do.startswith("log entropy and completion length; ")
+    judgement = judge(log(reward=reward))
+    assert judgement.state is State.FAILED
+    assert judgement.cause.certainty is Certainty.CANNOT_TELL
+    assert judgement.cause.names == ("a broken verifier", "training became unstable (instability)")
+    assert judgement.cause.log == ("entropy and completion length",)
+    assert judgement.do.startswith("log entropy and completion length; ")
 
 
 def test_hacking_needs_the_held_out_reward_to_lag() -> None:
@@ -205,17 +202,19 @@ def test_a_swing_is_told_from_slow_noise() -> None:
     step = np.arange(200)
     grows = np.maximum(step - 120, 0) / 80
     swing = 0.55 + 0.03 * rng.standard_normal(200) + 0.3 * grows * np.sin(step / 2)
-    found = judge(log(reward=swing))
-    assert (found.state, found.checks[0].check) == (State.FAILED, "instability")
+    judgement = judge(log(reward=swing))
+    assert (judgement.state, judgement.checks[0].check) == (State.FAILED, "instability")
 
 
 def test_a_learning_rate_of_zero_is_critical() -> None:
-    found = judge(
+    judgement = judge(
         log(reward=0.4 + 0.02 * np.random.default_rng(6).standard_normal(40), rate=np.zeros(40))
     )
-    assert [one.check for one in found.checks if one.status is Status.CRITICAL] == ["learning_rate"]
-    says("diagnostics/checks/1", found.headline)
-    assert found.cause.names == ("the learning rate is 0",)
+    assert [finding.check for finding in judgement.checks if finding.status is Status.CRITICAL] == [
+        "learning_rate"
+    ]
+    says("diagnostics/checks/1", judgement.headline)
+    assert judgement.cause.names == ("the learning rate is 0",)
 
 
 def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
@@ -236,9 +235,9 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
     record = replace(
         log(reward=steps["reward"].to_numpy() + 0.01 * rng.standard_normal(30)), rollouts=table
     )
-    found = answer(record, "verifier")
-    says("diagnostics/checks/2", found.message)
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.TIES_BROKEN,))
+    finding = answer(record, "verifier")
+    says("diagnostics/checks/2", finding.message)
+    assert (finding.status, finding.facts) == (Status.CRITICAL, (Fact.TIES_BROKEN,))
 
 
 @given(
@@ -248,9 +247,9 @@ def test_ties_broken_by_a_hair_are_found_in_the_rollouts() -> None:
 def test_any_numbers_give_a_judgement(reward: list[float], entropy: list[float]) -> None:
     if not reward:
         return
-    found = judge(log(reward=np.array(reward), entropy=np.array(entropy[: len(reward)])))
-    assert found.headline
-    assert sorted(one["check"] for one in found.as_dict()["checks"]) == sorted(NAMES)
+    judgement = judge(log(reward=np.array(reward), entropy=np.array(entropy[: len(reward)])))
+    assert judgement.headline
+    assert sorted(finding["check"] for finding in judgement.as_dict()["checks"]) == sorted(NAMES)
 
 
 def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
@@ -264,14 +263,12 @@ def test_texts_alone_are_judged_by_the_pairs_that_are_the_same() -> None:
         for prompt, pair in enumerate(texts)
         for text in pair
     ]
-    found = completions.check(
+    finding = completions.concentration(
         Evidence(
             RunRecord(
                 "texts", steps_table(range(1, 13), {"reward": [0.5] * 12}), rollouts_table(rows)
             )
         )
     )
-    assert (found.status, found.message) == (
-        Status.NONE,
-        "25 % of the pairs of completions of one prompt are the same text.",
-    )
+    assert finding.status == Status.NONE
+    says("diagnostics/checks/4", finding.message)

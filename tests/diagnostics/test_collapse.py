@@ -32,7 +32,7 @@ from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Judgement, State, Status
 from groupwise.diagnostics.signals import (
     Evidence,
-    Signal,
+    NoisyMetric,
     floor_of,
     lowest_grade,
     signal_of,
@@ -65,16 +65,16 @@ def log(rows: Any = None, **columns: Floats) -> RunRecord:
     )
 
 
-def told(found: Judgement) -> dict[str, Status]:
+def statuses_of(judgement: Judgement) -> dict[str, Status]:
     return {
-        one.check: one.status
-        for one in found.checks
-        if one.status in (Status.INFO, Status.WARNING, Status.CRITICAL)
+        finding.check: finding.status
+        for finding in judgement.checks
+        if finding.status in (Status.INFO, Status.WARNING, Status.CRITICAL)
     }
 
 
-def answer(found: Judgement, check: str) -> Finding:
-    return next(one for one in found.checks if one.check == check)
+def answer(judgement: Judgement, check: str) -> Finding:
+    return next(finding for finding in judgement.checks if finding.check == check)
 
 
 def rise(rng: np.random.Generator, noise: float = 0.03) -> Floats:
@@ -116,11 +116,11 @@ def test_a_penalty_of_longer_answers_beside_a_rising_accuracy_is_health(
         "rewards/acc/mean": accuracy,
         "rewards/brevity/mean": penalty,
     }
-    found = judge(log(**columns))
-    assert (found.state, told(found)) == (State.OK, {"reward_hacking": Status.INFO})
+    judgement = judge(log(**columns))
+    assert (judgement.state, statuses_of(judgement)) == (State.OK, {"reward_hacking": Status.INFO})
     assert re.fullmatch(
         r"reward \S+ → \S+ while brevity \S+ → \S+: one gains while the other loses\.",
-        answer(found, "reward_hacking").message,
+        answer(judgement, "reward_hacking").message,
     )
 
 
@@ -130,11 +130,14 @@ def test_what_is_wanted_and_falls_while_the_total_rises_is_told() -> None:
         0.5 - 0.3 * np.arange(ROWS) / ROWS + 0.02 * rng.standard_normal(ROWS),
         rise(rng) * 2,
     )
-    found = judge(
+    judgement = judge(
         log(**{"reward": accuracy + form, "rewards/acc/mean": accuracy, "rewards/style/mean": form})
     )
-    assert told(found) == {"collapse": Status.CRITICAL, "reward_hacking": Status.WARNING}
-    assert (found.cause.certainty, found.cause.names) == (Certainty.POSSIBLE, ("reward hacking",))
+    assert statuses_of(judgement) == {"collapse": Status.CRITICAL, "reward_hacking": Status.WARNING}
+    assert (judgement.cause.certainty, judgement.cause.names) == (
+        Certainty.POSSIBLE,
+        ("reward hacking",),
+    )
 
 
 @each_case("seed", range(5))
@@ -151,10 +154,10 @@ def test_a_small_slope_of_a_reward_without_a_zero_is_no_collapse(
 ) -> None:
     """Half of the first level is a decline, a twenty-fifth is none."""
     rng = np.random.default_rng(seed)
-    found = judge(
+    judgement = judge(
         log(reward=level - lost * np.arange(ROWS) / ROWS + noise * rng.standard_normal(ROWS))
     )
-    assert (found.state, told(found)) == (State.WARNING, said)
+    assert (judgement.state, statuses_of(judgement)) == (State.WARNING, said)
 
 
 @pytest.mark.parametrize(
@@ -173,9 +176,12 @@ def test_a_reward_below_zero_that_loses_what_it_had_collapsed(
             np.full(70, end),
         ]
     )
-    found = judge(log(reward=level + noise * rng.standard_normal(ROWS)))
-    assert (found.state, told(found)) == (State.FAILED, {"collapse": Status.CRITICAL})
-    collapse = answer(found, "collapse")
+    judgement = judge(log(reward=level + noise * rng.standard_normal(ROWS)))
+    assert (judgement.state, statuses_of(judgement)) == (
+        State.FAILED,
+        {"collapse": Status.CRITICAL},
+    )
+    collapse = answer(judgement, "collapse")
     assert 121 <= (collapse.step or 0) <= 130
     assert collapse.value is not None
     assert 0.0 <= collapse.value.low <= collapse.value.value <= collapse.value.high <= 1.0
@@ -193,10 +199,10 @@ def test_two_grades_are_read_off_mean_and_spread(low: float, high: float) -> Non
     assert two_values(log(reward=mean), mean, spread) == pytest.approx((low, high))
 
 
-@pytest.mark.parametrize(("rows", "found"), [(5, (-1.0, 1.0)), (4, None)])
-def test_five_rows_tell_two_grades(rows: int, found: tuple[float, float] | None) -> None:
+@pytest.mark.parametrize(("rows", "levels"), [(5, (-1.0, 1.0)), (4, None)])
+def test_five_rows_tell_two_grades(rows: int, levels: tuple[float, float] | None) -> None:
     mean = np.linspace(-0.5, 0.5, rows)
-    assert two_values(log(reward=mean), mean, np.sqrt(1 - mean**2)) == found
+    assert two_values(log(reward=mean), mean, np.sqrt(1 - mean**2)) == levels
 
 
 def test_other_rewards_have_no_two_grades() -> None:
@@ -228,10 +234,13 @@ def test_the_cause_does_not_depend_on_the_labels_of_right_and_wrong(
     right[120:] = 0.0
     mean, spread = graded(right, low, high, rng)
     dead = np.where(np.arange(ROWS) < 120, 0.2, 1.0)
-    found = judge(log(reward=mean, spread=spread, dead=dead, **steady(rng)))
-    assert (found.state, found.since_step) == (State.FAILED, 121)
-    assert (found.cause.certainty, found.cause.names) == (Certainty.LIKELY, ("a broken verifier",))
-    assert set(told(found)) == {"collapse", "verifier"}
+    judgement = judge(log(reward=mean, spread=spread, dead=dead, **steady(rng)))
+    assert (judgement.state, judgement.since_step) == (State.FAILED, 121)
+    assert (judgement.cause.certainty, judgement.cause.names) == (
+        Certainty.LIKELY,
+        ("a broken verifier",),
+    )
+    assert set(statuses_of(judgement)) == {"collapse", "verifier"}
 
 
 def test_what_counts_as_nothing() -> None:
@@ -268,17 +277,17 @@ def test_longer_answers_explain_a_smaller_fall_unless_what_is_held_out_stands(
     held = np.where(after & held_drops, 0.6 * right, right)
     held[np.arange(ROWS) % 5 != 0] = np.nan
     given = {**steady(rng), "length": np.where(after, 180.0, 100.0) + rng.standard_normal(ROWS)}
-    found = judge(log(reward=np.where(after, 0.6 * right, right), held_out=held, **given))
-    assert answer(found, "collapse").facts[0] is (
+    judgement = judge(log(reward=np.where(after, 0.6 * right, right), held_out=held, **given))
+    assert answer(judgement, "collapse").facts[0] is (
         Fact.DECLINE if held_drops else Fact.TRAINING_DECLINES_ALONE
     )
     if held_drops:
-        assert (found.cause.certainty, found.cause.names) == (
+        assert (judgement.cause.certainty, judgement.cause.names) == (
             Certainty.LIKELY,
             ("the policy ran away in length",),
         )
     else:
-        assert (found.cause.certainty, found.cause.names) == (
+        assert (judgement.cause.certainty, judgement.cause.names) == (
             Certainty.CANNOT_TELL,
             ("a broken verifier", "harder data"),
         )
@@ -291,33 +300,35 @@ def test_a_run_is_to_go_back_to_before_its_fall_though_a_signal_moved_later(late
         **steady(rng),
         "length": np.where(row >= 120 + later, 220.0, 100.0) + rng.standard_normal(ROWS),
     }
-    found = judge(log(reward=np.where(row >= 120, 0.6, 1.0) * rise(rng, 0.02), **given))
-    assert "restart from step 120;" in found.do
+    judgement = judge(log(reward=np.where(row >= 120, 0.6, 1.0) * rise(rng, 0.02), **given))
+    assert "restart from step 120;" in judgement.do
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_training_alone_may_be_harder_prompts_and_is_no_alarm(seed: int) -> None:
-    found = dropped(np.random.default_rng(seed), held_drops=False)
-    assert (found.state, found.headline) == (State.WARNING, "reward 0.62 → 0.24, fell at step 121")
-    assert (found.cause.certainty, found.cause.names) == (
+    judgement = dropped(np.random.default_rng(seed), held_drops=False)
+    assert judgement.state == State.WARNING
+    says("diagnostics/collapse/6", judgement.headline)
+    assert (judgement.cause.certainty, judgement.cause.names) == (
         Certainty.CANNOT_TELL,
         ("a broken verifier", "harder data"),
     )
-    assert found.cause.log == ("completions with prompts and rewards",)
-    assert Fact.HELD_OUT_STAYED in answer(found, "verifier").facts
-    says("diagnostics/collapse/1", answer(found, "collapse").message)
-    assert found.do.startswith("log completions with prompts and rewards")
+    assert judgement.cause.log == ("completions with prompts and rewards",)
+    assert Fact.HELD_OUT_STAYED in answer(judgement, "verifier").facts
+    says("diagnostics/collapse/1", answer(judgement, "collapse").message)
+    assert judgement.do.startswith("log completions with prompts and rewards")
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_a_drop_of_both_at_once_is_the_verifiers(seed: int) -> None:
-    found = dropped(np.random.default_rng(seed), held_drops=True)
-    assert (found.state, found.headline) == (
-        State.FAILED,
-        "reward 0.62 → 0.24, collapsed at step 121",
+    judgement = dropped(np.random.default_rng(seed), held_drops=True)
+    assert judgement.state == State.FAILED
+    says("diagnostics/collapse/7", judgement.headline)
+    assert (judgement.cause.certainty, judgement.cause.names) == (
+        Certainty.LIKELY,
+        ("a broken verifier",),
     )
-    assert (found.cause.certainty, found.cause.names) == (Certainty.LIKELY, ("a broken verifier",))
-    assert told(found) == {"collapse": Status.CRITICAL, "verifier": Status.CRITICAL}
+    assert statuses_of(judgement) == {"collapse": Status.CRITICAL, "verifier": Status.CRITICAL}
 
 
 def test_a_held_out_reward_that_is_down_already_does_not_clear_the_policy() -> None:
@@ -325,9 +336,11 @@ def test_a_held_out_reward_that_is_down_already_does_not_clear_the_policy() -> N
     right = rise(rng, 0.02)
     held = np.where(np.arange(ROWS) < 60, right, 0.02) + 0.005 * rng.standard_normal(ROWS)
     reward = np.where(np.arange(ROWS) < 120, right, 0.05 * right)
-    found = judge(log(reward=reward, held_out=held, **steady(rng)))
-    assert told(found)["collapse"] is Status.CRITICAL
-    assert not {Fact.HELD_OUT_STAYED, Fact.HELD_OUT_DROPPED} & {*answer(found, "verifier").facts}
+    judgement = judge(log(reward=reward, held_out=held, **steady(rng)))
+    assert statuses_of(judgement)["collapse"] is Status.CRITICAL
+    assert not {Fact.HELD_OUT_STAYED, Fact.HELD_OUT_DROPPED} & {
+        *answer(judgement, "verifier").facts
+    }
 
 
 @each_case("seed", range(10))
@@ -350,12 +363,15 @@ def test_a_fall_by_and_by_with_unchanged_answers_is_not_named_a_failure_of_the_v
         rise(rng, 0.0),
         np.maximum(0.05, 0.62 - 0.02 * (np.arange(ROWS) - 100)),
     )
-    found = judge(
+    judgement = judge(
         log(reward=level + 0.03 * rng.standard_normal(ROWS), held_out=level, **steady(rng))
     )
-    assert told(found) == {"collapse": Status.CRITICAL}
-    assert Fact.FALL_BY_AND_BY in answer(found, "collapse").facts
-    assert (found.cause.certainty, found.cause.names[0]) == (Certainty.CANNOT_TELL, "harder data")
+    assert statuses_of(judgement) == {"collapse": Status.CRITICAL}
+    assert Fact.FALL_BY_AND_BY in answer(judgement, "collapse").facts
+    assert (judgement.cause.certainty, judgement.cause.names[0]) == (
+        Certainty.CANNOT_TELL,
+        "harder data",
+    )
 
 
 @pytest.mark.parametrize(("rows", "certainty"), [(30, Certainty.CANNOT_TELL), (80, Certainty.NONE)])
@@ -366,8 +382,8 @@ def test_a_fall_that_takes_a_good_part_of_the_log_names_no_cause_however_deep_it
     level = np.where(
         place < 100, rise(rng, 0.0), 0.62 - 0.52 * np.minimum((place - 100) / rows, 1.0)
     )
-    found = judge(log(reward=level + 0.03 * rng.standard_normal(ROWS), **steady(rng)))
-    assert (found.state, found.cause.certainty) == (State.FAILED, certainty)
+    judgement = judge(log(reward=level + 0.03 * rng.standard_normal(ROWS), **steady(rng)))
+    assert (judgement.state, judgement.cause.certainty) == (State.FAILED, certainty)
 
 
 def test_a_slope_is_looked_for_about_its_middle_though_its_end_was_found() -> None:
@@ -394,10 +410,13 @@ def test_a_verifier_that_passes_everything_at_once_is_told_from_success(seed: in
     )
     leap[120:] = 1.0
     grown[90:] = 1.0
-    found = judge(log(reward=leap, **steady(rng)))
-    assert (found.state, told(found)) == (State.WARNING, {"verifier": Status.WARNING})
-    assert found.headline.endswith(" → exactly 1 from step 121 on (80 rows)")
-    says("diagnostics/collapse/2", answer(found, "verifier").advice)
+    judgement = judge(log(reward=leap, **steady(rng)))
+    assert (judgement.state, statuses_of(judgement)) == (
+        State.WARNING,
+        {"verifier": Status.WARNING},
+    )
+    assert judgement.headline.endswith(" → exactly 1 from step 121 on (80 rows)")
+    says("diagnostics/collapse/2", answer(judgement, "verifier").advice)
     assert judge(log(reward=grown, **steady(rng))).state is State.OK
 
 
@@ -405,7 +424,7 @@ def test_groups_that_are_not_more_often_alike_are_no_fewer() -> None:
     rng = np.random.default_rng(8)
     reward = np.where(np.arange(ROWS) < 60, 0.05, 0.19) + 0.01 * rng.standard_normal(ROWS)
     dead = np.where(np.arange(ROWS) < 60, 0.84, 0.82) + 0.02 * rng.standard_normal(ROWS)
-    assert told(judge(log(reward=reward, dead=dead))) == {"zero_variance": Status.INFO}
+    assert statuses_of(judge(log(reward=reward, dead=dead))) == {"zero_variance": Status.INFO}
 
 
 def test_a_log_without_a_usable_reward_has_no_grades() -> None:
@@ -422,7 +441,7 @@ def lowered(
     value = np.where(np.arange(8 * few) < high * few // 10, 1.0, 1.0 - by)
     evidence = Evidence(log(reward=value), ended=ended)
     evidence.memo["reward_level"] = (
-        Signal("reward", np.arange(1, 8 * few + 1), value, deviation, deviation),
+        NoisyMetric("reward", np.arange(1, 8 * few + 1), value, deviation, deviation),
         None,
     )
     return evidence
@@ -449,36 +468,36 @@ def test_a_decline_that_stands_below_half_of_the_height_beyond_doubt_is_a_failur
     by: float, errors: float, high: int, status: Status
 ) -> None:
     rows = 80 - high
-    found = _decline(lowered(by, abs(by - 0.5) / errors / np.sqrt(1 / 10 + 1 / rows), high=high))
-    assert found is not None
-    assert found.status is status
+    finding = _decline(lowered(by, abs(by - 0.5) / errors / np.sqrt(1 / 10 + 1 / rows), high=high))
+    assert finding is not None
+    assert finding.status is status
 
 
 def test_a_decline_is_held_against_the_largest_of_eight_means() -> None:
     """Of 8 stretches the highest was chosen: 1 in 50 becomes 1 in 400, and 2.054 standard errors
     become 2.807.
     """
-    for errors, found in ((2.1, False), (2.80, False), (2.81, True)):
-        assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 10)) is not None) is found
+    for errors, expected in ((2.1, False), (2.80, False), (2.81, True)):
+        assert (declined(0.3, 0.3 / errors / np.sqrt(2 / 10)) is not None) is expected
 
 
 def test_a_decline_of_a_run_that_goes_on_is_held_against_every_look_at_it_too() -> None:
     """Eight stretches, looked at eight times: 1 in 50 becomes 1 in 3,200, and 3.421 standard
     errors; and it must be 24 rows old.
     """
-    for errors, found in ((2.81, False), (3.41, False), (3.43, True)):
+    for errors, expected in ((2.81, False), (3.41, False), (3.43, True)):
         assert (
             declined(0.3, 0.3 / errors / np.sqrt(2 / 12), few=12, ended=False) is not None
-        ) is found
+        ) is expected
     assert declined(0.3, 0.001, few=11, ended=False) is None
 
 
 def test_a_decline_of_less_than_an_eighth_of_the_height_is_none() -> None:
     assert declined(0.119, 0.001) is None
     assert declined(0.03, 0.001) is None
-    found = declined(0.121, 0.001)
-    assert found is not None
-    assert (found.begin, found.middle, found.end, found.change.before) == pytest.approx(
+    decline = declined(0.121, 0.001)
+    assert decline is not None
+    assert (decline.begin, decline.middle, decline.end, decline.change.before) == pytest.approx(
         (60, 60, 60, 1.0), abs=1e-12
     )
 
@@ -512,24 +531,21 @@ def test_an_onset_is_placed_within_its_block_or_before_it() -> None:
 
 def test_a_decline_is_dated_by_its_first_row_and_not_by_its_middle() -> None:
     level = np.interp(np.arange(ROWS), [0, 40, 100, 200], [0.3, 0.8, 0.8, 0.5])
-    found = judge(log(reward=level + 0.01 * np.random.default_rng(0).standard_normal(ROWS)))
-    assert found.learning.value == "falling"
-    assert found.headline == "reward 0.80 → 0.54, falling since step 102"
+    judgement = judge(log(reward=level + 0.01 * np.random.default_rng(0).standard_normal(ROWS)))
+    assert judgement.learning.value == "falling"
+    says("diagnostics/collapse/5", judgement.headline)
 
 
 def test_a_decline_is_told_with_its_height_and_its_end() -> None:
-    found = judge(
+    judgement = judge(
         log(
             reward=np.where(np.arange(80) < 60, 1.0, 0.7)
             + 0.001 * np.random.default_rng(0).standard_normal(80)
         )
     )
-    collapse = answer(found, "collapse")
-    assert (collapse.status, collapse.step, collapse.message) == (
-        Status.WARNING,
-        61,
-        "reward 1.00 → 0.70, falling since step 61",
-    )
+    collapse = answer(judgement, "collapse")
+    assert (collapse.status, collapse.step) == (Status.WARNING, 61)
+    says("diagnostics/collapse/8", collapse.message)
     assert collapse.value is not None
     assert collapse.value.value == pytest.approx(0.7, abs=0.002)
     assert collapse.limit == pytest.approx(1.0, abs=0.002)
@@ -559,13 +575,13 @@ def test_answers_collapse_where_everything_that_is_logged_says_that_nothing_is_t
         columns["gradient"] = np.where(late, gradient, 1.0)
     if alike is not None:
         columns["dead"] = np.where(late, alike, 0.2)
-    found = _shortened(Evidence(log(**columns)))
-    assert (found is not None) is collapsed
-    if found is not None:
-        assert (found.step, found.status, found.limit) == (61, Status.CRITICAL, 0.1)
-        assert found.value is not None
-        assert found.value.value == 0.04
-        assert [sign.words for sign in found.signs] == ["length 100 → 4"]
+    finding = _shortened(Evidence(log(**columns)))
+    assert (finding is not None) is collapsed
+    if finding is not None:
+        assert (finding.step, finding.status, finding.limit) == (61, Status.CRITICAL, 0.1)
+        assert finding.value is not None
+        assert finding.value.value == 0.04
+        assert [sign.words for sign in finding.signs] == ["length 100 → 4"]
 
 
 def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_them() -> None:
@@ -589,9 +605,9 @@ def test_answers_that_shrank_to_nothing_come_before_what_one_function_paid_for_t
         "rewards/right/mean": right,
         "entropy": entropy,
     }
-    found = judge(log(**given, **columns))
-    says("diagnostics/collapse/3", answer(found, "collapse").message)
-    assert (found.state, found.cause.names) == (
+    judgement = judge(log(**given, **columns))
+    says("diagnostics/collapse/3", answer(judgement, "collapse").message)
+    assert (judgement.state, judgement.cause.names) == (
         State.FAILED,
         ("entropy collapse: the policy has lost its variety",),
     )
@@ -606,12 +622,12 @@ def test_a_function_that_earned_next_to_nothing_has_no_height_to_lose(
     """
     rows = np.arange(120)
     strict, right = np.where(rows < 60, height, 0.0), 0.6 - 0.0001 * (rows % 2)
-    found = judge(
+    judgement = judge(
         log(
             **{"reward": strict + right, "rewards/strict/mean": strict, "rewards/right/mean": right}
         )
     )
-    assert answer(found, "collapse").status is status
+    assert answer(judgement, "collapse").status is status
 
 
 def test_a_held_out_reward_that_falls_while_training_rises_is_no_collapse() -> None:
@@ -645,17 +661,17 @@ def test_a_slope_is_told_from_a_step_by_few_rows_of_a_long_log() -> None:
 # By hand, at the boundaries.
 
 
-def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int = 0) -> Floats:
+def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, step: int = 0) -> Floats:
     """Forty rows, fifteen at .5, four, one more, and rows of nothing but 0; `known` of the first
     are 0 too.
     """
     value = np.r_[np.full(40, first), np.full(15, 0.5), np.full(4, before), 0.3, np.zeros(rows)]
-    value[:known] = 0.0
+    value[:step] = 0.0
     return np.asarray(value)
 
 
 @each_case(
-    ("value", "found", "abrupt"),
+    ("value", "expected", "abrupt"),
     [
         (tail(5), True, True),
         (
@@ -668,13 +684,13 @@ def tail(rows: int = 5, *, first: float = 0.9, before: float = 0.5, known: int =
         (tail(before=0.18), True, False),  # and at .244, closer to 0 than to the level before
         (tail(first=1.6), True, True),  # from .5, nearly a third of the height that was reached
         (tail(first=1.7), True, False),
-        (tail(30, known=14), True, True),
-        (tail(30, known=15), False, True),  # it stood there in a quarter of the rows before
+        (tail(30, step=14), True, True),
+        (tail(30, step=15), False, True),  # it stood there in a quarter of the rows before
     ],
 )
-def test_a_reward_of_one_number_to_the_end(value: Floats, found: bool, abrupt: bool) -> None:
+def test_a_reward_of_one_number_to_the_end(value: Floats, expected: bool, abrupt: bool) -> None:
     tail_of = constant_tail(signal_of("reward", np.arange(1, value.size + 1), value))
-    assert (tail_of is not None) is found
+    assert (tail_of is not None) is expected
     if tail_of is not None:
         assert (tail_of.row, tail_of.value, tail_of.abrupt) == (60, 0.0, abrupt)
         assert tail_of.before == pytest.approx(0.5)
@@ -683,11 +699,11 @@ def test_a_reward_of_one_number_to_the_end(value: Floats, found: bool, abrupt: b
 @pytest.mark.parametrize(("floor", "stopped"), [(0.2, True), (0.1, True), (0.09, False)])
 def test_a_reward_that_stands_at_nothing_or_below_has_stopped(floor: float, stopped: bool) -> None:
     value = np.r_[0.8 + 0.01 * (-1.0) ** np.arange(60), np.full(6, 0.1)]
-    found = _stopped(signal_of("reward", np.arange(66), value), floor)
-    assert (found is not None) is stopped
-    if found is not None:
-        assert (found.row, found.lasts, found.lost.low) == (60, True, 1.0)
-        assert (found.height, found.end) == pytest.approx((0.8, 0.1), abs=1e-3)
+    fall = _stopped(signal_of("reward", np.arange(66), value), floor)
+    assert (fall is not None) is stopped
+    if fall is not None:
+        assert (fall.row, fall.lasts, fall.lost.low) == (60, True, 1.0)
+        assert (fall.height, fall.end) == pytest.approx((0.8, 0.1), abs=1e-3)
 
 
 def test_a_height_is_the_lower_limit_of_the_best_mean_of_three_rows_before() -> None:
@@ -708,7 +724,8 @@ def test_rows_are_averaged_until_half_of_the_height_is_three_deviations(
     eight such stretches are the fewest.
     """
     assert (
-        row_size(Signal("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor) == size
+        row_size(NoisyMetric("reward", np.arange(rows), np.ones(rows), scatter, scatter), floor)
+        == size
     )
 
 
@@ -718,14 +735,14 @@ def test_a_fall_by_half_of_the_height_has_its_row_and_what_it_lost(end: float, f
     error of twenty rows is .05/sqrt(20).
     """
     value = np.where(np.arange(50) < 30, 1.0, end)
-    found = find_fall(Signal("reward", np.arange(1, 51), value, 0.05, 0.05), 0.2)
-    assert (found is not None) is fell
-    if found is not None:
+    fall = find_fall(NoisyMetric("reward", np.arange(1, 51), value, 0.05, 0.05), 0.2)
+    assert (fall is not None) is fell
+    if fall is not None:
         height = 1 - 1.96 * 0.05 / np.sqrt(3)
         lost, off = (height - end) / (height - 0.2), 1.96 * 0.05 / np.sqrt(20) / (height - 0.2)
-        assert (found.row, found.lasts) == (30, True)
-        assert (found.height, found.end) == pytest.approx((height, end))
-        assert (found.lost.value, found.lost.low, found.lost.high) == pytest.approx(
+        assert (fall.row, fall.lasts) == (30, True)
+        assert (fall.height, fall.end) == pytest.approx((height, end))
+        assert (fall.lost.value, fall.lost.low, fall.lost.high) == pytest.approx(
             (lost, lost - off, lost + off)
         )
 
@@ -741,16 +758,16 @@ def test_where_nothing_is_no_floor_a_fall_is_twice_as_clear(
     """
     value = np.r_[least, np.full(29, 1.0), np.full(rows, 0.4)]
     assert (
-        find_fall(Signal("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None
+        find_fall(NoisyMetric("reward", np.arange(value.size), value, 0.13, 0.13), 0.0) is not None
     ) is fell
 
 
 def test_a_fall_that_was_made_good_ends_at_its_lowest_stretch() -> None:
     value = np.repeat([1.0, 0.2, 1.0], [20, 10, 20])
-    found = find_fall(Signal("reward", np.arange(50), value, 0.05, 0.05), 0.0)
-    assert found is not None
-    assert (found.row, found.lasts) == (20, False)
-    assert found.end == pytest.approx(0.2)
+    fall = find_fall(NoisyMetric("reward", np.arange(50), value, 0.05, 0.05), 0.0)
+    assert fall is not None
+    assert (fall.row, fall.lasts) == (20, False)
+    assert fall.end == pytest.approx(0.2)
 
 
 @each_case(
@@ -816,11 +833,13 @@ def test_a_held_out_reward_stays_where_it_lost_less_than_half_of_what_training_d
     """
     evidence = Evidence(log(reward=np.ones(40)))
     value = np.where(np.arange(40) < 20, 0.6, after)
-    vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), value, 0.04, 0.04)
+    vars(evidence)["held_out"] = NoisyMetric("eval", np.arange(1, 41), value, 0.04, 0.04)
     assert held_out_at(evidence, 21, -0.2) is said
     assert held_out_at(evidence, 2, -0.2) is held_out_at(evidence, 40, -0.2) is None
     # What is down already can drop no further.
-    vars(evidence)["held_out"] = Signal("eval", np.arange(1, 41), np.full(40, 0.09), 0.001, 0.001)
+    vars(evidence)["held_out"] = NoisyMetric(
+        "eval", np.arange(1, 41), np.full(40, 0.09), 0.001, 0.001
+    )
     assert (held_out_at(evidence, 21, -0.2), held_out_at(evidence, 21, -0.16)) == (
         None,
         Fact.HELD_OUT_STAYED,
@@ -834,13 +853,13 @@ def test_what_to_go_back_to_has_its_step() -> None:
         "length": np.interp(row, [0, 120, 180], [200, 200, 320]),
         "entropy": np.interp(row, [0, 199], [0.6, 0.4]),
     }
-    found = judge(
+    judgement = judge(
         log(**{key: v * (1 + 0.01 * rng.standard_normal(ROWS)) for key, v in columns.items()})
     )
-    assert found.first_sign is not None
-    assert not found.cause.names
-    before = found.first_sign.step - 1
-    assert found.do == f"restart from step {before}; lr ÷ 3"
+    assert judgement.first_sign is not None
+    assert not judgement.cause.names
+    before = judgement.first_sign.step - 1
+    assert judgement.do == f"restart from step {before}; lr ÷ 3"
 
 
 @pytest.mark.parametrize("dead", [30, 90, 200])
@@ -849,6 +868,6 @@ def test_the_dead_end_of_a_long_log_has_not_recovered(dead: int) -> None:
     rng = np.random.default_rng(dead)
     reward = 0.72 - 0.3 * np.exp(-np.arange(5000) / 800) + rng.normal(0, 0.03, 5000)
     reward[-dead:] = 0.02 + rng.uniform(0, 0.01, dead)
-    found = judge(RunRecord("run", steps_table(range(5000), {"reward": reward})))
-    assert found.state is State.FAILED
-    assert f"collapsed at step {5000 - dead:,}" in found.headline
+    judgement = judge(RunRecord("run", steps_table(range(5000), {"reward": reward})))
+    assert judgement.state is State.FAILED
+    assert f"collapsed at step {5000 - dead:,}" in judgement.headline

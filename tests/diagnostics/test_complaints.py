@@ -460,37 +460,37 @@ COMPLAINTS = (
 )
 
 
-def told(found: Judgement) -> str:
+def sentences_of(judgement: Judgement) -> str:
     """What a reader is told: headline, cause, signs, what to do, and the checks that found
     something; not what is missing in the log.
     """
-    signs = ([found.first_sign] if found.first_sign else []) + list(found.then)
+    signs = ([judgement.first_sign] if judgement.first_sign else []) + list(judgement.then)
     said = [
-        found.headline,
-        found.do,
-        *found.cause.names,
-        *found.cause.log,
-        *(f"{one.signal} {one.words}" for one in signs),
+        judgement.headline,
+        judgement.do,
+        *judgement.cause.names,
+        *judgement.cause.log,
+        *(f"{sign.signal} {sign.words}" for sign in signs),
     ]
     return "\n".join(
         said
         + [
-            one.message
-            for one in found.checks
-            if one.status not in (Status.NONE, Status.NOT_LOGGED)
+            finding.message
+            for finding in judgement.checks
+            if finding.status not in (Status.NONE, Status.NOT_LOGGED)
         ]
     )
 
 
 @each_case("complaint", COMPLAINTS)
 def test_a_complaint_gets_its_answer(complaint: Complaint, tmp_path: Path) -> None:
-    found = judge(complaint.log(tmp_path))
-    said = told(found)
+    judgement = judge(complaint.log(tmp_path))
+    said = sentences_of(judgement)
     assert re.search(complaint.says, said, re.IGNORECASE), said
-    assert found.state in complaint.states, said
+    assert judgement.state in complaint.states, said
     if complaint.cause:
-        assert re.search(complaint.cause, " ".join(found.cause.names), re.IGNORECASE), (
-            found.cause,
+        assert re.search(complaint.cause, " ".join(judgement.cause.names), re.IGNORECASE), (
+            judgement.cause,
             said,
         )
 
@@ -524,12 +524,16 @@ def test_what_a_batch_is_in_numbers(tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 def test_a_run_that_learns_gets_none_of_these_answers() -> None:
-    said = told(judge(record(learning())))
-    assert [one.number for one in COMPLAINTS if re.search(one.says, said, re.IGNORECASE)] == []
+    said = sentences_of(judge(record(learning())))
+    assert [
+        complaint.number
+        for complaint in COMPLAINTS
+        if re.search(complaint.says, said, re.IGNORECASE)
+    ] == []
 
 
 def test_the_complaints_are_all_here() -> None:
     """Of the 25 all but what a batch is and the engine that collapses."""
-    assert [one.number for one in COMPLAINTS] == [
+    assert [complaint.number for complaint in COMPLAINTS] == [
         number for number in range(1, 26) if number not in (7, 20)
     ]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from tests.cases import each_case
 from tests.golden.sentences import says
 
-from groupwise.diagnostics.completions import _settles, check
+from groupwise.diagnostics.completions import _settles, concentration
 from groupwise.diagnostics.judgement import Fact, Finding, Status
 from groupwise.diagnostics.signals import Evidence
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
@@ -33,8 +33,8 @@ SPENT = np.where(ROW < 60, 1.0, 0.02)
 
 
 def about(level: Any, by: float = 0.002) -> NDArray[np.float64]:
-    known = np.asarray(level, dtype=float)
-    return np.asarray(known + by * (-1.0) ** np.arange(known.size))
+    values = np.asarray(level, dtype=float)
+    return np.asarray(values + by * (-1.0) ** np.arange(values.size))
 
 
 def evidence(rows: Any = None, **columns: Any) -> Evidence:
@@ -44,8 +44,8 @@ def evidence(rows: Any = None, **columns: Any) -> Evidence:
     return Evidence(RunRecord("run", steps, rollouts_table(rows or []), meanings=meanings))
 
 
-def told(rows: Any = None, **columns: Any) -> Finding:
-    return check(evidence(rows, **columns))
+def finding_of(rows: Any = None, **columns: Any) -> Finding:
+    return concentration(evidence(rows, **columns))
 
 
 def since(before: float, after: float) -> NDArray[np.float64]:
@@ -71,8 +71,8 @@ def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(
         + 0.3 * np.random.default_rng(3).uniform(-1, 1, N)
         + gained * np.clip(ROW - 60, 0, None) / 60
     )
-    found = told(reward=reward, entropy=since(1.0, left))
-    assert (found.status, found.facts) == (status, (Fact.ENTROPY_LOW,))
+    finding = finding_of(reward=reward, entropy=since(1.0, left))
+    assert (finding.status, finding.facts) == (status, (Fact.ENTROPY_LOW,))
 
 
 @each_case(
@@ -95,19 +95,19 @@ def test_an_entropy_that_is_gone_asks_for_a_look_where_noisy_rows_show_no_gain(
 def test_a_spent_entropy_is_a_failure_where_the_groups_have_become_alike(
     beside: dict[str, Any], status: Status
 ) -> None:
-    found = told(reward=STANDS, entropy=SPENT, **beside)
-    assert (found.status, found.step) == (status, 61)
-    says("diagnostics/concentration/1", found.message)
-    assert found.facts == (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
-    assert found.value is not None
-    assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
+    finding = finding_of(reward=STANDS, entropy=SPENT, **beside)
+    assert (finding.status, finding.step) == (status, 61)
+    says("diagnostics/concentration/1", finding.message)
+    assert finding.facts == (Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_LOW,)
+    assert finding.value is not None
+    assert (finding.value.value, finding.value.low, finding.value.high) == pytest.approx(
         [np.expm1(0.02) / np.expm1(1.0)] * 3
     )
 
 
 def test_a_reward_that_fell_for_good_does_not_stand() -> None:
-    found = told(reward=about(since(0.5, 0.03)), entropy=SPENT)
-    says("diagnostics/concentration/2", found.message)
+    finding = finding_of(reward=about(since(0.5, 0.03)), entropy=SPENT)
+    says("diagnostics/concentration/2", finding.message)
 
 
 @each_case(
@@ -138,8 +138,8 @@ def test_a_reward_that_fell_for_good_does_not_stand() -> None:
 def test_a_spent_entropy_of_a_reward_that_has_arrived_or_still_moves(
     reward: Any, status: Status, stands: str
 ) -> None:
-    found = told(reward=reward, entropy=SPENT, dead=since(0.2, 0.9))
-    assert (found.status, found.message) == (
+    finding = finding_of(reward=reward, entropy=SPENT, dead=since(0.2, 0.9))
+    assert (finding.status, finding.message) == (
         status,
         f"the entropy was 1.00 at the start and is 0.02 nats a token from step 61 on, {stands}",
     )
@@ -154,9 +154,9 @@ def test_a_reward_of_unknown_range_may_have_arrived_where_it_rose_by_three_error
     """
     reward = np.repeat([3.0, 3.2, 3.4], [15, 90, 15])
     given = evidence(reward=reward)
-    known = given.reward
-    assert known is not None
-    object.__setattr__(given, "reward", replace(known, deviation=0.4 / errors / np.sqrt(2 / 15)))
+    rewards = given.reward
+    assert rewards is not None
+    object.__setattr__(given, "reward", replace(rewards, deviation=0.4 / errors / np.sqrt(2 / 15)))
     assert (_settles(given, 61) <= 1) is arrived
 
 
@@ -164,16 +164,14 @@ def test_a_reward_of_unknown_range_may_have_arrived_where_it_rose_by_three_error
 def test_a_reward_of_tenths_may_have_arrived_at_a_tenth(times: float, status: Status) -> None:
     """It rises from 0.04 to 0.098 and stands; one that goes beyond is far below its top of 1."""
     reward = about(times * np.minimum(0.04 + 0.0012 * ROW, 0.098), 0.0005)
-    assert told(reward=reward, entropy=SPENT, dead=since(0.3, 0.9)).status is status
+    assert finding_of(reward=reward, entropy=SPENT, dead=since(0.3, 0.9)).status is status
 
 
 def test_the_levels_of_an_entropy_are_those_of_its_first_fortieth_and_its_last_tenth() -> None:
     entropy = np.repeat([1.0, 0.9, 0.5], [3, 105, 12])
-    found = told(reward=STANDS, entropy=entropy)
-    assert (found.status, found.message) == (
-        Status.NONE,
-        "No sign of it: the entropy is 0.50 nats a token.",
-    )
+    finding = finding_of(reward=STANDS, entropy=entropy)
+    assert finding.status == Status.NONE
+    says("diagnostics/concentration/5", finding.message)
 
 
 @pytest.mark.parametrize(("start", "spent"), [(0.02 * 20.5, True), (0.02 * 19.0, False)])
@@ -182,12 +180,14 @@ def test_an_entropy_is_spent_at_a_twentieth_of_what_it_could_buy(start: float, s
     .3393.
     """
     entropy = since(float(np.log1p(start)), 0.02)
-    assert (told(reward=STANDS, entropy=entropy).status is not Status.NONE) is spent
+    assert (finding_of(reward=STANDS, entropy=entropy).status is not Status.NONE) is spent
 
 
 def test_seven_rows_of_entropy_tell_nothing() -> None:
-    assert told(reward=STANDS[:7], entropy=np.linspace(1.0, 0.5, 7)).status is Status.NOT_LOGGED
-    assert told(reward=STANDS[:8], entropy=np.linspace(1.0, 0.5, 8)).status is Status.NONE
+    assert (
+        finding_of(reward=STANDS[:7], entropy=np.linspace(1.0, 0.5, 7)).status is Status.NOT_LOGGED
+    )
+    assert finding_of(reward=STANDS[:8], entropy=np.linspace(1.0, 0.5, 8)).status is Status.NONE
 
 
 def rollouts(alike: Any) -> list[dict[str, Any]]:
@@ -210,7 +210,7 @@ def test_answers_that_become_the_same_text_say_that_the_policy_is_spent(
     alike: int, status: Status
 ) -> None:
     assert (
-        told(
+        finding_of(
             rollouts(np.where(ROW < 60, 0, alike)),
             reward=STANDS,
             entropy=SPENT,
@@ -222,14 +222,15 @@ def test_answers_that_become_the_same_text_say_that_the_policy_is_spent(
 
 @pytest.mark.parametrize(("level", "status"), [(0.5, Status.CRITICAL), (0.95, Status.INFO)])
 def test_texts_alone_tell_since_when_most_pairs_are_the_same(level: float, status: Status) -> None:
-    found = told(rollouts(np.where(ROW < 60, 1, 3)), reward=about(np.full(N, level)))
-    assert (found.status, found.step) == (status, 61)
-    says("diagnostics/concentration/3", found.message)
-    assert found.facts == (
+    finding = finding_of(rollouts(np.where(ROW < 60, 1, 3)), reward=about(np.full(N, level)))
+    assert (finding.status, finding.step) == (status, 61)
+    says("diagnostics/concentration/3", finding.message)
+    assert finding.facts == (
         Fact.ENTROPY_GONE if status is Status.CRITICAL else Fact.ENTROPY_SPENT_AT_TOP,
     )
     assert (
-        told(rollouts(np.full(7, 3)), reward=about(np.full(7, level))).status is Status.NOT_LOGGED
+        finding_of(rollouts(np.full(7, 3)), reward=about(np.full(7, level))).status
+        is Status.NOT_LOGGED
     )
-    few = told(rollouts(np.repeat([1, 2], [108, 12])), reward=STANDS)
+    few = finding_of(rollouts(np.repeat([1, 2], [108, 12])), reward=STANDS)
     says("diagnostics/concentration/4", few.message)

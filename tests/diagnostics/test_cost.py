@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import NO_CLOCK, NO_GPUS, Cost, State, cost_since, cost_to_come
@@ -41,39 +42,49 @@ def test_a_failure_by_hand() -> None:
     61.
     """
     seconds = np.where(STEPS <= 50, 60.0 * STEPS, 3000 + 120.0 * (STEPS - 50))
-    found = judge(record(tokens=1000.0 * STEPS, seconds=seconds))
-    assert (found.state, found.since_step) == (State.FAILED, 61)
-    assert found.cost is not None
-    assert (found.cost.steps, found.cost.rollouts, found.cost.seconds, found.cost.tokens) == (
+    judgement = judge(record(tokens=1000.0 * STEPS, seconds=seconds))
+    assert (judgement.state, judgement.since_step) == (State.FAILED, 61)
+    assert judgement.cost is not None
+    assert (
+        judgement.cost.steps,
+        judgement.cost.rollouts,
+        judgement.cost.seconds,
+        judgement.cost.tokens,
+    ) == (
         40,
         40 * 32,
         4800.0,
         40_000.0,
     )
-    assert found.cost.gpu_hours == pytest.approx(40 * 120 / 3600 * 16)
-    assert found.cost.money == pytest.approx(40 * 120 / 3600 * 16 * 2.5)
-    assert found.spent is not None
-    assert (found.spent.steps, found.spent.rollouts, found.spent.tokens, found.spent.seconds) == (
+    assert judgement.cost.gpu_hours == pytest.approx(40 * 120 / 3600 * 16)
+    assert judgement.cost.money == pytest.approx(40 * 120 / 3600 * 16 * 2.5)
+    assert judgement.spent is not None
+    assert (
+        judgement.spent.steps,
+        judgement.spent.rollouts,
+        judgement.spent.tokens,
+        judgement.spent.seconds,
+    ) == (
         100,
         3200,
         100_000.0,
         9000.0,
     )
-    assert found.to_come is not None  # at the pace of the newer half
+    assert judgement.to_come is not None  # at the pace of the newer half
     assert (
-        found.to_come.steps,
-        found.to_come.rollouts,
-        found.to_come.tokens,
-        found.to_come.seconds,
+        judgement.to_come.steps,
+        judgement.to_come.rollouts,
+        judgement.to_come.tokens,
+        judgement.to_come.seconds,
     ) == (50, 1600, 50_000.0, 6000.0)
-    assert found.to_come.money == pytest.approx(6000 / 3600 * 16 * 2.5)
-    assert found.cost.parts == (
+    assert judgement.to_come.money == pytest.approx(6000 / 3600 * 16 * 2.5)
+    assert judgement.cost.parts == (
         "40 of 100 steps (40 %) since the first sign",
         "1,280 rollouts",
         "80 min",
         "40 k tokens",
     )
-    assert found.gpu_hours == "21.3 of 40, price 53.33 of 100.00"
+    says("diagnostics/cost/1", judgement.gpu_hours)
 
 
 @each_case(
@@ -117,9 +128,9 @@ def test_the_first_row_took_its_time_too(
     ]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
     record = run_record(log)
-    found = cost_since(record, None)
-    assert found is not None
-    assert (found.steps, found.seconds) == (4, seconds)
+    cost = cost_since(record, None)
+    assert cost is not None
+    assert (cost.steps, cost.seconds) == (4, seconds)
     assert record.steps["seconds"].max() < 1e4  # type: ignore[operator] # and no time since 1970
 
 
@@ -130,15 +141,15 @@ def test_an_evaluation_before_the_training_takes_no_time_of_a_step(tmp_path: Pat
         *({"step": step, "reward": 0.1 * step, "step_time": 10} for step in (1, 2, 3)),
     ]
     log.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
-    found = cost_since(run_record(log), None)
-    assert found is not None
-    assert found.seconds == 30.0
+    cost = cost_since(run_record(log), None)
+    assert cost is not None
+    assert cost.seconds == 30.0
 
 
 def test_what_is_not_known_is_none_and_never_a_number() -> None:
-    found = cost_since(record({}), 61)
-    assert found == Cost(40, None, None, 100)
-    assert found.parts == ("40 of 100 steps (40 %) since the first sign",)
+    cost = cost_since(record({}), 61)
+    assert cost == Cost(40, None, None, 100)
+    assert cost.parts == ("40 of 100 steps (40 %) since the first sign",)
     assert cost_since(record({"gpus": 4, "gpu_price": 1.0}), None) == Cost(
         100, None, None, 100, missing=NO_CLOCK
     )

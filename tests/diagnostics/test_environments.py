@@ -61,32 +61,32 @@ def judged(columns: Columns, trainer: str, folder: Path, *, total: bool = True) 
     return judge(run_record(path), ended=True)
 
 
-def environments(found: Judgement) -> Environments:
-    assert found.environments is not None
-    return found.environments
+def environments(judgement: Judgement) -> Environments:
+    assert judgement.environments is not None
+    return judgement.environments
 
 
 @each_case("trainer", TRAINERS)
 def test_an_environment_that_falls_is_said_first(trainer: str, tmp_path: Path) -> None:
-    found = judged(falling(np.random.default_rng(1)), trainer, tmp_path)
-    each = environments(found)
-    assert (found.state, each.count, each.fell, each.rose) == (State.WARNING, 3, 1, 2)
+    judgement = judged(falling(np.random.default_rng(1)), trainer, tmp_path)
+    each = environments(judgement)
+    assert (judgement.state, each.count, each.fell, each.rose) == (State.WARNING, 3, 1, 2)
     assert each.worst[0].name == "games"
     assert abs(each.worst[0].before - 0.5) < 0.06
     assert abs(each.worst[0].after) < 0.03
     assert abs((each.worst[0].step or 0) - 90) < 12
-    assert found.headline.startswith("environment games 0.5")
-    assert found.headline.endswith("2 of the 2 others rise.")
-    assert found.cause.keys == ("environment",)
-    shown = found.as_dict()["environments"]["worst"]
-    assert [one["course"] for one in shown] == ["fell", "rose", "rose"]
+    assert judgement.headline.startswith("environment games 0.5")
+    assert judgement.headline.endswith("2 of the 2 others rise.")
+    assert judgement.cause.keys == ("environment",)
+    shown = judgement.as_dict()["environments"]["worst"]
+    assert [environment["course"] for environment in shown] == ["fell", "rose", "rose"]
 
 
 def test_a_total_that_falls_with_one_environment_names_it(tmp_path: Path) -> None:
     columns = falling(np.random.default_rng(7))
     stands = {"math": 0.4 + 0.05 * columns["math"], "games": columns["games"]}
-    found = judged(stands, "nemo-rl", tmp_path, total=False)
-    assert environments(found).fell == 1
+    judgement = judged(stands, "nemo-rl", tmp_path, total=False)
+    assert environments(judgement).fell == 1
     rows = {**stands, "total": np.mean([*stands.values()], axis=0)}
     path = tmp_path / "total.jsonl"
     keys = {"math": "reward/math/mean", "games": "reward/games/mean", "total": "reward/all/mean"}
@@ -105,8 +105,8 @@ def test_a_total_that_falls_with_one_environment_names_it(tmp_path: Path) -> Non
 def test_seats_that_win_from_each_other_are_no_loss(tmp_path: Path) -> None:
     columns = falling(np.random.default_rng(2))
     seats = {"0": columns["games"], "1": 1 - columns["games"]}
-    found = judged(seats, "seats", tmp_path)
-    assert (environments(found).fell, found.state) == (1, State.OK)
+    judgement = judged(seats, "seats", tmp_path)
+    assert (environments(judgement).fell, judgement.state) == (1, State.OK)
     lost = judged({"0": columns["games"], "1": columns["math"]}, "seats", tmp_path)
     assert (environments(lost).worst[0].kind, lost.state) == ("seat", State.WARNING)
 
@@ -123,16 +123,16 @@ def test_the_only_agents_of_environments_play_no_game_with_each_other(tmp_path: 
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(run_record(path), ended=True)
-    worst = environments(found).worst[0]
-    assert (worst.kind, worst.name, found.state) == ("environment", "games", State.WARNING)
+    judgement = judge(run_record(path), ended=True)
+    worst = environments(judgement).worst[0]
+    assert (worst.kind, worst.name, judgement.state) == ("environment", "games", State.WARNING)
 
 
 def test_all_that_fall_together_are_no_environment_of_their_own(tmp_path: Path) -> None:
     games = falling(np.random.default_rng(3))["games"]
-    found = judged({"a": games, "b": games * 0.9, "c": games * 0.8}, "prime-rl", tmp_path)
-    assert environments(found).fell == 3
-    assert "environment" not in found.cause.keys
+    judgement = judged({"a": games, "b": games * 0.9, "c": games * 0.8}, "prime-rl", tmp_path)
+    assert environments(judgement).fell == 3
+    assert "environment" not in judgement.cause.keys
 
 
 def test_environments_of_one_name_are_told_apart_by_their_columns(tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_environments_of_one_name_are_told_apart_by_their_columns(tmp_path: Path
     path.write_text("\n".join(map(json.dumps, rows)))
     each = environments(judge(run_record(path), ended=True))
     names = ["games (reward/games/mean)", "games (train/games/all/reward/mean)"]
-    assert [one.name for one in each.worst] == names
+    assert [prompt.name for prompt in each.worst] == names
 
 
 def test_the_only_agent_of_an_environment_is_no_seat_beside_it(tmp_path: Path) -> None:
@@ -167,16 +167,16 @@ def test_the_only_agent_of_an_environment_is_no_seat_beside_it(tmp_path: Path) -
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(run_record(path), ended=True)
-    assert environments(found).count == 3
-    assert found.headline.endswith("2 of the 2 others rise.")
+    judgement = judge(run_record(path), ended=True)
+    assert environments(judgement).count == 3
+    assert judgement.headline.endswith("2 of the 2 others rise.")
 
 
 def test_many_environments_stay_few_lines_and_rare_rows_are_no_fall(tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
     rare = {f"rare{n}": (rng.random(ROWS) < 0.05).astype(float) for n in range(300)}
-    found = judged(rare, "prime-rl", tmp_path)
-    each = environments(found)
+    judgement = judged(rare, "prime-rl", tmp_path)
+    each = environments(judgement)
     assert (each.count, each.fell, len(each.worst)) == (300, 0, 20)
     one_lost = judged(rare | falling(rng), "prime-rl", tmp_path)
     assert environments(one_lost).worst[0].name == "games"
@@ -187,7 +187,7 @@ def test_an_environment_that_is_seldom_sampled_has_few_rows(tmp_path: Path) -> N
     columns = falling(np.random.default_rng(6))
     columns["games"][np.arange(ROWS) % 20 > 0] = np.nan
     each = environments(judged(columns, "prime-rl", tmp_path))
-    assert {one.name: one.course.value for one in each.worst}["games"] == "few rows"
+    assert {prompt.name: prompt.course.value for prompt in each.worst}["games"] == "few rows"
 
 
 @pytest.mark.parametrize(
@@ -204,9 +204,9 @@ def test_a_held_out_set_of_few_rows_is_not_said_to_stand(rows: tuple[int, int], 
     }
     table = steps_table(steps, {"reward": 0.5 + noise[0], **columns})
     meanings = tuple(Meaning(name, f"eval/reward/{name[4:]}", "test") for name in names)
-    found = environments_of(Evidence(RunRecord("made", table, meanings=meanings)))
-    assert found is not None
-    assert found.said.startswith(said)
+    environments = environments_of(Evidence(RunRecord("made", table, meanings=meanings)))
+    assert environments is not None
+    assert environments.said.startswith(said)
 
 
 @each_case("file", ["rollouts.jsonl", "rollouts.parquet"])
@@ -242,9 +242,9 @@ def test_episodes_that_fail_from_the_first_row_on_are_told_by_their_level() -> N
     reward = 0.3 + 0.3 * np.linspace(0, 1, ROWS) + rng.normal(0, 0.02, ROWS)
     for level, state in ((0.02, State.OK), (0.3, State.WARNING)):
         columns = {"reward": reward, "timeout_rate": level + rng.uniform(-0.01, 0.01, ROWS)}
-        found = judge(RunRecord("run", steps_table(range(ROWS), columns)))
-        assert found.state is state
-        assert ("timeout_rate 30 %" in found.headline) == (state is State.WARNING)
+        judgement = judge(RunRecord("run", steps_table(range(ROWS), columns)))
+        assert judgement.state is state
+        assert ("timeout_rate 30 %" in judgement.headline) == (state is State.WARNING)
 
 
 @pytest.mark.parametrize(("to", "fall"), [(0.26, True), (0.51, False)])

@@ -49,19 +49,19 @@ def log(columns: dict[str, Any], **settings: Any) -> RunRecord:
     )
 
 
-def told(columns: dict[str, Any], **settings: Any) -> tuple[Status, str]:
-    found = groups_of_one(Evidence(log(columns, **settings)))
-    return found.status, found.message
+def status_and_message(columns: dict[str, Any], **settings: Any) -> tuple[Status, str]:
+    finding = groups_of_one(Evidence(log(columns, **settings)))
+    return finding.status, finding.message
 
 
 MEANS = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD}
 
 
 def test_advantages_that_are_the_rewards_are_in_the_headline_and_no_alarm() -> None:
-    found = judge(log(MEANS))
-    assert (found.state, found.cause.keys) == (State.WARNING, ("groups_of_one",))
-    says("diagnostics/groups_of_one/1", found.headline)
-    says("diagnostics/groups_of_one/2", found.do)
+    judgement = judge(log(MEANS))
+    assert (judgement.state, judgement.cause.keys) == (State.WARNING, ("groups_of_one",))
+    says("diagnostics/groups_of_one/1", judgement.headline)
+    says("diagnostics/groups_of_one/2", judgement.do)
     assert (
         judge(
             log({"critic/score/mean": REWARD, "critic/advantages/mean": REWARD - REWARD.mean()})
@@ -77,24 +77,28 @@ def test_the_ends_tell_where_long_answers_count_more_in_the_mean() -> None:
         for end, at in (("max", 0.2), ("min", -0.2))
     }
     means = {"critic/score/mean": REWARD, "critic/advantages/mean": REWARD + 0.01 * np.cos(ROW)}
-    assert told(means | ends) == (
+    assert status_and_message(means | ends) == (
         Status.WARNING,
         (
             "the group size is 1, so there is no baseline: critic/advantages/max equals "
             "critic/score/max in all 60 rows"
         ),
     )
-    assert told(means)[0] is Status.NONE
-    assert told(means | ends | {"critic/advantages/min": REWARD - 0.3})[0] is Status.NONE
+    assert status_and_message(means)[0] is Status.NONE
+    assert (
+        status_and_message(means | ends | {"critic/advantages/min": REWARD - 0.3})[0] is Status.NONE
+    )
 
 
 def test_digits_that_are_not_printed_make_no_difference() -> None:
     assert (
-        told({"critic/score/mean": REWARD, "critic/advantages/mean": np.round(REWARD, 3)})[0]
+        status_and_message(
+            {"critic/score/mean": REWARD, "critic/advantages/mean": np.round(REWARD, 3)}
+        )[0]
         is Status.WARNING
     )
     assert (
-        told(
+        status_and_message(
             {
                 "critic/score/mean": np.round(REWARD, 3),
                 "critic/advantages/mean": np.round(REWARD + 1e-3, 3),
@@ -103,22 +107,28 @@ def test_digits_that_are_not_printed_make_no_difference() -> None:
         is Status.NONE
     )
     assert (
-        told({"critic/score/mean": ROW % 2, "critic/advantages/mean": (ROW + 1) % 2})[0]
+        status_and_message({"critic/score/mean": ROW % 2, "critic/advantages/mean": (ROW + 1) % 2})[
+            0
+        ]
         is Status.NONE
     )
 
 
 @pytest.mark.parametrize("loss", ["ppo", "reinforce"])
 def test_where_no_groups_are_wanted_there_is_nothing_to_say(loss: str) -> None:
-    assert told(MEANS, group_size=1, loss=loss)[0] is Status.NONE
+    assert status_and_message(MEANS, group_size=1, loss=loss)[0] is Status.NONE
 
 
 def test_a_group_size_of_1_tells_it_alone() -> None:
     reward = {"critic/score/mean": REWARD}
     said = (Status.WARNING, "the group size is 1, so there is no baseline: it is set to 1 (test)")
-    assert told(reward, group_size=1) == told(reward, group_size=1, loss="grpo") == said
-    assert told(reward, group_size=8, loss="grpo")[0] is Status.NONE
-    assert told(reward)[0] is Status.NOT_LOGGED
+    assert (
+        status_and_message(reward, group_size=1)
+        == status_and_message(reward, group_size=1, loss="grpo")
+        == said
+    )
+    assert status_and_message(reward, group_size=8, loss="grpo")[0] is Status.NONE
+    assert status_and_message(reward)[0] is Status.NOT_LOGGED
 
 
 @each_case(
@@ -169,7 +179,7 @@ def test_a_log_that_shows_a_baseline_is_believed_before_the_settings(other: str)
     1.
     """
     assert (
-        told(
+        status_and_message(
             {"critic/score/mean": REWARD, other: 0.1 + 0.05 * np.sin(ROW)},
             group_size=1,
             loss="grpo",
@@ -179,13 +189,13 @@ def test_a_log_that_shows_a_baseline_is_believed_before_the_settings(other: str)
 
 
 def test_a_reward_that_never_moves_tells_nothing() -> None:
-    assert told({key: np.zeros(60) for key in MEANS})[0] is Status.NONE
+    assert status_and_message({key: np.zeros(60) for key in MEANS})[0] is Status.NONE
 
 
 @each_case(("value", "status"), [(np.nan, Status.WARNING), (np.inf, Status.NOT_LOGGED)])
 def test_advantages_without_a_number_and_infinite_ones(value: float, status: Status) -> None:
     columns = {"critic/score/mean": REWARD, "critic/advantages/mean": np.full(len(ROW), value)}
-    assert told(columns)[0] is status
+    assert status_and_message(columns)[0] is status
 
 
 def test_advantages_of_0_are_groups_of_one_or_of_equal_rewards() -> None:
@@ -193,9 +203,12 @@ def test_advantages_of_0_are_groups_of_one_or_of_equal_rewards() -> None:
     reward = 0.3 + 0.05 * np.sin(np.arange(40))
     columns = {"reward": reward, "advantage_max": zero, "advantage_min": zero}
     meant = tuple(Meaning(name, name, "test") for name in columns)
-    found = judge(RunRecord("run", steps_table(range(40), columns), meanings=meant))
-    assert (found.cause.certainty, found.cause.keys) == (Certainty.POSSIBLE, ("groups_of_one",))
+    judgement = judge(RunRecord("run", steps_table(range(40), columns), meanings=meant))
+    assert (judgement.cause.certainty, judgement.cause.keys) == (
+        Certainty.POSSIBLE,
+        ("groups_of_one",),
+    )
     mean = {"reward": reward, "advantage": zero}  # centred, as it should be
     meant = tuple(Meaning(name, name, "test") for name in mean)
-    found = judge(RunRecord("run", steps_table(range(40), mean), meanings=meant))
-    assert "groups_of_one" not in found.cause.keys
+    judgement = judge(RunRecord("run", steps_table(range(40), mean), meanings=meant))
+    assert "groups_of_one" not in judgement.cause.keys

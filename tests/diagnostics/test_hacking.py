@@ -27,11 +27,11 @@ from groupwise.diagnostics.hacking import (
     _solved,
     _too_fresh,
     _uncoupled,
-    check,
     coupling_of,
     few_of,
     pairs_of,
     parting_of,
+    reward_hacking,
 )
 from groupwise.diagnostics.judge import judged
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, State, Status
@@ -61,8 +61,8 @@ def evidence(**columns: Any) -> Evidence:
     return Evidence(RunRecord("run", steps_table(range(1, N + 1), given), meanings=meanings))
 
 
-def told(**columns: Any) -> Finding:
-    return check(evidence(**columns))
+def finding_of(**columns: Any) -> Finding:
+    return reward_hacking(evidence(**columns))
 
 
 def pair(train: Any, held: Any, train_noise: float = 0.01, held_noise: float = 0.01) -> Pair:
@@ -79,14 +79,16 @@ def test_the_coupling_is_the_ratio_of_the_gains_with_fiellers_interval() -> None
     """Of ten and ten rows with noises 0.1 and 0.2: errors 0.1·sqrt(2/10) and twice that; gains 1
     and 0.5.
     """
-    one = pair(np.repeat([0.0, 1.0], 10), np.repeat([0.2, 0.7], 10), 0.1, 0.2)
-    found = coupling_of(one, slice(0, 10), slice(10, 20))
-    assert found is not None
+    couple = pair(np.repeat([0.0, 1.0], 10), np.repeat([0.2, 0.7], 10), 0.1, 0.2)
+    coupling = coupling_of(couple, slice(0, 10), slice(10, 20))
+    assert coupling is not None
     error = 0.1 * np.sqrt(0.2)
     g = (1.96 * error) ** 2
     half = 1.96 * np.sqrt((1 - g) * (2 * error) ** 2 + 0.25 * error**2) / (1 - g)
-    assert found.value == pytest.approx(0.5, abs=1e-12)
-    assert (found.low, found.high) == pytest.approx((0.5 / (1 - g) - half, 0.5 / (1 - g) + half))
+    assert coupling.value == pytest.approx(0.5, abs=1e-12)
+    assert (coupling.low, coupling.high) == pytest.approx(
+        (0.5 / (1 - g) - half, 0.5 / (1 - g) + half)
+    )
 
 
 @pytest.mark.parametrize(("gain", "there"), [(4.01, True), (3.99, False), (-4.01, True)])
@@ -94,8 +96,8 @@ def test_there_is_no_coupling_where_training_moved_by_less_than_four_errors(
     gain: float, there: bool
 ) -> None:
     error = 0.1 * np.sqrt(0.2)
-    one = pair(np.repeat([0.0, gain * error], 10), np.repeat([0.2, 0.7], 10), 0.1)
-    assert (coupling_of(one, slice(0, 10), slice(10, 20)) is not None) is there
+    couple = pair(np.repeat([0.0, gain * error], 10), np.repeat([0.2, 0.7], 10), 0.1)
+    assert (coupling_of(couple, slice(0, 10), slice(10, 20)) is not None) is there
 
 
 @each_case(
@@ -124,22 +126,22 @@ def test_how_many_values_make_a_stretch(count: int, few: int) -> None:
 
 
 def test_what_moves_against_each_other_is_hacking() -> None:
-    found = told(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
-    assert [one.words for one in found.signs] == ["reward 0.20 → 0.78", "held-out 0.60 → 0.42"]
-    assert [one.signal for one in found.signs] == ["reward", "held_out"]
-    assert found.limit == 0.25
+    finding = finding_of(reward=UP + noise(), held_out=0.6 - 0.2 * ROW / N + noise(seed=1))
+    assert (finding.status, finding.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
+    assert [sign.words for sign in finding.signs] == ["reward 0.20 → 0.78", "held-out 0.60 → 0.42"]
+    assert [sign.signal for sign in finding.signs] == ["reward", "held_out"]
+    assert finding.limit == 0.25
 
 
 # Not shared, overfitting, a loophole.
 
 
 @pytest.mark.parametrize(
-    ("errors", "ended", "found"),
+    ("errors", "ended", "status"),
     [(2.0, True, Status.WARNING), (1.9, True, None), (2.0, False, None)],
 )
 def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(
-    errors: float, ended: bool, found: Status | None
+    errors: float, ended: bool, status: Status | None
 ) -> None:
     """Three tenths are shared, and half by 1.96 errors: of a run that goes on that is looked for
     too often.
@@ -154,21 +156,19 @@ def test_less_than_half_of_a_gain_asks_for_a_look_once_a_run_has_ended(
     told_of = _uncoupled(
         pair(train, 0.3 * train, 1e-9, noise_of_one), replace(evidence(reward=UP), ended=ended)
     )
-    assert (None if told_of is None else told_of.status) is found
+    assert (None if told_of is None else told_of.status) is status
 
 
 def test_a_gain_that_is_not_shared_is_hacking() -> None:
-    found = told(reward=UP + noise(), held_out=0.3 + noise(seed=1))
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
-    assert found.message.endswith(
+    finding = finding_of(reward=UP + noise(), held_out=0.3 + noise(seed=1))
+    assert (finding.status, finding.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
+    assert finding.message.endswith(
         "the ratio of held-out gain to training gain is −0.002 (−0.024 to 0.020) over the whole "
         "log."
     )
-    follows = told(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
-    assert (follows.status, follows.message) == (
-        Status.NONE,
-        ("The held-out reward gained 0.992 per unit of training gain (held-out reward)."),
-    )
+    follows = finding_of(reward=UP + noise(), held_out=UP - 0.05 + noise(seed=1))
+    assert follows.status == Status.NONE
+    says("diagnostics/hacking/2", follows.message)
     assert follows.facts == ()
 
 
@@ -181,9 +181,9 @@ def test_what_gained_first_and_stands_or_falls_a_little_is_overfitting(
     held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - lost * (ROW - 40) / 60) + noise(
         0.005, seed=1
     )
-    found = told(reward=UP + noise(), held_out=held)
-    assert (found.status, found.facts) == (Status.INFO, (Fact.OVERFITTING,))
-    assert found.message.endswith(
+    finding = finding_of(reward=UP + noise(), held_out=held)
+    assert (finding.status, finding.facts) == (Status.INFO, (Fact.OVERFITTING,))
+    assert finding.message.endswith(
         f"the training reward rises while the held-out reward is flat: {message}. This is what overfitting looks like."
     )
     answer = judged(evidence(reward=UP + noise(), held_out=held))
@@ -205,12 +205,12 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
         0.005, seed=1
     )
     given = evidence(reward=0.2 + 0.6 * train / (N - 1) + noise(), held_out=held)
-    found, answer = check(given), judged(given)
-    assert found.status is Status.WARNING
-    assert found.value is not None
-    assert found.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
-    assert found.message.startswith("held-out reward 0.49 → 0.41 since step ")
-    assert found.message.endswith(f", training reward at the same steps {how}")
+    finding, answer = reward_hacking(given), judged(given)
+    assert finding.status is Status.WARNING
+    assert finding.value is not None
+    assert finding.value.value == pytest.approx(-0.075, abs=0.003)  # of stretches of sixteen rows
+    assert finding.message.startswith("held-out reward 0.49 → 0.41 since step ")
+    assert finding.message.endswith(f", training reward at the same steps {how}")
     certainty = Certainty.CANNOT_TELL if open_ else Certainty.LIKELY
     assert (answer.state, answer.cause.certainty) == (State.WARNING, certainty)
     assert set(answer.cause.names) == {"overfitting", open_ or "overfitting"}
@@ -219,7 +219,7 @@ def test_a_held_out_reward_that_lost_an_eighth_of_its_best_asks_for_a_look(
         f"training reward at the same steps {how}",
     )
     assert answer.headline.endswith(ends[bool(open_)])
-    along = check(evidence(reward=held + noise(), held_out=held))
+    along = reward_hacking(evidence(reward=held + noise(), held_out=held))
     assert along.status is Status.NONE  # training lost as much
 
 
@@ -228,18 +228,20 @@ def test_what_gained_first_and_lost_more_than_half_of_it_by_and_by_is_overfittin
     held = np.where(ROW < 40, 0.2 + 0.3 * ROW / 40, 0.5 - 0.3 * (ROW - 40) / 60) + noise(
         0.005, seed=1
     )
-    found = told(reward=UP + noise(), held_out=held)
-    assert (found.status, found.step) == (Status.WARNING, 42)
-    assert found.facts == (Fact.LEARNT_BY_HEART,)
-    assert [one.words for one in found.signs] == ["reward 0.40 → 0.78", "held-out 0.48 → 0.20"]
-    once = told(reward=UP + noise(), held_out=held, passes=np.linspace(0.01, 0.9, N))
+    finding = finding_of(reward=UP + noise(), held_out=held)
+    assert (finding.status, finding.step) == (Status.WARNING, 42)
+    assert finding.facts == (Fact.LEARNT_BY_HEART,)
+    assert [sign.words for sign in finding.signs] == ["reward 0.40 → 0.78", "held-out 0.48 → 0.20"]
+    once = finding_of(reward=UP + noise(), held_out=held, passes=np.linspace(0.01, 0.9, N))
     assert once.facts == (Fact.HELD_OUT_FALLS_AS_TRAINING_RISES,)
 
 
 def test_a_loophole_parts_the_two_within_a_few_rows_and_is_no_overfitting() -> None:
     held = np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.4) + noise(0.005, seed=1)
-    found = told(reward=np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.9) + noise(), held_out=held)
-    assert (found.status, found.step, found.facts) == (
+    finding = finding_of(
+        reward=np.where(ROW < 50, 0.2 + 0.2 * ROW / 50, 0.9) + noise(), held_out=held
+    )
+    assert (finding.status, finding.step, finding.facts) == (
         Status.CRITICAL,
         50,
         (Fact.LOOPHOLE,),
@@ -253,8 +255,8 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
     stands then.
     """
     train, held = 0.1 + 0.01 * np.minimum(ROW, 65), 0.1 + 0.01 * np.minimum(ROW, 50)
-    found = told(reward=train + noise(), held_out=held + noise(0.005, seed=1))
-    assert (found.status, found.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
+    finding = finding_of(reward=train + noise(), held_out=held + noise(0.005, seed=1))
+    assert (finding.status, finding.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     answer = judged(evidence(reward=train + noise(), held_out=held + noise(0.005, seed=1)))
     assert (answer.state, answer.cause.certainty, answer.cause.names) == (
         State.WARNING,
@@ -266,9 +268,9 @@ def test_a_training_that_keeps_its_pace_as_the_two_part_leaves_a_loophole_and_ov
 
 def test_six_held_out_values_are_enough_to_see_that_a_gain_is_not_shared() -> None:
     given = pair([0.3, 0.5, 0.6, 0.8, 0.9, 0.9], [0.3, 0.5, 0.55, 0.55, 0.55, 0.55])
-    found = _uncoupled(given, evidence(reward=UP))
-    assert found is not None
-    assert (found.status, found.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
+    finding = _uncoupled(given, evidence(reward=UP))
+    assert finding is not None
+    assert (finding.status, finding.facts) == (Status.WARNING, (Fact.HELD_OUT_STANDS_AFTER_GAIN,))
     assert _uncoupled(replace(given, held_M=given.train_M - 0.1), evidence(reward=UP)) is None
 
 
@@ -337,12 +339,12 @@ def test_a_verifier_that_gives_one_number_is_no_loophole_whatever_is_held_out() 
 def test_a_held_out_share_near_its_top_cannot_follow_a_training_that_only_catches_up() -> None:
     """Of ten values; a held-out share of 0.6 could have followed, and did not."""
     train = np.repeat([0.95, 1.0], 5)
-    for held, found in ((0.99, None), (0.6, Status.CRITICAL)):
+    for held, status in ((0.99, None), (0.6, Status.CRITICAL)):
         given = pair(train, np.full(10, held), 0.002, 0.008)
-        coupling, told = coupling_of(given, *given.ends), _uncoupled(given, evidence(reward=UP))
+        coupling, finding = coupling_of(given, *given.ends), _uncoupled(given, evidence(reward=UP))
         assert coupling is not None
         assert coupling.high > 0.25  # over the whole log nothing is told
-        assert (None if told is None else told.status) is found
+        assert (None if finding is None else finding.status) is status
 
 
 def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_since() -> None:
@@ -358,24 +360,24 @@ def test_in_units_of_its_own_a_gain_that_was_shared_at_first_hides_no_loophole_s
     assert coupling is not None
     assert coupling.high < 0.25
     assert held[-1] - held[0] > 0.1
-    found = _uncoupled(given, evidence(reward=UP))
-    assert found is not None
-    assert (found.status, found.step) == (Status.CRITICAL, 30)
+    finding = _uncoupled(given, evidence(reward=UP))
+    assert finding is not None
+    assert (finding.status, finding.step) == (Status.CRITICAL, 30)
 
 
-@pytest.mark.parametrize(("back", "found"), [(0.6, None), (0.9, Status.CRITICAL)])
+@pytest.mark.parametrize(("back", "status"), [(0.6, None), (0.9, Status.CRITICAL)])
 def test_training_that_comes_back_from_a_dip_has_not_gained_on_the_held_out_reward(
-    back: float, found: Status | None
+    back: float, status: Status | None
 ) -> None:
     """Both rise to 0.6 by row 24; training alone falls to 0.3 for six rows, and comes back to
     0.6 or goes on to 0.9.
     """
     rows = np.arange(60)
     train = np.interp(rows, [0, 24, 30, 31, 36, 40, 59], [0.2, 0.6, 0.6, 0.3, 0.3, back, back])
-    told = _uncoupled(
+    finding = _uncoupled(
         pair(train, np.interp(rows, [0, 24, 59], [0.2, 0.6, 0.6])), evidence(reward=UP)
     )
-    assert (None if told is None else told.status) is found
+    assert (None if finding is None else finding.status) is status
 
 
 @pytest.mark.parametrize(
@@ -394,11 +396,11 @@ def test_what_parts_slowly_is_overfitting_where_training_is_no_faster_or_the_hel
     """
     since = np.maximum(ROW - 40, 0)
     shared = 0.1 + 0.01 * np.minimum(ROW, 40)
-    found = _uncoupled(
+    finding = _uncoupled(
         pair(shared + pace * since, shared + share * pace * since), evidence(reward=UP)
     )
-    assert found is not None
-    assert found.status is status
+    assert finding is not None
+    assert finding.status is status
 
 
 @each_case(
@@ -432,14 +434,14 @@ def test_the_pace_of_a_parting_by_hand() -> None:
     """
     train = np.interp(np.arange(60), [0, 30, 40, 59], [0.0, 0.3, 0.9, 0.9])
     held = np.where(np.arange(60) < 35, 0.2, 0.4)
-    found = _pace(pair(train, held, 0.01, 0.02), Parting(31, 31, 31, 10 / 59, 0.02))
-    assert found is not None
-    assert found.high
+    pace = _pace(pair(train, held, 0.01, 0.02), Parting(31, 31, 31, 10 / 59, 0.02))
+    assert pace is not None
+    assert pace.high
     noise = 0.01 / np.sqrt(5)
-    assert (found.gain, found.usual, found.error) == pytest.approx(
+    assert (pace.gain, pace.usual, pace.error) == pytest.approx(
         (0.63, 0.15, noise * np.sqrt(1 + 2.5**2 + 1.5**2))
     )
-    assert found.held == pytest.approx(0.2 + 1.96 * 0.02 * np.sqrt(2 / 5))
+    assert pace.held == pytest.approx(0.2 + 1.96 * 0.02 * np.sqrt(2 / 5))
     assert _pace(pair(train, held), Parting(3, 3, 3, 10 / 59, 0.02)) is None
     peak = np.where(np.arange(60) < 5, 0.9 - 2.01 * noise, train)
     for before, high in ((peak, True), (peak + 0.02 * noise * (np.arange(60) < 5), False)):
@@ -485,9 +487,9 @@ def test_what_is_at_nothing_earns_nothing_however_large_its_weight() -> None:
     the gain of g does.
     """
     f, g = np.abs(noise(0.002)), UP / 4 + noise(seed=1)
-    found = told(**{"reward": 100 * f + g, "rewards/f/mean": f, "rewards/g/mean": g})
-    assert (found.status, found.facts) == (Status.WARNING, (Fact.COLUMNS_PART,))
-    assert [sign.signal for sign in found.signs] == ["reward/g", "reward/f"]
+    finding = finding_of(**{"reward": 100 * f + g, "rewards/f/mean": f, "rewards/g/mean": g})
+    assert (finding.status, finding.facts) == (Status.WARNING, (Fact.COLUMNS_PART,))
+    assert [sign.signal for sign in finding.signs] == ["reward/g", "reward/f"]
 
 
 @each_case(
@@ -498,9 +500,9 @@ def test_a_run_that_goes_on_has_parted_after_five_held_out_rewards(
     step: int | None, ended: bool, fresh: bool
 ) -> None:
     """Of twenty: four since step 17, five since step 16."""
-    found = Finding("reward_hacking", Status.WARNING, "", step)
+    finding = Finding("reward_hacking", Status.WARNING, "", step)
     assert (
-        _too_fresh(pair(UP[:20], UP[:20]), replace(evidence(reward=UP), ended=ended), found)
+        _too_fresh(pair(UP[:20], UP[:20]), replace(evidence(reward=UP), ended=ended), finding)
         is fresh
     )
 
@@ -511,8 +513,8 @@ def test_where_the_two_parted_just_now_is_no_warning_yet(monkeypatch: pytest.Mon
         lambda *_: Finding("reward_hacking", Status.WARNING, "parted", 97),
     )
     run = evidence(reward=UP + noise(), held_out=UP + noise(seed=1))
-    assert check(run).message == "parted"
-    assert check(replace(run, ended=False)).status == Status.NONE
+    assert reward_hacking(run).message == "parted"
+    assert reward_hacking(replace(run, ended=False)).status == Status.NONE
 
 
 def test_where_and_over_how_long_the_two_part() -> None:
@@ -553,17 +555,19 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
     share gained there.
     """
     train, held = -3 + 8 * ROW / N, 0.2 + 0.4 * ROW / N
-    (found,) = pairs_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
-    assert found.scale == pytest.approx(0.4 / 8, rel=0.02)
-    assert told(reward=train + noise(0.1), held_out=held + noise(seed=1)).status is Status.NONE
+    (coupled,) = pairs_of(evidence(reward=train + noise(0.1), held_out=held + noise(seed=1)))
+    assert coupled.scale == pytest.approx(0.4 / 8, rel=0.02)
+    assert (
+        finding_of(reward=train + noise(0.1), held_out=held + noise(seed=1)).status is Status.NONE
+    )
     # Where the held-out one never gained there is nothing to go by, and standing still is a
     # warning, falling an alarm.
     stands, falls = (
-        told(reward=train + noise(0.1), held_out=level + noise(seed=1))
+        finding_of(reward=train + noise(0.1), held_out=level + noise(seed=1))
         for level in (0.3, 0.5 - 0.2 * ROW / N)
     )
     assert (stands.status, falls.status) == (Status.WARNING, Status.CRITICAL)
-    assert [one.words for one in stands.signs] == ["reward −2.99 → 4.72", "held-out 0.30 → 0.30"]
+    assert [sign.words for sign in stands.signs] == ["reward −2.99 → 4.72", "held-out 0.30 → 0.30"]
 
 
 @each_case(
@@ -592,12 +596,12 @@ def test_a_training_reward_in_units_of_its_own_is_brought_to_those_of_the_share(
 def test_units_are_brought_together_by_the_gains_up_to_the_best_of_the_share(
     train: list[float], held: list[float], scale: float
 ) -> None:
-    one = pair(np.repeat(train, 10), np.repeat(held, 10), 0.1, 0.1)
-    found = _in_common(one)
-    assert few_of(one) == 5
-    assert found.scale == pytest.approx(scale)
-    assert found.train_M == pytest.approx(scale * one.train_M)
-    assert found.train_deviation == pytest.approx(scale * 0.1)
+    couple = pair(np.repeat(train, 10), np.repeat(held, 10), 0.1, 0.1)
+    shared = _in_common(couple)
+    assert few_of(couple) == 5
+    assert shared.scale == pytest.approx(scale)
+    assert shared.train_M == pytest.approx(scale * couple.train_M)
+    assert shared.train_deviation == pytest.approx(scale * 0.1)
 
 
 @each_case(
@@ -614,12 +618,13 @@ def test_units_are_brought_together_by_the_gains_up_to_the_best_of_the_share(
 def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(
     held: tuple[float, float], solved: bool
 ) -> None:
-    one = pair(np.repeat([0.5, 0.8], 10), np.repeat(held, 10))
-    assert _solved(one, few_of(one)) is solved
+    couple = pair(np.repeat([0.5, 0.8], 10), np.repeat(held, 10))
+    assert _solved(couple, few_of(couple)) is solved
     caught_up = held == (0.5, 0.77)
     # Of the same answers, or in other units, training catches up with nothing.
     assert [
-        _solved(replace(one, **more), few_of(one)) for more in ({"same": True}, {"scale": 2.0})
+        _solved(replace(couple, **more), few_of(couple))
+        for more in ({"same": True}, {"scale": 2.0})
     ] == [solved and not caught_up] * 2
 
 
@@ -627,17 +632,17 @@ def test_a_held_out_share_could_not_follow_where_it_was_nearly_solved(
 
 
 def test_the_weights_of_a_sum_are_read_off_and_a_function_without_one_is_held_out() -> None:
-    one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
-    columns = {"rewards/judge/mean": one, "rewards/true/mean": other}
-    for total in (one + 0.5 * other, np.where(ROW == 40, np.nan, one + 0.5 * other)):
+    rewards, other = UP + noise(), 0.3 + noise(0.05, seed=2)
+    columns = {"rewards/judge/mean": rewards, "rewards/true/mean": other}
+    for total in (rewards + 0.5 * other, np.where(ROW == 40, np.nan, rewards + 0.5 * other)):
         assert weights_of(evidence(reward=total, **columns)) == {
             "judge": pytest.approx(1.0),
             "true": pytest.approx(0.5),
         }
-    assert weights_of(evidence(reward=one * other, **columns)) == {}
-    found = told(reward=one, **columns)
-    assert (found.status, found.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
-    assert found.signs[1].words == "true 0.29 → 0.29"
+    assert weights_of(evidence(reward=rewards * other, **columns)) == {}
+    finding = finding_of(reward=rewards, **columns)
+    assert (finding.status, finding.facts) == (Status.CRITICAL, (Fact.LOOPHOLE,))
+    assert finding.signs[1].words == "true 0.29 → 0.29"
 
 
 @pytest.mark.parametrize(
@@ -673,34 +678,46 @@ def test_one_function_earns_all_while_another_that_counts_earns_nothing(
     earns: str, nothing: str, status: Status, told_as: str
 ) -> None:
     """What is wanted and stays at nothing is a warning, whatever earns."""
-    one, other = UP + noise(), 0.005 + np.abs(noise(0.002, seed=3))
-    found = told(
-        **{"reward": one + other, f"rewards/{earns}/mean": one, f"rewards/{nothing}/mean": other}
+    rewards, other = UP + noise(), 0.005 + np.abs(noise(0.002, seed=3))
+    finding = finding_of(
+        **{
+            "reward": rewards + other,
+            f"rewards/{earns}/mean": rewards,
+            f"rewards/{nothing}/mean": other,
+        }
     )
-    assert (found.status, found.message) == (status, told_as)
-    assert found.facts == ((Fact.COLUMNS_PART,) if status is Status.WARNING else ())
-    assert [one.signal for one in found.signs][1] == f"reward/{nothing}"
+    assert (finding.status, finding.message) == (status, told_as)
+    assert finding.facts == ((Fact.COLUMNS_PART,) if status is Status.WARNING else ())
+    assert [sign.signal for sign in finding.signs][1] == f"reward/{nothing}"
 
 
 def test_a_function_that_falls_while_the_total_rises() -> None:
-    one, other = UP + noise(), 0.5 - 0.3 * ROW / N + noise(seed=5)
-    found = told(
-        **{"reward": 2 * one + other, "rewards/judge/mean": 2 * one, "rewards/correct/mean": other}
+    rewards, other = UP + noise(), 0.5 - 0.3 * ROW / N + noise(seed=5)
+    finding = finding_of(
+        **{
+            "reward": 2 * rewards + other,
+            "rewards/judge/mean": 2 * rewards,
+            "rewards/correct/mean": other,
+        }
     )
-    assert (found.status, found.step, found.facts) == (
+    assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
         51,
         (Fact.COLUMNS_PART,),
     )
-    says("diagnostics/hacking/1", found.message)
-    level = told(
-        **{"reward": one + 2 * other, "rewards/judge/mean": one, "rewards/correct/mean": 2 * other}
+    says("diagnostics/hacking/1", finding.message)
+    level = finding_of(
+        **{
+            "reward": rewards + 2 * other,
+            "rewards/judge/mean": rewards,
+            "rewards/correct/mean": 2 * other,
+        }
     )
     assert level.status is Status.NOT_LOGGED  # the total has not risen
-    both = told(
+    both = finding_of(
         **{
-            "reward": one + other + 0.3 * ROW / N,
-            "rewards/judge/mean": one,
+            "reward": rewards + other + 0.3 * ROW / N,
+            "rewards/judge/mean": rewards,
             "rewards/correct/mean": other + 0.3 * ROW / N,
         }
     )
@@ -709,14 +726,17 @@ def test_a_function_that_falls_while_the_total_rises() -> None:
 
 @pytest.mark.parametrize(("rows", "shown"), [(12, True), (11, False)])
 def test_twelve_rows_show_that_one_function_earns_all(rows: int, shown: bool) -> None:
-    one, other = np.linspace(0.1, 0.9, rows), 0.005 + 0.002 * (-1.0) ** np.arange(rows)
+    rising, other = np.linspace(0.1, 0.9, rows), 0.005 + 0.002 * (-1.0) ** np.arange(rows)
     table = steps_table(
         range(1, rows + 1),
-        {"reward": one + other, "rewards/judge/mean": one, "rewards/correct/mean": other},
+        {"reward": rising + other, "rewards/judge/mean": rising, "rewards/correct/mean": other},
     )
-    known = Evidence(RunRecord("run", table))
-    assert known.reward is not None
-    assert (_one_earns_all(known, known.functions, weights_of(known)) is not None) is shown
+    evidence_of_log = Evidence(RunRecord("run", table))
+    assert evidence_of_log.reward is not None
+    assert (
+        _one_earns_all(evidence_of_log, evidence_of_log.functions, weights_of(evidence_of_log))
+        is not None
+    ) is shown
 
 
 @pytest.mark.parametrize("missing", [0.1, 0.5])
@@ -725,13 +745,15 @@ def test_cells_that_are_missing_hide_no_function_that_stays_behind(missing: floa
     hold them all.
     """
     rng = np.random.default_rng(4)
-    one, other = UP + noise(), 0.3 + noise(0.05, seed=2)
-    holed = [np.where(rng.random(N) < missing, np.nan, column) for column in (one, one, other)]
+    rewards, other = UP + noise(), 0.3 + noise(0.05, seed=2)
+    holed = [
+        np.where(rng.random(N) < missing, np.nan, column) for column in (rewards, rewards, other)
+    ]
     columns = dict(zip(("reward", "rewards/judge/mean", "rewards/true/mean"), holed, strict=True))
     assert weights_of(evidence(**columns)) == (
         {} if missing > 0.2 else {"judge": pytest.approx(1.0), "true": pytest.approx(0.0)}
     )
-    assert told(**columns).status is (Status.NOT_LOGGED if missing > 0.2 else Status.CRITICAL)
+    assert finding_of(**columns).status is (Status.NOT_LOGGED if missing > 0.2 else Status.CRITICAL)
 
 
 def test_training_parts_from_the_held_out_reward_where_it_is_hacked() -> None:
@@ -764,7 +786,7 @@ def test_a_held_out_reward_that_may_yet_gain_is_not_said_to_overfit() -> None:
             steps_table(range(200), {"reward": train, "eval/reward": held_out}),
             meanings=tuple(Meaning(column, name, "") for column, name in names.items()),
         )
-        assert Fact.OVERFITTING not in check(Evidence(record)).facts
+        assert Fact.OVERFITTING not in reward_hacking(Evidence(record)).facts
 
 
 @each_case(("ended", "status"), [(True, Status.WARNING), (False, Status.INFO)])
@@ -775,6 +797,6 @@ def test_a_wanted_score_at_nothing_is_waited_for_while_a_run_goes_on(
     given = {"reward": UP + noise(), "rewards/correct/mean": np.full(N, 0.0)}
     given["rewards/format/mean"] = given["reward"]
     evidence_ = evidence(**given)
-    found = check(Evidence(evidence_.record, ended=ended))
-    assert found.status is status
-    assert "the function for the task earns nothing" in found.message
+    finding = reward_hacking(Evidence(evidence_.record, ended=ended))
+    assert finding.status is status
+    assert "the function for the task earns nothing" in finding.message

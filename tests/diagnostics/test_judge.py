@@ -67,8 +67,8 @@ def fallen(rows: int = N) -> Floats:
     return np.where(np.arange(rows) < 60, 0.8 + noise(rows), 0.0)
 
 
-def status_of(found: Judgement, check: str) -> Status:
-    return next(one.status for one in found.checks if one.check == check)
+def status_of(judgement: Judgement, check: str) -> Status:
+    return next(finding.status for finding in judgement.checks if finding.check == check)
 
 
 TRAIN = np.linspace(0.2, 0.8, N) + noise()
@@ -208,8 +208,8 @@ NO_NUMBER = "the reward has no finite value in any of 100 rows"
 def test_the_state_and_the_fact_of_a_run(
     columns: dict[str, Any], state: State, learning: Learning, headline: str
 ) -> None:
-    found = judge(log(**columns))
-    assert (found.state, found.learning, found.headline) == (state, learning, headline)
+    judgement = judge(log(**columns))
+    assert (judgement.state, judgement.learning, judgement.headline) == (state, learning, headline)
 
 
 @pytest.mark.parametrize(
@@ -241,7 +241,7 @@ def test_a_fall_of_a_run_that_goes_on_is_waited_for() -> None:
     for rows, status in ((71, Status.WARNING), (72, Status.CRITICAL)):
         assert status_of(judge(log(reward=few[:rows]), ended=False), "collapse") is status
         assert status_of(judge(log(reward=few[:rows])), "collapse") is Status.CRITICAL
-    assert judge(log(reward=few)).headline == "reward 0.80 → 0.099, collapsed at step 61"
+    says("diagnostics/judge/3", judge(log(reward=few)).headline)
     assert judge(log(reward=few), ended=False).state is State.FAILING
 
 
@@ -250,15 +250,15 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
     back is forgotten.
     """
     reward = np.concatenate([np.linspace(0.2, 0.8, 60), np.full(24, 0.5)]) + noise(84)
-    for rows, told in (
+    for rows, words in (
         (63, "which may be a dip"),
         (72, "which may be a dip"),
         (83, "which may be a dip"),
         (84, "falling since step 61"),
     ):
-        found = judge(log(reward=reward[:rows]), ended=False)
-        assert found.headline.endswith(told), rows
-        assert found.state is (State.WARNING if rows == 84 else State.OK)
+        judgement = judge(log(reward=reward[:rows]), ended=False)
+        assert judgement.headline.endswith(words), rows
+        assert judgement.state is (State.WARNING if rows == 84 else State.OK)
     says("diagnostics/judge/1", judge(log(reward=reward[:72]), ended=False).headline)
     back = np.concatenate([reward[:72], 0.85 + noise(12)])
     assert "dip" not in judge(log(reward=back), ended=False).headline
@@ -266,13 +266,13 @@ def test_a_run_that_goes_on_below_what_it_had_reached_is_not_told_to_learn_still
 
 def test_flat_and_few_rows_of_a_run_that_goes_on_are_open() -> None:
     for rows in (30, 59):
-        found = judge(log(reward=0.3 + noise(rows)), ended=False)
-        assert (found.state, found.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
-        assert found.headline == (
+        judgement = judge(log(reward=0.3 + noise(rows)), ended=False)
+        assert (judgement.state, judgement.learning) == (State.CANNOT_TELL, Learning.UNKNOWN)
+        assert judgement.headline == (
             f"reward 0.30 → 0.30 in {rows - 1} steps, but {rows} rows cannot separate learning "
             "from noise"
         )
-        assert found.not_logged[0] == "more rows of the reward"
+        assert judgement.not_logged[0] == "more rows of the reward"
     assert judge(log(reward=0.3 + noise(180)), ended=False).learning is Learning.FLAT
 
 
@@ -285,36 +285,36 @@ def test_a_fall_is_told_from_its_first_sign_on() -> None:
     """
     length = np.where(ROW < 55, 300.0, 500.0) + noise(seed=1, by=3.0)
     entropy = np.where(ROW < 62, 0.4, 0.9) + noise(seed=2)
-    found = judge(log(reward=fallen(), length=length, entropy=entropy))
-    assert (found.state, found.since_step) == (State.FAILED, 61)
-    assert found.headline == "reward 0.80 → 0.00, collapsed at step 61"
-    assert found.first_sign is not None
-    assert (found.first_sign.signal, found.first_sign.step, found.first_sign.words) == (
+    judgement = judge(log(reward=fallen(), length=length, entropy=entropy))
+    assert (judgement.state, judgement.since_step) == (State.FAILED, 61)
+    says("diagnostics/judge/4", judgement.headline)
+    assert judgement.first_sign is not None
+    assert (judgement.first_sign.signal, judgement.first_sign.step, judgement.first_sign.words) == (
         "completion_length",
         56,
         "length 301 → 499",
     )
-    assert found.first_sign.before == pytest.approx(300, abs=3)
-    assert found.first_sign.after == pytest.approx(500, abs=3)
-    assert [(sign.signal, sign.step, sign.words) for sign in found.then] == [
+    assert judgement.first_sign.before == pytest.approx(300, abs=3)
+    assert judgement.first_sign.after == pytest.approx(500, abs=3)
+    assert [(sign.signal, sign.step, sign.words) for sign in judgement.then] == [
         ("reward", 61, "reward 0.80 → 0.00"),
         ("entropy", 63, "entropy 0.40 → 0.90"),
     ]
-    assert found.cause == Cause(Certainty.LIKELY, ("the policy ran away in length",))
-    says("diagnostics/judge/2", found.do)
-    assert found.cost == Cost(45, None, None, 100)
+    assert judgement.cause == Cause(Certainty.LIKELY, ("the policy ran away in length",))
+    says("diagnostics/judge/2", judgement.do)
+    assert judgement.cost == Cost(45, None, None, 100)
 
 
 def test_a_slower_fall_names_both_its_ends() -> None:
     level = (
         np.concatenate([np.full(50, 0.8), np.linspace(0.8, 0.0, 12)[1:-1], np.zeros(40)]) + noise()
     )
-    found = judge(log(reward=level))
+    judgement = judge(log(reward=level))
     assert (
-        found.headline == "reward 0.81 → −0.0018, collapsed at steps 51-61"
+        judgement.headline == "reward 0.81 → −0.0018, collapsed at steps 51-61"
     )  # the first row below, and the first at 0
-    assert found.first_sign is not None
-    assert (found.first_sign.signal, found.first_sign.step) == ("reward", 51)
+    assert judgement.first_sign is not None
+    assert (judgement.first_sign.signal, judgement.first_sign.step) == ("reward", 51)
 
 
 @each_case(
@@ -362,9 +362,9 @@ def test_a_slower_fall_names_both_its_ends() -> None:
 def test_the_cause_of_a_fall_by_what_moved(
     columns: dict[str, Any], certainty: Certainty, names: tuple[str, ...]
 ) -> None:
-    found = judge(log(reward=fallen(), **columns))
-    assert found.state is State.FAILED
-    assert (found.cause.certainty, found.cause.names) == (certainty, names)
+    judgement = judge(log(reward=fallen(), **columns))
+    assert judgement.state is State.FAILED
+    assert (judgement.cause.certainty, judgement.cause.names) == (certainty, names)
 
 
 # A reward without a known floor that is lost, and what success may look like.
@@ -413,11 +413,11 @@ def test_a_reward_of_unknown_floor_is_lost_beyond_doubt_or_for_a_likely_cause(
 
 def test_a_lost_reward_of_unknown_floor_is_a_failure_though_no_check_is_sure() -> None:
     reward = np.where(ROW < 60, 0.5, -0.3) + noise(by=0.05)
-    found = judge(log(reward=reward))
-    assert {one.status for one in found.checks if one.check in ("collapse", "verifier")} == {
-        Status.WARNING
-    }
-    assert (found.state, judge(log(reward=reward), ended=False).state) == (
+    judgement = judge(log(reward=reward))
+    assert {
+        finding.status for finding in judgement.checks if finding.check in ("collapse", "verifier")
+    } == {Status.WARNING}
+    assert (judgement.state, judge(log(reward=reward), ended=False).state) == (
         State.FAILED,
         State.FAILING,
     )
@@ -454,13 +454,13 @@ def test_what_success_may_look_like_is_an_alarm_only_where_the_reward_does_not_r
         (0.4 + noise(), State.FAILED, Certainty.LIKELY),
     ):
         spent = np.where(ROW < 60, 0.4, entropy)
-        found = judge(
+        judgement = judge(
             log(
                 {"group_size": 8}, reward=reward, dead=np.where(ROW < 60, 0.1, share), entropy=spent
             )
         )
-        assert status_of(found, check) is Status.CRITICAL
-        assert (found.state, found.cause) == (state, Cause(certainty, (cause,)))
+        assert status_of(judgement, check) is Status.CRITICAL
+        assert (judgement.state, judgement.cause) == (state, Cause(certainty, (cause,)))
 
 
 @pytest.mark.parametrize(
@@ -473,12 +473,14 @@ def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
     hardly any teaches.
     """
     entropy, dead = np.where(ROW < 60, 0.4, 0.004), np.where(ROW < 60, 0.1, share)
-    found = judge(log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy))
-    assert (found.learning, found.cause.names) == (
+    judgement = judge(
+        log({"group_size": 8}, reward=PAUSES + noise(by=by), dead=dead, entropy=entropy)
+    )
+    assert (judgement.learning, judgement.cause.names) == (
         Learning.ROSE if sure and by < 0.1 else Learning.LEARNING,
         ("entropy collapse: the policy has lost its variety",),
     )
-    assert (found.state, found.cause.certainty) == (
+    assert (judgement.state, judgement.cause.certainty) == (
         (State.FAILED, Certainty.LIKELY) if sure else (State.WARNING, Certainty.POSSIBLE)
     )
 
@@ -488,31 +490,36 @@ def test_a_reward_that_rose_stands_since_its_entropy_was_spent(
 
 def test_cost_is_counted_from_the_first_sign() -> None:
     config = {"group_size": 8, "prompts_per_step": 4}
-    found = judge(log(config, seconds=10.0 * ROW, reward=fallen()))
-    assert found.cost == Cost(40, 40 * 32, 400.0, 100)
+    judgement = judge(log(config, seconds=10.0 * ROW, reward=fallen()))
+    assert judgement.cost == Cost(40, 40 * 32, 400.0, 100)
     unknown = dict.fromkeys(("tokens", "gpu_hours", "money"))
-    assert found.as_dict()["cost"] == {"steps": 40, "rollouts": 1280, "seconds": 400.0, **unknown}
-    assert found.last_step == 100
+    assert judgement.as_dict()["cost"] == {
+        "steps": 40,
+        "rollouts": 1280,
+        "seconds": 400.0,
+        **unknown,
+    }
+    assert judgement.last_step == 100
 
 
 def test_cost_counts_steps_and_not_rows() -> None:
-    found = judge(log({"group_size": 8}, steps=range(0, 500, 5), reward=fallen()))
-    assert found.cost == Cost(200, None, None, 500)
-    assert (found.since_step, found.last_step) == (300, 495)
+    judgement = judge(log({"group_size": 8}, steps=range(0, 500, 5), reward=fallen()))
+    assert judgement.cost == Cost(200, None, None, 500)
+    assert (judgement.since_step, judgement.last_step) == (300, 495)
 
 
 def test_seconds_with_gaps_are_counted_where_they_are_known() -> None:
     seconds = np.where(ROW % 2, np.nan, 10.0 * ROW)
-    found = judge(log(seconds=seconds, reward=fallen()))
-    assert found.cost is not None
-    assert found.cost.seconds == 400.0  # from row 58 to 98
+    judgement = judge(log(seconds=seconds, reward=fallen()))
+    assert judgement.cost is not None
+    assert judgement.cost.seconds == 400.0  # from row 58 to 98
     none = judge(log(seconds=np.where(ROW == 70, 1.0, np.nan), reward=fallen()))
     assert none.cost == Cost(40, None, None, 100)
 
 
 def test_a_failure_from_the_first_row_cost_the_whole_run() -> None:
-    found = judge(log({"group_size": 4, "prompts_per_step": 2}, reward=np.zeros(N)))
-    assert found.cost == Cost(100, 100 * 8, None, 100)
+    judgement = judge(log({"group_size": 4, "prompts_per_step": 2}, reward=np.zeros(N)))
+    assert judgement.cost == Cost(100, 100 * 8, None, 100)
 
 
 def test_what_is_no_failure_costs_nothing() -> None:
@@ -548,34 +555,34 @@ def test_where_nothing_is_learnt_and_groups_are_alike_the_best_rows_are_gone_bac
 ) -> None:
     """The groups of the last quarter count: those of the first half all teach."""
     groups = {} if alike is None else {"dead": np.where(ROW < N // 2, 0.0, alike)}
-    found = judge(log({"group_size": 8}, reward=0.5 + noise(), **groups))
-    assert (found.state, found.learning, found.do) == (State.WARNING, Learning.FLAT, do)
+    judgement = judge(log({"group_size": 8}, reward=0.5 + noise(), **groups))
+    assert (judgement.state, judgement.learning, judgement.do) == (State.WARNING, Learning.FLAT, do)
 
 
 def test_what_to_log_is_each_thing_once_and_no_thing_that_is_there() -> None:
     bare = judge(log(reward=TRAIN)).not_logged
     assert len(bare) == len(set(bare))
-    assert any("held-out" in one for one in bare)
+    assert any("held-out" in key for key in bare)
     full = judge(log(reward=TRAIN, held_out=TRAIN, entropy=np.linspace(1.0, 0.8, N))).not_logged
     assert set(full) < set(bare)
-    assert not any("held-out" in one for one in full)
+    assert not any("held-out" in key for key in full)
 
 
 def test_the_plain_form_has_schema_2_and_its_keys() -> None:
-    found = judge(log(reward=fallen())).as_dict()
-    assert list(found) == [
+    document = judge(log(reward=fallen())).as_dict()
+    assert list(document) == [
         *("schema", "state", "headline", "since_step", "first_sign", "then", "cause", "learning"),
         *("do", "actions", "cost", "spent", "to_come", "not_logged", "checks", "notes"),
         "environments",
     ]
-    assert (found["schema"], found["state"], found["learning"]) == (2, "failed", "falling")
-    assert list(found["first_sign"]) == ["signal", "step", "before", "after"]
-    assert list(found["cause"]) == ["certainty", "names", "log"]
+    assert (document["schema"], document["state"], document["learning"]) == (2, "failed", "falling")
+    assert list(document["first_sign"]) == ["signal", "step", "before", "after"]
+    assert list(document["cause"]) == ["certainty", "names", "log"]
     assert all(
-        list(one) == ["check", "status", "step", "value", "limit", "message"]
-        for one in found["checks"]
+        list(check) == ["check", "status", "step", "value", "limit", "message"]
+        for check in document["checks"]
     )
-    json.dumps(found, allow_nan=False)
+    json.dumps(document, allow_nan=False)
 
 
 # Bad input: a sentence, and what to log.
@@ -620,15 +627,15 @@ def test_a_log_that_tells_nothing_says_so_and_what_to_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     record = log(**columns)
-    found = judge(record)
-    assert (found.state, found.headline) == (State.CANNOT_TELL, headline)
-    assert found.not_logged[0].startswith(log_first)
-    assert found.cause == Cause()
-    assert (found.since_step, found.first_sign, found.cost) == (None, None, None)
+    judgement = judge(record)
+    assert (judgement.state, judgement.headline) == (State.CANNOT_TELL, headline)
+    assert judgement.not_logged[0].startswith(log_first)
+    assert judgement.cause == Cause()
+    assert (judgement.since_step, judgement.first_sign, judgement.cost) == (None, None, None)
     record.save(tmp_path / "run")
     assert main(["diagnose", str(tmp_path / "run")]) == 3
     assert headline.rstrip(".") in " ".join(capsys.readouterr().out.split())
-    assert "more rows of the reward" not in found.not_logged[1:]  # said once
+    assert "more rows of the reward" not in judgement.not_logged[1:]  # said once
 
 
 def test_gaps_and_restarts_are_no_failure() -> None:
@@ -642,8 +649,8 @@ def test_gaps_and_restarts_are_no_failure() -> None:
 
 
 def test_a_log_without_rows_is_told() -> None:
-    found = judge(RunRecord("run", steps_table([], {})))
-    assert (found.state, found.headline, found.last_step) == (
+    judgement = judge(RunRecord("run", steps_table([], {})))
+    assert (judgement.state, judgement.headline, judgement.last_step) == (
         State.CANNOT_TELL,
         "the log has no reward",
         None,
@@ -660,13 +667,10 @@ def test_a_headline_that_is_not_the_critical_answer_names_that_too() -> None:
         "entropy": np.where(ROW < 60, 0.8, 0.001),
         "dead": np.where(ROW < 60, 0.1, 0.6),
     }
-    found = judge(log(**columns))
-    critical = [answer for answer in found.checks if answer.status is Status.CRITICAL]
+    judgement = judge(log(**columns))
+    critical = [answer for answer in judgement.checks if answer.status is Status.CRITICAL]
     assert [answer.check for answer in critical] == ["concentration"]
-    assert found.headline == (
-        "100 % of the completions are truncated from step 46 on, 0 % before; critical from step 61 "
-        "on: entropy 0.80 → 0.001"
-    )
+    says("diagnostics/judge/5", judgement.headline)
 
 
 @each_case(("cut", "masked"), [(0.0, False), (0.3, True), (None, True)])
@@ -679,7 +683,7 @@ def test_truncated_completions_are_masked_only_where_some_are(
     columns = {"reward": fallen(), "length": np.where(ROW < 58, 100.0, 300.0) + noise(by=1.0)}
     if cut is not None:
         columns["cut"] = np.where(ROW < 58, 0.0, cut)
-    found = judge(log(**columns))
-    assert found.cause.names == ("the policy ran away in length",)
-    assert ("mask truncated" in found.do) is masked
-    assert ("mask" in {action.kind for action in found.actions}) is masked
+    judgement = judge(log(**columns))
+    assert judgement.cause.names == ("the policy ran away in length",)
+    assert ("mask truncated" in judgement.do) is masked
+    assert ("mask" in {action.kind for action in judgement.actions}) is masked

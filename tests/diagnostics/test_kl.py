@@ -36,22 +36,22 @@ def test_a_kl_that_grows_by_factors_left_its_level_before_it_was_huge() -> None:
     hundredth, in logarithms) after 8.
     """
     kl = 0.02 * 1.5 ** np.clip(np.arange(N) - 99, 0, 18)
-    found = check(log(kl))
-    assert (found.status, found.step) == (Status.CRITICAL, 108)
-    says("diagnostics/kl/1", found.message)
+    finding = check(log(kl))
+    assert (finding.status, finding.step) == (Status.CRITICAL, 108)
+    says("diagnostics/kl/1", finding.message)
 
 
 def test_a_kl_that_runs_away_to_fifty_is_critical_with_its_step_and_numbers() -> None:
     kl = usual(0) + np.where(np.arange(N) < 80, 0, 50.0)
-    found = check(log(kl))
-    assert (found.status, found.step, found.limit, found.facts) == (
+    finding = check(log(kl))
+    assert (finding.status, finding.step, finding.limit, finding.facts) == (
         Status.CRITICAL,
         81,
         3.0,
         (Fact.KL_HUGE,),
     )
-    says("diagnostics/kl/2", found.message)
-    assert found.signs[0].words == "KL 0.27 → 50.4"
+    says("diagnostics/kl/2", finding.message)
+    assert finding.signs[0].words == "KL 0.27 → 50.4"
 
 
 def test_a_kl_of_six_is_a_warning_and_critical_where_the_reward_fell() -> None:
@@ -62,17 +62,17 @@ def test_a_kl_of_six_is_a_warning_and_critical_where_the_reward_fell() -> None:
 
 
 def test_a_kl_that_is_huge_from_the_start_has_nothing_before() -> None:
-    found = check(log(np.full(N, 20.0)))
-    assert (found.step, found.signs[0].before) == (1, None)
-    says("diagnostics/kl/3", found.message)
+    finding = check(log(np.full(N, 20.0)))
+    assert (finding.step, finding.signs[0].before) == (1, None)
+    says("diagnostics/kl/3", finding.message)
 
 
 def test_one_leap_is_no_sign_and_is_said() -> None:
     kl = usual(2)
     kl[70] = 29.3
-    found = check(log(kl))
-    assert (found.status, found.step) == (Status.NONE, None)
-    assert "(maximum 29.3)" in found.message
+    finding = check(log(kl))
+    assert (finding.status, finding.step) == (Status.NONE, None)
+    assert "(maximum 29.3)" in finding.message
 
 
 def test_what_is_not_logged_is_asked_for_and_few_rows_say_nothing() -> None:
@@ -148,6 +148,6 @@ def test_a_kl_that_moved_with_a_fall_is_not_said_to_show_no_sign() -> None:
     judgement = judged(record)
     signs = [sign for sign in (judgement.first_sign, *judgement.then) if sign is not None]
     assert "kl" in {sign.signal for sign in signs}
-    found = next(answer for answer in judgement.checks if answer.check == "divergence")
-    assert found.status is Status.INFO
-    assert "no sign" not in found.message.lower()
+    match = next(answer for answer in judgement.checks if answer.check == "divergence")
+    assert match.status is Status.INFO
+    assert "no sign" not in match.message.lower()

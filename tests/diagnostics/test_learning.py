@@ -26,9 +26,9 @@ from groupwise.diagnostics.learning import (
     _noise_of,
     near_top,
     progress_of,
-    rate,
+    zero_learning_rate,
 )
-from groupwise.diagnostics.signals import Evidence, Signal, signal_of
+from groupwise.diagnostics.signals import Evidence, NoisyMetric, signal_of
 from groupwise.record.run import Meaning, RunConfig, RunRecord, steps_table
 
 NAMES = {
@@ -58,18 +58,18 @@ def evidence(
 
 
 def noisy(level: Any, by: float = 0.01, seed: int = 0) -> NDArray[np.float64]:
-    known = np.asarray(level, dtype=float)
-    return np.asarray(known + by * np.random.default_rng(seed).standard_normal(known.size))
+    values = np.asarray(level, dtype=float)
+    return np.asarray(values + by * np.random.default_rng(seed).standard_normal(values.size))
 
 
 def of_rows(
     value: Any, deviation: float, bounds: tuple[float, float] | None, *, ended: bool = True
 ) -> Evidence:
     """A run of rows whose noise is given."""
-    known = np.asarray(value, dtype=float)
-    own = evidence(reward=known, ended=ended)
+    values = np.asarray(value, dtype=float)
+    own = evidence(reward=values, ended=ended)
     own.memo["reward_level"] = (
-        Signal("reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds),
+        NoisyMetric("reward", np.arange(1, values.size + 1), values, deviation, deviation, bounds),
         None,
     )
     own.memo["fall_of"] = None
@@ -106,10 +106,10 @@ NOISE, QUANTILE = (
 def test_a_gain_of_quarters_beyond_students_quantile_is_one(part: float, rises: bool) -> None:
     half = QUANTILE * NOISE * np.sqrt(2 / 100)
     value = ALTERNATES + np.repeat([0.0, part * half], [300, 100])
-    gain, found = _gain(
-        Signal("reward", np.arange(400), value, 0.1, 0.1), slice(0, 100), slice(300, 400)
+    gain, noise = _gain(
+        NoisyMetric("reward", np.arange(400), value, 0.1, 0.1), slice(0, 100), slice(300, 400)
     )
-    assert found is rises
+    assert noise is rises
     assert (gain.low, gain.value, gain.high) == pytest.approx(
         ((part - 1) * half, part * half, (part + 1) * half), abs=0.01 * half
     )
@@ -122,7 +122,7 @@ def test_a_trend_beyond_students_quantile_is_a_gain(part: float, rises: bool) ->
     """
     time = np.sqrt(np.arange(400)) - np.sqrt(np.arange(400)).mean()
     value = ALTERNATES + part * QUANTILE * NOISE * time / np.sqrt(time @ time)
-    level = Signal("reward", np.arange(400), value, 0.1, 0.1)
+    level = NoisyMetric("reward", np.arange(400), value, 0.1, 0.1)
     assert level.score(slice(0, 100), slice(300, 400)) < 2.5
     assert _gain(level, slice(0, 100), slice(300, 400))[1] is rises
 
@@ -136,13 +136,13 @@ def test_the_noise_of_a_level_remembers_and_rests_on_fewer_rows() -> None:
         (10, 0.1 * np.sqrt(400 / 397 * 1.8175 / 0.1825), 397 * 0.1825 / 1.8175),
     ):
         value = 0.4 + 0.1 * np.where(np.arange(400) // block % 2, -1.0, 1.0)
-        assert _noise_of(Signal("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx(
+        assert _noise_of(NoisyMetric("reward", np.arange(400), value, 0.0, 0.0)) == pytest.approx(
             (noise, rows), rel=0.03
         )
     dipped = np.where(
         (np.arange(400) >= 200) & (np.arange(400) < 230), -2.0, ALTERNATES
     )  # what came back is no noise
-    assert _noise_of(Signal("reward", np.arange(400), dipped, 0.0, 0.0))[0] == pytest.approx(
+    assert _noise_of(NoisyMetric("reward", np.arange(400), dipped, 0.0, 0.0))[0] == pytest.approx(
         NOISE, rel=0.02
     )
 
@@ -172,8 +172,10 @@ def test_the_noise_of_slow_rows_is_not_cut_short_by_those_that_lie_far() -> None
     rows = rng.standard_normal((60, 600))
     for row in range(1, 600):
         rows[:, row] = 0.8 * rows[:, row - 1] + 0.6 * rows[:, row]
-    found = [_noise_of(Signal("reward", np.arange(500), one, 0.0, 0.0))[0] for one in rows[:, 100:]]
-    assert np.mean(found) / 3 == pytest.approx(1.0, abs=0.045)
+    errors = [
+        _noise_of(NoisyMetric("reward", np.arange(500), row, 0.0, 0.0))[0] for row in rows[:, 100:]
+    ]
+    assert np.mean(errors) / 3 == pytest.approx(1.0, abs=0.045)
 
 
 def test_nine_rows_tell_nothing_and_noise_that_hides_all_that_was_left_neither() -> None:
@@ -190,27 +192,27 @@ def test_nine_rows_tell_nothing_and_noise_that_hides_all_that_was_left_neither()
 def test_its_numbers_are_the_means_of_the_first_and_last_rows_and_its_gain_is_that_of_the_quarters() -> (
     None
 ):
-    found = progress_of(evidence(reward=noisy(np.linspace(0.2, 0.8, 80))))
-    assert found.learning is Learning.LEARNING
-    assert found.before == pytest.approx(0.2 + 0.6 * 1.5 / 79, abs=0.01)
-    assert found.after == pytest.approx(0.8 - 0.6 * 1.5 / 79, abs=0.01)
-    assert found.gain is not None
-    assert found.gain.value == pytest.approx(0.6 - 2 * 0.6 * 9.5 / 79, abs=0.01)
-    assert (found.steps, found.since) == (79, None)
+    progress = progress_of(evidence(reward=noisy(np.linspace(0.2, 0.8, 80))))
+    assert progress.learning is Learning.LEARNING
+    assert progress.before == pytest.approx(0.2 + 0.6 * 1.5 / 79, abs=0.01)
+    assert progress.after == pytest.approx(0.8 - 0.6 * 1.5 / 79, abs=0.01)
+    assert progress.gain is not None
+    assert progress.gain.value == pytest.approx(0.6 - 2 * 0.6 * 9.5 / 79, abs=0.01)
+    assert (progress.steps, progress.since) == (79, None)
 
 
 def test_a_gain_that_the_last_half_does_not_go_on_with_is_at_its_top() -> None:
     arrived = np.where(np.arange(80) < 30, 0.55 + np.arange(80) / 100, 0.85)
-    found = progress_of(evidence(reward=noisy(arrived)))
-    assert (found.learning, found.since) == (Learning.AT_TOP, 41)
+    progress = progress_of(evidence(reward=noisy(arrived)))
+    assert (progress.learning, progress.since) == (Learning.AT_TOP, 41)
     # Before sixty rows noise may hide a gain.
     assert progress_of(evidence(reward=noisy(arrived[20:79]))).learning is Learning.ROSE
 
 
 def test_a_long_plateau_below_the_top_is_told_since_its_beginning() -> None:
     level = np.concatenate([np.linspace(0.1, 0.4, 40), np.full(160, 0.4)])
-    found = progress_of(evidence(reward=noisy(level)))
-    assert (found.learning, found.since) == (Learning.ARRIVED, 51)
+    progress = progress_of(evidence(reward=noisy(level)))
+    assert (progress.learning, progress.since) == (Learning.ARRIVED, 51)
     assert (
         progress_of(evidence(reward=noisy(level), ended=False)).learning is Learning.LEARNING
     )  # it may go on
@@ -243,8 +245,8 @@ def test_ninety_rows_since_the_first_quarter_make_a_plateau(
     rows: int, learning: str, since: int | None
 ) -> None:
     """From .1 to .4 at row 25: of 118 rows 89 are left after the first quarter."""
-    found = progress_of(of_rows(np.where(np.arange(rows) < 25, 0.1, 0.4), 0.05, (0.0, 1.0)))
-    assert (found.learning.value, found.since) == (learning, since)
+    progress = progress_of(of_rows(np.where(np.arange(rows) < 25, 0.1, 0.4), 0.05, (0.0, 1.0)))
+    assert (progress.learning.value, progress.since) == (learning, since)
 
 
 def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> None:
@@ -252,10 +254,10 @@ def test_a_plateau_is_dated_by_where_the_rise_ended_and_not_by_the_quarter() -> 
     stand the middle is the date.
     """
     level = np.interp(np.arange(200), [0, 40, 60, 199], [0.3, 0.3, 0.55, 0.55])
-    found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
-    assert found.learning is Learning.ARRIVED
-    assert found.since is not None
-    assert 58 <= found.since <= 64
+    progress = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
+    assert progress.learning is Learning.ARRIVED
+    assert progress.since is not None
+    assert 58 <= progress.since <= 64
 
 
 @pytest.mark.parametrize(("rise", "learning"), [(24, "flat"), (27, "arrived")])
@@ -304,8 +306,8 @@ def test_sixty_rows_of_a_second_half_that_shows_no_gain_at_all_make_one_too(
     level = np.repeat(
         [0.1, 0.3, 0.4, 0.4 + errors * 0.05 * np.sqrt(2 / 20)], [30, 30, rows - 80, 20]
     )
-    found = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
-    assert (found.learning.value, found.since) == (learning, rows // 2 + 1)
+    progress = progress_of(of_rows(level, 0.05, (0.0, 1.0)))
+    assert (progress.learning.value, progress.since) == (learning, rows // 2 + 1)
 
 
 @each_case(
@@ -328,9 +330,9 @@ def test_a_reward_that_climbs_again_after_every_harder_stage_has_learnt(
 def test_a_gain_of_quarters_is_not_told_by_ends_that_say_the_opposite() -> None:
     level = np.repeat([0.3, 0.35, 0.4, 0.45], 50)
     level[:10], level[-10:] = 0.5, 0.35
-    found = progress_of(evidence(reward=noisy(level)))
-    assert found.learning is Learning.LEARNING
-    assert (found.before, found.after) == pytest.approx((0.34, 0.43), abs=0.005)
+    progress = progress_of(evidence(reward=noisy(level)))
+    assert progress.learning is Learning.LEARNING
+    assert (progress.before, progress.after) == pytest.approx((0.34, 0.43), abs=0.005)
 
 
 def test_a_curriculum_without_a_gain_in_all_is_learning_and_no_plateau() -> None:
@@ -389,10 +391,10 @@ def test_the_top_of_a_reward_that_never_left_a_tenth_is_not_known(
 def test_a_reward_that_counts_by_tenths_and_stands_after_its_gain_is_at_its_top() -> None:
     level = np.concatenate([np.linspace(0.02, 0.08, 40), np.full(160, 0.08)])
     assert progress_of(evidence(reward=noisy(level, by=0.001))).learning is Learning.AT_TOP
-    known = evidence(
+    log_evidence = evidence(
         reward=noisy(level, by=0.001), spread=np.full(200, 0.2)
     )  # as of right and wrong
-    assert progress_of(known).learning is Learning.ARRIVED
+    assert progress_of(log_evidence).learning is Learning.ARRIVED
 
 
 def test_few_rows_of_a_run_that_has_ended_are_flat_from_twenty_on() -> None:
@@ -422,23 +424,23 @@ def test_a_dip_of_three_rows_that_loses_a_third_is_told(least: float, learning: 
     rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), least, 0.96) + 0.005 * (
         -1.0
     ) ** np.arange(60)
-    found = progress_of(evidence(reward=rows))
-    assert found.learning is learning
+    progress = progress_of(evidence(reward=rows))
+    assert progress.learning is learning
     if learning is Learning.RECOVERED:
-        assert found.since == 31
-        assert found.before == pytest.approx(least, abs=0.005)
+        assert progress.since == 31
+        assert progress.before == pytest.approx(least, abs=0.005)
 
 
-@pytest.mark.parametrize(("scatter", "told"), [(0.088, True), (0.089, False)])
-def test_a_dip_of_three_rows_is_five_errors_deep(scatter: float, told: bool) -> None:
+@pytest.mark.parametrize(("scatter", "expected"), [(0.088, True), (0.089, False)])
+def test_a_dip_of_three_rows_is_five_errors_deep(scatter: float, expected: bool) -> None:
     """From .96 to .6 and back: five errors of means of three rows, each of .088, are
     5·.088·sqrt(2/3) = .359.
     """
     rows = np.where((np.arange(60) >= 30) & (np.arange(60) < 33), 0.6, 0.96)
-    found = _dip(evidence(reward=rows), Signal("reward", np.arange(60), rows, scatter, scatter))
-    assert (found is not None) is told
-    if found is not None:
-        assert found == pytest.approx((30, 0.6))
+    dip = _dip(evidence(reward=rows), NoisyMetric("reward", np.arange(60), rows, scatter, scatter))
+    assert (dip is not None) is expected
+    if dip is not None:
+        assert dip == pytest.approx((30, 0.6))
 
 
 def test_the_range_of_a_sum_is_told_by_the_best_of_every_batch() -> None:
@@ -549,22 +551,20 @@ def test_nothing_can_be_said_without_rows_or_with_one_number() -> None:
 # The learning rate.
 
 
-def told(**given: Any) -> Finding:
-    return rate(evidence(**given))
+def finding_of(**given: Any) -> Finding:
+    return zero_learning_rate(evidence(**given))
 
 
 def test_a_learning_rate_of_zero() -> None:
-    found = told(rate=np.zeros(30))
-    assert (found.status, found.step, found.facts) == (Status.CRITICAL, 1, (Fact.RATE_ZERO,))
-    says("diagnostics/learning/1", found.message)
-    found = told(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
-    assert (found.status, found.step) == (Status.CRITICAL, 21)
-    says("diagnostics/learning/2", found.message)
-    found = told(reward=np.ones(30), config={"learning_rate": 0.0})
-    assert (found.status, found.message) == (
-        Status.CRITICAL,
-        "the learning rate is 0 in the settings: the policy cannot learn",
-    )
+    finding = finding_of(rate=np.zeros(30))
+    assert (finding.status, finding.step, finding.facts) == (Status.CRITICAL, 1, (Fact.RATE_ZERO,))
+    says("diagnostics/learning/1", finding.message)
+    finding = finding_of(rate=np.where(np.arange(30) < 20, 1e-6, 0.0))
+    assert (finding.status, finding.step) == (Status.CRITICAL, 21)
+    says("diagnostics/learning/2", finding.message)
+    finding = finding_of(reward=np.ones(30), config={"learning_rate": 0.0})
+    assert finding.status == Status.CRITICAL
+    says("diagnostics/learning/6", finding.message)
 
 
 def rises(row: int, times: float, before: float = 1e-6, rows: int = 60) -> NDArray[np.float64]:
@@ -585,34 +585,34 @@ def rises(row: int, times: float, before: float = 1e-6, rows: int = 60) -> NDArr
     ],
 )
 def test_a_rate_that_rises_at_once_in_mid_run(given: dict[str, Any], step: int | None) -> None:
-    found = told(**given)
-    assert (found.step, found.facts) == (step, () if step is None else (Fact.RATE_ROSE,))
-    assert found.status is (Status.NONE if step is None else Status.INFO)
+    finding = finding_of(**given)
+    assert (finding.step, finding.facts) == (step, () if step is None else (Fact.RATE_ROSE,))
+    assert finding.status is (Status.NONE if step is None else Status.INFO)
 
 
 @each_case(("row", "step"), [(25, 26), (44, None)])
 def test_a_rate_that_rose_behind_a_fall_is_not_told(row: int, step: int | None) -> None:
     reward = noisy(np.where(np.arange(60) < 30, 0.6, 0.05))
-    assert told(reward=reward, rate=rises(row, 10.0)).step == step
+    assert finding_of(reward=reward, rate=rises(row, 10.0)).step == step
 
 
 def test_a_schedule_that_ends_at_zero_is_none() -> None:
     decays = 1e-6 * np.maximum(1 - np.arange(40) / 30, 0)
-    assert told(rate=decays).status is Status.NONE
-    found = told(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
-    assert (found.status, found.step, found.facts) == (Status.WARNING, 31, (Fact.RATE_ZERO,))
-    says("diagnostics/learning/3", found.message)
+    assert finding_of(rate=decays).status is Status.NONE
+    finding = finding_of(rate=np.append(decays, 0))  # over a quarter of the run is left at nothing
+    assert (finding.status, finding.step, finding.facts) == (Status.WARNING, 31, (Fact.RATE_ZERO,))
+    says("diagnostics/learning/3", finding.message)
     assert (
-        told(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE
+        finding_of(rate=np.where(np.arange(30) < 26, 1e-6, 0.0)).status is Status.NONE
     )  # four rows are too few
-    assert told(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
-    says("diagnostics/learning/4", told(rate=np.full(30, 1e-6)).message)
-    assert told(reward=np.ones(30)).status is Status.NOT_LOGGED
-    assert told(rate=np.zeros(2), reward=np.ones(2)).status is Status.NOT_LOGGED
+    assert finding_of(rate=np.where(np.arange(30) < 25, 1e-6, 0.0)).status is Status.CRITICAL
+    says("diagnostics/learning/4", finding_of(rate=np.full(30, 1e-6)).message)
+    assert finding_of(reward=np.ones(30)).status is Status.NOT_LOGGED
+    assert finding_of(rate=np.zeros(2), reward=np.ones(2)).status is Status.NOT_LOGGED
 
 
 @each_case(
-    ("rows", "low", "found", "headline"),
+    ("rows", "low", "learning", "headline"),
     [
         (120, 2, Learning.LEARNING, "reward 0.33 → 0.56 in 119 steps, still learning"),
         (120, 3, Learning.FALLING, "reward 0.68 → 0.30, falling since step 118"),
@@ -621,7 +621,7 @@ def test_a_schedule_that_ends_at_zero_is_none() -> None:
     ],
 )
 def test_the_last_three_rows_make_no_plateau_and_are_told(
-    rows: int, low: int, found: Learning, headline: str
+    rows: int, low: int, learning: Learning, headline: str
 ) -> None:
     """A reward that learns to the end but for its last rows, which are at .3 again: it was
     "nothing learnt since step 60".
@@ -633,7 +633,7 @@ def test_the_last_three_rows_make_no_plateau_and_are_told(
     )
     reward[-low:] = 0.3 + 0.01 * (-1.0) ** np.arange(low)
     answer = judged(evidence(reward=reward))
-    assert (answer.learning, answer.headline) == (found, headline)
+    assert (answer.learning, answer.headline) == (learning, headline)
     assert answer.state is (State.OK if low < 3 else State.WARNING)
 
 
@@ -650,7 +650,7 @@ def test_a_late_drop_takes_a_third_of_the_height_and_five_errors(
     lost: float, scatter: float, row: int | None
 ) -> None:
     value = np.where(np.arange(40) < 37, 1.0, 1.0 - lost)
-    level = Signal("reward", np.arange(40), value, scatter, scatter)
+    level = NoisyMetric("reward", np.arange(40), value, scatter, scatter)
     assert _late_drop(evidence(reward=value), level) == row
     two = replace(level, step_T=level.step_T[:39], value_T=value[:39])
     assert _late_drop(evidence(reward=value[:39]), two) is None
@@ -661,9 +661,9 @@ def test_later_rows_without_a_gain_are_not_said_to_learn() -> None:
     still learns, unless it goes on.
     """
     level = np.interp(np.arange(40), [0, 10, 39], [0.2, 0.6, 0.6])
-    found = judged(evidence(reward=noisy(level)))
-    assert found.learning is Learning.ROSE
-    assert found.headline == ("reward 0.24 → 0.61 in 39 steps; no gain is certain since step 21")
+    judgement = judged(evidence(reward=noisy(level)))
+    assert judgement.learning is Learning.ROSE
+    says("diagnostics/learning/5", judgement.headline)
     going = judged(evidence(reward=noisy(level), ended=False))
     assert going.learning is Learning.LEARNING
     rising = judged(evidence(reward=noisy(np.linspace(0.2, 0.6, 40))))
@@ -675,8 +675,8 @@ def test_a_top_is_told_by_the_lower_limit_of_the_last_quarter(wobble: float, sai
     """Rows of .93 whose mean may be as low as .8 are near the top, whatever the last few are."""
     rows = 0.93 + wobble * np.tile([-1.0, 0.3, 0.4, 0.3], 15)
     for cut in (52, 56, 60):
-        found = judged(evidence(reward=np.minimum(noisy(rows[:cut]), 1.0), ended=False))
-        assert found.headline.endswith(said)
+        judgement = judged(evidence(reward=np.minimum(noisy(rows[:cut]), 1.0), ended=False))
+        assert judgement.headline.endswith(said)
 
 
 def test_a_top_that_several_batches_reached_is_not_half_of_it() -> None:

@@ -21,7 +21,7 @@ N = 80
 ROW = np.arange(N)
 
 
-def told(config: dict[str, Any] | None = None, **columns: Any) -> Finding:
+def finding_of(config: dict[str, Any] | None = None, **columns: Any) -> Finding:
     given = {key: np.asarray(value, dtype=float) for key, value in columns.items()}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in given)
     settings = RunConfig().with_settings(config or {}, "--set")
@@ -34,10 +34,15 @@ def noise(by: float, seed: int = 0) -> NDArray[np.float64]:
 
 
 def test_most_completions_cut_off_from_the_start() -> None:
-    found = told(cut=np.full(N, 0.63))
-    assert (found.status, found.step, found.signs, found.limit) == (Status.WARNING, None, (), 0.5)
-    says("diagnostics/length/1", found.message)
-    assert found.facts == (Fact.TRUNCATED_LIKELY,)
+    finding = finding_of(cut=np.full(N, 0.63))
+    assert (finding.status, finding.step, finding.signs, finding.limit) == (
+        Status.WARNING,
+        None,
+        (),
+        0.5,
+    )
+    says("diagnostics/length/1", finding.message)
+    assert finding.facts == (Fact.TRUNCATED_LIKELY,)
 
 
 @pytest.mark.parametrize(("share", "ends"), [(0.97, False), (0.85, True)])
@@ -45,21 +50,21 @@ def test_a_stop_token_is_in_doubt_where_hardly_any_completion_ends(
     share: float, ends: bool
 ) -> None:
     """Where one in seven ends by itself there is one."""
-    found = told(cut=share + noise(0.01), reward=0.5 + noise(0.01))
-    assert (Fact.HARDLY_ANY_ENDS not in found.facts) is ends
-    since = told(cut=np.where(ROW < 50, 0.1, share), reward=0.5 + noise(0.01))
+    finding = finding_of(cut=share + noise(0.01), reward=0.5 + noise(0.01))
+    assert (Fact.HARDLY_ANY_ENDS not in finding.facts) is ends
+    since = finding_of(cut=np.where(ROW < 50, 0.1, share), reward=0.5 + noise(0.01))
     assert Fact.HARDLY_ANY_ENDS not in since.facts
 
 
 def test_most_completions_cut_off_since_a_step() -> None:
-    found = told(cut=np.where(ROW < 50, 0.1, 0.8))
-    assert (found.status, found.step) == (Status.WARNING, 51)
-    says("diagnostics/length/2", found.message)
-    assert [(one.signal, one.before, one.words) for one in found.signs] == [
+    finding = finding_of(cut=np.where(ROW < 50, 0.1, 0.8))
+    assert (finding.status, finding.step) == (Status.WARNING, 51)
+    says("diagnostics/length/2", finding.message)
+    assert [(sign.signal, sign.before, sign.words) for sign in finding.signs] == [
         ("truncated_share", 0.1, "80 % truncated (was 10 %)")
     ]
-    assert found.value is not None
-    assert found.value.value == pytest.approx(0.8)
+    assert finding.value is not None
+    assert finding.value.value == pytest.approx(0.8)
 
 
 @pytest.mark.parametrize(("late", "paid"), [(0.9, True), (0.21, False), (0.1, False)])
@@ -67,23 +72,25 @@ def test_truncated_answers_are_paid_where_complete_ones_cannot_earn_the_mean(
     late: float, paid: bool
 ) -> None:
     """Of 80 % that are truncated: .9 is paid to seven in eight of them."""
-    found = told(
+    finding = finding_of(
         cut=np.where(ROW < 50, 0.1, 0.8),
         reward=np.where(ROW < 50, 0.2, late) + np.clip(noise(0.02), -0.05, 0.05),
     )
-    assert (Fact.TRUNCATED_PAID in found.facts) is paid
+    assert (Fact.TRUNCATED_PAID in finding.facts) is paid
     assert (
-        found.message.startswith("truncated completions earn reward: the reward rose 0.21 → 0.90 ")
+        finding.message.startswith(
+            "truncated completions earn reward: the reward rose 0.21 → 0.90 "
+        )
         is paid
     )
-    assert Fact.TRUNCATED_LIKELY in found.facts
+    assert Fact.TRUNCATED_LIKELY in finding.facts
 
 
 @pytest.mark.parametrize(
     "cut", [np.full(N, 0.49), np.where(ROW == 40, 1.0, 0.1), np.where(ROW < 60, 0.8, 0.1)]
 )
 def test_fewer_than_half_at_the_end_are_no_sign(cut: Any) -> None:
-    assert told(cut=cut).status is Status.NONE
+    assert finding_of(cut=cut).status is Status.NONE
 
 
 RISING = np.concatenate([np.full(12, 0.1) + 0.01 * (-1.0) ** np.arange(12), [0.2, 0.3, 0.4, 0.5]])
@@ -91,27 +98,27 @@ RISING = np.concatenate([np.full(12, 0.1) + 0.01 * (-1.0) ** np.arange(12), [0.2
 
 def test_answers_on_their_way_into_the_limit_as_the_reward_falls() -> None:
     wave = 0.01 * (-1.0) ** np.arange(16)
-    found = told(cut=RISING, reward=0.6 + wave - (RISING - 0.1) / 2)
-    assert (found.status, found.step, found.facts) == (
+    finding = finding_of(cut=RISING, reward=0.6 + wave - (RISING - 0.1) / 2)
+    assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
         13,
         (Fact.TRUNCATED_POSSIBLE,),
     )
-    says("diagnostics/length/3", found.message)
+    says("diagnostics/length/3", finding.message)
     assert (
-        told(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE
+        finding_of(cut=RISING, reward=0.6 + wave + (RISING - 0.1) / 2).status is Status.NONE
     )  # longer answers that pay
-    assert told(cut=RISING, reward=0.6 + wave).status is Status.NONE
+    assert finding_of(cut=RISING, reward=0.6 + wave).status is Status.NONE
     assert (
-        told(cut=0.1 + (RISING - 0.1) / 2, reward=0.7 - RISING / 2).status is Status.NONE
+        finding_of(cut=0.1 + (RISING - 0.1) / 2, reward=0.7 - RISING / 2).status is Status.NONE
     )  # by .125 alone
     assert (
-        told(cut=[*RISING[:-2], 0.5, 0.2], reward=0.7 - RISING / 2).status is Status.NONE
+        finding_of(cut=[*RISING[:-2], 0.5, 0.2], reward=0.7 - RISING / 2).status is Status.NONE
     )  # it comes back
 
 
 def test_the_message_of_no_sign_has_the_last_share() -> None:
-    says("diagnostics/length/4", told(cut=np.where(ROW < 60, 0.8, 0.1)).message)
+    says("diagnostics/length/4", finding_of(cut=np.where(ROW < 60, 0.8, 0.1)).message)
 
 
 @pytest.mark.parametrize(("every", "status"), [(3, Status.WARNING), (5, Status.NONE)])
@@ -119,40 +126,40 @@ def test_a_quarter_of_the_late_rows_at_one_largest_length(every: int, status: St
     """All completions of a row are cut off where its mean is the largest there is, over and
     over.
     """
-    found = told(length=np.where(ROW % every == 0, 128.0, 60.0 + noise(10.0)))
-    assert found.status is status
+    finding = finding_of(length=np.where(ROW % every == 0, 128.0, 60.0 + noise(10.0)))
+    assert finding.status is status
     if status is Status.WARNING:
-        says("diagnostics/length/5", found.message)
-        assert (found.facts, found.limit) == ((Fact.TRUNCATED_LIKELY,), 0.25)
-        assert found.value is not None
-        assert found.value.value == pytest.approx(13 / 40)
+        says("diagnostics/length/5", finding.message)
+        assert (finding.facts, finding.limit) == ((Fact.TRUNCATED_LIKELY,), 0.25)
+        assert finding.value is not None
+        assert finding.value.value == pytest.approx(13 / 40)
 
 
 def test_a_limit_of_the_settings_that_the_mean_length_is_near() -> None:
     config = {"max_completion_length": 512}
-    since = told(config, length=np.where(ROW < 50, 300.0, 490.0) + noise(3.0))
+    since = finding_of(config, length=np.where(ROW < 50, 300.0, 490.0) + noise(3.0))
     assert (since.status, since.step, since.facts) == (
         Status.WARNING,
         51,
         (Fact.TRUNCATED_POSSIBLE,),
     )
     says("diagnostics/length/6", since.message)
-    start = told(config, length=490.0 + noise(3.0))
-    assert (start.step, start.message) == (
-        None,
-        "the completions average 490 tokens; the limit is 512",
-    )
-    assert told(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
+    start = finding_of(config, length=490.0 + noise(3.0))
+    assert start.step is None
+    says("diagnostics/length/9", start.message)
+    assert finding_of(config, length=450.0 + noise(3.0)).status is Status.NONE  # below nine tenths
     # A limit that the lengths go beyond is none of this run.
-    assert told({"max_completion_length": 400}, length=490.0 + noise(3.0)).status is Status.NONE
+    assert (
+        finding_of({"max_completion_length": 400}, length=490.0 + noise(3.0)).status is Status.NONE
+    )
     # And where the share is logged it is asked, not the limit.
-    assert told(config, length=490.0 + noise(3.0), cut=np.full(N, 0.2)).status is Status.NONE
+    assert finding_of(config, length=490.0 + noise(3.0), cut=np.full(N, 0.2)).status is Status.NONE
 
 
 def test_too_few_rows_and_no_column_are_said_to_be_missing() -> None:
-    none, few = told(reward=ROW), told(cut=np.full(7, 0.9), reward=ROW[:7])
-    for found in (none, few):
-        assert found.status is Status.NOT_LOGGED
-        says("diagnostics/length/8", found.message)
-        assert "completions/clipped_ratio" in found.log
-    assert told(cut=np.full(8, 0.9)).status is not Status.NOT_LOGGED
+    none, few = finding_of(reward=ROW), finding_of(cut=np.full(7, 0.9), reward=ROW[:7])
+    for finding in (none, few):
+        assert finding.status is Status.NOT_LOGGED
+        says("diagnostics/length/8", finding.message)
+        assert "completions/clipped_ratio" in finding.log
+    assert finding_of(cut=np.full(8, 0.9)).status is not Status.NOT_LOGGED

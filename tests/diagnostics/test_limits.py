@@ -71,10 +71,10 @@ LISTED = {(row["name"], float(row["value"])) for row in TABLE}
 
 @pytest.mark.parametrize("path", sorted(ROOM.glob("*.py")), ids=lambda path: path.stem)
 def test_every_number_of_a_check_is_in_the_table(path: Path) -> None:
-    found = decided_by(path.read_text(encoding="utf-8"), path.stem)
+    decided = decided_by(path.read_text(encoding="utf-8"), path.stem)
     listed = {entry for entry in LISTED if entry[0].partition(".")[0] == path.stem}
-    assert sorted(found - listed) == []
-    assert sorted(listed - found) == []
+    assert sorted(decided - listed) == []
+    assert sorted(listed - decided) == []
 
 
 def test_every_limit_says_what_it_means_and_what_set_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.diagnostics import instability
 from groupwise.diagnostics.judge import judge
@@ -29,8 +30,8 @@ def test_a_running_run_fails_at_the_third_row_at_a_tenth(
     states = []
     for lost in (2, 3, 4, 8, 20):
         after = left + 0.003 * np.abs(rng.standard_normal(lost))
-        found = judge(log(np.concatenate([before, after]), interval), ended=False)
-        states.append(found.state)
+        judgement = judge(log(np.concatenate([before, after]), interval), ended=False)
+        states.append(judgement.state)
     assert states[0] is not State.FAILING
     assert set(states[1:]) == {State.FAILING}
 
@@ -100,10 +101,10 @@ def test_a_reward_that_is_lost_gets_the_cause_of_a_fall_and_something_to_do() ->
         Meaning("reward", "reward", "test"),
         Meaning("length", "completion_length", "test"),
     )
-    found = judge(RunRecord("run", table, meanings=meanings), ended=False)
-    assert found.state is State.FAILING
-    assert found.cause.names == ("the policy ran away in length",)
-    assert found.do == "restart from step 60; mask truncated completions; lr ÷ 3"
+    judgement = judge(RunRecord("run", table, meanings=meanings), ended=False)
+    assert judgement.state is State.FAILING
+    assert judgement.cause.names == ("the policy ran away in length",)
+    says("diagnostics/lost/1", judgement.do)
 
 
 def test_a_run_that_learnt_from_nothing_or_had_just_begun_is_lost_as_soon() -> None:
@@ -123,7 +124,7 @@ def test_a_run_that_learnt_from_nothing_or_had_just_begun_is_lost_as_soon() -> N
     assert instability.lost(Evidence(log(outage), ended=False)).status is Status.NONE
 
 
-def told(columns: dict[str, np.ndarray], *, ended: bool) -> Judgement:
+def judgement_of(columns: dict[str, np.ndarray], *, ended: bool) -> Judgement:
     names = {
         "length": "completion_length",
         "cut": "truncated_share",
@@ -155,24 +156,24 @@ def test_three_rows_a_quarter_lower_with_other_answers_are_a_failure(
             "reward": np.r_[reward, 0.43 + 0.01 * rng.standard_normal(rows)],
             name: np.r_[answers, after * (1 + 0.01 * rng.standard_normal(rows))],
         }
-        answer = told(columns, ended=ended)
+        answer = judgement_of(columns, ended=ended)
         assert (answer.state in failed) is alarm, rows
     assert answer.cause.names == (cause,)
     assert "falling since step 21" in answer.headline
     # The same answers, as low a reward before, or a loss that noise makes, are waited for.
     same = columns | {name: np.r_[answers, answers[:6]]}
-    assert told(same, ended=ended).state not in failed
+    assert judgement_of(same, ended=ended).state not in failed
     dips = np.r_[reward[:8], np.full(3, 0.4), reward[11:], columns["reward"][20:]]
-    assert told(columns | {"reward": dips}, ended=ended).state not in failed
+    assert judgement_of(columns | {"reward": dips}, ended=ended).state not in failed
     noisy = columns["reward"] + 0.1 * rng.standard_normal(26)
-    assert told(columns | {"reward": noisy}, ended=ended).state not in failed
+    assert judgement_of(columns | {"reward": noisy}, ended=ended).state not in failed
 
 
 def test_answers_that_shrank_to_nothing_fail_at_the_sixth_row() -> None:
     """Half of the gradients are 0, and most groups are alike."""
     rows = 5 + np.arange(3)
     states = [
-        told(
+        judgement_of(
             {
                 "reward": np.linspace(2.0, 2.2, count),
                 "length": np.r_[50.0, np.full(count - 1, 2.5)],

@@ -64,8 +64,8 @@ def test_a_policy_that_stops_calling_tools_is_no_instability(
         entropy=0.3 * np.exp(spread * LATE) + noise(2, 0.005),
     )
     assert names(judgement) == causes
-    told = [sign.signal for sign in judgement.signs]
-    assert ("tool_calls" in told) is (not spread)
+    quantities = [sign.signal for sign in judgement.signs]
+    assert ("tool_calls" in quantities) is (not spread)
 
 
 def test_the_checkpoint_is_before_the_first_sign_of_the_cause() -> None:
@@ -203,9 +203,9 @@ def test_small_groups_are_no_warning_at_the_top(held_out: float, causes: list[st
 def test_a_kl_that_is_0_on_average_is_no_multiple_of_the_loss() -> None:
     """An estimator of KL that may be negative, beside a flat reward and no gradient norm."""
     kl = np.where(ROW % 2, 0.01, -0.01)
-    found = judged(reward=STANDS, reward_std_within_group=0.4, kl=kl, loss=0.04 * kl)
-    assert found.state is State.WARNING
-    assert names(found) == []
+    judgement = judged(reward=STANDS, reward_std_within_group=0.4, kl=kl, loss=0.04 * kl)
+    assert judgement.state is State.WARNING
+    assert names(judgement) == []
 
 
 @pytest.mark.parametrize(("right", "state"), [(0.97, State.OK), (0.85, State.WARNING)])
@@ -557,8 +557,8 @@ def test_a_kl_of_0_to_its_last_digit_tells_that_no_gradient_arrives(
         lines += [f"KL Divergence: {kl}", "-" * 20, "Learning Rate: 2.0000e-05", ""]
     path = tmp_path / "mlx.log"
     path.write_text("\n".join(lines))
-    found = names(judge(run_record(path), ended=True))
-    assert [name for name in found if name == "no_gradient"] == cause
+    named = names(judge(run_record(path), ended=True))
+    assert [name for name in named if name == "no_gradient"] == cause
 
 
 @pytest.mark.parametrize(("rows", "error", "fails"), [(2, "RuntimeError", True), (2, "", False)])

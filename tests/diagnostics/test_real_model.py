@@ -54,10 +54,8 @@ def test_a_loophole_in_a_real_model_is_told_by_the_strict_function_beside_it(
 ) -> None:
     # The sloppy verifier is trained on; the strict one is logged without weight, and the held-out
     # reward is the sloppy one's too.
-    assert (judgement.state.value, judgement.headline) == (
-        "failed",
-        "reward 0.44 → 0.79, strict 0.38 → 0.22: reward hacking likely",
-    )
+    assert judgement.state.value == "failed"
+    says("diagnostics/real_model/4", judgement.headline)
     assert (judgement.cause.certainty.value, judgement.cause.names) == (
         "likely",
         ("reward hacking",),
@@ -89,7 +87,7 @@ def test_a_policy_that_is_paid_for_what_is_cut_off_is_not_to_get_a_higher_limit(
     # all are cut off from step 22 on.
     assert (judgement.state.value, judgement.cause.certainty.value) == ("warning", "possible")
     assert judgement.cause.names == ("truncated completions earn reward",)
-    assert judgement.do == "start the run again; give truncated completions no reward"
+    says("diagnostics/real_model/2", judgement.do)
     assert [action.kind for action in judgement.actions] == ["anew", "mask", "reward"]
 
 
@@ -99,7 +97,7 @@ def test_harder_data_is_no_runaway_in_length_though_its_answers_are_longer(
 ) -> None:
     # From step 18 on digits are to be sorted: whole prompts fail, at three tokens more an answer,
     # and what is held out stays at .93.
-    assert judgement.headline == "reward 0.76 → 0.076, collapsed at step 18"
+    says("diagnostics/real_model/3", judgement.headline)
     assert (judgement.cause.certainty.value, judgement.cause.names) == ("likely", ("harder data",))
 
 

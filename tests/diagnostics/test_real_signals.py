@@ -45,16 +45,16 @@ _LABELS = (
 
 def labelled(*labels: str) -> list[str]:
     """The files of some labels."""
-    found = []
+    messages = []
     for table, home in _LABELS:
         if table.is_file():
             with table.open(encoding="utf-8") as file:
-                found += [
+                messages += [
                     home + row["file"]
                     for row in csv.DictReader(file, delimiter="\t")
                     if row["label"] in labels
                 ]
-    return found
+    return messages
 
 
 pytestmark = pytest.mark.skipif(
@@ -69,18 +69,18 @@ def test_runs_that_went_well_are_not_told_at_any_of_twenty_looks(file: str) -> N
     total = len(record.steps)
     for rows in sorted({*range(5, total + 1, max(1, total // 20)), total}):
         evidence = Evidence(replace(record, steps=record.steps.head(rows)))
-        told = [
-            found.message
-            for found in (look(evidence) for look in CHECKS)
-            if found.status in (Status.WARNING, Status.CRITICAL)
+        messages = [
+            finding.message
+            for finding in (look(evidence) for look in CHECKS)
+            if finding.status in (Status.WARNING, Status.CRITICAL)
         ]
-        assert not told, rows
+        assert not messages, rows
 
 
 def test_the_run_whose_numbers_broke_has_its_step() -> None:
-    found = numerics.finite(
+    finding = numerics.finite(
         Evidence(
             run_record(DATA / "hard" / "cs336_grpo_off_policy_sweep_focused_e2_tb256.metrics.jsonl")
         )
     )
-    assert (found.status, found.step) == (Status.CRITICAL, 196)
+    assert (finding.status, finding.step) == (Status.CRITICAL, 196)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
@@ -24,14 +25,14 @@ NOTHING = 0.004 * (ROW % 20 == 19)
 
 def quantities(*keys: str, framework: str = "") -> dict[str, str]:
     columns = dict.fromkeys(keys, RISES)
-    found = with_reward(
+    evidence = with_reward(
         columns, meanings_of(columns, RunConfig(), framework=framework, complete=True, window=1.0)
     )
-    assert len({meaning.column for meaning in found}) == len(found)
-    return {meaning.column: meaning.quantity for meaning in found}
+    assert len({meaning.column for meaning in evidence}) == len(evidence)
+    return {meaning.column: meaning.quantity for meaning in evidence}
 
 
-def told(
+def judgement_of(
     columns: dict[str, Any], *, ended: bool = True, rows: int = N, framework: str = ""
 ) -> Judgement:
     meant = tuple(
@@ -51,9 +52,11 @@ def paid(**functions: Any) -> dict[str, Any]:
 
 @each_case("task", ["env_reward", "task_success", "accuracy", "ndcg@10"])
 def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task: str) -> None:
-    found = told(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
-    assert (found.state, found.cause.words) == (State.WARNING, "possible: reward hacking")
-    assert found.headline == f"reward 0.44 → 1.44, {task} 0.00 → 0.0004: reward hacking possible"
+    judgement = judgement_of(paid(format_reward=RISES, bonus=0.8 * RISES + WAVE, **{task: NOTHING}))
+    assert (judgement.state, judgement.cause.words) == (State.WARNING, "possible: reward hacking")
+    assert (
+        judgement.headline == f"reward 0.44 → 1.44, {task} 0.00 → 0.0004: reward hacking possible"
+    )
 
 
 @each_case(
@@ -69,12 +72,12 @@ def test_a_task_that_earns_nothing_while_format_and_bonus_rise_is_never_ok(task:
     ],
 )
 def test_what_may_earn_nothing_in_health(functions: dict[str, Any], why: str) -> None:
-    assert told(paid(bonus=RISES + WAVE, **functions)).state is State.OK, why
+    assert judgement_of(paid(bonus=RISES + WAVE, **functions)).state is State.OK, why
 
 
 def test_a_total_that_does_not_rise_is_not_parted_from() -> None:
-    found = told(paid(bonus=0.5 + WAVE, env_reward=NOTHING))
-    assert all(answer.status not in ("warning", "critical") for answer in found.checks)
+    judgement = judgement_of(paid(bonus=0.5 + WAVE, env_reward=NOTHING))
+    assert all(answer.status not in ("warning", "critical") for answer in judgement.checks)
 
 
 def test_while_a_run_goes_on_the_task_may_come_yet() -> None:
@@ -83,7 +86,7 @@ def test_while_a_run_goes_on_the_task_may_come_yet() -> None:
     """
     columns = paid(format_reward=RISES + WAVE, env_reward=NOTHING)
     states = [
-        told(columns, ended=ended, rows=rows).state
+        judgement_of(columns, ended=ended, rows=rows).state
         for ended, rows in ((False, 49), (False, 90), (True, 12))
     ]
     assert states == [State.OK, State.OK, State.WARNING]
@@ -91,33 +94,36 @@ def test_while_a_run_goes_on_the_task_may_come_yet() -> None:
 
 def test_a_quality_that_falls_as_the_reward_grows_has_the_numbers_of_both() -> None:
     grows = 0.2 + 0.3 * ROW / N + 0.2 * WAVE
-    found = told({"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE})
-    assert (found.state, found.headline) == (
-        State.WARNING,
-        "reward 0.20 → 0.49, ndcg 0.54 → 0.41: reward hacking possible",
+    judgement = judgement_of(
+        {"reward": grows, "eval_steps": ROW, "ndcg": 0.55 - 0.15 * ROW / N + 0.2 * WAVE}
     )
+    assert judgement.state == State.WARNING
+    says("diagnostics/reward_columns/1", judgement.headline)
     assert (
-        told({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state is State.OK
+        judgement_of({"reward": grows, "ndcg": 0.55 - 0.05 * ROW / N + 0.2 * WAVE}).state
+        is State.OK
     )  # a twelfth
     assert (
-        told({"reward": grows, "ndcg": 0.55 - 0.15 * ROW / N + 8 * WAVE}).state is State.OK
+        judgement_of({"reward": grows, "ndcg": 0.55 - 0.15 * ROW / N + 8 * WAVE}).state is State.OK
     )  # within its noise
-    assert told({"reward": grows, "diversity": 0.55 - 0.15 * ROW / N}).state is State.OK
+    assert judgement_of({"reward": grows, "diversity": 0.55 - 0.15 * ROW / N}).state is State.OK
 
 
 def test_a_score_that_falls_beneath_a_penalised_reward_that_rises() -> None:
     rewards, score = -19 + 17 * ROW / N + WAVE, 0.5 - 0.12 * ROW / N + 0.2 * WAVE
-    found = told({"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl")
+    judgement = judgement_of(
+        {"critic/score/mean": score, "critic/rewards/mean": rewards}, framework="verl"
+    )
     message = (
         "critic/rewards/mean −17.7 → −3.56 while critic/score/mean 0.49 → 0.39: one "
         "gains while the other loses."
     )
     assert message in [
-        answer.message for answer in found.checks if answer.check == "reward_hacking"
+        answer.message for answer in judgement.checks if answer.check == "reward_hacking"
     ]
-    assert found.state is not State.OK
+    assert judgement.state is not State.OK
     assert (
-        told(
+        judgement_of(
             {"critic/score/mean": RISES + WAVE, "critic/rewards/mean": rewards}, framework="verl"
         ).state
         is State.OK
@@ -132,10 +138,10 @@ def test_a_fall_has_one_pair_of_numbers_wherever_it_is_told() -> None:
         Meaning(key, quantity, "test")
         for key, quantity in quantities(*columns, framework="verl").items()
     )
-    found = judge(RunRecord("run", steps_table(row + 1, columns), meanings=meant))
-    pair = re.search(r"reward (\S+ → \S+),", found.headline)
-    assert pair is not None, found.headline
-    hack = next(one for one in found.checks if one.check == "reward_hacking")
+    judgement = judge(RunRecord("run", steps_table(row + 1, columns), meanings=meant))
+    pair = re.search(r"reward (\S+ → \S+),", judgement.headline)
+    assert pair is not None, judgement.headline
+    hack = next(finding for finding in judgement.checks if finding.check == "reward_hacking")
     assert f"critic/score/mean {pair[1]}:" in hack.message
     assert hack.signs[1].words == f"critic/score/mean {pair[1]}"
 
@@ -186,8 +192,8 @@ OTHER = (
 
 
 def test_scores_of_the_task_are_known_by_name_beside_the_reward() -> None:
-    found = quantities("reward", *TASK, *OTHER)
-    assert {key for key, quantity in found.items() if quantity == "task_score"} == set(TASK)
+    columns = quantities("reward", *TASK, *OTHER)
+    assert {key for key, quantity in columns.items() if quantity == "task_score"} == set(TASK)
     for framework in ("trl", "verl"):
         assert quantities("reward", "accuracy", framework=framework)["accuracy"] == "task_score"
 
@@ -206,5 +212,7 @@ def test_length_that_is_paid_is_a_loophole_and_no_accident() -> None:
     exact, beside = (0.2 + 0.3 * ROW / N + WAVE) * (1 - grown), 0.25 + 0.01 * WAVE
     run = {"completions/mean_length": 40 + 400 * grown, "completions/clipped_ratio": 0.98 * grown}
     for length, cause in ((0.25 + 0.75 * grown + 0.1 * WAVE, "reward_hacking"), (beside, "length")):
-        found = told(paid(exact=exact, length=length) | run | {"entropy": 0.4 + 0.3 * grown})
-        assert found.cause.keys == (cause,)
+        judgement = judgement_of(
+            paid(exact=exact, length=length) | run | {"entropy": 0.4 + 0.3 * grown}
+        )
+        assert judgement.cause.keys == (cause,)

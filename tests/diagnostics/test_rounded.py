@@ -24,7 +24,7 @@ from groupwise.diagnostics import (
 from groupwise.diagnostics.causes import CAUSES, Incident, verdict
 from groupwise.diagnostics.falls import constant_tail
 from groupwise.diagnostics.judgement import Certainty, Fact, Sign, Status
-from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
 from groupwise.series.metric import _rollouts_of_a_step, is_binary_mean, zero_variance_outlook
 
@@ -45,10 +45,10 @@ def log(resolution: float = 0.0, config: dict[str, Any] | None = None, **columns
     )
 
 
-def signal(evidence: Evidence, name: str) -> Signal:
-    found = evidence.quantity(name)
-    assert found is not None
-    return found
+def signal(evidence: Evidence, name: str) -> NoisyMetric:
+    signal = evidence.quantity(name)
+    assert signal is not None
+    return signal
 
 
 def since(before: Any, after: Any, row: int = 30) -> np.ndarray:
@@ -63,29 +63,29 @@ HIDDEN = "learning_rate is printed with 3 decimals and is below 0.0005 in all 60
 
 
 def test_a_rate_that_three_decimals_hide_is_not_logged() -> None:
-    found = learning.rate(log(THREE, learning_rate=0.0))
-    assert (found.status, found.message) == (Status.NOT_LOGGED, HIDDEN)
-    assert learning.rate(log(learning_rate=0.0)).status is Status.CRITICAL
+    finding = learning.zero_learning_rate(log(THREE, learning_rate=0.0))
+    assert (finding.status, finding.message) == (Status.NOT_LOGGED, HIDDEN)
+    assert learning.zero_learning_rate(log(learning_rate=0.0)).status is Status.CRITICAL
 
 
 def test_the_settings_tell_a_rate_that_is_hidden() -> None:
-    found = learning.rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
-    assert (found.status, found.message) == (
+    finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 1e-6}, learning_rate=0.0))
+    assert (finding.status, finding.message) == (
         Status.NONE,
         f"No sign of it: the learning rate is 1e−6 in the settings; {HIDDEN}.",
     )
-    found = learning.rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
-    says("diagnostics/rounded/1", found.message)
+    finding = learning.zero_learning_rate(log(THREE, {"learning_rate": 0.0}, learning_rate=0.0))
+    says("diagnostics/rounded/1", finding.message)
 
 
 @pytest.mark.parametrize(("before", "status"), [(0.009, Status.NONE), (0.01, Status.CRITICAL)])
 def test_a_rate_is_gone_where_it_was_twenty_times_what_rounding_hides(
     before: float, status: Status
 ) -> None:
-    found = learning.rate(log(THREE, learning_rate=since(before, 0.0)))
-    assert found.status is status
+    finding = learning.zero_learning_rate(log(THREE, learning_rate=since(before, 0.0)))
+    assert finding.status is status
     if status is Status.NONE:
-        says("diagnostics/rounded/2", found.message)
+        says("diagnostics/rounded/2", finding.message)
 
 
 def test_a_rate_starts_anew_only_where_it_fell_by_more_than_rounding() -> None:
@@ -107,10 +107,10 @@ def test_a_gradient_is_lost_where_it_was_twenty_times_what_rounding_hides(
         "dead_group_share": 0.2,
         "reward_std_within_group": 0.3,
     }
-    found = numerics.updates(log(THREE, **columns))
-    assert found.status is status
+    finding = numerics.updates(log(THREE, **columns))
+    assert finding.status is status
     if status is Status.CRITICAL:
-        assert found.message.startswith(
+        assert finding.message.startswith(
             "The gradient norm is 0 (± 0.0005) from step 21 on (40 rows)"
         )
         assert numerics.updates(log(**columns)).message.startswith(
@@ -143,10 +143,8 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
     assert numerics.updates(log(**given)).status is status
     hidden = numerics.gradient(log(**given))
     if status in (Status.NOT_LOGGED, Status.NONE):
-        assert (hidden.status, hidden.message) == (
-            Status.NOT_LOGGED,
-            "gradient_norm is 0 in all 60 rows, so it counts as not measured.",
-        )
+        assert hidden.status == Status.NOT_LOGGED
+        says("diagnostics/rounded/4", hidden.message)
 
 
 @each_case(
@@ -161,7 +159,7 @@ def test_a_gradient_of_0_throughout_is_measured_unless_the_reward_moves(
 def test_a_rate_of_0_throughout_is_measured_unless_the_reward_moves(
     columns: dict[str, Any], status: Status
 ) -> None:
-    assert learning.rate(log(learning_rate=0.0, **columns)).status is status
+    assert learning.zero_learning_rate(log(learning_rate=0.0, **columns)).status is status
 
 
 def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
@@ -169,14 +167,9 @@ def test_a_rate_that_the_user_sets_goes_before_a_column_of_zeros() -> None:
     given = replace(
         evidence.record, config=RunConfig().with_settings({"learning_rate": 1e-6}, "--set")
     )
-    finding = learning.rate(Evidence(given))
-    assert (finding.status, finding.message) == (
-        Status.NONE,
-        (
-            "No sign of it: the learning rate is 1e−6 in the settings; learning_rate is 0 in "
-            "all 60 rows, so it counts as not measured."
-        ),
-    )
+    finding = learning.zero_learning_rate(Evidence(given))
+    assert finding.status == Status.NONE
+    says("diagnostics/rounded/5", finding.message)
 
 
 def test_answers_that_shrank_need_a_gradient_that_is_gone() -> None:
@@ -201,18 +194,18 @@ def test_a_rounded_loss_of_0_is_none_on_policy() -> None:
 
 
 @pytest.mark.parametrize(
-    ("quantity", "check"), [("kl", numerics.divergence), ("entropy", completions.check)]
+    ("quantity", "check"), [("kl", numerics.divergence), ("entropy", completions.concentration)]
 )
 def test_what_is_0_in_all_rows_was_not_measured(quantity: str, check: Any) -> None:
     zero: dict[str, Any] = {quantity: 0.0}
-    found = check(log(reward=RISES, **zero))
-    assert (found.status, found.message.rstrip(".")) == (
+    finding = check(log(reward=RISES, **zero))
+    assert (finding.status, finding.message.rstrip(".")) == (
         Status.NOT_LOGGED,
         f"{quantity} is 0 in all 60 rows, so it counts as not measured",
     )
-    found = check(log(THREE, reward=RISES, **zero))
+    finding = check(log(THREE, reward=RISES, **zero))
     said = f"{quantity} is printed with 3 decimals and is below 0.0005 in all 60 rows"
-    assert (found.status, found.message.rstrip(".")) == (Status.NOT_LOGGED, said)
+    assert (finding.status, finding.message.rstrip(".")) == (Status.NOT_LOGGED, said)
 
 
 @pytest.mark.parametrize("still", [{"loss": 0.0, "gradient_norm": 0.0}, {"dead_group_share": 1.0}])
@@ -245,8 +238,8 @@ def test_an_entropy_rose_from_no_less_than_rounding_hides() -> None:
         "reward": 0.5 + 0.01 * (-1.0) ** ROW,
         "entropy": since(0.0, 0.001, 20),
     }
-    assert "entropy" in instability.check(log(**columns)).message
-    assert "entropy" not in instability.check(log(THREE, **columns)).message
+    assert "entropy" in instability.unstable_training(log(**columns)).message
+    assert "entropy" not in instability.unstable_training(log(THREE, **columns)).message
 
 
 def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
@@ -257,7 +250,7 @@ def test_a_mismatch_grew_from_no_less_than_rounding_hides() -> None:
 
 
 def test_a_sign_starts_from_no_less_than_rounding_hides() -> None:
-    watched = next(one for one in signals.WATCHED if not one.share)
+    watched = next(quantity for quantity in signals.WATCHED if not quantity.share)
     value, before = np.array([0.001] * 5 + [0.0] * 5), slice(0, 5)
     exact, rounded = (
         signals._scaled(value, before, watched, resolution) for resolution in (0.0, THREE)
@@ -278,17 +271,18 @@ def test_a_jump_at_a_restart_is_more_than_a_digit() -> None:
 
 
 def test_a_reward_of_0_throughout_is_one_to_within_its_digits() -> None:
-    says("diagnostics/rounded/3", verifier.check(log(reward=0.0)).message)
-    found = verifier.check(log(THREE, reward=0.0))
-    assert (found.status, found.message) == (
-        Status.CRITICAL,
-        "the reward is 0 (± 0.0005) in all 60 rows, so no completion earns reward",
-    )
+    says("diagnostics/rounded/3", verifier.broken_verifier(log(reward=0.0)).message)
+    finding = verifier.broken_verifier(log(THREE, reward=0.0))
+    assert finding.status == Status.CRITICAL
+    says("diagnostics/rounded/6", finding.message)
 
 
 def test_a_reward_that_became_one_number_is_told_to_within_its_digits() -> None:
     reward = since(0.5 + 0.01 * (-1.0) ** ROW, 0.0)
-    said = [verifier.check(log(resolution, reward=reward)).message for resolution in (0.0, THREE)]
+    said = [
+        verifier.broken_verifier(log(resolution, reward=reward)).message
+        for resolution in (0.0, THREE)
+    ]
     assert said == [
         f"reward 0.50 → {now} from step 31 on (30 rows)" for now in ("exactly 0", "0 (± 0.0005)")
     ]
@@ -312,17 +306,17 @@ def test_a_constant_reward_is_relative_where_rewards_differ_by_more_than_its_dig
 def test_a_spread_that_is_rounded_to_nothing_tells_no_zero_variance() -> None:
     several: dict[str, Any] = {"prompts_per_step": 20}
     assert (
-        zero_variance.check(log(0.0, several, reward_std_within_group=0.0)).status
+        zero_variance.zero_variance_groups(log(0.0, several, reward_std_within_group=0.0)).status
         is not Status.NOT_LOGGED
     )
     assert (
-        zero_variance.check(log(THREE, several, reward_std_within_group=0.0)).status
+        zero_variance.zero_variance_groups(log(THREE, several, reward_std_within_group=0.0)).status
         is Status.NOT_LOGGED
     )
     config: dict[str, Any] = {"group_size": 4, "prompts_per_step": 1}
-    for usual, told in ((0.009, False), (0.01, True)):
+    for usual, seen in ((0.009, False), (0.01, True)):
         record = log(THREE, config, reward_std_within_group=since(usual, 0.0)).record
-        assert (zero_variance_outlook(record) is not None) is told
+        assert (zero_variance_outlook(record) is not None) is seen
 
 
 def test_rounded_means_of_right_and_wrong_are_multiples_to_within_their_digits() -> None:
@@ -370,5 +364,5 @@ def test_answers_that_shrink_as_the_policy_concentrates_may_be_what_is_paid(
         "completion_length": Sign("completion_length", 5, 100.0, 60.0, ""),
         "entropy": Sign("entropy", 5, 1.0, entropy, ""),
     }
-    found = verdict(Incident(log(reward=RISES), {}, moved, 5))
-    assert (found.certainty, found.names) == (certainty, (CAUSES["shrinking"].label,))
+    cause = verdict(Incident(log(reward=RISES), {}, moved, 5))
+    assert (cause.certainty, cause.names) == (certainty, (CAUSES["shrinking"].label,))

@@ -42,33 +42,33 @@ def after(row: int, before: float, since: float, n: int = N) -> np.ndarray:
 
 
 def test_a_mismatch_that_grows_tenfold_has_its_step_and_numbers() -> None:
-    found = check(log(sampler_mismatch=rounding(0) * after(90, 1, 20)))
-    assert (found.status, found.step, found.facts) == (
+    finding = check(log(sampler_mismatch=rounding(0) * after(90, 1, 20)))
+    assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
         91,
         (Fact.SAMPLER_MISMATCH,),
     )
-    says("diagnostics/sampler/1", found.message)
-    assert found.signs[0].words == "sampler mismatch 0.0085 → 0.18"
+    says("diagnostics/sampler/1", finding.message)
+    assert finding.signs[0].words == "sampler mismatch 0.0085 → 0.18"
 
 
 def test_a_mismatch_at_a_learning_rate_of_0_lies_with_the_engines() -> None:
-    found = check(log(sampler_mismatch=rounding(0) * after(60, 1, 40), learning_rate=np.zeros(N)))
-    assert Fact.MISMATCH_AT_RATE_ZERO in found.facts
-    assert "although the learning rate is 0" in found.message
+    finding = check(log(sampler_mismatch=rounding(0) * after(60, 1, 40), learning_rate=np.zeros(N)))
+    assert Fact.MISMATCH_AT_RATE_ZERO in finding.facts
+    assert "although the learning rate is 0" in finding.message
 
 
-@pytest.mark.parametrize(("growth", "told"), [(4.0, True), (1.2, False)])
-def test_a_gap_that_grows_with_the_turns_is_the_historys(growth: float, told: bool) -> None:
+@pytest.mark.parametrize(("growth", "expected"), [(4.0, True), (1.2, False)])
+def test_a_gap_that_grows_with_the_turns_is_the_historys(growth: float, expected: bool) -> None:
     """Of three turns, each with a column of its own and no mean over them."""
     columns: dict[str, Any] = {
         f"rollout_corr/kl/turn_{turn}": 0.01 * growth**turn * rounding(turn) / 0.008
         for turn in range(3)
     }
-    found = check(log(**columns))
-    assert (Fact.GAP_FOLLOWS_TURNS in found.facts) is told
-    assert (found.status is Status.WARNING) is told
-    assert ("in turn 3" in found.message) is told
+    finding = check(log(**columns))
+    assert (Fact.GAP_FOLLOWS_TURNS in finding.facts) is expected
+    assert (finding.status is Status.WARNING) is expected
+    assert ("in turn 3" in finding.message) is expected
 
 
 def test_two_columns_that_only_grow_together_do_not_drive_each_other() -> None:
@@ -76,28 +76,28 @@ def test_two_columns_that_only_grow_together_do_not_drive_each_other() -> None:
     grown = np.geomspace(1, 40, N)
     for alike, seen in ((True, True), (False, False)):
         noise, other = (rounding(seed) / 0.008 for seed in (3, 3 if alike else 4))
-        found = check(log(sampler_mismatch=0.01 * grown * noise, gradient_norm=grown * other))
-        assert found.status is Status.WARNING
-        assert (Fact.GAP_FOLLOWS_GRADIENT in found.facts) is seen
+        finding = check(log(sampler_mismatch=0.01 * grown * noise, gradient_norm=grown * other))
+        assert finding.status is Status.WARNING
+        assert (Fact.GAP_FOLLOWS_GRADIENT in finding.facts) is seen
 
 
 def test_a_gap_that_goes_with_the_calls_of_tools_is_the_historys() -> None:
     calls = np.linspace(0.5, 6, N)
-    found = check(
+    finding = check(
         log(sampler_mismatch=0.03 * calls * np.sqrt(rounding(0) / 0.008), tool_calls=calls)
     )
-    assert Fact.GAP_FOLLOWS_TURNS in found.facts
+    assert Fact.GAP_FOLLOWS_TURNS in finding.facts
 
 
 def test_a_nat_of_mismatch_is_another_model() -> None:
-    found = check(log(sampler_mismatch=np.full(N, -2.0)))
-    assert (found.status, found.step, found.signs[0].before) == (Status.CRITICAL, 1, None)
+    finding = check(log(sampler_mismatch=np.full(N, -2.0)))
+    assert (finding.status, finding.step, finding.signs[0].before) == (Status.CRITICAL, 1, None)
 
 
 def test_effective_samples_that_run_out_are_told() -> None:
-    found = check(log(effective_sample_size=after(100, 0.9, 0.04)))
-    assert (found.status, found.step, found.limit) == (Status.WARNING, 101, 0.1)
-    assert found.signs[0].words == "effective sample size 0.90 → 0.04"
+    finding = check(log(effective_sample_size=after(100, 0.9, 0.04)))
+    assert (finding.status, finding.step, finding.limit) == (Status.WARNING, 101, 0.1)
+    says("diagnostics/sampler/5", finding.signs[0].words)
 
 
 def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
@@ -105,10 +105,10 @@ def test_a_mismatch_long_before_a_fall_is_its_first_sign() -> None:
     before alone.
     """
     reward = after(110, 0.8, 0.1) + 0.01 * np.random.default_rng(2).standard_normal(N)
-    found = judge(log(reward=reward, sampler_mismatch=rounding(0) * after(80, 1, 20)).record)
-    assert (found.state.value, found.since_step) == ("failed", 111)
-    assert found.first_sign is not None
-    assert (found.first_sign.signal, found.first_sign.step) == ("sampler_mismatch", 81)
+    judgement = judge(log(reward=reward, sampler_mismatch=rounding(0) * after(80, 1, 20)).record)
+    assert (judgement.state.value, judgement.since_step) == ("failed", 111)
+    assert judgement.first_sign is not None
+    assert (judgement.first_sign.signal, judgement.first_sign.step) == ("sampler_mismatch", 81)
 
 
 @pytest.mark.parametrize("column", ["reward", "held_out"])
@@ -126,12 +126,12 @@ def test_a_mismatch_long_before_a_decline_or_a_fall_of_another_reward_is_its_fir
         if column == "reward"
         else {"eval/reward": after(110, 0.8, 0.1) - noise}
     )
-    found = judge(log(**columns).record)
-    assert found.since_step == 111
-    assert found.first_sign is not None
-    assert (found.first_sign.signal, found.first_sign.step) == ("sampler_mismatch", 81)
-    assert [sign.signal for sign in found.then].count("held_out") == (column == "held_out")
-    assert found.cause.names == ("the sampler does not match the trainer",)
+    judgement = judge(log(**columns).record)
+    assert judgement.since_step == 111
+    assert judgement.first_sign is not None
+    assert (judgement.first_sign.signal, judgement.first_sign.step) == ("sampler_mismatch", 81)
+    assert [sign.signal for sign in judgement.then].count("held_out") == (column == "held_out")
+    assert judgement.cause.names == ("the sampler does not match the trainer",)
 
 
 @pytest.mark.thinned(1)
@@ -156,26 +156,27 @@ def of_kind(kind: str, interval: int) -> RunConfig:
 
 
 def test_rollouts_older_than_configured_are_told() -> None:
-    found = staleness(log(of_kind("none", 1), staleness=after(50, 0.0, 3.0)))
-    assert (found.status, found.step, found.limit) == (Status.WARNING, 51, 0.0)
-    says("diagnostics/sampler/2", found.message)
-    assert found.signs[0].words == "age of rollouts 0.00 → 3 updates"
+    finding = staleness(log(of_kind("none", 1), staleness=after(50, 0.0, 3.0)))
+    assert (finding.status, finding.step, finding.limit) == (Status.WARNING, 51, 0.0)
+    says("diagnostics/sampler/2", finding.message)
+    says("diagnostics/sampler/6", finding.signs[0].words)
     assert staleness(log(of_kind("fixed", 4), staleness=after(50, 0.0, 3.0))).status is Status.NONE
 
 
 def test_an_age_without_settings_is_worth_knowing() -> None:
-    found = staleness(log(staleness=np.full(N, 2.0)))
-    assert (found.status, found.log) == (Status.INFO, "the kind of policy lag (--set lag_kind)")
+    finding = staleness(log(staleness=np.full(N, 2.0)))
+    assert finding.status == Status.INFO
+    says("diagnostics/sampler/7", finding.log)
 
 
 def test_what_is_not_logged_is_asked_for() -> None:
     bare = log(other=np.ones(N))
-    assert [one(bare).status for one in (check, staleness)] == [Status.NOT_LOGGED] * 2
+    assert [look(bare).status for look in (check, staleness)] == [Status.NOT_LOGGED] * 2
 
 
 def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
-    found = check(log(sampler_mismatch=np.full(N, 0.15), completion_length=np.full(N, 300.0)))
-    assert (found.status, found.step, found.limit, found.facts) == (
+    finding = check(log(sampler_mismatch=np.full(N, 0.15), completion_length=np.full(N, 300.0)))
+    assert (finding.status, finding.step, finding.limit, finding.facts) == (
         Status.WARNING,
         1,
         0.1,
@@ -185,12 +186,12 @@ def test_a_mismatch_beyond_rounding_from_the_start_is_told() -> None:
 
 def test_what_was_looked_at_is_said() -> None:
     says("diagnostics/sampler/3", check(log(sampler_mismatch=after(75, 0.01, 0.02))).message)
-    found = check(
+    finding = check(
         log(
             sampler_mismatch=after(90, 0.01, 0.2),
             completion_length=300 + 5 * np.random.default_rng(2).standard_normal(N),
         )
     )
-    assert found.facts == (Fact.SAMPLER_MISMATCH,)
-    told = staleness(log(of_kind("fixed", 4), staleness=after(140, 1.0, 3.0)))
-    says("diagnostics/sampler/4", told.message)
+    assert finding.facts == (Fact.SAMPLER_MISMATCH,)
+    lagging = staleness(log(of_kind("fixed", 4), staleness=after(140, 1.0, 3.0)))
+    says("diagnostics/sampler/4", lagging.message)

@@ -13,7 +13,7 @@ from tests.cases import each_case
 from groupwise.arrays import median
 from groupwise.diagnostics.signals import (
     Evidence,
-    Signal,
+    NoisyMetric,
     alarm,
     blocks,
     change_evidence,
@@ -54,9 +54,9 @@ def test_false_alarms_over_whole_runs_stay_below_the_rate() -> None:
 
 def test_an_onset_is_the_first_row_that_counts() -> None:
     event = np.array([False] * 30 + [True] * 10)
-    found = alarm(rare_event_factors(event, 0.2), rate=0.005)
-    assert found is not None
-    assert (found.onset, found.lasts) == (30, True)
+    at = alarm(rare_event_factors(event, 0.2), rate=0.005)
+    assert at is not None
+    assert (at.onset, at.lasts) == (30, True)
     assert evidence_start(np.array([0.0, 0.0, 1.0])) == 2
     last = alarm(np.array([0.0, 0.0, np.log(300)]), rate=0.02)  # the row that crosses counts
     assert last is not None
@@ -70,13 +70,13 @@ def test_nothing_is_no_alarm() -> None:
 def test_an_alarm_is_where_the_process_crosses_and_nowhere_else() -> None:
     """Also where the bets that were won only just suffice."""
     rng = np.random.default_rng(2)
-    found = 0
+    alarms = 0
     for share in rng.uniform(0.0, 0.5, size=300):
         factors = rare_event_factors(rng.random(30) < share, 0.2)
         crossed = bool((change_evidence(factors) >= -np.log(0.02)).any())
         assert (alarm(factors, rate=0.02) is not None) == crossed
-        found += crossed
-    assert 30 < found < 270
+        alarms += crossed
+    assert 30 < alarms < 270
     assert alarm(np.array([np.log(50.1)]), rate=0.02) is not None
     assert alarm(np.array([np.log(49.9)]), rate=0.02) is None
 
@@ -87,10 +87,12 @@ def test_the_median_is_that_of_numpy() -> None:
         assert median(value) == np.median(value)
 
 
-def made(value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None) -> Signal:
+def made(
+    value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None
+) -> NoisyMetric:
     """Rows at steps 1, 2, 3 and so on, with a noise that is given."""
-    known = np.asarray(value, dtype=float)
-    return Signal("x", np.arange(1, known.size + 1), known, deviation, deviation, bounds)
+    values = np.asarray(value, dtype=float)
+    return NoisyMetric("x", np.arange(1, values.size + 1), values, deviation, deviation, bounds)
 
 
 def test_a_mean_and_a_change_have_their_normal_intervals() -> None:
@@ -123,7 +125,7 @@ def ends(value: Interval) -> tuple[float, float, float]:
 
 
 def test_a_step_has_its_first_row() -> None:
-    sparse = Signal("x", np.array([2, 4, 6]), np.zeros(3), 0.1, 0.1)
+    sparse = NoisyMetric("x", np.array([2, 4, 6]), np.zeros(3), 0.1, 0.1)
     assert [sparse.at(step) for step in (1, 2, 3, 4, 7)] == [0, 0, 1, 1, 3]
 
 
@@ -158,10 +160,10 @@ UNIT = np.sqrt(6 * 0.4549)
     ],
 )
 def test_the_noise_of_rows_by_hand(value: Any, deviation: float, scatter: float) -> None:
-    known = np.asarray(value, dtype=float)
-    found = signal_of("x", np.arange(known.size), known)
-    assert (found.deviation, found.scatter) == pytest.approx((deviation, scatter))
-    least = signal_of("x", np.arange(known.size), known, sampling=9.0)
+    values = np.asarray(value, dtype=float)
+    signal = signal_of("x", np.arange(values.size), values)
+    assert (signal.deviation, signal.scatter) == pytest.approx((deviation, scatter))
+    least = signal_of("x", np.arange(values.size), values, sampling=9.0)
     assert (least.deviation, least.scatter) == (9.0, 9.0)
 
 
@@ -185,7 +187,7 @@ def test_numbers_in_words() -> None:
     ]
 
 
-def with_reward(signal: Signal) -> Evidence:
+def with_reward(signal: NoisyMetric) -> Evidence:
     """A run whose reward has a noise and a range that are given."""
     evidence = Evidence(
         RunRecord("run", steps_table(range(1, len(signal) + 1), {"reward": signal.value_T}))
@@ -235,7 +237,7 @@ def test_a_reward_stands_where_its_gain_is_little_of_what_was_left(
 def test_a_lowest_grade_is_shared_by_more_than_one_of_a_hundred_of_fifty_rollouts_and_more() -> (
     None
 ):
-    for low, rest, found in ((1, 98, -1.0), (1, 99, None), (25, 25, -1.0), (25, 24, None)):
+    for low, rest, level in ((1, 98, -1.0), (1, 99, None), (25, 25, -1.0), (25, 24, None)):
         rows = [
             {"step": 1, "prompt_id": i, "reward": -1.0 if i < low else 0.5 + i}
             for i in range(low + rest)
@@ -244,7 +246,7 @@ def test_a_lowest_grade_is_shared_by_more_than_one_of_a_hundred_of_fifty_rollout
             lowest_grade(
                 RunRecord("run", steps_table([1], {"reward": [0.0]}), rollouts_table(rows))
             )
-            == found
+            == level
         )
 
 
@@ -272,19 +274,19 @@ def test_without_a_training_reward_the_held_out_one_or_an_accuracy_is_the_reward
     column: str,
 ) -> None:
     value = np.linspace(0.1, 0.9, 20)
-    found = Evidence(
+    rewards = Evidence(
         RunRecord("run", steps_table(range(1, 21), {column: value, "loss": value}))
     ).reward
-    assert found is not None
-    assert (found.column, found.value_T.tolist()) == (column, value.tolist())
+    assert rewards is not None
+    assert (rewards.column, rewards.value_T.tolist()) == (column, value.tolist())
 
 
 def test_a_column_of_one_number_is_no_signal() -> None:
-    for rows, known in ((1, False), (2, True)):
+    for rows, is_seen in ((1, False), (2, True)):
         value = np.where(np.arange(20) < rows, 0.5, np.nan)
         record = RunRecord(
             "run",
             steps_table(range(1, 21), {"entropy": value}),
             meanings=(Meaning("entropy", "entropy", ""),),
         )
-        assert (Evidence(record).quantity("entropy") is not None) is known
+        assert (Evidence(record).quantity("entropy") is not None) is is_seen

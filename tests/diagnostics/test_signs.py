@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.completions import truncation
 from groupwise.diagnostics.judgement import Status
 from groupwise.diagnostics.signals import (
     WATCHED,
     Evidence,
-    Signal,
+    NoisyMetric,
     Watched,
     arrow,
     limit_of,
@@ -34,9 +35,9 @@ SHARE = Watched("truncated_share", "truncated", share=True, least=0.1, up=True)
 SPIKE = Watched("gradient_norm", "gradient norm", share=False, least=5.0, spike=True, up=True)
 
 
-def signal(value: Any) -> Signal:
-    known = np.asarray(value, dtype=float)
-    return signal_of("x", np.arange(1, len(known) + 1), known)
+def signal(value: Any) -> NoisyMetric:
+    values = np.asarray(value, dtype=float)
+    return signal_of("x", np.arange(1, len(values) + 1), values)
 
 
 def evidence(config: dict[str, Any] | None = None, **columns: Any) -> Evidence:
@@ -106,9 +107,9 @@ def test_levels_that_follow_each_other_are_written_as_each_is_alone(
 
 def test_a_level_that_moves_is_told_from_its_first_row_with_raw_numbers() -> None:
     value = np.where(ROW < 46, 0.4, 0.8)
-    found = sign_of(signal(value), RATIO, low=41, step=51)
-    assert found is not None
-    assert (found.signal, found.step, found.before, found.after, found.words) == (
+    sign = sign_of(signal(value), RATIO, low=41, step=51)
+    assert sign is not None
+    assert (sign.signal, sign.step, sign.before, sign.after, sign.words) == (
         "entropy",
         47,
         0.4,
@@ -121,16 +122,17 @@ def test_the_level_since_a_move_is_that_of_a_twentieth_of_the_rows() -> None:
     """Of 79 rows it is three: two of them at .8; of 80 it is four."""
     value = np.where((ROW == 50) | (ROW == 51), 0.8, 0.4)
     for rows, after in ((79, 0.8), (80, 0.6)):
-        found = sign_of(signal(value[:rows]), RATIO, low=41, step=51)
-        assert found is not None
-        assert found.reached == pytest.approx(after)
+        sign = sign_of(signal(value[:rows]), RATIO, low=41, step=51)
+        assert sign is not None
+        assert sign.reached == pytest.approx(after)
 
 
 def test_a_move_that_goes_on_is_told_with_three_levels() -> None:
     value = np.where(ROW < 50, 0.13, np.where(ROW < 53, 0.31, 0.54))
-    found = sign_of(signal(value), RATIO, low=41, step=51)
-    assert found is not None
-    assert (found.step, found.words) == (51, "entropy 0.13 → 0.31 → 0.54")
+    sign = sign_of(signal(value), RATIO, low=41, step=51)
+    assert sign is not None
+    assert sign.step == 51
+    says("diagnostics/signs/2", sign.words)
 
 
 @each_case(
@@ -145,17 +147,17 @@ def test_a_ratio_counts_from_its_least_on_either_side(after: float, moved: bool)
 
 @pytest.mark.parametrize(("after", "moved"), [(0.14, False), (0.16, True), (0.0, False)])
 def test_a_share_counts_by_difference_and_only_upwards(after: float, moved: bool) -> None:
-    found = sign_of(signal(np.where(ROW < 50, 0.05, after)), SHARE, low=41, step=51)
-    assert (found is not None) is moved
-    if found is not None:
-        assert found.words == "16 % truncated (was 5 %)"
+    sign = sign_of(signal(np.where(ROW < 50, 0.05, after)), SHARE, low=41, step=51)
+    assert (sign is not None) is moved
+    if sign is not None:
+        says("diagnostics/signs/1", sign.words)
 
 
 @pytest.mark.parametrize(("after", "moved"), [(0.002, False), (0.019, False), (0.03, True)])
 def test_clipped_tokens_count_from_two_points_on(after: float, moved: bool) -> None:
     (clipped,) = (watched for watched in WATCHED if watched.quantity == "clip_ratio")
-    found = sign_of(signal(np.where(ROW < 50, 0.0004, after)), clipped, low=41, step=51)
-    assert (found is not None) is moved
+    sign = sign_of(signal(np.where(ROW < 50, 0.0004, after)), clipped, low=41, step=51)
+    assert (sign is not None) is moved
 
 
 def test_a_scatter_before_is_a_yardstick_and_what_comes_later_is_none() -> None:
@@ -170,27 +172,27 @@ def test_a_move_is_followed_back_over_one_other_row_at_most() -> None:
     value = np.full(N, 0.4)
     value[44:] = 1.0
     value[46] = 0.4  # one row between
-    found = sign_of(signal(value), RATIO, low=41, step=51)
-    assert found is not None
-    assert found.step == 45
+    sign = sign_of(signal(value), RATIO, low=41, step=51)
+    assert sign is not None
+    assert sign.step == 45
     value[47] = 0.4  # and two
-    found = sign_of(signal(value), RATIO, low=41, step=51)
-    assert found is not None
-    assert found.step == 49
+    sign = sign_of(signal(value), RATIO, low=41, step=51)
+    assert sign is not None
+    assert sign.step == 49
 
 
 def test_a_move_before_the_reach_is_told_from_where_the_reach_begins() -> None:
-    found = sign_of(signal(np.where(ROW < 40, 0.4, 0.8)), RATIO, low=46, step=51)
-    assert found is not None
-    assert found.step == 46
+    sign = sign_of(signal(np.where(ROW < 40, 0.4, 0.8)), RATIO, low=46, step=51)
+    assert sign is not None
+    assert sign.step == 46
 
 
 def test_a_spike_is_told_by_its_peak_just_before_the_change() -> None:
     value = np.full(N, 1.0)
     value[48] = 40.0
-    found = sign_of(signal(value), SPIKE, low=41, step=51)
-    assert found is not None
-    assert (found.step, found.before, found.after, found.words) == (
+    sign = sign_of(signal(value), SPIKE, low=41, step=51)
+    assert sign is not None
+    assert (sign.step, sign.before, sign.after, sign.words) == (
         49,
         1.0,
         40.0,
@@ -208,32 +210,33 @@ def test_a_single_row_of_a_level_must_go_twice_as_far_as_one_that_lasts() -> Non
     """The logarithms before scatter by 1.4826 ln 1.25 = .33: one row of 2.5 times the level,
     .92, is less than 4 of them, 4 times more.
     """
-    for peak, told in ((2.5, False), (4.0, True)):
+    for peak, seen in ((2.5, False), (4.0, True)):
         value = np.where(ROW % 2, 0.4, 0.4 * 1.25**2)
         value[48] = 0.5 * peak
-        assert (sign_of(signal(value), RATIO, low=41, step=51) is not None) is told
+        assert (sign_of(signal(value), RATIO, low=41, step=51) is not None) is seen
 
 
 def test_a_single_row_is_the_farthest_on_the_side_that_is_a_sign() -> None:
     """An entropy of .4 and for one row .05; of a share that falls by .4 and rises by .3 the rise
     alone is asked for.
     """
-    found = sign_of(signal(np.where(ROW == 48, 0.05, 0.4)), RATIO, low=41, step=51)
-    assert found is not None
-    assert found.step == 49
-    found = sign_of(
+    sign = sign_of(signal(np.where(ROW == 48, 0.05, 0.4)), RATIO, low=41, step=51)
+    assert sign is not None
+    assert sign.step == 49
+    sign = sign_of(
         signal(np.where(ROW == 47, 0.1, np.where(ROW == 48, 0.8, 0.5))), SHARE, low=41, step=51
     )
-    assert found is not None
-    assert found.step == 49
+    assert sign is not None
+    assert sign.step == 49
 
 
 def test_a_share_that_goes_on_growing_is_told_with_three_levels() -> None:
-    found = sign_of(
+    sign = sign_of(
         signal(np.interp(ROW, [0, 44, 64, 80], [0.02, 0.02, 0.82, 0.82])), SHARE, low=41, step=51
     )
-    assert found is not None
-    assert (found.step, found.words) == (49, "truncated 8 → 18 → 36 %")
+    assert sign is not None
+    assert sign.step == 49
+    says("diagnostics/signs/3", sign.words)
 
 
 def test_over_a_slow_change_what_only_rises_is_looked_at_to_its_end() -> None:
@@ -268,7 +271,7 @@ def test_nothing_has_no_ratio_and_too_few_rows_tell_nothing() -> None:
 
 
 def test_signs_come_in_order_with_the_held_out_reward_among_them() -> None:
-    found = signs_about(
+    signs = signs_about(
         evidence(
             reward=np.where(ROW < 50, 0.8, 0.1),
             entropy=np.where(ROW < 53, 0.4, 0.9),
@@ -280,19 +283,19 @@ def test_signs_come_in_order_with_the_held_out_reward_among_them() -> None:
         51,
         reach=6,
     )
-    assert [(one.signal, one.step) for one in found] == [
+    assert [(sign.signal, sign.step) for sign in signs] == [
         ("completion_length", 49),
         ("truncated_share", 51),
         ("held_out", 52),
         ("entropy", 54),
     ]
-    assert [one.words for one in found] == [
+    assert [sign.words for sign in signs] == [
         "length 300 → 500 = limit",
         "60 % truncated (was 0 %)",
         "held-out reward 0.60 → 0.20",
         "entropy 0.40 → 0.90",
     ]
-    assert len({one.quantity for one in WATCHED}) == len(WATCHED)
+    assert len({quantity.quantity for quantity in WATCHED}) == len(WATCHED)
 
 
 # Limits.
@@ -300,21 +303,21 @@ def test_signs_come_in_order_with_the_held_out_reward_among_them() -> None:
 
 def test_a_length_at_its_limit_says_so() -> None:
     length = np.where(ROW < 48, 300.0, 512.0)
-    found = signs_about(
+    signs = signs_about(
         evidence(reward=np.where(ROW < 50, 0.8, 0.1), completion_length=length), 51, reach=6
     )
-    assert [one.words for one in found] == ["length 300 → 512 = limit"]
+    assert [sign.words for sign in signs] == ["length 300 → 512 = limit"]
     below = np.where(ROW < 48, 300.0, 500.0)
     config = {"max_completion_length": 512}
-    found = signs_about(
+    signs = signs_about(
         evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=below), 51, reach=6
     )
-    assert [one.words for one in found] == ["length 300 → 500"]
+    assert [sign.words for sign in signs] == ["length 300 → 500"]
     near = np.where(ROW < 48, 300.0, 502.0) + 0.1 * np.sin(ROW)
-    found = signs_about(
+    signs = signs_about(
         evidence(config, reward=np.where(ROW < 50, 0.8, 0.1), completion_length=near), 51, reach=6
     )
-    assert [one.words for one in found] == ["length 300 → 502 = limit"]
+    assert [sign.words for sign in signs] == ["length 300 → 502 = limit"]
 
 
 def test_the_limit_is_the_length_of_rows_in_which_all_are_truncated() -> None:
@@ -345,12 +348,12 @@ def test_a_limit_of_the_settings_counts_where_no_length_goes_beyond() -> None:
     assert limit_of(evidence(reward=length)) is None
 
 
-@pytest.mark.parametrize(("rows", "found"), [(7, None), (8, 512.0)])
+@pytest.mark.parametrize(("rows", "limit"), [(7, None), (8, 512.0)])
 def test_a_largest_length_that_a_tenth_of_the_rows_share_is_a_limit(
-    rows: int, found: float | None
+    rows: int, limit: float | None
 ) -> None:
     length = np.where(N - rows <= ROW, 512.0, 300.0 + 0.1 * ROW)
-    assert repeated_most(signal(length)) == found
+    assert repeated_most(signal(length)) == limit
 
 
 def test_lengths_that_hardly_vary_have_no_limit() -> None:
@@ -366,9 +369,9 @@ def test_the_last_of_three_levels_is_that_of_the_rows_just_after_the_move() -> N
     the move the median is 2.
     """
     value = np.r_[np.full(40, 0.5), 1.1, np.full(9, 2.0), np.full(30, 0.5)]
-    found = sign_of(signal(value), RATIO, low=38, step=41)
-    assert found is not None
-    assert (found.words, found.before, found.after) == (
+    sign = sign_of(signal(value), RATIO, low=38, step=41)
+    assert sign is not None
+    assert (sign.words, sign.before, sign.after) == (
         "entropy 0.50 → 1.10 → 2",
         0.5,
         2.0,
@@ -388,8 +391,8 @@ def test_a_held_out_reward_is_a_sign_where_it_falls_and_none_where_it_rises(
 def test_most_completions_truncated_over_a_whole_run_of_small_batches(
     share: float, status: Status
 ) -> None:
-    found = truncation(evidence(truncated_share=np.where(ROW % 2 == 0, 0.875, share)))
-    assert found.status is status
-    assert status is Status.NONE or found.message.startswith(
+    finding = truncation(evidence(truncated_share=np.where(ROW % 2 == 0, 0.875, share)))
+    assert finding.status is status
+    assert status is Status.NONE or finding.message.startswith(
         "56 % of the completions of the run are truncated"
     )

@@ -20,8 +20,8 @@ from groupwise.diagnostics.falls import (
 from groupwise.diagnostics.instability import (
     _apart,
     _weights,
-    check,
     moments_of,
+    unstable_training,
 )
 from groupwise.diagnostics.judgement import Finding, Status
 from groupwise.diagnostics.signals import Evidence, signal_of
@@ -48,18 +48,18 @@ def finding(reward: np.ndarray) -> Finding:
         steps_table(range(1, N + 1), {"reward": reward}),
         meanings=(Meaning("reward", "reward", "test"),),
     )
-    return check(Evidence(record))
+    return unstable_training(Evidence(record))
 
 
 @pytest.mark.thinned(1)
 @pytest.mark.parametrize("seed", range(8))
 def test_a_constant_swing_keeps_swinging_and_begins_where_it_does(seed: int) -> None:
     # The worst of 20 such runs was off by 4 rows.
-    found = finding(swinging(seed))
-    assert found.status is Status.CRITICAL
-    assert "keeps oscillating" in found.message
-    assert found.step is not None
-    assert abs(found.step - 101) <= 12
+    answer = finding(swinging(seed))
+    assert answer.status is Status.CRITICAL
+    assert "keeps oscillating" in answer.message
+    assert answer.step is not None
+    assert abs(answer.step - 101) <= 12
 
 
 def test_a_swing_from_the_start_begins_there() -> None:
@@ -136,21 +136,23 @@ def test_a_swing_grows_within_the_late_rows_or_since_the_early_ones(
     last thirty. Ten rows a turn.
     """
     value = np.repeat(levels, [40, 30, 30]) * np.sin(2 * np.pi * np.arange(100) / 10)
-    found = swing_of(value, 1e-6)
-    assert found is not None
-    assert (found.growth, found.amplitude) == pytest.approx((growth, max(levels[1:])), rel=0.1)
-    assert found.period == pytest.approx(10, rel=0.02)
-    assert found.row == 40
+    swing = swing_of(value, 1e-6)
+    assert swing is not None
+    assert (swing.growth, swing.amplitude) == pytest.approx((growth, max(levels[1:])), rel=0.1)
+    assert swing.period == pytest.approx(10, rel=0.02)
+    assert swing.row == 40
 
 
-@each_case(("first", "found"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)])
-def test_the_order_of_the_data_has_one_profile_in_all_quarters(first: float, found: bool) -> None:
+@each_case(("first", "expected"), [(0.46, True), (0.40, False), (2.8, True), (3.2, False)])
+def test_the_order_of_the_data_has_one_profile_in_all_quarters(
+    first: float, expected: bool
+) -> None:
     """A profile of five rows of height 1 but for the first quarter: its coefficient on the mean
     of all is 4a/(a + 3), from .5 to 2.
     """
     value = np.repeat([first, 1.0, 1.0, 1.0], 25) * np.tile([2.0, -1.0, 0.0, 1.0, -2.0], 20)
     order = order_of(value)
-    assert (order is not None) is found
+    assert (order is not None) is expected
     if order is not None:
         assert order.period == 5
         assert order.profile_P == pytest.approx(
@@ -161,8 +163,8 @@ def test_the_order_of_the_data_has_one_profile_in_all_quarters(first: float, fou
 def test_an_order_of_the_data_needs_five_turns_and_twenty_four_rows() -> None:
     for rows, period in ((24, 4), (23, None), (35, 7), (34, None)):
         profile = np.array([2.0, -1.0, 0.0, 1.0, -2.0, 3.0, -3.0])[-7 if rows > 30 else -4 :]
-        found = order_of(np.resize(profile, rows))
-        assert (None if found is None else found.period) == period
+        order = order_of(np.resize(profile, rows))
+        assert (None if order is None else order.period) == period
     assert order_of(np.ones(40)) is None
 
 
@@ -190,15 +192,15 @@ def since(row: int, before: float, after: float) -> np.ndarray:
 def test_an_entropy_that_rose_says_that_the_policy_comes_apart(
     after: float, fell: int | None, step: int | None
 ) -> None:
-    found = _apart(signs(entropy=since(50, 0.1, after)), fell)
-    assert (None if found is None else found.step) == step
-    if found is not None:
-        assert found.value is not None
-        assert (found.value.value, found.value.low, found.value.high) == pytest.approx(
+    groups = _apart(signs(entropy=since(50, 0.1, after)), fell)
+    assert (None if groups is None else groups.step) == step
+    if groups is not None:
+        assert groups.value is not None
+        assert (groups.value.value, groups.value.low, groups.value.high) == pytest.approx(
             [after / 0.1] * 3
         )
-        assert found.limit == (4.0 if fell is None else 2.0)
-        assert found.message == (
+        assert groups.limit == (4.0 if fell is None else 2.0)
+        assert groups.message == (
             f"entropy 0.10 → {after:.2f} nats a "
             f"token{'' if fell is None else ' as the reward fell'}"
         )
@@ -224,8 +226,8 @@ def test_importance_weights_degenerate_beyond_a_limit(
 ) -> None:
     for beyond in (True, False):
         run = signs(**{column: since(50, before, limit * (1.01 if beyond is more else 0.99))})
-        found = _weights(run, signal_of("reward", np.arange(1, 81), np.ones(80)), None)
-        assert (None if found is None else found.step) == (51 if beyond else None)
+        weights = _weights(run, signal_of("reward", np.arange(1, 81), np.ones(80)), None)
+        assert (None if weights is None else weights.step) == (51 if beyond else None)
 
 
 def test_a_mean_and_a_standard_deviation_make_a_moment_of_the_rows_that_both_have() -> None:

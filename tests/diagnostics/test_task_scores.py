@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Judgement, State
@@ -34,7 +35,7 @@ MARK = {
 }
 
 
-def told(
+def judgement_of(
     folder: Path, trainer: str, columns: Mapping[str, np.ndarray], **other: np.ndarray | float
 ) -> Judgement:
     """The judgement of a log: columns of an evaluation stand in every tenth row."""
@@ -69,9 +70,9 @@ RATE = "objective/verifiable_correct_rate"
 
 
 def test_the_rate_of_right_answers_is_the_reward_where_nothing_else_is(tmp_path: Path) -> None:
-    beside = told(tmp_path, "open-instruct", {RATE: SLOWLY})
+    beside = judgement_of(tmp_path, "open-instruct", {RATE: SLOWLY})
     assert (beside.state, beside.cause.words) == (State.FAILED, "possible: reward hacking")
-    assert told(tmp_path, "open-instruct", {RATE: RISES}).state is State.OK
+    assert judgement_of(tmp_path, "open-instruct", {RATE: RISES}).state is State.OK
     log = (tmp_path / "log.jsonl").read_text().replace('"scores": ', '"other": ')
     (tmp_path / "log.jsonl").write_text(log)
     alone = judge(run_record(tmp_path / "log.jsonl"), ended=True)
@@ -89,8 +90,8 @@ def test_turns_that_fall_to_the_fewest_are_a_policy_that_calls_no_tools(
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(run_record(path), ended=True)
-    assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in found.checks)
+    judgement = judge(run_record(path), ended=True)
+    assert "tool calls 3.00 → 0.0" in " ".join(check.message for check in judgement.checks)
 
 
 @each_case("last", [1.0, 3.4])
@@ -107,8 +108,8 @@ def test_the_turns_of_a_step_tell_a_policy_that_calls_no_tools(last: float, tmp_
     ]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(run_record(path), ended=True)
-    assert ("the policy stops calling its tools" in found.cause.names) == (last == 1.0)
+    judgement = judge(run_record(path), ended=True)
+    assert ("the policy stops calling its tools" in judgement.cause.names) == (last == 1.0)
 
 
 @each_case(("trainer", "key"), OF_TRAINING)
@@ -116,18 +117,18 @@ def test_a_score_of_the_task_that_is_lost_is_said_and_one_that_rises_is_not(
     trainer: str, key: str, tmp_path: Path
 ) -> None:
     for column in (FALLS, SLOWLY, NOTHING):
-        found = told(tmp_path, trainer, {key: column})
-        assert found.state is State.WARNING
-        assert key.removeprefix("reward/") in found.headline
-        assert found.cause.words == "possible: reward hacking"
-    assert told(tmp_path, trainer, {key: RISES}).state is State.OK
+        judgement = judgement_of(tmp_path, trainer, {key: column})
+        assert judgement.state is State.WARNING
+        assert key.removeprefix("reward/") in judgement.headline
+        assert judgement.cause.words == "possible: reward hacking"
+    assert judgement_of(tmp_path, trainer, {key: RISES}).state is State.OK
 
 
 @each_case(
     "key", ["critic/values/mean", "critic/acc/std", "critic/vf_accuracy_loss", "critic/grad_norm"]
 )
 def test_what_is_measured_of_the_critic_is_no_score_of_the_task(key: str, tmp_path: Path) -> None:
-    assert told(tmp_path, "verl", {key: FALLS}).state is State.OK
+    assert judgement_of(tmp_path, "verl", {key: FALLS}).state is State.OK
 
 
 SETS = [
@@ -144,25 +145,28 @@ def test_the_worst_held_out_set_is_named_wherever_it_stands(
     first, second = key.format("math"), key.format("aime")
     for lost in (FALLS, SLOWLY):
         for columns in ({first: lost, second: RISES}, {second: RISES, first: lost}):
-            found = told(tmp_path, trainer, columns)
-            assert found.state is State.WARNING
-            assert "held-out set math" in found.headline
-            assert found.cause.keys == ("environment",)
-    both = told(tmp_path, trainer, {first: FALLS, second: 0.5 + NOTHING})
+            judgement = judgement_of(tmp_path, trainer, columns)
+            assert judgement.state is State.WARNING
+            assert "held-out set math" in judgement.headline
+            assert judgement.cause.keys == ("environment",)
+    both = judgement_of(tmp_path, trainer, {first: FALLS, second: 0.5 + NOTHING})
     assert both.state is State.FAILED
     assert "held-out math" in both.headline
     # One that is too hard, or at its level from the start, says nothing beside one that learns.
     for level in (0.0, 0.5):
-        assert told(tmp_path, trainer, {first: level + NOTHING, second: RISES}).state is State.OK
+        assert (
+            judgement_of(tmp_path, trainer, {first: level + NOTHING, second: RISES}).state
+            is State.OK
+        )
 
 
 def test_the_best_of_several_samples_may_stand_as_their_mean_rises(tmp_path: Path) -> None:
     mean, best = "val-core/math/acc/mean@8", "val-core/math/acc/best@8/mean"
-    assert told(tmp_path, "verl", {mean: RISES, best: 0.8 + NOTHING}).state is State.OK
-    assert told(tmp_path, "verl", {best: 0.8 - 0.1 * ROW / N}).state is State.OK
-    found = told(tmp_path, "verl", {mean: RISES, "val-aux/aime/acc/best@8/mean": FALLS})
-    assert (found.state, found.cause.keys) == (State.WARNING, ("environment",))
-    assert "held-out set aime/acc (best)" in found.headline
+    assert judgement_of(tmp_path, "verl", {mean: RISES, best: 0.8 + NOTHING}).state is State.OK
+    assert judgement_of(tmp_path, "verl", {best: 0.8 - 0.1 * ROW / N}).state is State.OK
+    judgement = judgement_of(tmp_path, "verl", {mean: RISES, "val-aux/aime/acc/best@8/mean": FALLS})
+    assert (judgement.state, judgement.cause.keys) == (State.WARNING, ("environment",))
+    assert "held-out set aime/acc (best)" in judgement.headline
 
 
 BOTH = [("trl", "accuracy"), ("trl", "eval_reward"), ("verl", "critic/acc/mean")]
@@ -172,10 +176,10 @@ BOTH = [("trl", "accuracy"), ("trl", "eval_reward"), ("verl", "critic/acc/mean")
 def test_no_loophole_is_named_where_both_fall_together(
     trainer: str, key: str, tmp_path: Path
 ) -> None:
-    found = told(tmp_path, trainer, {key: WITH_IT}, total=PEAKS)
-    assert found.state in (State.WARNING, State.FAILED)
-    assert "hacking" not in found.cause.words + found.headline
-    assert "hacking" in told(tmp_path, trainer, {key: SLOWLY}, total=PEAKS).cause.words
+    judgement = judgement_of(tmp_path, trainer, {key: WITH_IT}, total=PEAKS)
+    assert judgement.state in (State.WARNING, State.FAILED)
+    assert "hacking" not in judgement.cause.words + judgement.headline
+    assert "hacking" in judgement_of(tmp_path, trainer, {key: SLOWLY}, total=PEAKS).cause.words
 
 
 @each_case(("trainer", "key"), [("trl", "rewards/env_{}/mean"), ("own", "reward/env_{}")])
@@ -185,13 +189,11 @@ def test_a_function_named_after_an_environment_is_one(
     columns = {key.format(name): RISES for name in ("code", "games")} | {key.format("math"): FALLS}
     mean = sum(columns.values()) / len(columns)
     for total in (mean, mean + 0.3 * ROW / N):
-        found = told(tmp_path, trainer, columns, total=total)
-        assert found.state is State.WARNING
-        assert found.cause.words == (
-            "likely: one environment loses reward while the average hides it"
-        )
-        assert "environment math" in found.headline
-    alone = told(tmp_path, trainer, {key.format("reward"): RISES}, total=RISES)
+        judgement = judgement_of(tmp_path, trainer, columns, total=total)
+        assert judgement.state is State.WARNING
+        says("diagnostics/task_scores/1", judgement.cause.words)
+        assert "environment math" in judgement.headline
+    alone = judgement_of(tmp_path, trainer, {key.format("reward"): RISES}, total=RISES)
     assert alone.state is State.OK
     assert alone.environments is None
 
@@ -216,9 +218,9 @@ def test_an_accuracy_beside_nothing_of_reinforcement_learning_is_no_reward(
     rows = [{"step": row + 1} | {key: values[key][row] for key in columns} for row in range(N)]
     path = tmp_path / "log.jsonl"
     path.write_text("\n".join(map(json.dumps, rows)))
-    found = judge(run_record(path), ended=True)
-    assert found.state is state
-    assert ("the log has no reward: it looks like" in found.headline) == (
+    judgement = judge(run_record(path), ended=True)
+    assert judgement.state is state
+    assert ("the log has no reward: it looks like" in judgement.headline) == (
         state is State.CANNOT_TELL
     )
     chosen = run_record(path, columns={"reward": columns[0]})
@@ -277,5 +279,5 @@ def test_a_mean_advantage_far_from_zero_has_no_baseline(
         path.write_text("\n".join(map(json.dumps, rows)))
         return judge(run_record(path), ended=True).cause.words
 
-    assert cause(0.9) == "possible: advantages are not centred within their groups"
+    says("diagnostics/task_scores/2", cause(0.9))
     assert cause(-0.33) == cause(0.0, wave=1.5) == ""  # lengths that differ, and noise

@@ -67,30 +67,28 @@ def completions(
     "loop", ["THINK THINK. ", "!!!!!!!", "<think>we add seven and divide by three so that\n"]
 )
 def test_completions_that_come_to_loop_have_their_step_and_share(loop: str) -> None:
-    found = repetition(log(completions(0, 40, loop)))
-    assert (found.status, found.step, found.facts) == (
+    finding = repetition(log(completions(0, 40, loop)))
+    assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
         40,
         (Fact.TEXTS_REPEAT,),
     )
-    says("diagnostics/texts/1", found.message)
-    assert found.signs[0].words == "75 % of completions repeat themselves (was 0 %)"
+    says("diagnostics/texts/1", finding.message)
+    says("diagnostics/texts/5", finding.signs[0].words)
 
 
 def test_loops_from_the_start_are_told_and_no_alarm_where_the_reward_rises() -> None:
     rows = completions(1, 0)
     assert (repetition(log(rows)).status, repetition(log(rows)).step) == (Status.WARNING, 0)
     rising = np.linspace(0.1, 0.9, STEPS) + 0.01 * np.random.default_rng(2).standard_normal(STEPS)
-    found = repetition(log(rows, reward=rising))
-    assert (found.status, found.facts) == (Status.INFO, ())
+    finding = repetition(log(rows, reward=rising))
+    assert (finding.status, finding.facts) == (Status.INFO, ())
 
 
 def test_one_step_of_loops_is_worth_knowing() -> None:
-    found = repetition(log(completions(3, 0, steps=1)))
-    assert (found.status, found.message) == (
-        Status.INFO,
-        "75 % of the checked completions repeat themselves, in 1 step.",
-    )
+    finding = repetition(log(completions(3, 0, steps=1)))
+    assert finding.status == Status.INFO
+    says("diagnostics/texts/7", finding.message)
 
 
 @pytest.mark.parametrize(
@@ -119,7 +117,7 @@ def test_prose_tables_and_code_do_not_repeat_themselves() -> None:
 def test_a_share_that_the_trainer_logs_serves_without_texts() -> None:
     share = np.where(np.arange(STEPS) < 30, 0.02, 0.6)
     meanings = (Meaning("rollout/repetition_frac", "repetition_share", "test"),)
-    found = repetition(
+    finding = repetition(
         Evidence(
             RunRecord(
                 "test",
@@ -128,8 +126,8 @@ def test_a_share_that_the_trainer_logs_serves_without_texts() -> None:
             )
         )
     )
-    assert (found.status, found.step) == (Status.WARNING, 30)
-    says("diagnostics/texts/2", found.message)
+    assert (finding.status, finding.step) == (Status.WARNING, 30)
+    says("diagnostics/texts/2", finding.message)
 
 
 @pytest.mark.slow
@@ -146,14 +144,14 @@ def answers(cut: int, cut_paid: int, ended: int, ended_paid: int) -> list[dict[s
 
 
 def test_truncated_answers_that_are_paid_are_counted() -> None:
-    found = truncated(log(answers(128, 113, 0, 0)))
-    assert (found.status, found.step, found.facts) == (
+    finding = truncated(log(answers(128, 113, 0, 0)))
+    assert (finding.status, finding.step, finding.facts) == (
         Status.WARNING,
         0,
         (Fact.TRUNCATED_PAID,),
     )
-    says("diagnostics/texts/3", found.message)
-    assert found.signs[0].words == "88 % of truncated completions earn reward"
+    says("diagnostics/texts/3", finding.message)
+    says("diagnostics/texts/6", finding.signs[0].words)
 
 
 @each_case(
@@ -176,8 +174,8 @@ def test_the_limit_tells_what_was_cut_off() -> None:
         {"step": 0, "prompt_id": k % 8, "length": 512.0, "reward": 1.0} for k in range(40)
     ]
     rows += [{"step": 0, "prompt_id": k % 8, "length": 100.0, "reward": 0.0} for k in range(40)]
-    found = truncated(log(rows, RunConfig(max_completion_length=Setting(512, "test"))))
-    says("diagnostics/texts/4", found.message)
+    finding = truncated(log(rows, RunConfig(max_completion_length=Setting(512, "test"))))
+    says("diagnostics/texts/4", finding.message)
     assert truncated(log(rows)).status is Status.NOT_LOGGED
 
 
@@ -196,11 +194,11 @@ def test_truncated_answers_are_paid_where_three_standard_errors_part_them_by_han
     """
     cut = [{"step": 1, "prompt_id": 0, "reward": float(i < paid), "ended": 0.0} for i in range(40)]
     whole = [{"step": 2, "prompt_id": 0, "reward": float(i < 60), "ended": 1.0} for i in range(200)]
-    found = truncated(
+    finding = truncated(
         Evidence(
             RunRecord(
                 "run", steps_table([1, 2], {"reward": [0.5, 0.3]}), rollouts_table([*cut, *whole])
             )
         )
     )
-    assert found.status is status
+    assert finding.status is status

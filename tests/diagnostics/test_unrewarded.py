@@ -12,7 +12,7 @@ import pytest
 from numpy.typing import NDArray
 from tests.cases import each_case
 
-from groupwise.diagnostics.hacking import check, pairs_of
+from groupwise.diagnostics.hacking import pairs_of, reward_hacking
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Finding, State, Status
 from groupwise.diagnostics.signals import Evidence
@@ -50,8 +50,8 @@ def run(
     return RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings))
 
 
-def told(record: RunRecord) -> Finding:
-    return check(Evidence(record))
+def finding_of(record: RunRecord) -> Finding:
+    return reward_hacking(Evidence(record))
 
 
 FALLS = np.where(ROW < 40, RISES, np.maximum(RISES[40] - 0.008 * (ROW - 40), 0.02))
@@ -63,25 +63,25 @@ def test_a_stricter_function_that_falls_as_training_climbs_is_told_with_both_num
     seed: int, held_out: Any
 ) -> None:
     follows = held_out is RISES
-    found = judge(run(seed, level=FALLS, held_out=held_out))
+    judgement = judge(run(seed, level=FALLS, held_out=held_out))
     # graded by the trained function it says nothing, by the true one it exonerates: which, the log
     # does not say
     if follows:
-        assert (found.state, found.cause.certainty) == (State.WARNING, Certainty.POSSIBLE)
+        assert (judgement.state, judgement.cause.certainty) == (State.WARNING, Certainty.POSSIBLE)
     else:
-        assert (found.state, found.cause.certainty) == (State.FAILED, Certainty.LIKELY)
-    assert found.cause.names == ("reward hacking",)
-    assert found.first_sign is not None
+        assert (judgement.state, judgement.cause.certainty) == (State.FAILED, Certainty.LIKELY)
+    assert judgement.cause.names == ("reward hacking",)
+    assert judgement.first_sign is not None
     if held_out is None or follows:
-        assert "reward 0." in found.headline
-        assert "strict 0." in found.headline
-        assert 15 <= found.first_sign.step <= 60
+        assert "reward 0." in judgement.headline
+        assert "strict 0." in judgement.headline
+        assert 15 <= judgement.first_sign.step <= 60
 
 
 @pytest.mark.parametrize("seed", range(3))
 def test_what_rises_along_at_half_the_pace_is_none(seed: int) -> None:
     for held_out in (None, RISES):
-        assert told(run(seed, level=0.5 * RISES, held_out=held_out)).status in (
+        assert finding_of(run(seed, level=0.5 * RISES, held_out=held_out)).status in (
             Status.NONE,
             Status.INFO,
         )
@@ -104,7 +104,9 @@ def test_a_function_that_stays_flat_beside_correctness_that_rises_is_none(
     seed: int, other: str, level: NDArray[np.float64]
 ) -> None:
     for held_out in (None, RISES):
-        assert told(run(seed, "correctness", other, level=level, held_out=held_out)).status not in (
+        assert finding_of(
+            run(seed, "correctness", other, level=level, held_out=held_out)
+        ).status not in (
             Status.WARNING,
             Status.CRITICAL,
         )
@@ -112,9 +114,9 @@ def test_a_function_that_stays_flat_beside_correctness_that_rises_is_none(
 
 @pytest.mark.parametrize("seed", range(3))
 def test_beside_correctness_that_rises_one_that_falls_asks_for_a_look(seed: int) -> None:
-    found = told(run(seed, "correctness", "strict", level=FALLS))
-    assert found.status is Status.WARNING
-    assert [sign.words.split()[0] for sign in found.signs] == ["reward", "strict"]
+    finding = finding_of(run(seed, "correctness", "strict", level=FALLS))
+    assert finding.status is Status.WARNING
+    assert [sign.words.split()[0] for sign in finding.signs] == ["reward", "strict"]
 
 
 @each_case(
@@ -135,12 +137,12 @@ def test_a_stricter_function_that_falls_while_training_stands_is_told_and_not_wh
         "rewards/sloppy/mean": train,
         "rewards/strict/mean": strict + 0.02 * np.sin(7 * np.arange(30)),
     }
-    found = told(replace(record, steps=steps_table(range(1, 31), columns)))
-    assert found.status is status
+    finding = finding_of(replace(record, steps=steps_table(range(1, 31), columns)))
+    assert finding.status is status
     if status is Status.CRITICAL:
-        assert found.step in (20, 21)  # the last row of before, or the first since
-        assert found.value is None
-        assert "while strict 0.6" in found.message
+        assert finding.step in (20, 21)  # the last row of before, or the first since
+        assert finding.value is None
+        assert "while strict 0.6" in finding.message
 
 
 def test_every_function_without_weight_is_looked_at_beside_the_held_out_reward() -> None:
@@ -193,10 +195,12 @@ def test_both_kinds_of_error(rollouts: int, monkeypatch: pytest.MonkeyPatch) -> 
             run(seed, trained, other, level=level, held_out=held_out)
             for seed in range(100, 100 + runs)
         ]
-        end = [told(record).status for record in records]
+        end = [finding_of(record).status for record in records]
         looks = [
             any(
-                check(Evidence(replace(record, steps=record.steps.head(rows)), ended=False)).status
+                reward_hacking(
+                    Evidence(replace(record, steps=record.steps.head(rows)), ended=False)
+                ).status
                 in serious
                 for rows in range(20, N, 20)
             )
@@ -225,7 +229,9 @@ def test_the_gap_of_two_rewards_of_the_same_answers_tells_more_than_their_own_no
         Meaning(key, key.removesuffix("/mean").replace("rewards/", "reward/"), "test")
         for key in columns
     ]
-    found = told(RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings)))
-    assert (found.status, found.step) == (Status.WARNING, 40)
-    assert found.value is not None
-    assert found.value.high > 0.25
+    finding = finding_of(
+        RunRecord("run", steps_table(range(1, N + 1), columns), meanings=tuple(meanings))
+    )
+    assert (finding.status, finding.step) == (Status.WARNING, 40)
+    assert finding.value is not None
+    assert finding.value.high > 0.25

@@ -15,8 +15,8 @@ from tests.golden.sentences import says
 from groupwise.diagnostics.falls import Fall, _for_slope, decline_of, fall_of
 from groupwise.diagnostics.judge import judged as judge
 from groupwise.diagnostics.judgement import Certainty, Fact, Finding, Status, exactly
-from groupwise.diagnostics.signals import Evidence, Signal
-from groupwise.diagnostics.verifier import _explained, _fallen, check, who_fails
+from groupwise.diagnostics.signals import Evidence, NoisyMetric
+from groupwise.diagnostics.verifier import _explained, _fallen, broken_verifier, who_fails
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunRecord, rollouts_table, steps_table
 
@@ -34,8 +34,8 @@ def evidence(rows: Any = None, *, ended: bool = True, **columns: Any) -> Evidenc
     )
 
 
-def told(rows: Any = None, *, ended: bool = True, **columns: Any) -> Finding:
-    return check(evidence(rows, ended=ended, **columns))
+def finding_of(rows: Any = None, *, ended: bool = True, **columns: Any) -> Finding:
+    return broken_verifier(evidence(rows, ended=ended, **columns))
 
 
 def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
@@ -47,16 +47,18 @@ def noise(by: float = 0.01, seed: int = 0, n: int = N) -> NDArray[np.float64]:
 
 def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_not_graded() -> None:
     earned = np.where(np.isin(ROW, [20, 21, 47, 60]), 0.0, 0.5 + 0.002 * ROW + noise(0.02))
-    found = told(reward=earned)
-    assert (found.status, found.step, found.facts) == (Status.WARNING, None, (Fact.OUTAGES,))
-    says("diagnostics/verifier/1", found.message)
-    assert found.value == exactly(0.04)
+    finding = finding_of(reward=earned)
+    assert (finding.status, finding.step, finding.facts) == (Status.WARNING, None, (Fact.OUTAGES,))
+    says("diagnostics/verifier/1", finding.message)
+    assert finding.value == exactly(0.04)
     cause = judge(evidence(reward=earned, entropy=1 + noise())).cause
     assert (cause.certainty, cause.names) == (Certainty.POSSIBLE, ("a broken verifier",))
     assert (
-        "in 5 rows of 100" in told(reward=np.where(ROW == 99, 0.0, earned)).message
+        "in 5 rows of 100" in finding_of(reward=np.where(ROW == 99, 0.0, earned)).message
     )  # the last row, too
-    assert told(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).facts == (Fact.OUTAGES,)
+    assert finding_of(reward=np.where(earned == 0, 0.0, earned + noise(0.08, 1))).facts == (
+        Fact.OUTAGES,
+    )
 
 
 @each_case(
@@ -77,7 +79,7 @@ def test_single_rows_of_exactly_0_between_rows_that_earn_are_batches_that_were_n
     ],
 )
 def test_zeros_that_are_no_outage(value: NDArray[np.float64]) -> None:
-    assert Fact.OUTAGES not in told(reward=value).facts
+    assert Fact.OUTAGES not in finding_of(reward=value).facts
 
 
 # Nothing is earned.
@@ -87,52 +89,50 @@ def test_zeros_that_are_no_outage(value: NDArray[np.float64]) -> None:
 def test_twenty_rows_of_nothing_are_a_failure_while_a_run_goes_on(
     rows: int, status: Status
 ) -> None:
-    found = told(reward=np.zeros(rows), ended=False)
-    assert (found.status, found.step, found.signs) == (status, None, ())
-    assert found.message == f"the reward is 0 in all {rows} rows, so no completion earns reward"
-    assert found.facts == (Fact.NOTHING_EARNED,)
+    finding = finding_of(reward=np.zeros(rows), ended=False)
+    assert (finding.status, finding.step, finding.signs) == (status, None, ())
+    assert finding.message == f"the reward is 0 in all {rows} rows, so no completion earns reward"
+    assert finding.facts == (Fact.NOTHING_EARNED,)
 
 
 def test_a_reward_that_was_there_in_a_few_first_rows_alone_is_nothing_since() -> None:
-    found = told(reward=np.where(ROW < 11, 0.1, 0.0))
-    assert (found.status, found.step) == (Status.CRITICAL, 12)
-    says("diagnostics/verifier/2", found.message)
-    assert [(one.step, one.after, one.words) for one in found.signs] == [
+    finding = finding_of(reward=np.where(ROW < 11, 0.1, 0.0))
+    assert (finding.status, finding.step) == (Status.CRITICAL, 12)
+    says("diagnostics/verifier/2", finding.message)
+    assert [(sign.step, sign.after, sign.words) for sign in finding.signs] == [
         (12, 0.0, "reward 0.10 → 0.00")
     ]
-    assert found.signs[0].before == pytest.approx(0.1)
+    assert finding.signs[0].before == pytest.approx(0.1)
     # From the twelfth row of a hundred on it was earned.
-    assert Fact.NOTHING_EARNED not in told(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).facts
     assert (
-        Fact.NOTHING_EARNED not in told(reward=np.where(ROW < 5, -0.1, 0.0)).facts
+        Fact.NOTHING_EARNED not in finding_of(reward=np.where(ROW < 12, 0.1 + noise(), 0.0)).facts
+    )
+    assert (
+        Fact.NOTHING_EARNED not in finding_of(reward=np.where(ROW < 5, -0.1, 0.0)).facts
     )  # 0 is no floor of penalties
 
 
 def test_what_is_missing() -> None:
-    assert told(entropy=ROW).log.startswith("the mean reward of each step")
-    few = told(reward=np.ones(7))
-    assert (few.status, few.message) == (
-        Status.NOT_LOGGED,
-        "there are 7 rows, and the check needs 8",
-    )
-    says("diagnostics/verifier/3", told(reward=np.linspace(0.2, 0.8, N) + noise()).message)
+    assert finding_of(entropy=ROW).log.startswith("the mean reward of each step")
+    few = finding_of(reward=np.ones(7))
+    assert few.status == Status.NOT_LOGGED
+    says("diagnostics/verifier/10", few.message)
+    says("diagnostics/verifier/3", finding_of(reward=np.linspace(0.2, 0.8, N) + noise()).message)
 
 
 # One number at once.
 
 
 def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
-    down = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.125))
+    down = finding_of(reward=np.where(ROW < 60, 0.6 + noise(), 0.125))
     assert (down.status, down.step) == (Status.CRITICAL, 61)
     says("diagnostics/verifier/4", down.message)
     assert Fact.REWARD_CONSTANT_AT_ONCE in down.facts
-    up = told(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
-    assert (up.status, up.message) == (
-        Status.WARNING,
-        "reward 0.60 → exactly 1 from step 61 on (40 rows)",
-    )
+    up = finding_of(reward=np.where(ROW < 60, 0.6 + noise(), 1.0))
+    assert up.status == Status.WARNING
+    says("diagnostics/verifier/11", up.message)
     says("diagnostics/verifier/5", up.advice)
-    zero = told(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
+    zero = finding_of(reward=np.where(ROW < 60, 0.6 + noise(), 0.0))
     says("diagnostics/verifier/6", zero.message)
 
 
@@ -142,35 +142,36 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
 def test_a_top_that_is_reached_in_one_row_is_not_learnt(first: list[float], told_so: bool) -> None:
     """A single prompt is learnt in a few rows, by and by."""
     reward = np.concatenate([first, np.ones(N - len(first))])
-    found = told(reward=reward, entropy=0.5 + noise())
-    assert (Fact.REWARD_CONSTANT_AT_ONCE in found.facts) is told_so
+    finding = finding_of(reward=reward, entropy=0.5 + noise())
+    assert (Fact.REWARD_CONSTANT_AT_ONCE in finding.facts) is told_so
 
 
 def test_one_number_with_other_answers_is_no_verifiers() -> None:
     reward = np.where(ROW < 60, 0.6 + noise(), 0.0)
-    found = told(reward=reward, entropy=np.where(ROW < 60, 0.4, 1.2) + noise(seed=1))
-    assert found.status is Status.NONE
-    same = told(reward=reward, entropy=0.4 + noise(seed=1))
+    finding = finding_of(reward=reward, entropy=np.where(ROW < 60, 0.4, 1.2) + noise(seed=1))
+    assert finding.status is Status.NONE
+    same = finding_of(reward=reward, entropy=0.4 + noise(seed=1))
     assert same.facts == (Fact.REWARD_CONSTANT_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED)
     # Nearly certain of each token before and after: .09 nats and .03 are both the same answers, .4
     # and .03 are not.
     for before, drop in ((0.09, Fact.REWARD_CONSTANT_AT_ONCE), (0.4, None)):
-        certain = told(
+        certain = finding_of(
             reward=reward, entropy=np.where(ROW < 60, before, 0.03) * np.exp(noise(seed=1))
         )
         assert next(iter(certain.facts), None) is drop
 
 
 def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
-    one, other = np.where(ROW < 60, 0.6 + noise(), 0.0), 0.5 + noise(seed=1)
-    felt = told(
-        ended=True, **{"reward": one + other, "rewards/one/mean": one, "rewards/other/mean": other}
+    values, other = np.where(ROW < 60, 0.6 + noise(), 0.0), 0.5 + noise(seed=1)
+    felt = finding_of(
+        ended=True,
+        **{"reward": values + other, "rewards/one/mean": values, "rewards/other/mean": other},
     )
     assert (felt.status, felt.step) == (Status.CRITICAL, 61)
     says("diagnostics/verifier/7", felt.message)
     assert Fact.FUNCTION_CONSTANT_AT_ONCE in felt.facts
-    unfelt = told(
-        ended=True, **{"reward": other, "rewards/one/mean": one, "rewards/other/mean": other}
+    unfelt = finding_of(
+        ended=True, **{"reward": other, "rewards/one/mean": values, "rewards/other/mean": other}
     )
     assert unfelt.status is Status.WARNING
 
@@ -183,14 +184,14 @@ def test_a_function_that_stops_is_critical_where_the_reward_feels_it() -> None:
 )
 def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
     reward = np.linspace(0.2, 0.8, N) + noise()
-    some = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.3)})
+    some = finding_of(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.3)})
     assert (some.status, some.step, some.message) == (
         Status.WARNING,
         51,
         f"Grading fails from step 51 on: {column} 2 % → 30 %.",
     )
     assert some.facts == (Fact.FAILURES_LOGGED,)
-    most = told(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
+    most = finding_of(ended=True, **{"reward": reward, column: np.where(ROW < 50, 0.02, 0.8)})
     assert most.status is Status.CRITICAL
 
 
@@ -205,7 +206,9 @@ def test_a_logged_rate_of_failures_that_rose(column: str) -> None:
 )
 def test_what_is_no_logged_failure(column: str, value: Any) -> None:
     assert (
-        told(ended=True, **{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}).status
+        finding_of(
+            ended=True, **{"reward": np.linspace(0.2, 0.8, N) + noise(), column: value}
+        ).status
         is Status.NONE
     )
 
@@ -240,22 +243,22 @@ def test_ties_that_are_broken_by_less_than_a_thousandth_and_more_than_rounding(
     difference: float, status: Status
 ) -> None:
     reward = np.linspace(0.2, 0.8, N) + noise()
-    found = told(ties(*[difference] * 10), reward=reward)
-    assert found.status is status
+    finding = finding_of(ties(*[difference] * 10), reward=reward)
+    assert finding.status is status
     if status is Status.CRITICAL:
-        says("diagnostics/verifier/8", found.message)
-        assert (found.facts, found.limit, found.step) == ((Fact.TIES_BROKEN,), 0.05, None)
-        assert found.value is not None
-        assert found.value.value == pytest.approx(40 / 42)
+        says("diagnostics/verifier/8", finding.message)
+        assert (finding.facts, finding.limit, finding.step) == ((Fact.TIES_BROKEN,), 0.05, None)
+        assert finding.value is not None
+        assert finding.value.value == pytest.approx(40 / 42)
 
 
 def test_a_few_broken_ties_are_a_warning_and_of_few_groups_nothing_is_said() -> None:
     reward = np.linspace(0.2, 0.8, N) + noise()
-    assert told(ties(*[0.5] * 7, *[1e-4] * 3), reward=reward).status is Status.WARNING
-    assert told(ties(*[0.5] * 9, 1e-4), reward=reward).status is Status.NONE
+    assert finding_of(ties(*[0.5] * 7, *[1e-4] * 3), reward=reward).status is Status.WARNING
+    assert finding_of(ties(*[0.5] * 9, 1e-4), reward=reward).status is Status.NONE
     few = ties(*[1e-4] * 5)
-    assert told(few, reward=reward).status is Status.CRITICAL  # 22 groups
-    assert told(few[:-6], reward=reward).status is Status.NONE  # 19
+    assert finding_of(few, reward=reward).status is Status.CRITICAL  # 22 groups
+    assert finding_of(few[:-6], reward=reward).status is Status.NONE  # 19
 
 
 # A drop.
@@ -263,22 +266,23 @@ def test_a_few_broken_ties_are_a_warning_and_of_few_groups_nothing_is_said() -> 
 
 def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> None:
     drop = np.where(ROW < 60, 0.8, 0.4)
-    both = told(reward=drop + noise(), held_out=drop + noise(seed=1), entropy=0.4 + noise(seed=2))
-    assert (both.status, both.step, both.message) == (
-        Status.CRITICAL,
-        61,
-        "reward 0.81 → 0.40 at step 61, at once",
+    both = finding_of(
+        reward=drop + noise(), held_out=drop + noise(seed=1), entropy=0.4 + noise(seed=2)
     )
+    assert (both.status, both.step) == (Status.CRITICAL, 61)
+    says("diagnostics/verifier/12", both.message)
     assert both.facts == (Fact.PART_LOST_AT_ONCE, Fact.BEHAVIOUR_UNCHANGED, Fact.HELD_OUT_DROPPED)
-    alone = told(reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2))
+    alone = finding_of(
+        reward=drop + noise(), held_out=0.8 + noise(seed=1), entropy=0.4 + noise(seed=2)
+    )
     assert alone.status is Status.WARNING
     assert Fact.HELD_OUT_STAYED in alone.facts
     # Where nothing says that the answers went on as before it is a warning, and of less than three
     # tenths of the height.
-    assert told(reward=drop + noise(), held_out=drop + noise(seed=1)).status is Status.WARNING
+    assert finding_of(reward=drop + noise(), held_out=drop + noise(seed=1)).status is Status.WARNING
     small = np.where(ROW < 60, 0.8, 0.6)
     assert (
-        told(
+        finding_of(
             reward=small + noise(), held_out=small + noise(seed=1), entropy=0.4 + noise(seed=2)
         ).status
         is Status.WARNING
@@ -287,11 +291,11 @@ def test_a_drop_with_the_held_out_reward_is_critical_and_alone_a_warning() -> No
 
 def test_a_drop_of_a_run_that_goes_on_may_be_the_next_stage_of_a_curriculum() -> None:
     small, large = (np.where(ROW < 60, 0.8, level) + noise() for level in (0.45, 0.3))
-    assert [told(reward=reward, ended=False).status for reward in (small, large)] == [
+    assert [finding_of(reward=reward, ended=False).status for reward in (small, large)] == [
         Status.INFO,
         Status.WARNING,
     ]
-    assert told(reward=small).status is Status.WARNING
+    assert finding_of(reward=small).status is Status.WARNING
 
 
 def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() -> None:
@@ -302,7 +306,7 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         np.where(ROW < 60, 0.8, 0.5),
         np.interp(ROW, [0, 50, 70, 99], [0.8, 0.8, 0.5, 0.5]),
     )
-    for level, seed, known, twice in (
+    for level, seed, fact, twice in (
         (drop, 3, Fact.PART_LOST_AT_ONCE, -12.1),
         (drop, 1, Fact.PART_LOST_AT_ONCE, -2.3),
         (slope, 3, None, 10.8),
@@ -313,16 +317,19 @@ def test_a_decline_in_noise_that_a_step_tells_better_than_a_slope_is_a_drop() ->
         assert decline is not None
         assert fall_of(given) is None
         assert _for_slope(reward, decline.middle) == pytest.approx(twice, abs=0.1)
-        assert next(iter(check(given).facts), None) is known
+        assert next(iter(broken_verifier(given).facts), None) is fact
     told_of = judge(evidence(reward=drop + noise(0.08, 3), entropy=0.4 + noise(seed=2)))
     assert told_of.cause.names == ("a broken verifier", "harder data")
 
 
 def test_a_slope_and_a_dip_are_no_drop() -> None:
     slope = np.concatenate([np.full(40, 0.8), np.linspace(0.8, 0.4, 20), np.full(40, 0.4)])
-    assert told(reward=slope + noise()).status is Status.NONE
-    assert told(reward=np.where((ROW >= 60) & (ROW < 70), 0.4, 0.8) + noise()).status is Status.NONE
-    assert told(reward=np.where(ROW < 60, 0.4, 0.8) + noise()).status is Status.NONE
+    assert finding_of(reward=slope + noise()).status is Status.NONE
+    assert (
+        finding_of(reward=np.where((ROW >= 60) & (ROW < 70), 0.4, 0.8) + noise()).status
+        is Status.NONE
+    )
+    assert finding_of(reward=np.where(ROW < 60, 0.4, 0.8) + noise()).status is Status.NONE
 
 
 def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
@@ -334,12 +341,15 @@ def changed(*rows: tuple[int, float]) -> NDArray[np.float64]:
 
 
 def test_a_fall_that_came_at_once_has_its_row_and_its_size() -> None:
-    given, level = evidence(reward=changed()), Signal("reward", np.arange(40), changed(), 0.1, 0.1)
+    given, level = (
+        evidence(reward=changed()),
+        NoisyMetric("reward", np.arange(40), changed(), 0.1, 0.1),
+    )
     fall = Fall(20, 0.9, 0.4, Interval(0.5, 0.4, 0.6), lasts=True)
     given.memo["falls_of"] = {"reward": (level, fall)}
-    found = _fallen(given, level)
-    assert found is not None
-    assert found == pytest.approx((20, -0.5))
+    fallen = _fallen(given, level)
+    assert fallen is not None
+    assert fallen == pytest.approx((20, -0.5))
 
 
 # Who fails.
@@ -407,24 +417,31 @@ def test_who_fails_by_the_rollouts() -> None:
 
 def test_one_number_amid_the_rows_before_is_frozen() -> None:
     value = np.where(ROW < 60, 0.6 + noise(0.05), 0.61)
-    found = told(reward=value)
-    assert (found.status, found.step, found.facts) == (Status.WARNING, 61, (Fact.REWARD_FROZEN,))
-    says("diagnostics/verifier/9", found.message)
+    finding = finding_of(reward=value)
+    assert (finding.status, finding.step, finding.facts) == (
+        Status.WARNING,
+        61,
+        (Fact.REWARD_FROZEN,),
+    )
+    says("diagnostics/verifier/9", finding.message)
     assert judge(evidence(reward=value, entropy=1 + noise())).cause.names == ("a broken verifier",)
-    assert told(reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)).facts  # above all of them: a top
+    assert finding_of(
+        reward=np.where(ROW < 60, 0.6 + noise(0.05), 0.8)
+    ).facts  # above all of them: a top
     highest = np.where(
         ROW < 60, 0.6 + noise(0.05), 0.72
     )  # of a share .72 is none, and two scatters are no jump
-    assert Fact.REWARD_FROZEN in told(reward=highest).facts
-    assert Fact.REWARD_FROZEN not in told(reward=2 * highest).facts
+    assert Fact.REWARD_FROZEN in finding_of(reward=highest).facts
+    assert Fact.REWARD_FROZEN not in finding_of(reward=2 * highest).facts
     slope = np.where(ROW < 40, 0.7 + noise(), np.clip(0.7 - 0.02 * (ROW - 40), 0.2, 1))
-    assert Fact.REWARD_FROZEN not in told(reward=slope).facts  # the foot of a slope
+    assert Fact.REWARD_FROZEN not in finding_of(reward=slope).facts  # the foot of a slope
     assert (
-        Fact.REWARD_FROZEN not in told(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).facts
+        Fact.REWARD_FROZEN
+        not in finding_of(reward=np.where(ROW < 81, 0.6 + noise(0.05), 0.61)).facts
     )  # nineteen rows
     answers = np.where(ROW < 60, 1.0, 0.01)
     assert (
-        Fact.REWARD_FROZEN not in told(reward=value, entropy=answers + 0.1 * noise()).facts
+        Fact.REWARD_FROZEN not in finding_of(reward=value, entropy=answers + 0.1 * noise()).facts
     )  # a policy of one answer
 
 
@@ -435,7 +452,7 @@ def test_a_slope_that_is_steepest_somewhere_is_no_drop() -> None:
             - 0.1 * np.arange(400) / 400
             + 0.03 * np.random.default_rng(seed).standard_normal(400)
         )
-        assert told(reward=value).status is Status.NONE
+        assert finding_of(reward=value).status is Status.NONE
 
 
 def test_a_policy_that_comes_apart_is_no_harder_data() -> None:

@@ -15,7 +15,7 @@ from tests.cases import each_case
 from tests.golden.sentences import says
 
 from groupwise.diagnostics.judgement import Fact, Finding, Status
-from groupwise.diagnostics.signals import Evidence, Signal
+from groupwise.diagnostics.signals import Evidence, NoisyMetric
 from groupwise.diagnostics.zero_variance import (
     _at_an_end,
     _at_its_height,
@@ -26,7 +26,7 @@ from groupwise.diagnostics.zero_variance import (
     _room_of_mean,
     _rose_to,
     chance,
-    check,
+    zero_variance_groups,
 )
 from groupwise.intervals import Interval
 from groupwise.record.run import Meaning, RunConfig, RunRecord, rollouts_table, steps_table
@@ -58,8 +58,8 @@ def evidence(size: int | None = None, prompts: int | None = 32, **columns: Any) 
     )
 
 
-def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
-    return check(evidence(size, prompts, **columns))
+def finding_of(size: int | None = None, prompts: int | None = 32, **columns: Any) -> Finding:
+    return zero_variance_groups(evidence(size, prompts, **columns))
 
 
 @each_case(
@@ -88,12 +88,12 @@ def told(size: int | None = None, prompts: int | None = 32, **columns: Any) -> F
     ],
 )
 def test_a_group_that_is_too_small(size: int, dead: float, status: Status, message: str) -> None:
-    found = told(size, reward=0.4 + NOISE, dead=np.full(N, dead))
-    assert (found.status, found.message) == (status, message)
+    finding = finding_of(size, reward=0.4 + NOISE, dead=np.full(N, dead))
+    assert (finding.status, finding.message) == (status, message)
     if status is not Status.NONE:
         small = Fact.SMALL_GROUP_LIKELY if status is Status.WARNING else Fact.SMALL_GROUP_POSSIBLE
-        assert found.facts == (small,)
-        assert found.limit == 0.5
+        assert finding.facts == (small,)
+        assert finding.limit == 0.5
 
 
 @pytest.mark.parametrize(
@@ -110,78 +110,80 @@ def test_groups_of_two_or_three_are_too_small_where_a_little_fewer_gain(
     monkeypatch.setattr(
         "groupwise.diagnostics.zero_variance.zero_variance_outlook", lambda _: outlook
     )
-    assert told(size, reward=0.4 + NOISE, dead=np.full(N, 0.75)).status is status
+    assert finding_of(size, reward=0.4 + NOISE, dead=np.full(N, 0.75)).status is status
 
 
 def test_near_the_top_no_group_is_too_small() -> None:
-    found = told(2, reward=0.9 + NOISE, dead=np.full(N, 0.75))
-    assert (found.status, found.facts) == (
+    finding = finding_of(2, reward=0.9 + NOISE, dead=np.full(N, 0.75))
+    assert (finding.status, finding.facts) == (
         Status.NONE,
         (),
     )
 
 
 def test_a_group_of_unknown_size_is_asked_for() -> None:
-    found = told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.75))
-    assert (found.status, found.log) == (Status.INFO, "the group size (--set group_size=G)")
-    says("diagnostics/zero_variance/1", found.message)
-    assert told(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
-    assert told(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.INFO
-    assert told(None, None, reward=0.93 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
+    finding = finding_of(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.75))
+    assert (finding.status, finding.log) == (Status.INFO, "the group size (--set group_size=G)")
+    says("diagnostics/zero_variance/1", finding.message)
+    assert finding_of(None, None, reward=0.4 + NOISE, dead=np.full(N, 0.69)).status is Status.NONE
+    assert finding_of(None, None, reward=0.2 + NOISE, dead=np.full(N, 0.75)).status is Status.INFO
+    assert finding_of(None, None, reward=0.93 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
     assert (
-        told(None, None, reward=5 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
+        finding_of(None, None, reward=5 + NOISE, dead=np.full(N, 0.75)).status is Status.NONE
     )  # of which nobody knows whether it is middling
 
 
 @pytest.mark.parametrize(("dead", "status"), [(0.75, Status.INFO), (0.85, Status.WARNING)])
 def test_fewer_groups_teach_at_the_same_mean(dead: float, status: Status) -> None:
-    found = told(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
-    assert (found.status, found.step) == (status, 61)
-    assert found.message == (
+    finding = finding_of(4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, dead))
+    assert (finding.status, finding.step) == (status, 61)
+    assert finding.message == (
         f"{100 * dead:.0f} % of the groups have zero variance from step 61 on, against 30 % "
         "before, at a similar mean reward"
     )
-    assert found.limit == pytest.approx(0.3)
-    assert found.facts == (*([Fact.GROUPS_ALIKE] if status is Status.WARNING else []),)
+    assert finding.limit == pytest.approx(0.3)
+    assert finding.facts == (*([Fact.GROUPS_ALIKE] if status is Status.WARNING else []),)
 
 
-@pytest.mark.parametrize(("before", "found"), [(4, True), (3, False)])
-def test_four_rows_tell_how_many_groups_taught_before(before: int, found: bool) -> None:
-    message = told(4, reward=0.5 + NOISE[:16], dead=np.where(ROW[:16] < before, 0.3, 0.75)).message
-    assert ("at a similar mean" in message) is found
+@pytest.mark.parametrize(("before", "expected"), [(4, True), (3, False)])
+def test_four_rows_tell_how_many_groups_taught_before(before: int, expected: bool) -> None:
+    message = finding_of(
+        4, reward=0.5 + NOISE[:16], dead=np.where(ROW[:16] < before, 0.3, 0.75)
+    ).message
+    assert ("at a similar mean" in message) is expected
 
 
 def test_another_reward_has_other_groups() -> None:
     assert (
-        told(
+        finding_of(
             4, reward=np.where(ROW < 60, 0.5, 0.7) + NOISE, dead=np.where(ROW < 60, 0.3, 0.85)
         ).status
         is Status.NONE
     )
-    still = told(
+    still = finding_of(
         4, reward=0.5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.6)
     )  # more than half of them still do
     assert "at a similar mean" not in still.message
 
 
 def test_hardly_any_group_teaches() -> None:
-    found = told(
+    finding = finding_of(
         4,
         reward=0.5 + NOISE,
         dead=np.where(ROW < 60, 0.3, 0.97),
         gradient=np.where(ROW < 60, 1.0, 0.05),
     )
-    assert (found.status, found.step) == (Status.CRITICAL, 61)
-    says("diagnostics/zero_variance/2", found.message)
-    assert found.facts == (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE)
+    assert (finding.status, finding.step) == (Status.CRITICAL, 61)
+    says("diagnostics/zero_variance/2", finding.message)
+    assert finding.facts == (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE)
     # At an even chance 1 - 2/2^4 of the groups of four would teach.
-    assert found.limit == pytest.approx(1 - 0.875, abs=1e-3)
-    start = told(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
-    assert (start.step, start.message) == (
-        None,
-        "97 % of the groups have zero variance: almost none gives a gradient",
+    assert finding.limit == pytest.approx(1 - 0.875, abs=1e-3)
+    start = finding_of(4, reward=0.5 + NOISE, dead=np.full(N, 0.97), gradient=np.full(N, 1.0))
+    assert start.step is None
+    says("diagnostics/zero_variance/6", start.message)
+    climbs = finding_of(
+        4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE
     )
-    climbs = told(4, reward=0.5 + NOISE, dead=np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97) + 0.1 * NOISE)
     assert (climbs.status, climbs.facts) == (
         Status.CRITICAL,
         (Fact.GROUPS_ALIKE,),
@@ -190,8 +192,10 @@ def test_hardly_any_group_teaches() -> None:
 
 def test_groups_that_become_alike_at_once_as_the_reward_rises_have_not_broken() -> None:
     """A reward of unknown range leaps to its height at row 60, and its groups with it."""
-    found = told(4, reward=np.where(ROW < 60, 4.0, 5.0) + NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
-    assert (found.status, found.facts) == (
+    finding = finding_of(
+        4, reward=np.where(ROW < 60, 4.0, 5.0) + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)
+    )
+    assert (finding.status, finding.facts) == (
         Status.INFO,
         (),
     )
@@ -205,12 +209,12 @@ def test_groups_of_a_reward_that_came_to_its_largest_value_fast_have_not_broken(
         np.repeat([0.05, 0.45, 0.45, 0.7, 0.8, 0.97], [5, 5, 5, 5, 5, 75]),
         np.minimum(0.5 + 0.05 * ROW, 1.1),
     )
-    found = told(8, 4, reward=reward - 0.03 * (NOISE < 0), dead=dead)
-    assert (found.status, found.facts) == (
+    finding = finding_of(8, 4, reward=reward - 0.03 * (NOISE < 0), dead=dead)
+    assert (finding.status, finding.facts) == (
         Status.INFO,
         (),
     )
-    assert told(8, 4, reward=reward + NOISE, dead=dead).facts == (
+    assert finding_of(8, 4, reward=reward + NOISE, dead=dead).facts == (
         Fact.GROUPS_ALIKE,
         Fact.GROUPS_ALIKE_AT_ONCE,
     )
@@ -218,21 +222,26 @@ def test_groups_of_a_reward_that_came_to_its_largest_value_fast_have_not_broken(
 
 def test_a_reward_of_unknown_range_that_arrives_takes_its_groups_along() -> None:
     arrives, dead = np.minimum(3 + ROW / 30, 5.0), np.clip(0.3 + 0.67 * ROW / 60, 0, 0.97)
-    found = told(4, reward=arrives + NOISE, dead=dead)
-    assert (found.status, found.facts) == (
+    finding = finding_of(4, reward=arrives + NOISE, dead=dead)
+    assert (finding.status, finding.facts) == (
         Status.INFO,
         (),
     )
-    assert found.message.endswith("; the reward stays at its best level, which may be its maximum")
+    assert finding.message.endswith(
+        "; the reward stays at its best level, which may be its maximum"
+    )
     # A jump at a standing reward is another thing.
-    assert told(4, reward=5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)).status is Status.CRITICAL
+    assert (
+        finding_of(4, reward=5 + NOISE, dead=np.where(ROW < 60, 0.3, 0.97)).status
+        is Status.CRITICAL
+    )
 
 
 def test_groups_that_break_at_once_while_a_reward_goes_on_at_its_pace_have_broken() -> None:
     """Within as few rows as the groups took the reward hardly moved."""
-    found = told(4, reward=3 + ROW / 60 + 5 * NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
-    assert found.status is Status.CRITICAL
-    assert Fact.GROUPS_ALIKE_AT_ONCE in found.facts
+    finding = finding_of(4, reward=3 + ROW / 60 + 5 * NOISE, dead=np.where(ROW < 60, 0.3, 0.97))
+    assert finding.status is Status.CRITICAL
+    assert Fact.GROUPS_ALIKE_AT_ONCE in finding.facts
 
 
 def test_a_reward_of_tenths_near_a_tenth_leaves_its_groups_no_room() -> None:
@@ -242,7 +251,7 @@ def test_a_reward_of_tenths_near_a_tenth_leaves_its_groups_no_room() -> None:
     dead = np.where(ROW < 60, 0.5, 0.95)
     for last, status in ((0.098, Status.NONE), (0.075, Status.WARNING)):
         assert (
-            told(
+            finding_of(
                 4, reward=last - (last - 0.04) * np.exp(-ROW / 20) + 0.01 * NOISE, dead=dead
             ).status
             is status
@@ -255,29 +264,31 @@ def test_groups_that_broke_before_they_were_found_starved_are_held_against_the_r
     """From row 60 on three in four are alike, from row 66 on nearly all; the rows just before
     that are not what was usual.
     """
-    found = told(4, reward=4.0 + 5 * NOISE, dead=np.repeat([0.3, 0.85, 0.97], [60, 6, 34]))
-    assert (found.status, found.facts) == (
+    finding = finding_of(4, reward=4.0 + 5 * NOISE, dead=np.repeat([0.3, 0.85, 0.97], [60, 6, 34]))
+    assert (finding.status, finding.facts) == (
         Status.CRITICAL,
         (Fact.GROUPS_ALIKE, Fact.GROUPS_ALIKE_AT_ONCE),
     )
 
 
 def test_groups_that_are_all_wrong_from_the_first_row() -> None:
-    found = told(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
-    assert (found.status, found.step) == (Status.CRITICAL, None)
-    says("diagnostics/zero_variance/3", found.message)
-    assert found.facts == (Fact.GROUPS_ALL_WRONG,)
+    finding = finding_of(4, reward=0.005 + 0.1 * np.abs(NOISE), dead=np.full(N, 0.98))
+    assert (finding.status, finding.step) == (Status.CRITICAL, None)
+    says("diagnostics/zero_variance/3", finding.message)
+    assert finding.facts == (Fact.GROUPS_ALL_WRONG,)
 
 
 def test_a_reward_that_stands_at_a_tenth_from_the_first_row_may_be_all_right() -> None:
     """Nothing was ever above a tenth, which may be the top."""
-    found = told(4, reward=0.0985 + 0.001 * NOISE, dead=np.full(N, 0.97))
-    assert found.status in (Status.NONE, Status.INFO)
+    finding = finding_of(4, reward=0.0985 + 0.001 * NOISE, dead=np.full(N, 0.97))
+    assert finding.status in (Status.NONE, Status.INFO)
 
 
 def test_a_spread_of_exactly_zero_says_it_of_every_group() -> None:
-    says("diagnostics/zero_variance/4", told(4, reward=0.5 + NOISE, spread=np.zeros(N)).message)
-    missing = told(4, reward=0.5 + NOISE, spread=np.full(N, 0.1))
+    says(
+        "diagnostics/zero_variance/4", finding_of(4, reward=0.5 + NOISE, spread=np.zeros(N)).message
+    )
+    missing = finding_of(4, reward=0.5 + NOISE, spread=np.full(N, 0.1))
     assert missing.status is Status.NOT_LOGGED
     assert "frac_reward_zero_std" in missing.log
 
@@ -285,13 +296,11 @@ def test_a_spread_of_exactly_zero_says_it_of_every_group() -> None:
 def test_rows_of_few_groups_are_pooled_until_twenty_stand_for_one() -> None:
     """Of one group a row forty rows are two stretches, where eight are the fewest."""
     alike = (np.arange(40) % 4 > 0).astype(float)
-    few = told(4, 1, reward=0.5 + NOISE[:40], dead=alike)
-    assert (few.status, few.message) == (
-        Status.NOT_LOGGED,
-        "there are 2 stretches of 20 groups; 8 are needed",
-    )
-    assert told(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
-    guessed = told(
+    few = finding_of(4, 1, reward=0.5 + NOISE[:40], dead=alike)
+    assert few.status == Status.NOT_LOGGED
+    says("diagnostics/zero_variance/7", few.message)
+    assert finding_of(4, 20, reward=0.5 + NOISE[:40], dead=alike).status is not Status.NOT_LOGGED
+    guessed = finding_of(
         4, None, reward=0.5 + NOISE[:40], dead=alike
     )  # shares of 0 and 1 alone: rows of one group
     assert guessed.message == few.message
@@ -304,12 +313,12 @@ def with_reward(
     value: Any, deviation: float = 0.1, bounds: tuple[float, float] | None = None, **columns: Any
 ) -> Evidence:
     """A run whose reward has a noise and a range that are given."""
-    known = np.asarray(value, dtype=float)
-    found = evidence(reward=known, **columns)
-    vars(found)["reward"] = Signal(
-        "reward", np.arange(1, known.size + 1), known, deviation, deviation, bounds
+    values = np.asarray(value, dtype=float)
+    log_evidence = evidence(reward=values, **columns)
+    vars(log_evidence)["reward"] = NoisyMetric(
+        "reward", np.arange(1, values.size + 1), values, deviation, deviation, bounds
     )
-    return found
+    return log_evidence
 
 
 @pytest.mark.parametrize(("errors", "rises"), [(2.01, True), (1.99, False)])
@@ -390,16 +399,20 @@ def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
     two, and of unknown range there is room.
     """
     value = np.r_[np.full(10, 0.5), 1.0, np.full(9, 0.5)]
-    for size, known in ((4, 4), (None, 2)):
+    for size, size_read in ((4, 4), (None, 2)):
         given = evidence(size, reward=value, dead=np.full(20, 0.3))
         equal = _equal_share(given)
         assert equal is not None
         mean = np.r_[np.full(8, 0.5), np.full(5, 0.6), np.full(7, 0.5)]
-        assert _room_of_mean(given, equal) == pytest.approx(1 - mean**known - (1 - mean) ** known)
+        assert _room_of_mean(given, equal) == pytest.approx(
+            1 - mean**size_read - (1 - mean) ** size_read
+        )
         assert _room_of_mean(with_reward(value), equal).tolist() == [1.0] * 20
         # Of grades of -1 and 1 the share of right answers is asked.
         graded = with_reward(2 * value - 1, bounds=(-1.0, 1.0), size=size)
-        assert _room_of_mean(graded, equal) == pytest.approx(1 - mean**known - (1 - mean) ** known)
+        assert _room_of_mean(graded, equal) == pytest.approx(
+            1 - mean**size_read - (1 - mean) ** size_read
+        )
 
 
 @pytest.mark.parametrize(
@@ -408,8 +421,8 @@ def test_the_room_that_a_mean_leaves_is_that_of_five_rows_about_it() -> None:
 def test_groups_are_all_wrong_where_nine_in_ten_are_and_hardly_anything_is_earned(
     level: float, dead: float, wrong: bool
 ) -> None:
-    found = told(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
-    assert (Fact.GROUPS_ALL_WRONG in found.facts) is wrong
+    finding = finding_of(2, reward=np.full(N, level) + 1e-5 * (-1.0) ** ROW, dead=np.full(N, dead))
+    assert (Fact.GROUPS_ALL_WRONG in finding.facts) is wrong
 
 
 @pytest.mark.parametrize(
@@ -447,8 +460,8 @@ def test_chance_of_a_dead_group_is_that_of_all_ways_to_deal(pool: list[float], s
     value, k = np.unique(pool, return_counts=True)
     counts = pl.DataFrame({"pool": [1] * len(value), "outcome": value, "k": k})
     counts = counts.with_columns(m=pl.lit(len(pool)))
-    found = chance(pl.DataFrame({"pool": [1], "size": [size]}), counts)["chance"].to_list()
-    assert found == pytest.approx([expected], abs=1e-12)
+    values = chance(pl.DataFrame({"pool": [1], "size": [size]}), counts)["chance"].to_list()
+    assert values == pytest.approx([expected], abs=1e-12)
 
 
 def of_rollouts(rows: list[dict[str, Any]], mean: Any) -> tuple[Status, int | None]:
@@ -458,8 +471,8 @@ def of_rollouts(rows: list[dict[str, Any]], mean: Any) -> tuple[Status, int | No
         rollouts_table(rows),
         meanings=(Meaning("reward", "reward", "test"),),
     )
-    found = check(Evidence(run))
-    return found.status, found.step
+    finding = zero_variance_groups(Evidence(run))
+    return finding.status, finding.step
 
 
 @pytest.mark.slow
@@ -513,10 +526,10 @@ def test_three_times_as_many_groups_without_variance_are_noted(
     columns = {"reward": reward, "dead": share}
     meanings = tuple(Meaning(key, NAMES[key], "test") for key in columns)
     record = RunRecord("run", steps_table(range(1, 101), columns), meanings=meanings)
-    found = check(Evidence(record))
-    assert (found.facts, found.status is Status.INFO) == (facts, bool(facts))
+    finding = zero_variance_groups(Evidence(record))
+    assert (finding.facts, finding.status is Status.INFO) == (facts, bool(facts))
     if facts:
-        assert found.message == "66 % of the groups have zero variance, against 16 % at first"
+        says("diagnostics/zero_variance/5", finding.message)
 
 
 @each_case(
@@ -532,9 +545,11 @@ def test_whole_batches_with_one_reward_are_the_fewest_groups(equal: Any, status:
     table = steps_table(range(N), {"reward": 0.4 + NOISE, column: equal})
     meanings = (Meaning("reward", "reward", "test"), meaning)
     config = RunConfig().with_settings({"prompts_per_step": 32}, "--set")
-    found = check(Evidence(RunRecord("run", table, config=config, meanings=meanings)))
-    assert found.status is status
-    assert found.value is not None
-    assert np.isclose(found.value.value, equal.mean())
+    finding = zero_variance_groups(
+        Evidence(RunRecord("run", table, config=config, meanings=meanings))
+    )
+    assert finding.status is status
+    assert finding.value is not None
+    assert np.isclose(finding.value.value, equal.mean())
     if status is Status.INFO:
-        assert found.message.startswith("at least 20 % of groups have zero variance: ")
+        assert finding.message.startswith("at least 20 % of groups have zero variance: ")

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.edge.force import ForceOfMotion, force_of_fit, lasting_swing
 from groupwise.edge.mode import period_matrix, stability, threshold, updates_of_period
@@ -55,9 +56,9 @@ def test_a_block_is_what_single_updates_do(kind: str) -> None:
         speed = momentum * speed - force * stale
         here += speed
     state = [x, v, before]
-    found = period_matrix(kind, force, momentum, interval) @ state
-    assert found[:2].tolist() == pytest.approx([here, speed], rel=1e-13)
-    assert found[2] == x
+    state_after = period_matrix(kind, force, momentum, interval) @ state
+    assert state_after[:2].tolist() == pytest.approx([here, speed], rel=1e-13)
+    assert state_after[2] == x
 
 
 def test_a_stack_of_matrices_is_the_matrices() -> None:
@@ -122,7 +123,7 @@ def test_the_margin_of_one_number() -> None:
     assert flip.as_dict()["max_learning_rate"] is None
     edge = stability(0.5, 0.0, refresh_interval=4)
     assert (edge.stable, edge.margin) == (False, 1.0)
-    assert edge.status == "Unstable: the force 0.5 exceeds the threshold 0.5."
+    says("edge/exact/1", edge.status)
     assert stability(0.5, 0.0, refresh_interval=4, learning_rate=0.1).status.endswith(
         "; the largest stable learning rate is 0.1."
     )
@@ -163,12 +164,12 @@ def test_a_lasting_swing_is_fishers_share() -> None:
     ]
     top = int(np.argmax(power))
     share = power[top] / sum(power)
-    found = lasting_swing(value)
-    assert found.rows == 80
-    assert found.period == pytest.approx(80 / (top + 1))
-    assert found.p_value == pytest.approx(40 * (1 - share) ** 39, rel=1e-9)
-    assert found.amplitude == pytest.approx(2 * math.sqrt(power[top]) / 80, rel=1e-9)
-    assert found.lasts is (found.p_value < 1e-3)
+    swing = lasting_swing(value)
+    assert swing.rows == 80
+    assert swing.period == pytest.approx(80 / (top + 1))
+    assert swing.p_value == pytest.approx(40 * (1 - share) ** 39, rel=1e-9)
+    assert swing.amplitude == pytest.approx(2 * math.sqrt(power[top]) / 80, rel=1e-9)
+    assert swing.lasts is (swing.p_value < 1e-3)
 
 
 def test_a_margin_from_a_thousand_on_is_said_to_be_over_it() -> None:
@@ -197,20 +198,20 @@ def test_an_odd_number_of_rows_has_no_highest_frequency_of_one_degree() -> None:
     value = np.cos(2 * np.pi * 39 * (place - 118) / n) + 0.5 * np.cos(
         2 * np.pi * 7 * (place - 118) / n
     )
-    found = lasting_swing(value)
+    swing = lasting_swing(value)
     left = value[late] - np.polyval(np.polyfit(np.arange(79.0), value[late], 1), np.arange(79.0))
     power = [abs(sum(left * np.exp(-2j * np.pi * k * np.arange(n) / n))) ** 2 for k in range(1, 40)]
-    assert found.rows == n
-    assert found.period == pytest.approx(n / 39)
-    assert found.amplitude == pytest.approx(2 * math.sqrt(power[38]) / n, rel=1e-9)
+    assert swing.rows == n
+    assert swing.period == pytest.approx(n / 39)
+    assert swing.amplitude == pytest.approx(2 * math.sqrt(power[38]) / n, rel=1e-9)
 
 
 def test_a_small_swing_high_above_zero_is_one() -> None:
     """What counts as no swing goes with the number of rows, not with a power of it."""
     value = 30 + np.cos(2 * np.pi * np.arange(200) / 8)
-    found = lasting_swing(value)
-    assert (found.period, found.rows, found.lasts) == (8.0, 80, True)
-    assert found.amplitude == pytest.approx(1.0, rel=1e-3)
+    swing = lasting_swing(value)
+    assert (swing.period, swing.rows, swing.lasts) == (8.0, 80, True)
+    assert swing.amplitude == pytest.approx(1.0, rel=1e-3)
 
 
 def fitted(law: str, **parameters: float) -> Any:
@@ -226,10 +227,10 @@ def test_flips_without_momentum_have_two_forces() -> None:
     kept = math.exp(-4 / 8)
     for frequency, force in ((0.1, (1 - kept) / 4), (0.7, (1 + kept) / 4)):
         swing = fitted("oscillator", damping_ratio=0.5, natural_frequency=frequency, tau1=8.0)
-        found = force_of_fit(swing, 0.0, refresh_interval=4)
-        assert found.parameter == "tau1"
-        assert found.force.value == pytest.approx(force, rel=1e-9)
-        assert [found.force.low, found.force.high] == pytest.approx(
+        fitted_force = force_of_fit(swing, 0.0, refresh_interval=4)
+        assert fitted_force.parameter == "tau1"
+        assert fitted_force.force.value == pytest.approx(force, rel=1e-9)
+        assert [fitted_force.force.low, fitted_force.force.high] == pytest.approx(
             [(1 - kept) / 4, (1 + kept) / 4], rel=1e-9
         )
 

@@ -82,16 +82,16 @@ def test_the_error_table_of_both_readings(
     lag, interval, momentum = setting
     for share, pair in zip((0.01, 0.1, 0.3), wanted, strict=True):
         force = share * float(threshold(lag, momentum, interval))
-        found = [
+        errors = [
             reading_error(force, momentum, refresh_interval=interval, lag=lag, reading="centred"),
             reading_error(force, momentum, refresh_interval=interval, lag=lag, reading="backward"),
         ]
         print(
-            f"{lag:8} {interval} {momentum:.1f} {share:.2f}  centred {found[0]:.4f}  backward "
-            f"{found[1]:.4f}"
+            f"{lag:8} {interval} {momentum:.1f} {share:.2f}  centred {errors[0]:.4f}  backward "
+            f"{errors[1]:.4f}"
         )
-        assert found == pytest.approx(pair, abs=6e-5)
-        assert found[0] <= found[1]
+        assert errors == pytest.approx(pair, abs=6e-5)
+        assert errors[0] <= errors[1]
 
 
 def test_near_the_threshold_neither_reading_holds() -> None:
@@ -129,11 +129,11 @@ def test_strong_oscillations_tell_their_force(lag: str, interval: int, share: fl
     force = share * float(threshold(lag, 0.9, interval))
     curve = recursion(force, 0.9, 400, refresh_interval=interval, lag=lag, start=0.2, plateau=0.8)
     noisy = curve + 0.004 * np.random.default_rng(3).standard_normal(401)
-    found = force_of_fit(
+    fitted_force = force_of_fit(
         fit(np.arange(401.0), noisy, law="oscillator"), 0.9, refresh_interval=interval, lag=lag
     )
-    assert found.parameter == "natural_frequency"
-    assert found.force.value == pytest.approx(force, rel=0.05)
+    assert fitted_force.parameter == "natural_frequency"
+    assert fitted_force.force.value == pytest.approx(force, rel=0.05)
 
 
 def test_a_curve_too_fast_for_its_momentum_is_called_so() -> None:
@@ -142,11 +142,11 @@ def test_a_curve_too_fast_for_its_momentum_is_called_so() -> None:
         - 0.6 * np.exp(-np.arange(300.0) / 6)
         + 0.002 * np.random.default_rng(1).standard_normal(300)
     )
-    found = force_of_fit(fit(np.arange(300.0), curve, law="exponential"), 0.9, lag="none")
-    assert found.force.value == pytest.approx(ForceOfMotion("none", 0.9, 1).onset)
-    assert found.too_fast
-    assert found.force.high == math.inf
-    assert found.as_dict()["force"]["high"] is None
+    force = force_of_fit(fit(np.arange(300.0), curve, law="exponential"), 0.9, lag="none")
+    assert force.force.value == pytest.approx(ForceOfMotion("none", 0.9, 1).onset)
+    assert force.too_fast
+    assert force.force.high == math.inf
+    assert force.as_dict()["force"]["high"] is None
 
 
 @each_case(
@@ -173,12 +173,12 @@ def test_the_interval_covers_both_readings_of_an_oscillation(
         force, momentum, 400, refresh_interval=interval, lag=lag, start=0.2, plateau=0.8
     )
     noisy = curve + 0.004 * np.random.default_rng(3).standard_normal(401)
-    found = force_of_fit(
+    fitted_force = force_of_fit(
         fit(np.arange(401.0), noisy, law="oscillator"), momentum, refresh_interval=interval, lag=lag
     ).force
-    assert found.low <= 1.03 * force
-    assert found.high >= 0.97 * force
-    assert found.low < found.high
+    assert fitted_force.low <= 1.03 * force
+    assert fitted_force.high >= 0.97 * force
+    assert fitted_force.low < fitted_force.high
 
 
 @pytest.mark.thinned(8)
@@ -222,8 +222,8 @@ def test_on_policy_every_oscillation_fades_alike() -> None:
     times = np.arange(400.0)
     noise = 0.004 * np.random.default_rng(3).standard_normal(400)
     own = recursion(0.02, 0.9, 399, lag="none", start=0.2, plateau=0.8) + noise
-    found = force_of_fit(fit(times, own, law="oscillator"), 0.9, lag="none").force
-    assert found.high < 0.03
+    force = force_of_fit(fit(times, own, law="oscillator"), 0.9, lag="none").force
+    assert force.high < 0.03
     other = 0.8 - 0.6 * np.exp(-times / 100) * np.cos(0.15 * times) + noise
     assert force_of_fit(fit(times, other, law="oscillator"), 0.9, lag="none").force.high == math.inf
 
@@ -236,9 +236,9 @@ def test_a_limit_cycle_reads_no_small_force_alone() -> None:
         - 0.4 * np.exp(-times / 400) * np.cos(0.1 * times)
         + 0.01 * np.random.default_rng(3).standard_normal(300)
     )
-    found = force_of_fit(fit(times, wave, law="oscillator"), 0.9, refresh_interval=8).force
-    assert found.value < 0.5 * float(threshold("refresh", 0.9, 8))
-    assert found.high > 0.9 * float(threshold("refresh", 0.9, 8))
+    force = force_of_fit(fit(times, wave, law="oscillator"), 0.9, refresh_interval=8).force
+    assert force.value < 0.5 * float(threshold("refresh", 0.9, 8))
+    assert force.high > 0.9 * float(threshold("refresh", 0.9, 8))
 
 
 def test_swings_that_last_are_told_from_noise() -> None:
@@ -249,12 +249,12 @@ def test_swings_that_last_are_told_from_noise() -> None:
     assert sum(lasting_swing(rng.standard_normal(300)).lasts for _ in range(400)) <= 4
     rows = np.arange(300)
     for period in (2, 7, 40):
-        found = lasting_swing(
+        swing = lasting_swing(
             0.3 * rng.standard_normal(300) + 0.3 * np.cos(2 * np.pi * rows / period)
         )
-        assert found.lasts
-        assert found.period == pytest.approx(period, rel=0.12)
-        assert found.amplitude == pytest.approx(0.3, rel=0.4) or period == 2
+        assert swing.lasts
+        assert swing.period == pytest.approx(period, rel=0.12)
+        assert swing.amplitude == pytest.approx(0.3, rel=0.4) or period == 2
     assert lasting_swing(np.ones(100)).lasts is False
     assert lasting_swing(np.arange(10.0)).rows == 0
 
@@ -269,10 +269,10 @@ def test_a_high_r_squared_shows_no_inertia() -> None:
         value.append(p)
         theta += 0.2 * p * (1 - p)
     noisy = np.array(value) + 0.005 * np.random.default_rng(1).standard_normal(400)
-    found = fit(np.arange(400.0), noisy, law="oscillator")
-    assert found.r_squared > 0.96
+    fitted = fit(np.arange(400.0), noisy, law="oscillator")
+    assert fitted.r_squared > 0.96
     assert (
-        found.parameters["tau2"].value > 10
+        fitted.parameters["tau2"].value > 10
     )  # without momentum there is no second time constant beyond an update
 
 
@@ -296,13 +296,13 @@ def test_closed_forms_of_an_oscillation() -> None:
     times = np.linspace(0, 400, 400_001)
     curve = mode.trajectory(times)
     assert mode.regime == "underdamped"
-    told = mode.quantities
-    assert curve.max() - 1 == pytest.approx(told["overshoot"], rel=1e-6)
+    quantities = mode.quantities
+    assert curve.max() - 1 == pytest.approx(quantities["overshoot"], rel=1e-6)
     assert times[np.argmax(np.gradient(curve, times))] + 0.5 == pytest.approx(
-        told["inflection"], abs=0.01
+        quantities["inflection"], abs=0.01
     )
     peaks = times[1:-1][(curve[1:-1] > curve[:-2]) & (curve[1:-1] > curve[2:])]
-    assert peaks[1] - peaks[0] == pytest.approx(told["period"], rel=1e-4)
+    assert peaks[1] - peaks[0] == pytest.approx(quantities["period"], rel=1e-4)
 
 
 def test_overdamped_time_constants() -> None:
@@ -334,15 +334,15 @@ def test_forces_are_recovered_from_fitted_curves(
         force, momentum, 1500, refresh_interval=interval, lag=lag, start=0.2, plateau=0.8
     )
     noisy = curve + 0.004 * np.random.default_rng(3).standard_normal(1501)
-    found = force_of_fit(
+    fitted_force = force_of_fit(
         fit(np.arange(1501.0), noisy, law="oscillator"),
         momentum,
         refresh_interval=interval,
         lag=lag,
     )
-    assert found.force.value == pytest.approx(force, rel=0.05)
-    assert found.force.low < 1.05 * force
-    assert found.force.high > 0.95 * force
+    assert fitted_force.force.value == pytest.approx(force, rel=0.05)
+    assert fitted_force.force.low < 1.05 * force
+    assert fitted_force.force.high > 0.95 * force
 
 
 def test_other_laws_tell_no_force() -> None:
@@ -358,9 +358,9 @@ def test_other_laws_tell_no_force() -> None:
 def test_size_exponent_from_several_runs() -> None:
     rng = np.random.default_rng(2)
     size = np.array([0.5, 1, 2, 4, 8, 16]) * 1e9
-    found = size_exponent(size, 30 * (size / 1e9) ** 0.3 * np.exp(0.02 * rng.standard_normal(6)))
-    assert found.covers(0.3)
-    assert found.width < 0.2
+    interval = size_exponent(size, 30 * (size / 1e9) ** 0.3 * np.exp(0.02 * rng.standard_normal(6)))
+    assert interval.covers(0.3)
+    assert interval.width < 0.2
     with pytest.raises(InsufficientDataError, match="at least three runs"):
         size_exponent([1e9, 2e9], [1.0, 2.0])
     with pytest.raises(InvalidArgumentError, match="positive"):

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.edge.mode import DECIDING, stability, threshold
 from groupwise.errors import InvalidArgumentError
@@ -25,21 +26,21 @@ def test_runs_below_the_threshold_settle_and_above_it_do_not(
 ) -> None:
     limit = float(threshold(lag, momentum, interval))
     for share, settles in ((0.95, True), (1.05, False)):
-        found = stability(share * limit, momentum, refresh_interval=interval, lag=lag)
+        margin = stability(share * limit, momentum, refresh_interval=interval, lag=lag)
         far = np.abs(
             recursion(share * limit, momentum, 3000, refresh_interval=interval, lag=lag) - 1
         )
-        assert found.stable is settles
+        assert margin.stable is settles
         assert bool(far[-200:].max() < far[:200].max()) is settles
-        assert found.margin == pytest.approx(1 / share)
+        assert margin.margin == pytest.approx(1 / share)
 
 
 def test_what_would_be_safe_is_safe_and_one_more_is_not() -> None:
     for lag in ("fixed", "refresh", "async"):
-        found = stability(0.02, 0.9, refresh_interval=2, lag=lag, learning_rate=0.1)
-        longest = int(found.max_refresh_interval)
+        margin = stability(0.02, 0.9, refresh_interval=2, lag=lag, learning_rate=0.1)
+        longest = int(margin.max_refresh_interval)
         assert float(threshold(lag, 0.9, longest)) > 0.02 >= float(threshold(lag, 0.9, longest + 1))
-        assert found.max_learning_rate == pytest.approx(0.1 * float(threshold(lag, 0.9, 2)) / 0.02)
+        assert margin.max_learning_rate == pytest.approx(0.1 * float(threshold(lag, 0.9, 2)) / 0.02)
 
 
 def test_thresholds_fall_with_the_interval() -> None:
@@ -72,13 +73,11 @@ def test_importance_ratio_takes_the_lag_away_or_bounds_it() -> None:
     exact = stability(0.1, 0.9, **setting, kl_term="loss")  # type: ignore[arg-type]
     assert exact.bounds == pytest.approx((3.8, 3.8), rel=1e-14)
     assert (exact.stable, exact.lag) == (True, "none")
-    assert exact.status == ("Stable: the force 0.1 is below the threshold 3.8, a margin of 38.")
+    says("edge/stability/1", exact.status)
     clipped = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped")
     assert clipped.bounds[0] == pytest.approx(0.033859, abs=1e-6)
     assert clipped.bounds[1] == 3.8
-    assert clipped.status == (
-        "Stable: the force 0.02 is below the threshold 0.0339, a margin of 1.69."
-    )
+    says("edge/stability/2", clipped.status)
 
 
 def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> None:
@@ -93,13 +92,16 @@ def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> 
         ({"lag_is_bound": True}, ("lag",)),
     ]
     for arguments, names in cases:
-        found = stability(0.1, 0.9, refresh_interval=8, learning_rate=0.1, **arguments)
-        assert (found.stable, found.open_settings) == (None, names)
-        assert found.status.startswith("Cannot tell: the force of 0.1 lies between 0.0339 and 3.8")
-        assert all(DECIDING[name] in found.status for name in found.open_settings)
-        assert found.as_dict()["deciding"] == list(names)
-    known: tuple[dict[str, Any], ...] = ({}, {"importance_ratio": "clipped", "kl_term": "reward"})
-    for arguments in known:
+        margin = stability(0.1, 0.9, refresh_interval=8, learning_rate=0.1, **arguments)
+        assert (margin.stable, margin.open_settings) == (None, names)
+        assert margin.status.startswith("Cannot tell: the force of 0.1 lies between 0.0339 and 3.8")
+        assert all(DECIDING[name] in margin.status for name in margin.open_settings)
+        assert margin.as_dict()["deciding"] == list(names)
+    settings: tuple[dict[str, Any], ...] = (
+        {},
+        {"importance_ratio": "clipped", "kl_term": "reward"},
+    )
+    for arguments in settings:
         stale = stability(0.1, 0.9, refresh_interval=8, **arguments)
         assert (stale.stable, stale.open_settings) == (False, ())
 
@@ -107,9 +109,9 @@ def test_what_the_settings_leave_open_cannot_be_told_and_names_the_setting() -> 
 def test_the_place_of_the_kl_term_decides_what_a_ratio_can_do() -> None:
     """In the reward it keeps the whole force stale: .0339 and not 3.80."""
     for ratio in ("exact", "clipped"):
-        found = stability(0.02, 0.9, refresh_interval=8, importance_ratio=ratio, kl_term="reward")
-        assert found.bounds == pytest.approx((0.033859, 0.033859), abs=1e-6)
-        assert any("with any importance ratio" in note for note in found.notes)
+        margin = stability(0.02, 0.9, refresh_interval=8, importance_ratio=ratio, kl_term="reward")
+        assert margin.bounds == pytest.approx((0.033859, 0.033859), abs=1e-6)
+        assert any("with any importance ratio" in note for note in margin.notes)
     loose = stability(0.02, 0.9, refresh_interval=8, importance_ratio="clipped", kl_term="loss")
     assert loose.bounds == pytest.approx((0.033859, 3.8), abs=1e-6)
     assert any("small oscillations have the upper threshold" in note for note in loose.notes)
@@ -180,10 +182,10 @@ def test_the_longest_interval_is_found_wherever_it_is(lag: str, force: float) ->
     """Beyond 128 too, where it once was said that any would do: no shorter one is unstable, the
     next one is.
     """
-    found = stability(force, 0.9, refresh_interval=8, lag=lag)
-    longest = found.max_refresh_interval
+    margin = stability(force, 0.9, refresh_interval=8, lag=lag)
+    longest = margin.max_refresh_interval
     assert 60 < longest < 1e6
-    assert found.max_refresh_status == "exact"
+    assert margin.max_refresh_status == "exact"
     assert float(threshold(lag, 0.9, longest + 1)) <= force
     tried = np.unique(np.geomspace(1, longest, 12).astype(int))
     assert all(float(threshold(lag, 0.9, int(interval))) > force for interval in tried)
@@ -204,8 +206,8 @@ def test_the_longest_interval_that_is_looked_at_is_said() -> None:
 @pytest.mark.parametrize("lag", ["none", "fixed", "refresh", "async"])
 @pytest.mark.parametrize("force", [1e-200, 1e-30, 1e-17, 1e-12])
 def test_tiny_forces_are_stable(lag: str, force: float) -> None:
-    found = stability(force, 0.9, refresh_interval=8, lag=lag)
-    assert found.stable
+    margin = stability(force, 0.9, refresh_interval=8, lag=lag)
+    assert margin.stable
 
 
 @pytest.mark.thinned(4)
@@ -216,6 +218,6 @@ def test_tiny_forces_are_stable(lag: str, force: float) -> None:
 def test_what_leaves_the_range_of_numbers_is_unstable(
     lag: str, force: float, interval: int
 ) -> None:
-    found = stability(force, 0.9, refresh_interval=interval, lag=lag)
-    assert not found.stable
-    json.dumps(found.as_dict(), allow_nan=False)
+    margin = stability(force, 0.9, refresh_interval=interval, lag=lag)
+    assert not margin.stable
+    json.dumps(margin.as_dict(), allow_nan=False)

@@ -159,8 +159,8 @@ def test_the_numbers_of_the_note() -> None:
     """K_ref = 8, momentum .9: refresh .0339, fixed .01394, async .01023, on-policy 3.80; and the
     rule is unsafe for async.
     """
-    found = {lag: float(threshold(lag, 0.9, 8)) for lag in LAGS}
-    assert {name: round(value, 5) for name, value in found.items()} == {
+    limits = {lag: float(threshold(lag, 0.9, 8)) for lag in LAGS}
+    assert {name: round(value, 5) for name, value in limits.items()} == {
         "none": 3.8,
         "fixed": 0.01394,
         "refresh": 0.03386,

@@ -48,14 +48,14 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     other commands here.
     """
     folder = tmp_path_factory.mktemp("end")
-    mine = folder / "someone" / "trl_run"
-    shutil.copytree(examples.trl_run(), mine)
-    (mine / "settings.yaml").write_text("model: tiny\n")
+    folder_named = folder / "someone" / "trl_run"
+    shutil.copytree(examples.trl_run(), folder_named)
+    (folder_named / "settings.yaml").write_text("model: tiny\n")
     arguments = [
         "report",
-        str(mine),
+        str(folder_named),
         "--config",
-        str(mine / "settings.yaml"),
+        str(folder_named / "settings.yaml"),
         "--at",
         "400",
         "-o",
@@ -67,8 +67,8 @@ def answers(tmp_path_factory: pytest.TempPathFactory) -> Answers:
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         report = printed([*arguments, "--json"])
-        fit = printed(["fit", str(mine), "--json"])
-        forecast = printed(["forecast", str(mine), "--at", "400", "--json"])
+        fit = printed(["fit", str(folder_named), "--json"])
+        forecast = printed(["forecast", str(folder_named), "--at", "400", "--json"])
     page, again = ((folder / name / "page.html").read_bytes() for name in ("a", "b"))
     return Answers(folder, page, again, shown, report, json.loads(fit), json.loads(forecast))
 
@@ -81,14 +81,14 @@ def of_a_process(arguments: list[str], folder: Path) -> str:
     return done.stdout
 
 
-def told(answer: Any) -> Any:
+def rounded(answer: Any) -> Any:
     """An answer with its numbers to eight digits: the last ones hang on where in memory an array
     begins.
     """
     if isinstance(answer, dict):
-        return {key: told(value) for key, value in answer.items()}
+        return {key: rounded(value) for key, value in answer.items()}
     if isinstance(answer, list):
-        return [told(value) for value in answer]
+        return [rounded(value) for value in answer]
     return (
         pytest.approx(answer, rel=1e-8, abs=1e-11, nan_ok=True)
         if isinstance(answer, float)
@@ -121,7 +121,7 @@ def test_the_embedded_run_makes_a_page_of_its_whole_story(answers: Answers) -> N
     assert "trainer_state.json" in page
     start = page.index('id="groupwise-results">') + len('id="groupwise-results">')
     embedded = json.loads(page[start : page.index("</script>", start)])
-    assert told(embedded["runs"]) == json.loads(answers.report)["runs"]
+    assert rounded(embedded["runs"]) == json.loads(answers.report)["runs"]
     screen = embedded["runs"][0]["screen"]
     drawn = {chart["key"]: chart for chart in (*screen["sparks"], *screen["others"])}
     assert drawn["dead_group_share"]["lines"][0]["x"][-1] >= 299
@@ -141,15 +141,15 @@ def test_two_processes_make_the_same_page(answers: Answers) -> None:
 
 def test_fit_forecast_and_report_agree(answers: Answers) -> None:
     page = json.loads(answers.report)["runs"][0]
-    assert told(answers.fit) == page["fit"] | {
+    assert rounded(answers.fit) == page["fit"] | {
         key: page["judgement"][key] for key in ("state", "headline")
     }
     assert (answers.forecast["state"], answers.forecast["headline"]) == (
         answers.fit["state"],
         answers.fit["headline"],
     )
-    assert told(page["forecast"]["forecast"]) == answers.forecast["forecast"]
-    assert told(page["forecast"]["plateau"]) == answers.forecast["plateau"]
+    assert rounded(page["forecast"]["forecast"]) == answers.forecast["forecast"]
+    assert rounded(page["forecast"]["plateau"]) == answers.forecast["plateau"]
 
 
 def rows(*lines: str) -> str:

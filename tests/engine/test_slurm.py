@@ -92,7 +92,7 @@ def test_a_job_that_ends_without_a_word_costs_its_shard_a_try(
     if has_queue:  # which alone tells the end then: on a busy machine silence may come before it
         monkeypatch.setattr(on_slurm.SlurmWorker, "_is_silent", lambda _: False)
     outcomes = Engine("slurm", 2).map(work.DieOnce(tmp_path, always=(5,)), NUMBERS)
-    assert [one.value for one in outcomes] == [None if n == 5 else n**2 for n in range(8)]
+    assert [outcome.value for outcome in outcomes] == [None if n == 5 else n**2 for n in range(8)]
     assert outcomes[5].status is ShardStatus.DIED
     how = "ended (job {}: failed)" if has_queue else "gave no sign of life (job {})"
     assert outcomes[5].sentence in [
@@ -120,7 +120,7 @@ def test_a_busy_worker_is_not_silent_and_one_that_is_stopped_is(cluster: Cluster
         os.kill(cluster.jobs[-1].pid, signal.SIGSTOP)
 
     outcomes = Engine("slurm", 1).map(work.square, {"one": 1, "two": 2}, each=stop_first)
-    assert [(one.value, one.tries) for one in outcomes] == [(1, 1), (4, 2)]
+    assert [(outcome.value, outcome.tries) for outcome in outcomes] == [(1, 1), (4, 2)]
 
 
 def test_a_driver_that_is_ended_cancels_its_jobs_and_leaves_no_mailbox(cluster: Cluster) -> None:

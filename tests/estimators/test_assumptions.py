@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from scipy import stats
+from tests.golden.sentences import says
 
 from groupwise.estimators.best_group_size import Budget, plan_from_components
 from groupwise.estimators.components import (
@@ -71,9 +72,7 @@ def test_data_that_bear_all_out_have_no_note() -> None:
         (TAILS, HOLDS),
         (GROUPS, HOLDS),
     ]
-    assert str(assumptions[5]) == (
-        "64 of 64 prompts have groups with at least 2 rewards on each side."
-    )
+    says("estimators/assumptions/1", str(assumptions[5]))
     assert estimate.notes == ()
 
 
@@ -180,13 +179,11 @@ def test_a_heavy_tail_of_rewards_lengthens_upper_halves() -> None:
         assert estimate.unseen.widening == pytest.approx(part * estimate.unseen.of_lengths)
     assert heavy.notes == ()
     right = with_rewards(rng.random(512) < 0.5)
-    assert by_name(right)[TAILS].sentence == "The rewards are 0 or 1."
+    says("estimators/assumptions/2", by_name(right)[TAILS].sentence)
     some = components(rng.normal(size=64) ** 5, label[:64], score_ND=score[:64])
     assert some.unseen.widening > 2, "eight prompts tell a tail"
     few = components(rng.normal(size=56) ** 5, label[:56], score_ND=score[:56])
-    assert by_name(few)[TAILS].sentence == (
-        "At least 8 groups with mixed rewards are needed for a test."
-    )
+    says("estimators/assumptions/3", by_name(few)[TAILS].sentence)
 
 
 def of_lengths(spread: float, prompts: int = 64) -> Components:
@@ -323,10 +320,7 @@ def test_shuffled_near_duplicates_are_left_out_together(given: str) -> None:
     assert estimate.vp.value == pytest.approx(vp_P.mean() / (1 - pairs))
     assert by_name(estimate)[DIFFERENT].status is VIOLATED
     assert by_name(estimate)[DIFFERENT].sentence in estimate.notes
-    assert by_name(estimate)[DIFFERENT].sentence == (
-        "Only 8 of 64 prompts differ in more than numbers and names. The intervals leave "
-        "near-duplicates out together, and are those of about 8 prompts. Measure other prompts."
-    )
+    says("estimators/assumptions/4", by_name(estimate)[DIFFERENT].sentence)
 
 
 def test_kinds_of_unlike_size_count_by_what_they_say_beyond_the_mean() -> None:
@@ -352,13 +346,17 @@ def test_without_texts_near_duplicates_are_an_open_question() -> None:
     rng = np.random.default_rng(12)
     label = np.repeat(np.arange(64), SIZE)
     score, reward = rng.normal(size=(512, WIDTH)), rng.normal(size=512)
-    told = components(reward, label, score_ND=score, text_N=texts_of(label))
+    estimate = components(reward, label, score_ND=score, text_N=texts_of(label))
     bare = components(reward, label, score_ND=score)
-    assert (told.prompts, by_name(told)[DIFFERENT].status, told.notes) == (64, HOLDS, ())
+    assert (estimate.prompts, by_name(estimate)[DIFFERENT].status, estimate.notes) == (
+        64,
+        HOLDS,
+        (),
+    )
     assert (bare.prompts, by_name(bare)[DIFFERENT].status) == (64, UNKNOWN)
     assert bare.notes == (by_name(bare)[DIFFERENT].sentence,)
     assert "have no texts" in bare.notes[0]
-    assert bare.t.interval == told.t.interval
+    assert bare.t.interval == estimate.t.interval
 
 
 @pytest.mark.slow

@@ -89,8 +89,8 @@ def test_the_worst_excess_is_that_of_every_vp(low: float, t: float, r: float, bu
 
 
 def test_speed_and_its_price_by_hand() -> None:
-    one = error_of(np.array([1.0, 1.0, 3.0]), np.array([4]), EVEN) * EVEN.amount
-    assert one[0] == pytest.approx(6)  # N times the error of one gradient
+    error_of_sizes = error_of(np.array([1.0, 1.0, 3.0]), np.array([4]), EVEN) * EVEN.amount
+    assert error_of_sizes[0] == pytest.approx(6)  # N times the error of one gradient
     error = error_of(np.array([1.0, 1.0, 1.0]), np.array([8, 4]), Budget(64))
     assert float(speed_lost(error[0], error[1])) == pytest.approx(0.2362373842)
     assert ceiling(2) == 1
@@ -129,7 +129,7 @@ def test_critical_rollouts_by_hand() -> None:
     assert unknown.as_dict()["critical"]["value"] is None
 
 
-def found(prompts: int = 128, rollouts: int = 8) -> Components:
+def sampled_components(prompts: int = 128, rollouts: int = 8) -> Components:
     world = random_world(
         np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
     )
@@ -194,8 +194,8 @@ def test_no_plan_is_of_one_prompt_and_what_is_left_over_is_told() -> None:
 
 
 def test_components_bring_the_interval_of_the_price() -> None:
-    plan = plan_from_components(found(), Budget(1024), present=64)
-    again = plan_from_components(found(), Budget(1024), present=64)
+    plan = plan_from_components(sampled_components(), Budget(1024), present=64)
+    again = plan_from_components(sampled_components(), Budget(1024), present=64)
     assert plan.as_dict() == again.as_dict()
     price = plan.present
     assert price is not None
@@ -204,7 +204,7 @@ def test_components_bring_the_interval_of_the_price() -> None:
     assert plan.critical is not None
     assert plan.critical.low < plan.critical.value
     assert plan.safe_sizes[0] <= plan.group_size <= plan.safe_sizes[1]
-    saved = found()
+    saved = sampled_components()
     same = plan_from_components(saved, Budget(1024), present=plan.group_size).present
     assert same is not None
     assert (same.now.value, same.at_most, same.rate_factor) == (0, 0, 1)
@@ -237,7 +237,7 @@ def test_the_interval_of_the_price_holds_what_leaving_out_each_prompt_tells() ->
 
 
 def test_the_size_of_the_next_update_has_its_least_error() -> None:
-    measured = found(prompts=512)
+    measured = sampled_components(prompts=512)
     assert measured.vp.distinguishable
     plan = plan_from_components(measured, Budget(1024))
     assert plan.next_update == min(plan.curve, key=lambda point: point.mse).group_size

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from scipy import stats
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
 from groupwise.estimators.components import (
@@ -72,10 +73,10 @@ def moments_of_every_group(
     groups = world.enumerate_groups(size, prompt=prompt)
     count = len(groups.probability_M)
     score = groups.score_MGD.reshape(count * size, -1) + shift
-    found = moments_of_scores(
+    moments = moments_of_scores(
         score, groups.reward_MG.ravel(), np.repeat(np.arange(count), size), zero_mean=zero_mean
     )
-    return groups.probability_M, found.moment_PC
+    return groups.probability_M, moments.moment_PC
 
 
 @each_case("size", [4, 5, 6])
@@ -113,12 +114,12 @@ def test_the_squared_gradient_across_prompts_is_unbiased() -> None:
         means.append(groups.probability_M @ gradient)
     rng = np.random.default_rng(0)
     score, reward = rng.normal(size=(8, 4)), rng.normal(size=8)
-    found = moments_of_scores(score, reward, np.repeat([0, 1], 4))
+    moments = moments_of_scores(score, reward, np.repeat([0, 1], 4))
     halves = [
         score[:4].T @ (reward[:4] - reward[:4].mean()) / 3,
         score[4:].T @ (reward[4:] - reward[4:].mean()) / 3,
     ]
-    assert found.cross_P == pytest.approx([halves[0] @ halves[1]] * 2, abs=NEAR)
+    assert moments.cross_P == pytest.approx([halves[0] @ halves[1]] * 2, abs=NEAR)
     assert (world.weight_P @ np.array(means)) == pytest.approx(world.moments().gradient_D, abs=NEAR)
 
 
@@ -147,8 +148,8 @@ def by_tuples(score: np.ndarray, reward: np.ndarray) -> tuple[float, float, floa
 def test_closed_forms_equal_the_sums_over_tuples(size: int) -> None:
     rng = np.random.default_rng(size)
     score, reward = rng.normal(size=(size, 3)), rng.normal(size=size)
-    found = moments_of_scores(score, reward, np.zeros(size)).moment_PC[0, :3]
-    assert found == pytest.approx(by_tuples(score, reward), abs=NEAR)
+    moment_PC = moments_of_scores(score, reward, np.zeros(size)).moment_PC[0, :3]
+    assert moment_PC == pytest.approx(by_tuples(score, reward), abs=NEAR)
 
 
 def batch(
@@ -159,11 +160,11 @@ def batch(
     )
 
 
-def same(one: Components, other: Components) -> None:
-    scale = np.abs(one.estimate_C) + 1e-3
-    assert (np.abs(one.estimate_C - other.estimate_C) / scale).max() < NEAR
-    assert np.abs(one.covariance_CC - other.covariance_CC).max() < NEAR * (
-        1 + np.abs(one.covariance_CC).max()
+def same(estimate: Components, other: Components) -> None:
+    scale = np.abs(estimate.estimate_C) + 1e-3
+    assert (np.abs(estimate.estimate_C - other.estimate_C) / scale).max() < NEAR
+    assert np.abs(estimate.covariance_CC - other.covariance_CC).max() < NEAR * (
+        1 + np.abs(estimate.covariance_CC).max()
     )
 
 
@@ -180,12 +181,12 @@ def test_order_of_rollouts_and_ragged_groups() -> None:
     prompt = np.repeat(np.array(["f", "b", "a", "c", "e", "d"]), sizes)
     score, reward = rng.normal(size=(len(prompt), 3)), rng.normal(size=len(prompt))
     mixed = rng.permutation(len(prompt))
-    one = components(reward, prompt, score_ND=score)
+    estimate = components(reward, prompt, score_ND=score)
     other = components(
         reward[mixed], prompt[mixed], gram_NN=(score @ score.T)[np.ix_(mixed, mixed)]
     )
-    same(one, other)
-    assert (one.prompts, one.rollouts) == (6, 35)
+    same(estimate, other)
+    assert (estimate.prompts, estimate.rollouts) == (6, 35)
 
 
 def test_batches_add_up_exactly() -> None:
@@ -206,15 +207,15 @@ def test_batches_add_up_exactly() -> None:
         GroupMoments.joined([rows, moments_of_scores(score[:, :2], reward, prompt)])
 
 
-@each_case(("spread", "told"), [(1.1, True), (0.2, False)])
-def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, told: bool) -> None:
+@each_case(("spread", "expected"), [(1.1, True), (0.2, False)])
+def test_prompts_whose_scores_differ_much_in_length_are_told(spread: float, expected: bool) -> None:
     """E|s|^2 as exp(2 x spread x z): its logarithm has twice the spread, and 1.15 is the limit."""
     rng = np.random.default_rng(7)
     prompt = np.repeat(np.arange(64), 8)
     score = rng.normal(size=(512, 8)) * np.exp(spread * rng.standard_normal(64))[prompt, None]
     reward = rng.normal(size=512)
     of_scores = components(reward, prompt, score_ND=score)
-    assert any("differ strongly in norm" in note for note in of_scores.notes) == told
+    assert any("differ strongly in norm" in note for note in of_scores.notes) == expected
 
 
 @pytest.mark.slow
@@ -269,12 +270,16 @@ def test_large_batch_meets_the_truth() -> None:
         np.random.default_rng(2), prompts=500, arms=5, dimensions=6, rewards="binary"
     )
     score, reward, prompt = world.sample(4000, 8, np.random.default_rng(3))
-    found = components(reward, prompt, score_ND=score, text_N=prompt.astype(str).tolist())
-    for estimate, truth in ((found.vp, world.vp), (found.t, world.t), (found.r, world.r)):
+    estimated = components(reward, prompt, score_ND=score, text_N=prompt.astype(str).tolist())
+    for estimate, truth in (
+        (estimated.vp, world.vp),
+        (estimated.t, world.t),
+        (estimated.r, world.r),
+    ):
         assert abs(estimate.value - truth) < 5 * estimate.standard_error
         assert estimate.standard_error < 0.1 * truth
-    assert found.group_size.covers(1 + np.sqrt(world.r / world.vp))
-    assert not found.notes
+    assert estimated.group_size.covers(1 + np.sqrt(world.r / world.vp))
+    assert not estimated.notes
 
 
 def test_chunks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,29 +318,29 @@ def test_scores_that_are_not_the_policys_own_are_noticed() -> None:
 
 def test_a_variance_that_is_not_there_is_said_to_be_indistinguishable() -> None:
     rng = np.random.default_rng(4)
-    found = components(
+    estimate = components(
         rng.normal(size=256), np.repeat(np.arange(32), 8), score_ND=rng.normal(size=(256, 6))
     )
-    assert found.vp.interval.covers(0.0)
-    assert "not different from zero within its error; if the true value is" in found.vp.status
-    assert "prompts would show it" in found.vp.status
-    assert found.group_size.high == np.inf
+    assert estimate.vp.interval.covers(0.0)
+    assert "not different from zero within its error; if the true value is" in estimate.vp.status
+    assert "prompts would show it" in estimate.vp.status
+    assert estimate.group_size.high == np.inf
 
 
 def test_all_rewards_equal_is_zero_and_no_number_out_of_nothing() -> None:
     score, _, prompt = batch()
-    found = components(np.ones(len(prompt)), prompt, score_ND=score)
-    assert found.vp.value == found.t.value == found.r.value == 0.0
-    assert found.group_size.value == np.inf
-    assert "does not differ from zero" in found.status
+    estimate = components(np.ones(len(prompt)), prompt, score_ND=score)
+    assert estimate.vp.value == estimate.t.value == estimate.r.value == 0.0
+    assert estimate.group_size.value == np.inf
+    assert "does not differ from zero" in estimate.status
 
 
 def test_two_prompts_give_numbers_without_intervals() -> None:
     score, reward, prompt = batch(prompts=2)
-    found = components(reward, prompt, score_ND=score)
-    assert np.isfinite(found.vp.value)
-    assert not found.vp.interval.bounded
-    assert "too few prompts for an interval" in found.vp.status
+    estimate = components(reward, prompt, score_ND=score)
+    assert np.isfinite(estimate.vp.value)
+    assert not estimate.vp.interval.bounded
+    assert "too few prompts for an interval" in estimate.vp.status
 
 
 BAD: dict[str, tuple[dict[str, Any], str]] = {
@@ -466,12 +471,12 @@ def test_a_squared_length_below_zero_is_refused() -> None:
 def test_small_groups_are_left_out_and_counted() -> None:
     score, reward, prompt = batch()
     more = np.concatenate([prompt, [99, 99, 100]])
-    found = components(
+    estimate = components(
         np.append(reward, [1.0, 2.0, 3.0]), more, score_ND=np.vstack([score, np.ones((3, 5))])
     )
-    same(found, components(reward, prompt, score_ND=score))
-    assert found.left_out == 3
-    assert "3 rollouts were left out" in found.notes[0]
+    same(estimate, components(reward, prompt, score_ND=score))
+    assert estimate.left_out == 3
+    assert "3 rollouts were left out" in estimate.notes[0]
 
 
 def test_plain_data_has_every_quantity() -> None:
@@ -507,11 +512,11 @@ def test_squared_lengths_of_many_small_numbers_add_up(kind: Any, near: float) ->
     score[:, :64] = 1e4
     reward, prompt = np.arange(8.0), np.repeat([0, 1], 4)
     exact = components(reward, prompt, score_ND=score.astype(np.float64))
-    found = components(reward, prompt, score_ND=score)
-    assert found.others["score_norm2"].value == pytest.approx(
+    estimate = components(reward, prompt, score_ND=score)
+    assert estimate.others["score_norm2"].value == pytest.approx(
         exact.others["score_norm2"].value, rel=near
     )
-    assert found.r.value == pytest.approx(exact.r.value, rel=1e-3)
+    assert estimate.r.value == pytest.approx(exact.r.value, rel=1e-3)
 
 
 @each_case("scale", [1e-40, 1e-100, 1e-170])
@@ -544,15 +549,20 @@ SIXTEEN = Sample(16, 128, 5, zero_mean=True, cluster_P=np.arange(16))
 
 def test_estimate_and_error_are_mean_and_standard_error_of_the_pseudo_values() -> None:
     pseudo = pseudo_of(vp=VP, t=VP * R, r=R, within_gradient_norm2=np.sqrt(R))
-    found = components_of_pseudo_values(pseudo, SIXTEEN)
-    assert found.vtr == pytest.approx([VP.mean(), (VP * R).mean(), R.mean()], rel=1e-14)
-    assert found.covariance_CC[:3, :3] == pytest.approx(np.cov([VP, VP * R, R]) / 16, rel=1e-12)
-    assert (found.r.value, found.r.standard_error) == pytest.approx(
+    estimate = components_of_pseudo_values(pseudo, SIXTEEN)
+    assert estimate.vtr == pytest.approx([VP.mean(), (VP * R).mean(), R.mean()], rel=1e-14)
+    assert estimate.covariance_CC[:3, :3] == pytest.approx(np.cov([VP, VP * R, R]) / 16, rel=1e-12)
+    assert (estimate.r.value, estimate.r.standard_error) == pytest.approx(
         (R.mean(), stats.sem(R)), rel=1e-12
     )
-    assert (found.prompts, found.rollouts, found.left_out, found.zero_mean) == (16, 128, 5, True)
-    assert found.of("within_gradient_norm2") == pytest.approx(np.sqrt(R).mean())
-    signal = found.others["score_reward_variance"]
+    assert (estimate.prompts, estimate.rollouts, estimate.left_out, estimate.zero_mean) == (
+        16,
+        128,
+        5,
+        True,
+    )
+    assert estimate.of("within_gradient_norm2") == pytest.approx(np.sqrt(R).mean())
+    signal = estimate.others["score_reward_variance"]
     assert signal.value == pytest.approx((R - np.sqrt(R)).mean())
     assert signal.standard_error == pytest.approx(stats.sem(R - np.sqrt(R)))
     assert signal.interval == mean_interval(R - np.sqrt(R))
@@ -562,7 +572,7 @@ def test_the_interval_of_the_best_size_by_hand() -> None:
     """Delta method on the logarithm of R/Vp, with the freedom of the contrast r_p/R - v_p/Vp;
     then 1 + sqrt of its ends.
     """
-    found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN, level=0.9)
+    estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN, level=0.9)
     contrast = R / R.mean() - VP / VP.mean()
     freedom = np.clip(32 / (stats.kurtosis(contrast, fisher=False) - 1), 2, 15)
     assert freedom < 15
@@ -571,32 +581,34 @@ def test_the_interval_of_the_best_size_by_hand() -> None:
     )
     half = stats.t.ppf(0.95, freedom) * stats.sem(contrast)
     ratio = R.mean() / VP.mean() * np.exp([0.0, -half, half])
-    size = found.group_size
+    size = estimate.group_size
     assert (size.value, size.low, size.high) == pytest.approx(tuple(1 + np.sqrt(ratio)), rel=1e-10)
-    assert size.level == found.level == 0.9
+    assert size.level == estimate.level == 0.9
 
 
 def test_too_few_prompts_give_a_best_size_without_limits() -> None:
     two = Sample(2, 16, 0, zero_mean=True)
-    found = components_of_pseudo_values(pseudo_of(vp=VP, r=R)[:2], two)
-    assert (found.group_size.value, found.group_size.low, found.group_size.high) == (
+    estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R)[:2], two)
+    assert (estimate.group_size.value, estimate.group_size.low, estimate.group_size.high) == (
         1 + np.sqrt(6.5 / 1.5),
         1,
         np.inf,
     )
     assert components_of_pseudo_values(pseudo_of(vp=-VP, r=R)[:2], two).group_size.value == np.inf
-    assert np.isnan(found.vp.standard_error)
+    assert np.isnan(estimate.vp.standard_error)
 
 
-@each_case(("errors", "told"), [(3.9, False), (4.1, True), (-4.1, False)])
-def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(errors: float, told: bool) -> None:
+@each_case(("errors", "expected"), [(3.9, False), (4.1, True), (-4.1, False)])
+def test_the_alarm_of_the_scores_mean_is_at_four_standard_errors(
+    errors: float, expected: bool
+) -> None:
     spread = np.array([-1.0, 1.0] * 8)
     mean = pseudo_of(vp=VP, r=R, score_mean_norm2=spread + errors * stats.sem(spread))
     notes, free = (
         components_of_pseudo_values(mean, Sample(16, 128, 0, zero_mean, np.arange(16))).notes
         for zero_mean in (True, False)
     )
-    assert (len(notes) == 1 and "do not average to zero" in notes[0]) == told
+    assert (len(notes) == 1 and "do not average to zero" in notes[0]) == expected
     assert not free
 
 
@@ -621,24 +633,18 @@ def test_how_many_prompts_would_show_it() -> None:
 
 
 def test_the_sentences_of_estimates() -> None:
-    assert (
-        estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status
-        == "T = 1.5 (1.25 to 2, 95 %, 64 prompts)"
-    )
-    assert (
-        estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status
-        == "kappa = 0 (-1 to 1, 95 %, 64 prompts)"
-    )
+    says("estimators/components/1", estimate_of("t", Interval(1.5, 1.25, 2.0), 0.1, 64).status)
+    says("estimators/components/2", estimate_of("kappa", Interval(0.0, -1.0, 1.0), 0.1, 64).status)
     assert estimate_of("r", Interval(1.0, 0.0, 2.0), 0.1, 64).distinguishable is False
-    found = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
-    assert found.status.startswith(
-        f"The next update has its smallest error at a group size of {found.group_size.value:.3g} ("
+    estimate = components_of_pseudo_values(pseudo_of(vp=VP, r=R), SIXTEEN)
+    assert estimate.status.startswith(
+        f"The next update has its smallest error at a group size of {estimate.group_size.value:.3g} ("
     )
-    assert found.notes[0].startswith(
+    assert estimate.notes[0].startswith(
         "5 rollouts were left out because their groups have fewer than four. This "
         "causes no bias unless"
     )
-    assert len(found.notes) == 1
+    assert len(estimate.notes) == 1
 
 
 def test_a_gradient_of_groups_with_one_success_is_0_and_no_rounding() -> None:
@@ -647,14 +653,14 @@ def test_a_gradient_of_groups_with_one_success_is_0_and_no_rounding() -> None:
     """
     rng = np.random.default_rng(3)
     for width in (3, 300):
-        found = components(
+        estimate = components(
             np.arange(256) == 37,
             np.repeat(np.arange(16), 16),
             score_ND=rng.normal(size=(256, width)),
         )
-        assert (found.vp.value, found.gradient_norm2.value, found.group_size.value) == (
+        assert (estimate.vp.value, estimate.gradient_norm2.value, estimate.group_size.value) == (
             0.0,
             0.0,
             np.inf,
         )
-        assert found.r.value > 0
+        assert estimate.r.value > 0

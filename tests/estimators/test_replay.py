@@ -42,10 +42,10 @@ def logged(
 
 
 def row(made: Replay, choice: Choice, size: int | None = None) -> Replayed:
-    (found,) = (
+    (chosen,) = (
         each for each in made.choices if each.choice is choice and each.group_size in (size, None)
     )
-    return found
+    return chosen
 
 
 @each_case("size", [2, 3, 4])
@@ -54,11 +54,11 @@ def test_a_smaller_size_is_the_mean_over_all_subsets(size: int) -> None:
         np.mean([len(set(subset)) > 1 for subset in itertools.combinations(group, size)])
         for group in GROUPS
     ]
-    found = at_size(logged(*GROUPS), size)
-    assert found.status is ReplayStatus.MEASURED
-    assert_allclose(found.live.value, np.mean(live))
-    assert_allclose(found.cost.value, size / np.mean(live) / (4 / 0.5))
-    assert_allclose(found.variance.value, size / (size - 1) / (4 / 3))  # type: ignore[union-attr]
+    choice = at_size(logged(*GROUPS), size)
+    assert choice.status is ReplayStatus.MEASURED
+    assert_allclose(choice.live.value, np.mean(live))
+    assert_allclose(choice.cost.value, size / np.mean(live) / (4 / 0.5))
+    assert_allclose(choice.variance.value, size / (size - 1) / (4 / 3))  # type: ignore[union-attr]
 
 
 def test_the_size_sampled_gives_back_the_log() -> None:
@@ -90,8 +90,8 @@ def test_where_every_group_is_live_nothing_is_saved() -> None:
     assert (made.dynamic.drawn.value, made.dynamic.batches) == (1, 1)
     assert made.live.high == 1 > made.live.low > 0
     for choice in (Choice.SOLVED, Choice.FLAT, Choice.SPREAD):
-        found = row(made, choice)
-        assert (found.live.value, found.rollouts.value, found.cost.value) == (1, 1, 1)
+        replayed = row(made, choice)
+        assert (replayed.live.value, replayed.rollouts.value, replayed.cost.value) == (1, 1, 1)
 
 
 def test_a_log_without_a_live_group_is_refused() -> None:
@@ -121,15 +121,15 @@ def test_prompts_are_skipped_after_the_third_visit_for_good() -> None:
 
 def test_rollouts_go_where_the_past_says_and_never_by_the_group_itself() -> None:
     first = [(1, 0, 1, 0), (1, 1, 1, 1)]
-    found = []
+    chosen = []
     for later in ([(1, 1, 1, 1), (1, 0, 1, 0)], [(1, 0, 0, 1), (0, 0, 0, 0)]):
         groups = logged(*first, *later, prompts=[0, 1, 0, 1])
         predicted = groups.predicted(groups.spread_P * 3, groups.size_P - 1)
         assert_allclose(predicted[2:], [(1 + 1 / 6) / 4, (1 / 6) / 4])
-        found.append(by_spread(groups))
+        chosen.append(by_spread(groups))
     # of eight rollouts of the second step the first prompt is given five or six
-    assert found[0].status is ReplayStatus.EXTRAPOLATED
-    assert found[0].rollouts.value == found[1].rollouts.value == 1
+    assert chosen[0].status is ReplayStatus.EXTRAPOLATED
+    assert chosen[0].rollouts.value == chosen[1].rollouts.value == 1
 
 
 def test_a_knapsack_gives_the_rare_success_more_than_the_even_one() -> None:
@@ -170,8 +170,8 @@ def test_a_conformal_stop_is_that_of_a_calculation_by_hand() -> None:
     allowed. Then two equal rollouts end a group, two unlike ones leave it open."""
     calm = [(1, 1, 1, 1)] * 15 + [(0, 0, 0, 0)] * 15
     groups = logged(*calm, (1, 1, 1, 1), (0, 0, 0, 0), per_step=30)
-    found = conformal_stop(groups, np.random.default_rng(0))
-    assert_allclose(found.rollouts.value, (30 * 4 + 2 * 2) / (32 * 4))
+    stop = conformal_stop(groups, np.random.default_rng(0))
+    assert_allclose(stop.rollouts.value, (30 * 4 + 2 * 2) / (32 * 4))
     open_group = logged(*calm, (1, 0, 1, 0), per_step=30)
     stops = {
         conformal_stop(open_group, np.random.default_rng(seed)).rollouts.value for seed in range(9)

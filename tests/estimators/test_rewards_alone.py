@@ -46,17 +46,22 @@ def test_sizes_reach_four_times_the_groups() -> None:
 
 
 def test_moments_of_rewards_by_hand() -> None:
-    found = reward_statistics(REWARD, PROMPT)
+    statistics = reward_statistics(REWARD, PROMPT)
     table = np.array(GROUPS, dtype=float)
-    assert found.mean.value == pytest.approx(table.mean())
-    assert found.within_variance.value == pytest.approx(table.var(axis=1, ddof=1).mean())
+    assert statistics.mean.value == pytest.approx(table.mean())
+    assert statistics.within_variance.value == pytest.approx(table.var(axis=1, ddof=1).mean())
     between = table.mean(axis=1).var(ddof=1) - table.var(axis=1, ddof=1).mean() / 6
-    assert found.between_variance.value == pytest.approx(between)
-    assert (found.zero_variance_share.value, found.effective_group_size) == pytest.approx(
+    assert statistics.between_variance.value == pytest.approx(between)
+    assert (statistics.zero_variance_share.value, statistics.effective_group_size) == pytest.approx(
         (0.4, 3.6)
     )
-    assert (found.prompts, found.rollouts, found.group_size, found.notes) == (5, 30, 6, ())
-    plain = found.as_dict()
+    assert (statistics.prompts, statistics.rollouts, statistics.group_size, statistics.notes) == (
+        5,
+        30,
+        6,
+        (),
+    )
+    plain = statistics.as_dict()
     assert plain["zero_variance_share"]["value"] == 0.4
     assert plain["zero_variance_shares"][0]["group_size"] == 2
 
@@ -70,18 +75,23 @@ def test_the_interval_between_prompts_is_that_of_leaving_each_out() -> None:
     pseudo = np.array(
         [5 * between(table) - 4 * between(np.delete(table, left, axis=0)) for left in range(5)]
     )
-    expected, found = mean_interval(pseudo), reward_statistics(REWARD, PROMPT).between_variance
-    assert (found.low, found.high) == pytest.approx((expected.low, expected.high), rel=1e-9)
+    expected, between_variance = (
+        mean_interval(pseudo),
+        reward_statistics(REWARD, PROMPT).between_variance,
+    )
+    assert (between_variance.low, between_variance.high) == pytest.approx(
+        (expected.low, expected.high), rel=1e-9
+    )
 
 
 def test_uneven_groups_and_single_rollouts() -> None:
-    found = reward_statistics(
+    statistics = reward_statistics(
         [1, 0, 1, 0.5, 0.5, 0.5, 7], ["a", "a", "a", "b", "b", "b", "c"], group_sizes=(2, 3, 8)
     )
-    assert found.notes == ("1 groups of one rollout were left out.",)
-    assert (found.prompts, found.group_size) == (2, 3)
-    assert [row.group_size for row in found.zero_variance_shares] == [2, 3, 8]
-    assert [row.share.value for row in found.zero_variance_shares] == pytest.approx(
+    assert statistics.notes == ("1 groups of one rollout were left out.",)
+    assert (statistics.prompts, statistics.group_size) == (2, 3)
+    assert [row.group_size for row in statistics.zero_variance_shares] == [2, 3, 8]
+    assert [row.share.value for row in statistics.zero_variance_shares] == pytest.approx(
         [(1 / 3 + 1) / 2, 0.5, 2 / 9]
     )
     assert reward_statistics([1, 0, 1, 0, 1], [0, 0, 1, 1, 1]).group_size is None

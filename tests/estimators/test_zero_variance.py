@@ -82,16 +82,16 @@ def test_the_beta_law_by_polya_urns() -> None:
 def test_a_log_of_mean_and_share_gives_back_its_beta_law() -> None:
     mean, strength, size = 0.3, 1.7, 4
     share = float(beta_share(mean, strength, size))
-    found = zero_variance_of_columns([share] * 40, size, mean_T=[mean] * 40, groups=64)
-    assert [row.group_size for row in found.shares] == [4, 8, 16]
-    assert [row.share.value for row in found.shares] == pytest.approx(
+    outlook = zero_variance_of_columns([share] * 40, size, mean_T=[mean] * 40, groups=64)
+    assert [row.group_size for row in outlook.shares] == [4, 8, 16]
+    assert [row.share.value for row in outlook.shares] == pytest.approx(
         [float(beta_share(mean, strength, n)) for n in (4, 8, 16)], abs=1e-10
     )
-    assert [gained(row).value for row in found.shares[1:]] == pytest.approx(
+    assert [gained(row).value for row in outlook.shares[1:]] == pytest.approx(
         [share - float(beta_share(mean, strength, n)) for n in (8, 16)], abs=1e-10
     )
-    assert (found.groups, found.basis) == (2560, "shares")
-    assert found.status.startswith(f"{100 * share:.0f} % (")
+    assert (outlook.groups, outlook.basis) == (2560, "shares")
+    assert outlook.status.startswith(f"{100 * share:.0f} % (")
 
 
 def test_the_limits_of_a_log_are_equally_hard_prompts_and_prompts_that_never_change() -> None:
@@ -138,11 +138,11 @@ def test_rewards_of_many_values_and_other_scales() -> None:
 
 
 def test_no_group_with_variance_leaves_room_for_those_not_seen() -> None:
-    found = zero_variance_of_groups(np.zeros(120), np.repeat(np.arange(30), 4))
-    assert found.now.value == 1
-    assert found.now.low == pytest.approx(30 / (30 + 1.959964**2), rel=1e-6)  # Wilson, 30 of 30
-    assert gained(found.shares[1]).value == 0
-    assert 0 < gained(found.shares[1]).high < gained(found.shares[2]).high < 1
+    outlook = zero_variance_of_groups(np.zeros(120), np.repeat(np.arange(30), 4))
+    assert outlook.now.value == 1
+    assert outlook.now.low == pytest.approx(30 / (30 + 1.959964**2), rel=1e-6)  # Wilson, 30 of 30
+    assert gained(outlook.shares[1]).value == 0
+    assert 0 < gained(outlook.shares[1]).high < gained(outlook.shares[2]).high < 1
 
 
 @pytest.mark.slow
@@ -160,14 +160,14 @@ def test_intervals_cover_whatever_the_law(size: int) -> None:
         covered = np.zeros(2)
         for _ in range(40):
             right = rng.binomial(size, draw(128))
-            found = zero_variance_of_groups(
+            outlook = zero_variance_of_groups(
                 (np.arange(size) < right[:, None]).ravel().astype(float),
                 np.repeat(np.arange(128), size),
             )
             covered += [
                 row.share.covers(value) and gained(row).covers(found_gain)
                 for row, value, found_gain in zip(
-                    found.shares[1:],
+                    outlook.shares[1:],
                     truth,
                     [float((rate**size + (1 - rate) ** size).mean()) - value for value in truth],
                     strict=True,

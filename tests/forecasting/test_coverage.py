@@ -73,6 +73,6 @@ def test_noise_alone_is_flat_and_seldom_converged() -> None:
     """Motionless series: at a true 93 % flat and 5 % converged, fewer than 40 and more than 8 of
     50 have probability below 1e-3.
     """
-    found = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(50)]
-    assert found.count("flat") >= 40
-    assert found.count("converged") <= 8
+    statuses = [fit(TIME[:50], noise(0.0, 1000 + seed)[:50]).status for seed in range(50)]
+    assert statuses.count("flat") >= 40
+    assert statuses.count("converged") <= 8

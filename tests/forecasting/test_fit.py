@@ -49,11 +49,13 @@ def correlated(n: int, phi: float, seed: int) -> np.ndarray:
     return noise
 
 
-def same(one: FitResult, other: FitResult, *, rel: float = 1e-5, but: tuple[str, ...] = ()) -> None:
+def same(
+    fitted: FitResult, other: FitResult, *, rel: float = 1e-5, but: tuple[str, ...] = ()
+) -> None:
     """Status, law and every interval agree."""
-    assert (one.status, one.law) == (other.status, other.law)
-    assert list(one.parameters) == list(other.parameters)
-    for name, interval in one.parameters.items():
+    assert (fitted.status, fitted.law) == (other.status, other.law)
+    assert list(fitted.parameters) == list(other.parameters)
+    for name, interval in fitted.parameters.items():
         if name not in but:
             twin = other.parameters[name]
             assert [twin.value, twin.low, twin.high] == pytest.approx(
@@ -94,11 +96,11 @@ def test_units_of_reward_do_not_matter(law: str, scale: float, shift: float) -> 
     plain, moved = fit(TIME, value, law=law), fit(TIME, scale * value + shift, law=law)
     same(plain, moved, but=("plateau", "start"), rel=1e-4)
     for name in ("plateau", "start"):
-        one, other = plain.parameters[name], moved.parameters[name]
-        ends = sorted([scale * one.low + shift, scale * one.high + shift])
-        slack = 1e-4 * abs(scale) * one.width
+        parameters, other = plain.parameters[name], moved.parameters[name]
+        ends = sorted([scale * parameters.low + shift, scale * parameters.high + shift])
+        slack = 1e-4 * abs(scale) * parameters.width
         assert [other.value, other.low, other.high] == pytest.approx(
-            [scale * one.value + shift, *ends], abs=slack
+            [scale * parameters.value + shift, *ends], abs=slack
         )
     assert moved.r_squared == pytest.approx(plain.r_squared, rel=1e-6)
 
@@ -126,7 +128,7 @@ def test_units_of_time_do_not_matter(law: str, scale: float) -> None:
     """
     value = noisy(law, seed=3)
     unit = 1000.0 if law == "oscillator" and scale > 1 else 1.0
-    plain, moved = (fit(unit * one * TIME, value, law=law) for one in (1.0, scale))
+    plain, moved = (fit(unit * factor * TIME, value, law=law) for factor in (1.0, scale))
     power = {
         "time_constant": 1,
         "midpoint": 1,
@@ -159,13 +161,13 @@ def test_missing_rows_are_as_if_they_had_not_been_logged() -> None:
     holed[::7] = np.nan
     keep = np.isfinite(holed)
     variance = np.where(TIME < 150, 1.0, 4.0)
-    one, other = (
+    fitted, other = (
         fit(TIME, holed, variance_T=variance),
         fit(TIME[keep], value[keep], variance_T=variance[keep]),
     )
-    same(one, other, rel=1e-12)
-    np.testing.assert_array_equal(one.curve_T, other.curve_T)
-    assert one.n == int(keep.sum())
+    same(fitted, other, rel=1e-12)
+    np.testing.assert_array_equal(fitted.curve_T, other.curve_T)
+    assert fitted.n == int(keep.sum())
 
 
 def test_the_same_rows_give_the_same_result() -> None:
@@ -185,12 +187,12 @@ def test_noisy_rows_that_are_known_to_be_noisy_count_less() -> None:
     value = law_by_name("exponential").curve(TIME, **TRUTHS["exponential"]) + rng.normal(
         0, np.sqrt(variance)
     )
-    told, untold = (
+    fitted, untold = (
         fit(TIME, value, variance_T=variance, law="exponential"),
         fit(TIME, value, law="exponential"),
     )
-    assert told.parameters["plateau"].width < 0.7 * untold.parameters["plateau"].width
-    assert told.parameters["plateau"].covers(0.8)
+    assert fitted.parameters["plateau"].width < 0.7 * untold.parameters["plateau"].width
+    assert fitted.parameters["plateau"].covers(0.8)
 
 
 def test_a_constant_variance_is_no_information_about_the_curve() -> None:
@@ -206,9 +208,9 @@ def test_window_means_give_the_curve_of_the_updates() -> None:
     updates = np.arange(1.0, 2001)
     means = law_by_name("exponential").curve(updates - 1, **truth).reshape(-1, 25).mean(1)
     value, time = means + rng.normal(0, 0.002, 80), updates[24::25]
-    told = fit(time, value, window=25, law="exponential").parameters
-    assert told["start"].covers(0.2)
-    assert told["time_constant"].covers(60.0)
+    parameters = fit(time, value, window=25, law="exponential").parameters
+    assert parameters["start"].covers(0.2)
+    assert parameters["time_constant"].covers(60.0)
     assert not fit(time, value, law="exponential").parameters["start"].covers(0.2)
 
 
@@ -299,11 +301,11 @@ def test_a_slow_start_by_inertia_is_seldom_said_to_be_a_logistic() -> None:
     """
     alone = wrong = 0
     for seed in range(20):
-        found = fit(SLOW, inert(seed))
-        if found.law != "oscillator" and "oscillator" not in found.message:
+        fitted = fit(SLOW, inert(seed))
+        if fitted.law != "oscillator" and "oscillator" not in fitted.message:
             alone += 1
-            wrong += not found.parameters["start"].covers(0.3)
-        assert found.parameters["plateau"].width < 0.01
+            wrong += not fitted.parameters["start"].covers(0.3)
+        assert fitted.parameters["plateau"].width < 0.01
     assert alone <= 2
     assert wrong <= 2
 
@@ -314,8 +316,8 @@ def test_a_logistic_that_has_begun_is_still_called_one() -> None:
     """
     curve = law_by_name("logistic").curve(SLOW, start=0.3, plateau=0.9, midpoint=100.0, width=30.0)
     for seed in range(4):
-        found = fit(SLOW, curve + np.random.default_rng(seed).normal(0, 0.02, SLOW.size))
-        assert (found.law, found.outcome.name) == ("logistic", "CONVERGED")
+        fitted = fit(SLOW, curve + np.random.default_rng(seed).normal(0, 0.02, SLOW.size))
+        assert (fitted.law, fitted.outcome.name) == ("logistic", "CONVERGED")
 
 
 def test_inertia_is_named_where_it_foretells_rows_that_were_left_out() -> None:
@@ -336,9 +338,9 @@ def test_inertia_that_does_not_foretell_is_left_aside(monkeypatch: pytest.Monkey
     """
     swings = noisy("oscillator", 0.02, seed=15)
     monkeypatch.setattr("groupwise.forecasting.fit.inertia_foretells", lambda seen, laws: False)
-    found = fit(TIME, swings)
-    assert found.law != "oscillator"
-    assert found.candidates[0].law == "oscillator"
+    fitted = fit(TIME, swings)
+    assert fitted.law != "oscillator"
+    assert fitted.candidates[0].law == "oscillator"
 
 
 def test_inertia_is_not_found_where_there_is_none() -> None:

@@ -73,10 +73,10 @@ def test_a_rate_that_changes_is_told_with_the_time_that_it_makes() -> None:
     value = 1 - np.exp(-clock / 20) + 0.01 * rng.normal(size=ROWS)
     result = fit(time, value)
     assert result.check_assumptions()[2].status is UNKNOWN
-    told = result.check_assumptions(rate)[2]
-    assert told.status is VIOLATED
-    assert "it lies between 5e-09 and 1e-06" in told.sentence
-    assert "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T)" in told.sentence
+    assumptions = result.check_assumptions(rate)[2]
+    assert assumptions.status is VIOLATED
+    assert "it lies between 5e-09 and 1e-06" in assumptions.sentence
+    assert "fit(numpy.cumsum(rate_T) / rate_T.max(), value_T)" in assumptions.sentence
     mended = fit(np.cumsum(rate) / rate.max(), value, law="exponential")
     assert mended.parameters["time_constant"].covers(20)
 

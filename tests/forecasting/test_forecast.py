@@ -72,9 +72,9 @@ def test_bands_widen_with_the_horizon() -> None:
 
 
 def test_the_mean_of_many_rows_has_a_narrower_band_than_one() -> None:
-    one, many = (forecast(TIME, run(6, 0.1), [205.0], rows=rows) for rows in (1, 25))
-    assert float((many.high_S - many.low_S)[0]) < 0.7 * float((one.high_S - one.low_S)[0])
-    np.testing.assert_allclose(one.mean_S, many.mean_S)
+    single, many = (forecast(TIME, run(6, 0.1), [205.0], rows=rows) for rows in (1, 25))
+    assert float((many.high_S - many.low_S)[0]) < 0.7 * float((single.high_S - single.low_S)[0])
+    np.testing.assert_allclose(single.mean_S, many.mean_S)
 
 
 def test_a_higher_level_is_a_wider_band() -> None:
@@ -106,36 +106,36 @@ def test_a_metric_that_never_moved_says_nothing_of_how_far_it_can() -> None:
         forecast(TIME, np.full(N, 0.25), [210.0, 1e6], bounds=bounds)
         for bounds in (None, (0.0, 1.0))
     )
-    for found, low, high in ((ahead, -math.inf, math.inf), (held, 0.0, 1.0)):
-        assert found.status == "still"
-        np.testing.assert_array_equal(found.mean_S, [0.25, 0.25])
+    for ahead_now, low, high in ((ahead, -math.inf, math.inf), (held, 0.0, 1.0)):
+        assert ahead_now.status == "still"
+        np.testing.assert_array_equal(ahead_now.mean_S, [0.25, 0.25])
         for line, end in (
-            (found.low_S, low),
-            (found.mean_low_S, low),
-            (found.high_S, high),
-            (found.mean_high_S, high),
+            (ahead_now.low_S, low),
+            (ahead_now.mean_low_S, low),
+            (ahead_now.high_S, high),
+            (ahead_now.mean_high_S, high),
         ):
             np.testing.assert_array_equal(line, [end, end])
-        assert "never" not in str(found)
-        assert str(found).startswith("Every row is exactly 0.25")
+        assert "never" not in str(ahead_now)
+        assert str(ahead_now).startswith("Every row is exactly 0.25")
 
 
 @pytest.mark.parametrize("scale", [1e-12, 1e-6, 1e9])
 def test_units_of_reward_do_not_matter(scale: float) -> None:
-    one, other = (
+    ahead, other = (
         forecast(TIME, run(11), [205.0, 300.0]),
         forecast(TIME, scale * run(11), [205.0, 300.0]),
     )
     for name in ("mean_S", "mean_low_S", "mean_high_S", "low_S", "high_S"):
-        np.testing.assert_allclose(getattr(other, name) / scale, getattr(one, name), rtol=1e-3)
+        np.testing.assert_allclose(getattr(other, name) / scale, getattr(ahead, name), rtol=1e-3)
 
 
 def test_the_clock_does_not_matter() -> None:
-    one, other = (
+    ahead, other = (
         forecast(TIME, run(12), [205.0, 300.0]),
         forecast(1e-6 * TIME + 5, run(12), 5 + 1e-6 * np.array([205.0, 300.0])),
     )
-    np.testing.assert_allclose(other.high_S, one.high_S, rtol=1e-4)
+    np.testing.assert_allclose(other.high_S, ahead.high_S, rtol=1e-4)
 
 
 def test_window_means_are_forecast_in_the_same_clock() -> None:

@@ -262,5 +262,5 @@ def test_decay_broadcasts_a_column_of_the_last_shape_alone(law: Law) -> None:
     ],
 )
 def test_the_steepest_slope_of_the_oscillator_by_hand(damping: float, inflection: float) -> None:
-    found = oscillator_quantities(np.array(0.5), np.array(damping))["inflection"]
-    assert float(found) == pytest.approx(2 * inflection, rel=1e-12)
+    turn = oscillator_quantities(np.array(0.5), np.array(damping))["inflection"]
+    assert float(turn) == pytest.approx(2 * inflection, rel=1e-12)

@@ -158,21 +158,21 @@ def test_the_posterior_finds_the_correlation_of_a_long_series() -> None:
     rng, noise = np.random.default_rng(11), np.zeros(3000)
     for i in range(1, 3000):
         noise[i] = 0.8 * noise[i - 1] + 0.6 * rng.normal()
-    found = noise_posterior(
+    posterior = noise_posterior(
         np.arange(3000.0), np.ones(3000), np.ones((3000, 1)), noise - noise.mean(), gap=1.0
     )
-    assert found.best_shape.correlation == pytest.approx(0.8)
-    assert found.best_shape.share == 1
-    assert found.variance_E[found.best] == pytest.approx(1.0, rel=0.2)
+    assert posterior.best_shape.correlation == pytest.approx(0.8)
+    assert posterior.best_shape.share == 1
+    assert posterior.variance_E[posterior.best] == pytest.approx(1.0, rel=0.2)
 
 
 def test_widening_is_students_quantile_when_one_shape_holds_all_weight() -> None:
     rng = np.random.default_rng(12)
-    found = noise_posterior(
+    posterior = noise_posterior(
         np.arange(5000.0), np.ones(5000), np.ones((5000, 1)), rng.normal(size=5000), gap=1.0
     )
-    assert found.best_shape.share == 0
-    assert float(found.widening(0.95)[0]) == pytest.approx(1.96, abs=0.15)
+    assert posterior.best_shape.share == 0
+    assert float(posterior.widening(0.95)[0]) == pytest.approx(1.96, abs=0.15)
 
 
 def test_widening_grows_with_the_level_and_when_the_noise_is_poorly_known() -> None:
@@ -198,8 +198,8 @@ def test_moment_shape_tells_white_from_correlated() -> None:
     for i in range(1, n):
         slow[i] = 0.87 * slow[i - 1] + rng.normal()
     assert moment_shape(white, gap=1.0).share == 0
-    found = moment_shape(slow, gap=1.0)
-    assert found.neighbour == pytest.approx(0.87, abs=0.05)
+    shape = moment_shape(slow, gap=1.0)
+    assert shape.neighbour == pytest.approx(0.87, abs=0.05)
     assert moment_shape(np.zeros(n), gap=1.0).share == 0
 
 
@@ -209,9 +209,9 @@ def test_a_residual_at_rounding_level_is_no_noise_and_has_no_shape() -> None:
     """
     walk, ones = 1e-12 * np.cumsum(np.random.default_rng(15).normal(size=40)), np.ones((40, 1))
     assert noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0).best_shape.share > 0
-    found = noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0, floor=1e-20)
-    assert (found.best_shape.share, found.weight_E[0]) == (0.0, 1.0)
-    assert found.variance == pytest.approx(1e-20 / 39)
+    posterior = noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0, floor=1e-20)
+    assert (posterior.best_shape.share, posterior.weight_E[0]) == (0.0, 1.0)
+    assert posterior.variance == pytest.approx(1e-20 / 39)
     above = noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0, floor=1e-26)
     np.testing.assert_allclose(
         above.weight_E, noise_posterior(EVEN, EQUAL, ones, walk, gap=1.0).weight_E
@@ -231,7 +231,7 @@ def test_aicc_counts_the_parameters_of_the_noise() -> None:
     no shape may do better by luck here.
     """
     residual = np.where(np.arange(40) % 2, 1.0, -1.0)
-    found = noise_posterior(EVEN, EQUAL, np.ones((40, 1)), residual, gap=1.0)
-    assert found.aicc(3) == pytest.approx(40 * np.log(2 * np.pi) + 40 + 8 + 40 / 35)
+    posterior = noise_posterior(EVEN, EQUAL, np.ones((40, 1)), residual, gap=1.0)
+    assert posterior.aicc(3) == pytest.approx(40 * np.log(2 * np.pi) + 40 + 8 + 40 / 35)
     short = noise_posterior(EVEN[:5], EQUAL[:5], np.ones((5, 1)), residual[:5], gap=1.0)
     assert short.aicc(3) == np.inf

@@ -51,7 +51,7 @@ def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.Mo
     """
     walk_alone(monkeypatch)
     row, value = np.arange(12.0), np.random.default_rng(0).normal(0.4, 0.1, 12).cumsum()
-    found, _ = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
+    mean, _ = foresee(row, value, np.array([15.0, 20.0]), np.zeros(2), np.array([1.0, np.inf]))
     seen = 12.0
     covariance = 4 * np.minimum(row[:, None], row) / seen + np.eye(12)
     bordered = np.block([[covariance, np.ones((12, 1))], [np.ones((1, 12)), np.zeros((1, 1))]])
@@ -60,10 +60,10 @@ def test_one_covariance_foretells_what_dense_algebra_does(monkeypatch: pytest.Mo
     for place, (ahead, noise) in enumerate(((15.0, 1.0), (20.0, 0.0))):
         cross = np.append(4 * np.minimum(row, ahead) / seen, 1.0)
         weights = inverse @ cross
-        assert found.mean_KS[0, place] == pytest.approx(weights[:12] @ value, rel=1e-9)
+        assert mean.mean_KS[0, place] == pytest.approx(weights[:12] @ value, rel=1e-9)
         variance = 4 * ahead / seen + noise - cross @ weights
-        assert found.scale_KS[0, place] == pytest.approx(np.sqrt(size * variance), rel=1e-9)
-    assert found.freedom == 11
+        assert mean.scale_KS[0, place] == pytest.approx(np.sqrt(size * variance), rel=1e-9)
+    assert mean.freedom == 11
 
 
 def test_covariances_are_weighed_by_their_restricted_likelihood(
@@ -78,7 +78,7 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(
         "covariances",
         lambda seen: ([forecast._walk(np.inf, seen)], np.array([[0.5], [8.0]])),
     )
-    found, _ = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
+    mean, _ = foresee(row, value, np.array([10.0]), np.zeros(1), np.ones(1))
     contrast = np.linalg.svd(np.ones((1, 9)))[2][1:]
     densities = []
     for signal in (0.5, 8.0):
@@ -87,7 +87,7 @@ def test_covariances_are_weighed_by_their_restricted_likelihood(
         # freedom go to 0.
         own = contrast @ value
         densities.append(np.linalg.det(shape) ** -0.5 * (own @ np.linalg.solve(shape, own)) ** -4.0)
-    assert found.weight_K[0] / found.weight_K[1] == pytest.approx(
+    assert mean.weight_K[0] / mean.weight_K[1] == pytest.approx(
         densities[0] / densities[1], rel=1e-9
     )
 
@@ -103,9 +103,9 @@ def test_every_kernel_has_unit_variance_where_the_rows_end_and_none_is_negative(
 
 def test_rows_beyond_forty_are_averaged_and_lose_nothing_of_a_level() -> None:
     value = np.random.default_rng(2).normal(0.3, 0.05, 4000)
-    found, _ = foresee(np.arange(4000.0), value, np.array([4100.0]), np.zeros(1), np.ones(1))
-    assert found.quantile(0.5)[0] == pytest.approx(0.3, abs=0.02)
-    width = (found.quantile(0.95) - found.quantile(0.05))[0]
+    mean, _ = foresee(np.arange(4000.0), value, np.array([4100.0]), np.zeros(1), np.ones(1))
+    assert mean.quantile(0.5)[0] == pytest.approx(0.3, abs=0.02)
+    width = (mean.quantile(0.95) - mean.quantile(0.05))[0]
     assert pytest.approx(width, rel=0.15) == 2 * 1.645 * 0.05
 
 
@@ -115,12 +115,12 @@ def test_a_stretch_is_averaged() -> None:
     """
     row = np.arange(30.0)
     value = 0.02 * row + np.random.default_rng(3).normal(0, 0.01, 30)
-    one, many = (
+    single, many = (
         foresee(row, value, np.array([33.0]), np.array([width]), np.array([count]))[0]
         for width, count in ((0.0, 1.0), (4.0, 4.0))
     )
-    assert many.quantile(0.5)[0] == pytest.approx(one.quantile(0.5)[0], abs=0.003)
-    assert (many.scale_KS < one.scale_KS).all()
+    assert many.quantile(0.5)[0] == pytest.approx(single.quantile(0.5)[0], abs=0.003)
+    assert (many.scale_KS < single.scale_KS).all()
 
 
 def test_a_mean_that_wanders_is_foreseen_by_its_own_covariances_alone() -> None:

@@ -77,7 +77,7 @@ def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -
     rng = np.random.default_rng(2)
     values = truth(law, 119.0)
     shapes = [values[name] * rng.uniform(0.7, 1.4, 12) for name in law.shapes]
-    found = profile.surface(law, products_of(seen, shape), *shapes)
+    surface = profile.surface(law, products_of(seen, shape), *shapes)
     for q in range(12):
         decay = law.decay(seen.time_M, *(s[q] for s in shapes))
         columns = np.column_stack([1 - decay, decay])
@@ -85,9 +85,11 @@ def test_the_surface_is_generalised_least_squares(law: Law, shape: NoiseShape) -
         levels = np.linalg.solve(information, columns.T @ cho_solve(factor, seen.value_M))
         left = seen.value_M - columns @ levels
         covariance = np.linalg.inv(information)
-        assert found.error_Q[q] == pytest.approx(float(left @ cho_solve(factor, left)), rel=1e-8)
-        assert [found.plateau_Q[q], found.start_Q[q]] == pytest.approx(levels.tolist(), rel=1e-7)
-        got = [found.plateau_variance_Q[q], found.start_variance_Q[q]]
+        assert surface.error_Q[q] == pytest.approx(float(left @ cho_solve(factor, left)), rel=1e-8)
+        assert [surface.plateau_Q[q], surface.start_Q[q]] == pytest.approx(
+            levels.tolist(), rel=1e-7
+        )
+        got = [surface.plateau_variance_Q[q], surface.start_variance_Q[q]]
         assert got == pytest.approx([covariance[0, 0], covariance[1, 1]], rel=1e-6)
 
 
@@ -107,10 +109,12 @@ def test_the_minimum_is_global_on_noisy_curves(law: Law) -> None:
     brute = np.full(10, np.inf)
     for chunk in zip(*(np.array_split(shape, 16) for shape in shapes), strict=True):
         decay = law.decay(products[0].nodes_K, *(shape[:, None] for shape in chunk))
-        brute = np.minimum(brute, [profile.solved(one, decay).error_Q.min() for one in products])
+        brute = np.minimum(
+            brute, [profile.solved(product, decay).error_Q.min() for product in products]
+        )
     ours = [
-        profile.surface(law, one, *whole.at(best_point(law, one, whole.span))).error_Q[0]
-        for one in products
+        profile.surface(law, product, *whole.at(best_point(law, product, whole.span))).error_Q[0]
+        for product in products
     ]
     assert max(np.array(ours) / brute) < 1 + 1e-4, np.round(np.array(ours) / brute - 1, 6)
 

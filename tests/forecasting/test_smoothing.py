@@ -36,11 +36,11 @@ def test_moving_averages_of_white_noise_are_recognised(n: int, k: int, least: in
     `least` of 100) < 1e-3.
     """
     rng, curve = np.random.default_rng(n + k), rise(np.arange(float(n + k - 1)), n / 4)
-    found = sum(
+    count = sum(
         smoothing_window(averaged(curve + rng.normal(0, 0.1, n + k - 1), k)) == k
         for _ in range(100)
     )
-    assert found >= least
+    assert count >= least
 
 
 @each_case("n", [200, 500])

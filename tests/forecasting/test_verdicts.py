@@ -78,9 +78,9 @@ def test_a_jump_higher_than_all_rows_are_apart_is_none() -> None:
     row = np.arange(200)
     time = np.concatenate([row[:50], row[50:100] * 7, row[100:] * 40]) + 1.0
     value = 0.8 - 0.6 * np.exp(-row / 60) + noise(0, 0.03)[:200]
-    found = fit(time, value, healthy="up")
-    assert "jump" not in found.message
-    assert "falls by" not in found.message
+    fitted = fit(time, value, healthy="up")
+    assert "jump" not in fitted.message
+    assert "falls by" not in fitted.message
 
 
 def test_ten_rows_that_rise_are_not_called_flat() -> None:
@@ -151,8 +151,8 @@ def test_a_fall_by_half_of_the_height_is_one(end: float, since: float) -> None:
     """Twenty rows of 2 and ten below: 0.9 lost is less than half of 2, 1.1 is more; the
     first low row is 20.
     """
-    found = fall_from_height(observe(np.arange(30.0), np.r_[np.full(20, 2.0), np.full(10, end)]))
-    assert found == pytest.approx(since, nan_ok=True)
+    fall = fall_from_height(observe(np.arange(30.0), np.r_[np.full(20, 2.0), np.full(10, end)]))
+    assert fall == pytest.approx(since, nan_ok=True)
 
 
 def law_with(name: str, aicc: float) -> SimpleNamespace:

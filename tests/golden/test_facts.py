@@ -1,5 +1,9 @@
 """What each key and setting of each framework and version means: golden facts through the
 readers' own path.
+
+A fact's version is that of the trainer whose own program, or whose source, wrote the key. Where
+none is at hand a word says what is: `main`, the source of its main branch; `log`, a public log that
+states no version; `format`, a line of the table of keys alone.
 """
 
 from __future__ import annotations
@@ -13,7 +17,7 @@ from tests.cases import each_case
 from groupwise.files import table_rows
 from groupwise.integrations.generation import MEANINGS
 from groupwise.readers.configs import number_in, settings_in
-from groupwise.readers.keys import QUANTITIES, RULES, framework_of, meanings_of
+from groupwise.readers.keys import QUANTITIES, RULES, framework_of, meanings_of, version_of
 from groupwise.record.run import RunConfig
 
 with Path(__file__).with_name("facts.tsv").open(newline="") as file:
@@ -46,6 +50,9 @@ MARKS = {
     "art": "train/exception_rate train/reward_std_dev",
     "verifiers": "advantage/absmean train/tokens/masked_fraction",
 }
+WORDS = {"main", "log", "format"}
+with (Path(__file__).parents[2] / "scripts" / "loops_results.tsv").open(newline="") as file:
+    LOOPS = [(row["name"], row["version"]) for row in csv.DictReader(file, delimiter="\t")]
 OURS = {"lag": "staleness"} | {
     name: name for name in ("reward_std_within_group", "dead_group_share")
 }
@@ -84,6 +91,28 @@ def test_a_setting_has_its_name_and_value(fact: dict[str, str]) -> None:
 def test_every_rule_has_a_fact() -> None:
     versions = {(fact["framework"], fact["rule"]) for fact in KEYS}
     assert {(rule.framework, rule.key) for rule in RULES if not rule.judged} <= versions
+
+
+def test_every_framework_of_the_tables_has_facts_and_what_they_were_read_from() -> None:
+    """Of six no package is to be had, and no source or log that states a version."""
+    frameworks = {rule.framework for rule in RULES if rule.framework} | set(MARKS)
+    origins = {(fact["framework"], fact["version"]) for fact in FACTS if fact["framework"]}
+    assert frameworks <= {framework for framework, _ in origins}
+    assert all(version in WORDS or version_of(version) for _, version in origins)
+    versioned = {framework for framework, version in origins if version_of(version)}
+    unversioned = {"forge", "marin", "open-instruct", "rlinf", "roll", "tunix"}
+    assert frameworks - versioned == unversioned
+
+
+def test_a_version_of_a_fact_is_one_that_was_run_or_read() -> None:
+    """Those of TRL and verl lie about the changes of meaning that the table of keys has."""
+    loops = {name.partition("-")[0] + version for name, version in LOOPS}
+    versions = {
+        fact["framework"].removeprefix("ms-").partition("-")[0] + fact["version"]
+        for fact in FACTS
+        if fact["framework"] not in ("", "trl", "verl") and version_of(fact["version"])
+    }
+    assert versions <= loops
 
 
 def test_a_name_of_a_log_of_ones_own_has_its_quantity() -> None:

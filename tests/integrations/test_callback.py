@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.diagnostics.judgement import Cause, Certainty, Judgement, State
 from groupwise.errors import InvalidArgumentError
@@ -38,20 +39,20 @@ class PlayedTrainer:
     """
 
     def __init__(self, folder: Path, **changes: Any) -> None:
-        known = {
+        arguments = {
             "output_dir": str(folder),
             "learning_rate": 1e-5,
             "logging_steps": 1,
             "gradient_accumulation_steps": 1,
             "run_name": None,
         }
-        known |= {
+        arguments |= {
             "steps_per_generation": 1,
             "num_iterations": 1,
             "per_device_train_batch_size": ROLLOUTS,
             "beta": 0.0,
         }
-        self.args = SimpleNamespace(**(known | changes))
+        self.args = SimpleNamespace(**(arguments | changes))
         self.args.to_dict = lambda: {
             key: value for key, value in vars(self.args).items() if not callable(value)
         }
@@ -245,11 +246,11 @@ def test_a_record_that_is_being_written_is_left_alone_and_the_run_is_recorded_be
     tmp_path: Path,
 ) -> None:
     first, second = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path)
-    one, two = attached(first), attached(second)
+    callback, two = attached(first), attached(second)
     first.event("on_train_begin")
     second.train(3)
-    assert one.recorder is not None
-    one.recorder.append({"step": 1, "reward": 0.5})
+    assert callback.recorder is not None
+    callback.recorder.append({"step": 1, "reward": 0.5})
     first.event("on_train_end")
     assert RunRecord.load(tmp_path / "groupwise").steps["step"].to_list() == [1]
     assert RunRecord.load(tmp_path / "groupwise-2").steps["step"].to_list() == [1, 2, 3]
@@ -286,11 +287,7 @@ def test_a_trainer_older_than_the_oldest_that_works_is_told_both_versions(
     """As GRPOTrainer of TRL 0.14, which scores inside its loss."""
     monkeypatch.setattr("groupwise.integrations.trl.version", lambda _: "0.14.0")
     old = SimpleNamespace(num_generations=4, _metrics={}, accelerator=None, args=None, state=None)
-    assert unfit(old) == (
-        "expected TRL 0.20 or newer, got TRL 0.14.0, whose SimpleNamespace has no "
-        "_generate_and_score_completions, _calculate_rewards, _logs, reward_func_names: use "
-        "another trainer or TRL version, or read the log afterwards (groupwise report)"
-    )
+    says("integrations/callback/1", unfit(old))
 
 
 @pytest.mark.parametrize(
@@ -431,7 +428,7 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
 
 
 @each_case(
-    ("found", "before", "words"),
+    ("judgement", "before", "words"),
     [
         (judged(State.WARNING), None, "warning at step 7: reward 0.8 → 0.0"),
         (
@@ -481,9 +478,9 @@ def test_a_reward_that_dies_is_failing_by_the_judge_itself() -> None:
     ],
 )
 def test_a_change_is_one_line_of_fact_cause_and_what_to_do(
-    found: Judgement, before: State | None, words: str
+    judgement: Judgement, before: State | None, words: str
 ) -> None:
-    assert change_in_words(found, before, 7) == words
+    assert change_in_words(judgement, before, 7) == words
 
 
 def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -536,13 +533,13 @@ def test_changes_reach_the_tracker_in_use(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_generations_of_one_step_are_joined_with_their_groups_apart() -> None:
-    one = Generation(
+    generation = Generation(
         np.array([0.0, 1.0]), np.array([0, 0]), {"a": np.array([1.0, 2.0])}, completions=["x", "y"]
     )
     two = Generation(
         np.array([1.0, 1.0]), np.array([0, 1]), {"b": np.array([3.0, 4.0])}, completions=["z", "w"]
     )
-    both = joined([one, two])
+    both = joined([generation, two])
     assert both.prompt_N.tolist() == [0, 0, 1, 2]
     assert both.completions == ["x", "y", "z", "w"]
     assert [row.get("reward/a") for row in both.rollouts()] == [1.0, 2.0, None, None]
@@ -704,11 +701,11 @@ def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(
 ) -> None:
     monkeypatch.setenv("GROUPWISE_RECORD", str(tmp_path / "run"))
     said: list[str] = []
-    one, two = PlayedTap(said.append), PlayedTap(said.append)
+    played, two = PlayedTap(said.append), PlayedTap(said.append)
     for step in (1, 2, 3):
-        for tap in (one, two):
+        for tap in (played, two):
             tap.rolled()
-            if step == 2 and tap is one:
+            if step == 2 and tap is played:
                 tap._safely(fails)
             tap._safely(partial(tap.step, {"actor/entropy": 1.0, "step": 9.0, "reward": 9.0}, step))
     for folder in ("run", "run-2"):
@@ -717,13 +714,13 @@ def test_verl_fails_and_goes_on_and_a_second_writer_stands_beside(
         assert steps["reward"].to_list() == [3.0] * 3
         assert steps["log/step"].to_list() == [9.0] * 3
     for _ in range(5):
-        one._safely(fails)
+        played._safely(fails)
     assert "not recorded any further" in said[-1]
-    one._broken = False
-    one._safely(lambda: one.begin({}, "demo"))
-    one.rolled()
-    one._safely(lambda: one.step({}, 4))
-    for tap in (one, two):
+    played._broken = False
+    played._safely(lambda: played.begin({}, "demo"))
+    played.rolled()
+    played._safely(lambda: played.step({}, 4))
+    for tap in (played, two):
         tap.end()
     assert RunRecord.load(tmp_path / "run").steps["step"].to_list() == [1, 2, 3, 4]
 
@@ -743,10 +740,10 @@ def test_verl_judges_the_run_and_tells_a_change_of_its_state(
         tap.rolled()
         tap._safely(partial(tap.step, {"actor/entropy": 1.0}, step))
     tap.end()
-    assert [one for one in said if "reward 0.8" in one] == [
+    assert [line for line in said if "reward 0.8" in line] == [
         "failing at step 100 (was ok): reward 0.8 → 0.0; stop"
     ]
-    assert not any("failed" in one for one in said)
+    assert not any("failed" in line for line in said)
 
 
 def test_what_verl_pads_a_batch_with_is_no_group(

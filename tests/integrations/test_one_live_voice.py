@@ -51,8 +51,8 @@ def test_all_who_watch_a_run_say_the_same_at_every_row(
         step = int(record.steps["step"][-1])
         expected = judge(record, ended=False)
         page = live_view(record, "reward", 0.95, ended=False)
-        told = page["judgement"]
-        assert (told["state"], told["headline"], told["since_step"]) == (
+        judgement = page["judgement"]
+        assert (judgement["state"], judgement["headline"], judgement["since_step"]) == (
             expected.state,
             expected.headline,
             expected.since_step,

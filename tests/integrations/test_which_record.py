@@ -41,8 +41,10 @@ class Checkpoints:
         says nothing more.
         """
         trainer.state.stateful_callbacks = dict(self.kept.get(after, {}))
-        found = next(
-            one for one in trainer.callback_handler.callbacks if isinstance(one, GroupwiseCallback)
+        match = next(
+            callback
+            for callback in trainer.callback_handler.callbacks
+            if isinstance(callback, GroupwiseCallback)
         )
 
         def saved(*_: Any, **__: Any) -> None:
@@ -57,7 +59,7 @@ class Checkpoints:
             SimpleNamespace(**{**nothing, "on_step_end": saved})
         )
         trainer.train(steps, after=after)
-        return found
+        return match
 
 
 @pytest.mark.usefixtures("impatient")
@@ -67,14 +69,14 @@ def test_a_run_that_was_sent_beside_goes_on_in_its_own_record(tmp_path: Path) ->
     """
     shared = tmp_path / "shared"
     first, second = PlayedTrainer(tmp_path / "one"), PlayedTrainer(tmp_path / "two")
-    one = attached(first, record=shared)
+    callback = attached(first, record=shared)
     attached(second, record=shared)
     first.event("on_train_begin")
     Checkpoints().trained(second, 7)
-    assert one.recorder is not None
+    assert callback.recorder is not None
     for step in range(1, 9):
-        one.recorder.append({"step": step, "reward": 0.25})
-    one.recorder.close()
+        callback.recorder.append({"step": step, "reward": 0.25})
+    callback.recorder.close()
     for name, after, last in (("two", 5, 12), ("one", 8, 10)):
         trainer = PlayedTrainer(tmp_path / name)
         attached(trainer, record=shared)
@@ -91,13 +93,13 @@ def test_two_runs_of_one_output_folder_are_told_apart_by_their_checkpoints(tmp_p
     those that are there is gone on with.
     """
     first, second, checkpoints = PlayedTrainer(tmp_path), PlayedTrainer(tmp_path), Checkpoints()
-    one = attached(first)
+    callback = attached(first)
     attached(second)
     first.event("on_train_begin")
     checkpoints.trained(second, 7)
-    assert one.recorder is not None
-    one.recorder.append({"step": 1, "reward": 0.25})
-    one.recorder.close()
+    assert callback.recorder is not None
+    callback.recorder.append({"step": 1, "reward": 0.25})
+    callback.recorder.close()
     third = PlayedTrainer(tmp_path)
     attached(third)
     checkpoints.trained(third, 4, after=5)

@@ -53,13 +53,13 @@ def load_recipe() -> Any:
     tokenizer.
     """
     os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TOKENIZERS_PARALLELISM="false")
-    found = importlib.util.spec_from_file_location(
+    spec = importlib.util.spec_from_file_location(
         "record_trl_run", REPOSITORY / "scripts" / "record_trl_run.py"
     )
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 
@@ -465,12 +465,12 @@ def killed(folder: Path, *, resume: bool, wait: Callable[[], bool]) -> None:
 
 def test_a_killed_run_goes_on_from_its_checkpoint_with_every_step_once(tmp_path: Path) -> None:
     def steps() -> list[int]:
-        found: list[int] = (
+        steps: list[int] = (
             RunRecord.load(tmp_path / "groupwise").steps["step"].to_list()
             if (tmp_path / "groupwise").exists()
             else []
         )
-        return found
+        return steps
 
     killed(tmp_path, resume=False, wait=lambda: len(steps()) >= 10)
     before = steps()

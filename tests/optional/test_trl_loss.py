@@ -176,7 +176,7 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 @pytest.mark.parametrize("name", CASES)
 def test_the_gradient_is_that_of_trl(name: str, world: dict[str, Any], tmp_path: Path) -> None:
-    mine, other = CASES[name]
+    own, other = CASES[name]
     estimator = "rloo" if other.get("rloo") else "grpo"
     spec = preset("trl", estimator=estimator, version="1.16.0")
     advantage = spec.advantages(torch.tensor(world["reward"], dtype=torch.float32)).reshape(-1)
@@ -186,10 +186,10 @@ def test_the_gradient_is_that_of_trl(name: str, world: dict[str, Any], tmp_path:
             # TRL would load the reference by name; it is given, so the weight is set afterwards
             0.0
         )
-    value, gradient = ours(world, advantage, **mine)
+    value, gradient = ours(world, advantage, **own)
     expected, reference = _with_beta(world, advantage, tmp_path, other, options)
     assert value == pytest.approx(expected, abs=1e-6)
-    largest = max(float(one.abs().max()) for one in reference.values())
+    largest = max(float(value.abs().max()) for value in reference.values())
     apart = max(float((gradient[key] - reference[key]).abs().max()) for key in reference)
     print(f"{name}: largest gradient {largest:.3g}, largest difference {apart:.2g}")
     assert apart < 1e-6 * max(1.0, largest)

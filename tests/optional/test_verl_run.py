@@ -33,11 +33,11 @@ def logged(*paths: Path) -> dict[int, dict[str, Any]]:
     """What verl's own file logger wrote, by step; a validation before a resumed run adds to its
     step.
     """
-    found: dict[int, dict[str, Any]] = {}
+    rows: dict[int, dict[str, Any]] = {}
     for line in chain.from_iterable(path.read_text().splitlines() for path in paths):
         row = json.loads(line)
-        found.setdefault(row["step"], {}).update(row["data"])
-    return found
+        rows.setdefault(row["step"], {}).update(row["data"])
+    return rows
 
 
 def test_a_run_that_resumes_is_recorded_as_verl_logs_it(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def run(
     estimator: str, first: int, last: int, folder: Path, **environment: str
 ) -> tuple[list[Any], str]:
     """Play the steps of a run in a process of its own; what was computed, and what was said."""
-    known = {
+    variables = {
         **os.environ,
         "VERL_USE_EXTERNAL_MODULES": "groupwise.integrations.verl",
         "VERL_FILE_LOGGER_ROOT": str(folder),
@@ -78,7 +78,7 @@ def run(
     }
     command = [sys.executable, "-c", RUN, estimator, str(first), str(last), str(folder)]
     done = subprocess.run(
-        command, capture_output=True, text=True, env=known, check=False, timeout=300
+        command, capture_output=True, text=True, env=variables, check=False, timeout=300
     )
     assert done.returncode == 0, done.stderr[-3000:]
     line = next(line for line in done.stdout.splitlines() if line.startswith("SAID "))

@@ -67,9 +67,9 @@ def watched(tmp_path: Path, environment: dict[str, str]) -> Iterator[str]:
         words, cwd=tmp_path, env=environment, stdout=subprocess.PIPE, text=True
     ) as watcher:
         assert watcher.stdout is not None
-        found = re.search(r"http://127\.0\.0\.1:\d+/", watcher.stdout.readline())
-        assert found is not None
-        yield found[0]
+        match = re.search(r"http://127\.0\.0\.1:\d+/", watcher.stdout.readline())
+        assert match is not None
+        yield match[0]
         watcher.send_signal(signal.SIGINT)
         assert watcher.wait(timeout=20) == 0
 

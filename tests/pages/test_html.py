@@ -335,7 +335,7 @@ def test_a_run_without_a_reward_has_a_page_that_says_so_and_draws_nothing_empty(
     bare = summarise(RunRecord("no reward", steps_table(range(60), {"loss": np.zeros(60)})))
     page = render([bare, bare])
     assert 'class="banner cannot_tell"' in page
-    assert not [one for one in Page(page).named("div") if "data-chart" in one]
+    assert not [division for division in Page(page).named("div") if "data-chart" in division]
     assert f"There is no forecast: {bare.judgement.headline}." in page
     assert page.replace(' class="n"', "").count("<td>–</td>") >= 4, "now and peak of each run"
 

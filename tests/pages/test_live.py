@@ -83,12 +83,12 @@ def parsed(text: str) -> tuple[str, str, Any]:
 
 
 async def heard(hub: Hub, count: int, last: str = "") -> list[tuple[str, str, Any]]:
-    found: list[tuple[str, str, Any]] = []
+    calls: list[tuple[str, str, Any]] = []
     async for text in hub.messages(last):
-        found.append(parsed(text))
-        if len(found) == count:
+        calls.append(parsed(text))
+        if len(calls) == count:
             break
-    return found
+    return calls
 
 
 def newest(hub: Hub, part: str, index: int = 0) -> Any:
@@ -237,8 +237,8 @@ def test_hostile_texts_are_cleaned_and_stay_data(tmp_path: Path) -> None:
         )
     hub = hub_of(tmp_path / "record")
     hub.update(0)
-    found = asked(hub)
-    name, (row,), (group,) = newest(hub, "state")["name"], found["rows"], found["groups"]
+    reply = asked(hub)
+    name, (row,), (group,) = newest(hub, "state")["name"], reply["rows"], reply["groups"]
     assert name.startswith("<img src=x")  # shown as text, so it is kept
     for text in (group["prompt"], row["text"], row["end"], name):
         assert not set(text) & {"\u202e", "\x1b"}
@@ -260,10 +260,10 @@ def test_completions_are_given_out_in_parts_by_view_else_what_to_log_is_said(
         newest(hub, "completions", 1)["count"],
         "log_completions=True" in newest(hub, "completions", 1)["missing"],
     ) == (0, True)
-    found = asked(hub, "highest", 1, 2)
-    assert [row["text"] for row in found["rows"]] == ["1/3", "2/2"]
-    assert found["counts"] == {"newest": 8, "zero_variance": 0, "highest": 8, "lowest": 8}
-    assert (found["range"], found["stale"]) == ([0.0, 0.75], False)
+    reply = asked(hub, "highest", 1, 2)
+    assert [row["text"] for row in reply["rows"]] == ["1/3", "2/2"]
+    assert reply["counts"] == {"newest": 8, "zero_variance": 0, "highest": 8, "lowest": 8}
+    assert (reply["range"], reply["stale"]) == ([0.0, 0.75], False)
     assert len(asked(hub, most=10**9)["rows"]) == 8
     assert asked(hub, "truncated")["rows"] == []
 
@@ -283,8 +283,8 @@ def test_completions_of_a_log_that_grew_have_another_version_and_are_not_read_al
         "stale": True,
     }
     hub._kept[0].due = 0.0
-    found = asked(hub, most=1)
-    assert (found["version"], found["stale"], found["rows"][0]["text"]) == (2, False, "3/3")
+    reply = asked(hub, most=1)
+    assert (reply["version"], reply["stale"], reply["rows"][0]["text"]) == (2, False, "3/3")
 
 
 def write_collapse(path: Path, rows: int = 60, at: int = 40) -> Path:
@@ -445,11 +445,11 @@ def test_a_log_that_was_replaced_by_one_of_as_many_rows_is_judged_anew(
 ) -> None:
     seen: list[float] = []
 
-    def found(record: RunRecord, *_: Any, **__: Any) -> Any:
+    def view_of(record: RunRecord, *_: Any, **__: Any) -> Any:
         seen.append(float(record.steps["reward"].mean()))  # type: ignore[arg-type]
         return {"took": 0.0}
 
-    monkeypatch.setattr(live_hub, "live_view", found)
+    monkeypatch.setattr(live_hub, "live_view", view_of)
     monkeypatch.setattr(live_hub, "_FEWEST_SECONDS_BETWEEN_JUDGEMENTS", 0.0)
     path = write_log(tmp_path / "run.jsonl", 30)
     hub = hub_of(path, pool=Inline)
@@ -490,11 +490,11 @@ def test_a_log_that_is_gone_and_back_is_said_to_be_back(tmp_path: Path) -> None:
 
 
 def test_a_run_too_short_to_judge_says_so(tmp_path: Path) -> None:
-    found = live_view(run_record(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
-    assert found["judgement"]["state"] == "cannot_tell"
-    assert found["judgement"]["headline"]
-    assert found["lines"][-1][0] == "not logged"
-    assert found["forecast"] == ""
+    view = live_view(run_record(write_log(tmp_path / "run.jsonl", 2)), "reward", 0.9, ended=False)
+    assert view["judgement"]["state"] == "cannot_tell"
+    assert view["judgement"]["headline"]
+    assert view["lines"][-1][0] == "not logged"
+    assert view["forecast"] == ""
 
 
 # What one run may not do to the others
@@ -953,10 +953,10 @@ def test_a_real_server_sends_what_is_appended_and_ctrl_c_ends_it_with_code_0(
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
-            found = PRINTED.search(process.stdout.readline())
-            assert found is not None
+            match = PRINTED.search(process.stdout.readline())
+            assert match is not None
             steps = []
-            with urllib.request.urlopen(f"{found[0]}events", timeout=60) as stream:
+            with urllib.request.urlopen(f"{match[0]}events", timeout=60) as stream:
                 for raw in stream:
                     if raw.startswith(b"data: "):
                         steps.append(json.loads(raw[6:]).get("state", {}).get("step"))
@@ -981,9 +981,9 @@ def test_no_process_outlives_a_watcher_that_was_killed(tmp_path: Path) -> None:
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
-            found = PRINTED.search(process.stdout.readline())
-            assert found is not None
-            with urllib.request.urlopen(f"{found[0]}events", timeout=60) as stream:
+            match = PRINTED.search(process.stdout.readline())
+            assert match is not None
+            with urllib.request.urlopen(f"{match[0]}events", timeout=60) as stream:
                 assert any(raw == b"event: judged\n" for raw in stream)
             children = [
                 int(entry.name)
@@ -1022,24 +1022,24 @@ def test_connections_that_ask_for_nothing_are_ended_and_a_server_asked_to_end_en
         guard = threading.Timer(90, process.kill)
         guard.start()
         try:
-            found = PRINTED.search(process.stdout.readline())
-            assert found is not None
-            port = int(found[0].split(":")[2].partition("/")[0])
+            match = PRINTED.search(process.stdout.readline())
+            assert match is not None
+            port = int(match[0].split(":")[2].partition("/")[0])
             idle = [socket.create_connection((HOST, port), timeout=30) for _ in range(9)]
             idle[-1].sendall(b"GET / HTTP/1.1\r\nHost: half")
             with urllib.request.urlopen(
-                found[0], timeout=30
+                match[0], timeout=30
             ) as answer:  # the oldest of those that wait make room
                 assert answer.status == 200
-            for one in idle:
-                assert one.recv(100) == b""
-                one.close()
-            with urllib.request.urlopen(found[0], timeout=30) as answer:
+            for connection in idle:
+                assert connection.recv(100) == b""
+                connection.close()
+            with urllib.request.urlopen(match[0], timeout=30) as answer:
                 assert answer.status == 200
-            with socket.create_connection((HOST, port), timeout=30) as one:
+            with socket.create_connection((HOST, port), timeout=30) as connection:
                 for _ in range(3):
-                    one.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 4000)
-                assert b" 400 " in one.recv(100)
+                    connection.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * 4000)
+                assert b" 400 " in connection.recv(100)
             process.send_signal(signal.SIGTERM)
             assert process.wait(60) == 0
             assert "Watching has stopped" in process.stdout.read()

@@ -37,9 +37,9 @@ hostile = st.text(st.sampled_from("<>&\"'/=ab -!\u202e\x00") | st.characters(), 
 @given(hostile)
 def test_no_text_becomes_an_element_or_an_attribute(content: str) -> None:
     markup = tag("p", join((text(content), isolated(content))), title=content)
-    found = read(markup)
-    assert found.elements == ["p", "bdi"]
-    assert [name for name, _ in found.attributes] == (["title"] if content else [])
+    reader = read(markup)
+    assert reader.elements == ["p", "bdi"]
+    assert [name for name, _ in reader.attributes] == (["title"] if content else [])
 
 
 @given(hostile)

@@ -99,10 +99,10 @@ ALL = (FAILED, FAILING, WARNING, OK, CANNOT_TELL)
 HOSTILE = "[bold red]x[/] :boom: \x1b[31m\x1b]8;;http://evil\x07 \u202egnp 模型模型 " + "long " * 60
 
 
-def printed(found: Judgement, *, encoding: str = "utf-8", **asked: object) -> str:
+def printed(judgement: Judgement, *, encoding: str = "utf-8", **asked: object) -> str:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding=encoding)
-    print_judgement(found, (0.0, 0.5, None, 1.0), Console(file=stream, width=160), **asked)  # type: ignore[arg-type]
+    print_judgement(judgement, (0.0, 0.5, None, 1.0), Console(file=stream, width=160), **asked)  # type: ignore[arg-type]
     stream.flush()
     return raw.getvalue().decode(encoding)
 
@@ -260,14 +260,14 @@ def test_what_has_no_room_goes_in_the_order_of_its_worth() -> None:
 
 
 @each_case("plain", [False, True])
-@each_case("found", ALL)
+@each_case("judgement", ALL)
 def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
-    found: Judgement, plain: bool
+    judgement: Judgement, plain: bool
 ) -> None:
     sign = Sign(HOSTILE, 10**9, None, None, HOSTILE)
     cause = Cause(Certainty.CANNOT_TELL, (HOSTILE, HOSTILE), (HOSTILE,))
     hostile = replace(
-        found,
+        judgement,
         run=HOSTILE,
         headline=HOSTILE,
         first_sign=sign,
@@ -277,17 +277,17 @@ def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
         cost=Cost(10**12, 10**15, 1e9, 10**12),
         not_logged=(HOSTILE,),
     )
-    for one in (
-        found,
+    for judgement_shown in (
+        judgement,
         hostile,
         replace(hostile, run="x" * 300, headline="y" * 500),
         replace(hostile, run="a b " * 50, do="a " * 200),
     ):
-        lines = judgement_lines(one, [1.0] * 40, plain=plain)
+        lines = judgement_lines(judgement_shown, [1.0] * 40, plain=plain)
         assert len(lines) <= MOST_LINES
         assert max(map(cell_len, lines)) <= WIDTH
         assert words_in(lines) <= MOST_WORDS
-        assert one.state.value.upper().replace("_", " ") in lines[0][:20]
+        assert judgement_shown.state.value.upper().replace("_", " ") in lines[0][:20]
         assert "\x1b" not in "".join(lines)
         assert "\u202e" not in "".join(lines)
         assert not plain or "".join(lines).isascii()

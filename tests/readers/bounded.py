@@ -40,12 +40,12 @@ def run_bounded(
     script: str, arguments: Sequence[str] = (), *, seconds: int = CPU_SECONDS, memory: int = MEMORY
 ) -> Ran:
     """Run a script under limits that the kernel keeps; one that goes beyond is killed."""
-    told = (
+    program = (
         f"{script}\nimport resource as _r; print('memory', _r.getrusage(_r.RUSAGE_SELF).ru_maxrss "
         "* 1024)"
     )
     ended = run_forked(
-        told,
+        program,
         arguments,
         prepare=limit,
         prepared=(seconds, memory),

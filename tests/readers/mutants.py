@@ -112,11 +112,11 @@ def text(kind: str, rows: list[dict[str, Any]], turned: bool = False) -> str:
     if kind == "events":
         inner = [{key: value for key, value in row.items() if key != "step"} for row in rows]
         at = [f"train_{row['step']}" for row in rows]
-        told = [
+        events = [
             {"event": "train", "partition_id": place, "metrics": row}
             for place, row in zip(at, inner, strict=True)
         ]
-        return "\n".join(map(json.dumps, told)) + "\n"
+        return "\n".join(map(json.dumps, events)) + "\n"
     if kind == "rollouts":
         drawn = [
             {"step": row["step"], "prompt": f"p{at % 2}", "completion": "c", "reward": at % 2}
@@ -262,18 +262,18 @@ def check_truth(kind: str, how: str, content: bytes, home: Path) -> None:
         if how != "torn" and not (how == "long" and kind == "columns"):
             raise WrongError(f"{kind} {how} was refused: {error}") from None
         return
-    found = seen(record)
-    last = max(found, default=0)
+    outcome = seen(record)
+    last = max(outcome, default=0)
     if kind == "rollouts" and how in (
         "torn",
         "doubled",
     ):  # means over the rollouts that are whole: of the last step some may be missing
-        found.pop(last, None)
-    wrong = {step: row for step, row in found.items() if not same(row, whole.get(step))}
-    if wrong and not (how == "torn" and set(wrong) == {last} and told(record)):
+        outcome.pop(last, None)
+    wrong = {step: row for step, row in outcome.items() if not same(row, whole.get(step))}
+    if wrong and not (how == "torn" and set(wrong) == {last} and notes_damage(record)):
         raise WrongError(f"{kind} {how}: rows {wrong} were never written")
-    if how != "torn" and len(found) < len(whole) - (kind == "rollouts"):
-        raise WrongError(f"{kind} {how}: {len(found)} of {len(whole)} rows")
+    if how != "torn" and len(outcome) < len(whole) - (kind == "rollouts"):
+        raise WrongError(f"{kind} {how}: {len(outcome)} of {len(whole)} rows")
 
 
 def same(row: tuple[object, ...], other: tuple[object, ...] | None) -> bool:
@@ -285,7 +285,7 @@ def same(row: tuple[object, ...], other: tuple[object, ...] | None) -> bool:
     )
 
 
-def told(record: RunRecord) -> bool:
+def notes_damage(record: RunRecord) -> bool:
     """Whether the record's notes say that something is not whole."""
     return any(
         word in note

@@ -283,10 +283,10 @@ def test_what_the_user_gave_wins_over_files_and_files_over_the_log(tmp_path: Pat
         ({"group_size": 4, "lr": 0.5}, "the log"),
         ({"lr": 0.25, "rollout_batch_size": 32}, "its end"),
     )
-    found = config_of(
+    config = config_of(
         RunConfig().with_settings({"seed": 2}, "--set"), tmp_path / "a.jsonl", None, stated
     )
-    assert {name: (setting.value, setting.source) for name, setting in found.known().items()} == {
+    assert {name: (setting.value, setting.source) for name, setting in config.known().items()} == {
         "seed": (2, "--set"),
         "group_size": (8, "a.config.json"),
         "learning_rate": (0.5, "the log"),

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -45,7 +46,7 @@ def test_the_bar_before_a_row_is_its_step(tmp_path: Path, make_row: Row) -> None
     assert values(record, "step") == [10, 20, 30]
     assert values(record, "window") == [10.0, 10.0, 10.0]
     assert values(record, "reward") == [0.1, 0.2, 0.3]
-    assert record.notes[0] == "the summary row at the end was left out"
+    says("readers/console/1", record.notes[0])
     assert record.notes[1:] == ("the step of a row is the position of the preceding progress bar",)
 
 
@@ -89,7 +90,7 @@ def test_damaged_rows_are_counted(tmp_path: Path, make_row: Row) -> None:
     )
     record = run_record(tmp_path / "train.log")
     assert len(record.steps) == 2
-    assert record.notes[0] == "2 printed rows are damaged and were left out"
+    says("readers/console/2", record.notes[0])
 
 
 @pytest.mark.parametrize(

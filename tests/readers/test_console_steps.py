@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -226,7 +227,7 @@ def test_a_row_that_was_cut_off_counts_as_damaged(tmp_path: Path) -> None:
     text = "".join(row(step) for step in range(1, 11)) + row(11)[:60] + "\n" + row(12)[60:]
     record = read(tmp_path, text)
     assert len(record.steps) == 10
-    assert record.notes[0] == "2 printed rows are damaged and were left out"
+    says("readers/console_steps/1", record.notes[0])
 
 
 def test_openrlhfs_evaluations_belong_to_their_step(tmp_path: Path) -> None:
@@ -282,8 +283,8 @@ def test_rows_that_several_processes_print_are_taken_once(tmp_path: Path) -> Non
 
 
 def test_two_runs_one_after_the_other_are_no_turns(tmp_path: Path) -> None:
-    one, two = ("".join(row(step, times=times) for step in range(1, 21)) for times in (1.0, 0.5))
-    record = read(tmp_path, one + SUMMARY + two)
+    slow, two = ("".join(row(step, times=times) for step in range(1, 21)) for times in (1.0, 0.5))
+    record = read(tmp_path, slow + SUMMARY + two)
     assert record.steps["reward"].to_list() == pytest.approx(
         [0.5 * step / 1000 for step in range(1, 21)]
     )

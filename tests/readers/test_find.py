@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 from tests.readers.writers import tinker_folder, wandb_file
 
 from groupwise.errors import UnreadableRunError
@@ -182,7 +183,7 @@ def test_what_a_run_printed_beside_its_table_is_no_second_run(tmp_path: Path) ->
     assert record.steps[record.column("reward")].to_list() == [
         row["env/all/reward/total"] for row in rows
     ]
-    assert record.notes[-1] == ("other logs of the same run were left out: logs.log")
+    says("readers/find/1", record.notes[-1])
     assert record.config.value("group_size") == 8
     assert names(tmp_path) == ["runs/tinker"]
     (home / "logs.log").write_text(

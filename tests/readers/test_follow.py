@@ -71,8 +71,8 @@ def old(path: Path) -> None:
     os.utime(path, (time.time() - 60, time.time() - 60))
 
 
-def same(one: pl.DataFrame, other: pl.DataFrame) -> bool:
-    return one.columns == other.columns and one.equals(other, null_equal=True)
+def same(frame: pl.DataFrame, other: pl.DataFrame) -> bool:
+    return frame.columns == other.columns and frame.equals(other, null_equal=True)
 
 
 @pytest.mark.thinned(1)

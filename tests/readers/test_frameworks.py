@@ -201,8 +201,8 @@ def test_two_settings_of_kl_in_verl() -> None:
     ):
         settings = Settings()
         settings.add(f"python3 -m verl.trainer.main_ppo {lines}")
-        found = settings_in(settings.settings())
-        assert (found["kl_weight"], found["kl_in"]) == (weight, where)
+        read_settings = settings_in(settings.settings())
+        assert (read_settings["kl_weight"], read_settings["kl_in"]) == (weight, where)
 
 
 @each_case(
@@ -360,11 +360,11 @@ def test_every_quantity_is_described(rule: object) -> None:
 
 def test_entropy_loss_is_a_term_of_the_loss_where_entropy_is_logged_too() -> None:
     data = {"actor/entropy": np.ones(3), "actor/entropy_loss": np.ones(3)}
-    found = {
+    read = {
         item.column: item.quantity
         for item in meanings_of(data, RunConfig(), framework="verl", complete=False, window=1.0)
     }
-    assert found == {"actor/entropy": "entropy"}
+    assert read == {"actor/entropy": "entropy"}
 
 
 @pytest.mark.parametrize("last", [3, 5])

@@ -59,8 +59,12 @@ def test_the_longest_table_is_read(tmp_path: Path) -> None:
         "the notebook table rounds values to six decimals and lacks some keys of the log",
         "the notebook has 2 progress tables, and the longest was read",
     )
-    found = {name: setting.value for name, setting in record.config.known().items()}
-    assert (found["group_size"], found["framework"], found["optimizer"]) == (6, "unsloth", "adamw")
+    settings = {name: setting.value for name, setting in record.config.known().items()}
+    assert (settings["group_size"], settings["framework"], settings["optimizer"]) == (
+        6,
+        "unsloth",
+        "adamw",
+    )
 
 
 @each_case(

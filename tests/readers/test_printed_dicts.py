@@ -8,6 +8,7 @@ from pathlib import Path
 from pprint import pformat
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -100,7 +101,7 @@ def test_slime(tmp_path: Path) -> None:
         "slime",
         2,
     )
-    assert record.notes[0] == "1 printed row is damaged and was left out"
+    says("readers/printed_dicts/1", record.notes[0])
 
 
 def test_they_are_followed_as_they_grow(tmp_path: Path) -> None:

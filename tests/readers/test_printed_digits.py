@@ -159,8 +159,8 @@ def test_the_same_numbers_are_known_as_finely_as_they_were_printed(
     write: Callable[[Path], Path], name: str, expected: dict[str, float], tmp_path: Path
 ) -> None:
     record = run_record(write(tmp_path / name))
-    known = {meaning.column: meaning.resolution for meaning in record.meanings}
-    assert {key: known.get(key, known.get(VERL[key])) for key in VERL} == expected
+    resolutions = {meaning.column: meaning.resolution for meaning in record.meanings}
+    assert {key: resolutions.get(key, resolutions.get(VERL[key])) for key in VERL} == expected
 
 
 @each_case(

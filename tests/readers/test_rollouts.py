@@ -561,9 +561,9 @@ class TestParquet:
     def test_trl_completions_alone(self, trl_run: Path) -> None:
         whole = run_record(trl_run).rollouts
         assert whole is not None
-        one = run_record(trl_run / "completions" / "completions_00002.parquet")
+        opened = run_record(trl_run / "completions" / "completions_00002.parquet")
         all_steps = run_record(trl_run / "completions")
-        for record, steps in ((one, [2]), (all_steps, [1, 2, 3])):
+        for record, steps in ((opened, [2]), (all_steps, [1, 2, 3])):
             table = rollouts_of(record)
             assert record.steps["step"].to_list() == steps
             assert group_sizes(table) == [4, 4] * len(steps)

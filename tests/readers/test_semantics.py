@@ -35,11 +35,11 @@ def meaning(
 ) -> Meaning:
     """The meaning of one key of a TRL log."""
     config = RunConfig().with_settings({"framework_version": version, **settings}, "test")
-    found = {
+    read = {
         item.column: item
         for item in meanings_of(data, config, framework="trl", complete=True, window=window)
     }
-    return found[key]
+    return read[key]
 
 
 @each_case(
@@ -52,9 +52,9 @@ def meaning(
     ],
 )
 def test_reward_std_changed_its_meaning_in_0_27(version: str, quantity: str) -> None:
-    found = meaning(columns(*NEW, "step_time"), "reward_std", version=version)
-    assert (found.quantity, found.ambiguous) == (quantity, False)
-    assert version[:-2] in found.definition
+    reading = meaning(columns(*NEW, "step_time"), "reward_std", version=version)
+    assert (reading.quantity, reading.ambiguous) == (quantity, False)
+    assert version[:-2] in reading.definition
 
 
 @each_case(
@@ -77,9 +77,9 @@ def test_the_keys_bound_the_version(keys: set[str], complete: bool, words: str) 
 
 
 def test_ambiguous_where_nothing_tells() -> None:
-    found = meaning(columns(*NEW, "step_time", "rewards/f/std", "rewards/g/std"), "reward_std")
-    assert (found.quantity, found.ambiguous) == ("reward_std_ambiguous", True)
-    assert "upper bound" in found.definition
+    reading = meaning(columns(*NEW, "step_time", "rewards/f/std", "rewards/g/std"), "reward_std")
+    assert (reading.quantity, reading.ambiguous) == ("reward_std_ambiguous", True)
+    assert "upper bound" in reading.definition
 
 
 def test_the_only_functions_spread_over_the_batch_tells() -> None:
@@ -96,9 +96,9 @@ def test_a_weight_is_no_sign_of_within_group(weight: float) -> None:
         weight * data["rewards/f/mean"],
         abs(weight) * data["rewards/f/std"],
     )
-    found = meaning(data, "reward_std")
-    assert (found.quantity, found.ambiguous) == ("reward_std_batch", False)
-    assert "times its weight" in found.definition
+    reading = meaning(data, "reward_std")
+    assert (reading.quantity, reading.ambiguous) == ("reward_std_batch", False)
+    assert "times its weight" in reading.definition
 
 
 def test_a_constant_ratio_that_is_not_the_weight_tells_nothing() -> None:
@@ -114,11 +114,11 @@ def test_a_constant_ratio_that_is_not_the_weight_tells_nothing() -> None:
 def test_the_asynchronous_trainer_logs_the_spread_within_groups(
     key: str, version: str | None
 ) -> None:
-    found = meaning(
+    reading = meaning(
         columns(*(NEW - {"frac_reward_zero_std"}), "rewards/f", key), "reward_std", version=version
     )
-    assert (found.quantity, found.ambiguous) == ("reward_std_within_group", False)
-    assert "not by G - 1" in found.definition
+    assert (reading.quantity, reading.ambiguous) == ("reward_std_within_group", False)
+    assert "not by G - 1" in reading.definition
     assert trl_versions(NEW | {"rewards/f", key}, None, complete=True).low >= (1, 0)
 
 
@@ -149,14 +149,14 @@ def test_dead_groups_by_the_order_of_sum_and_norm(
         *(f"rewards/f{number}/{part}" for number in range(functions) for part in ("mean", "std")),
         frac_reward_zero_std=[0, 0, 0],
     )
-    found = meaning(
+    reading = meaning(
         data,
         "frac_reward_zero_std",
         version=version,
         scale_rewards="group",
         multi_objective_aggregation=aggregation,
     )
-    assert (found.quantity, found.ambiguous, found.unavailable) == (
+    assert (reading.quantity, reading.ambiguous, reading.unavailable) == (
         quantity,
         ambiguous,
         unavailable,
@@ -191,8 +191,8 @@ def test_dead_groups(
     unavailable: bool,
 ) -> None:
     data = columns(frac_reward_zero_std=values)
-    found = meaning(data, "frac_reward_zero_std", window=window, scale_rewards=scaling)
-    assert (found.quantity, found.ambiguous, found.unavailable) == (
+    reading = meaning(data, "frac_reward_zero_std", window=window, scale_rewards=scaling)
+    assert (reading.quantity, reading.ambiguous, reading.unavailable) == (
         quantity,
         ambiguous,
         unavailable,
@@ -228,12 +228,12 @@ def test_shares_are_shares() -> None:
         "pct_degenerate": [0.5, 0.25],
     }
     data = columns(**given)
-    shares, known, notes = as_shares(data, tuple(plain(data).values()))
+    shares, meanings, notes = as_shares(data, tuple(plain(data).values()))
     assert (shares["truncated (%)"].tolist(), notes) == (
         [0.01, 0.02],
         ("truncated (%) is in per cent and was converted to a share",),
     )
-    assert [item.column for item in known if item.unavailable] == ["truncation_rate"]
+    assert [item.column for item in meanings if item.unavailable] == ["truncation_rate"]
     assert shares["pct_degenerate"].tolist() == [0.5, 0.25]
 
 
@@ -241,8 +241,8 @@ def test_shares_are_shares() -> None:
 def test_a_success_at_few_steps_is_an_evaluation(every: int, quantity: str) -> None:
     scores = [0.5 if step % every == 0 else np.nan for step in range(12)]
     data = columns(reward=list(range(12)), **{"pass@1": scores})
-    found = {item.column: item for item in with_reward(data, tuple(plain(data).values()))}
-    assert (found["pass@1"].quantity if "pass@1" in found else "") == quantity
+    read = {item.column: item for item in with_reward(data, tuple(plain(data).values()))}
+    assert (read["pass@1"].quantity if "pass@1" in read else "") == quantity
 
 
 def test_a_reward_that_was_never_written() -> None:

@@ -97,10 +97,10 @@ def test_two_columns_together_name_a_run(tmp_path: Path) -> None:
     assert run_record(f"{tmp_path}/a.csv#b/2").steps["reward"].to_list() == [
         100.0 + step for step in range(1, 11)
     ]
-    told = [
+    seeded = [
         row | {"seed": 40 + len(row["tag"])} for row in table("tag", ["a", "bb"], interleaved=False)
     ]
-    csv(tmp_path / "b.csv", told)  # the tag tells the seed
+    csv(tmp_path / "b.csv", seeded)  # the tag tells the seed
     with pytest.raises(UnreadableRunError, match="2 runs: add one of #a, #bb to the path"):
         run_record(tmp_path / "b.csv")
 
@@ -186,8 +186,8 @@ def test_types_of_rows_that_are_one_a_run_name_no_columns(tmp_path: Path, file: 
 @each_case("file", WRITERS)
 def test_all_runs_of_a_file_are_opened_at_once(tmp_path: Path, file: str) -> None:
     WRITERS[file](tmp_path / file, table("run", ["a", "b", "c"], interleaved=True))
-    found = run_records(tmp_path / file)
-    assert [(record.name, record.steps["reward"][0]) for record in found] == [
+    records = run_records(tmp_path / file)
+    assert [(record.name, record.steps["reward"][0]) for record in records] == [
         ("a", 1.0),
         ("b", 101.0),
         ("c", 201.0),
@@ -265,9 +265,9 @@ def test_a_column_of_another_run_of_the_table_is_no_nan(tmp_path: Path) -> None:
         f"b,{step},{0.8 - step / 200},," for step in range(60)
     ]
     (tmp_path / "wide.csv").write_text("\n".join(["run,step,reward,grad_norm,loss", *rows]))
-    found = judge(run_record(f"{tmp_path / 'wide.csv'}#b"))
-    assert not [one for one in found.checks if "no finite value" in one.message]
-    assert "finite" not in found.headline
+    judgement = judge(run_record(f"{tmp_path / 'wide.csv'}#b"))
+    assert not [finding for finding in judgement.checks if "no finite value" in finding.message]
+    assert "finite" not in judgement.headline
 
 
 def test_a_folder_of_events_is_judged_from_within(

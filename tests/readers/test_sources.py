@@ -39,7 +39,7 @@ def test_a_trainers_log_is_read_as_it_was_written(
 
 
 @each_case(
-    ("one", "other", "words"),
+    ("program", "other", "words"),
     [
         ("verl-agent/console.log", "slime/updates_1.log", "rows in slime's or SkyRL's form"),
         ("trl-tools/console.log", "verl-agent/console.log", "rows in verl's form"),
@@ -49,18 +49,18 @@ def test_a_trainers_log_is_read_as_it_was_written(
     ],
 )
 def test_two_programs_in_one_file_are_said(
-    one: str, other: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    program: str, other: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", [str(SCRIPTS / "loop_drivers"), *sys.path])
     sources = importlib.import_module("sources")
-    for place in (one, other):
+    for place in (program, other):
         (tmp_path / place).parent.mkdir()
         sources.SYSTEMS[place.partition("/")[0]]((tmp_path / place).parent)
-    both = tmp_path / f"both{Path(one).suffix}"
-    both.write_text((tmp_path / one).read_text() + (tmp_path / other).read_text())
+    both = tmp_path / f"both{Path(program).suffix}"
+    both.write_text((tmp_path / program).read_text() + (tmp_path / other).read_text())
     notes = run_record(both).notes
     assert any(words in note and "two programs" in note for note in notes)
-    assert not any("two programs" in note for note in run_record(tmp_path / one).notes)
+    assert not any("two programs" in note for note in run_record(tmp_path / program).notes)
 
 
 def test_a_rate_below_what_is_printed_is_no_rate_of_zero(

@@ -171,12 +171,12 @@ def test_other_measures_of_an_evaluation_are_no_reward(tmp_path: Path) -> None:
         as_lines(tmp_path / "log.jsonl", [{"step": step, **row} for step in range(5)])
     )
     assert held_out(record) == {"eval/reward": "eval/aime"}
-    found = {meaning.quantity for meaning in record.meanings}
+    read = {meaning.quantity for meaning in record.meanings}
     assert {
         "eval/truncated_share/aime",
         "eval/pass_at_k/aime",
         "eval/completion_length/aime",
-    } <= found
+    } <= read
 
 
 @each_case("name", [key for key in STEP_KEYS if "/" in key and "max_steps" not in key])
@@ -207,8 +207,8 @@ def test_a_counter_that_the_user_names_is_kept(tmp_path: Path) -> None:
 
 
 def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
-    found = views(tmp_path, called(trl_rows(30)))
-    for record in found.values():
+    shown = views(tmp_path, called(trl_rows(30)))
+    for record in shown.values():
         assert record.steps["step"].to_list() == list(range(1, 31))
         assert record.steps["train/reward"].to_list() == pytest.approx(
             [step / 100 for step in range(1, 31)]
@@ -229,7 +229,7 @@ def test_views_of_a_history_of_trl_agree(tmp_path: Path) -> None:
             "the step of a row is its train/global_step, or that of the next row with one"
             in record.notes
         )
-        assert record.config.value("logging_steps") == found["wandb"].config.value("logging_steps")
+        assert record.config.value("logging_steps") == shown["wandb"].config.value("logging_steps")
 
 
 def test_an_evaluation_before_the_first_update_hides_no_count_of_updates(tmp_path: Path) -> None:

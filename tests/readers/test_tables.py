@@ -1040,6 +1040,6 @@ def test_counts_of_groups_tell_the_share_without_variance(
 ) -> None:
     rows = [{"step": step, "reward": 0.4, kept: 24, total: 32} for step in range(1, 11)]
     record = opened(tmp_path / "a.jsonl", "\n".join(map(json.dumps, rows)))
-    dead = next(one for one in record.meanings if one.quantity == "dead_group_share")
+    dead = next(meaning for meaning in record.meanings if meaning.quantity == "dead_group_share")
     assert dead.column == f"1 - {kept} / {total}"
     assert record.steps[dead.column].to_list() == [0.25] * 10

@@ -46,8 +46,8 @@ def test_the_checksum_is_the_published_one() -> None:
     assert crc32c(b"123456789") == 0xE3069283
     for data in (b"", b"a", bytes(range(256)) * 3):
         bits = np.frombuffer(data, dtype=np.uint8)
-        found = masked_crcs(bits, np.zeros(1, dtype=np.int64), len(data))
-        assert found.astype("<u4").tobytes() == masked(data)
+        sums = masked_crcs(bits, np.zeros(1, dtype=np.int64), len(data))
+        assert sums.astype("<u4").tobytes() == masked(data)
 
 
 @each_case("data", [b"\x08", b"\x0a\x05ab", b"\x0f", b"\x00\x01", b"\x0b", b"\x08" + b"\xff" * 11])
@@ -152,9 +152,9 @@ def test_rows_of_records_in_any_form(blocks: list[list[Any]], size: int) -> None
             for time, step, tag, value in trackers._event(message):
                 if isinstance(value, str):
                     continue
-                one = rows[-1] if rows else {}
+                last = rows[-1] if rows else {}
                 trains = tag.startswith("train/")
-                if not rows or one["at"] != step or tag in one or one["trains"] != trains:
+                if not rows or last["at"] != step or tag in last or last["trains"] != trains:
                     rows.append(
                         {"at": step, "trains": trains, "step": float(step), "_timestamp": time}
                     )
@@ -404,7 +404,9 @@ def test_a_run_that_waits_to_be_sent_is_read_whole(
 def test_what_is_cut_off_or_empty_of_a_run_that_waits_is_told(
     tmp_path: Path, written: Callable[..., Path]
 ) -> None:
-    file = shown_places(written(tmp_path / "store", [{"train/reward": one} for one in REWARDS]))[-1]
+    file = shown_places(
+        written(tmp_path / "store", [{"train/reward": reward} for reward in REWARDS])
+    )[-1]
     file.write_bytes(file.read_bytes()[:-9])
     record = run_record(file)
     assert len(record.steps) >= 7

@@ -11,6 +11,7 @@ import numpy as np
 import polars as pl
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers import run_record
@@ -215,7 +216,7 @@ class TestFolder:
         assert config.prompts_per_step.source == "args.json, assuming one process"
         assert (config.group_size.source, config.kl_weight.source) == ("args.json", "--set")
         assert config.value("temperature") is None
-        assert config.learning_rate.source == "the largest of the column learning_rate"
+        says("readers/trl/1", config.learning_rate.source)
 
 
 class TestCompletions:
@@ -235,10 +236,8 @@ class TestCompletions:
         record = run_record(trl_run)
         assert record.rollouts is not None
         assert record.rollouts["prompt_id"].to_list() == [0, 0, 0, 0, 1, 1, 1, 1] * 3
-        assert (record.config.value("group_size"), record.config.group_size.source) == (
-            4,
-            "runs of equal prompts in the completions",
-        )
+        assert record.config.value("group_size") == 4
+        says("readers/trl/2", record.config.group_size.source)
         assert any("runs of equal prompts" in note for note in record.notes)
 
     def test_a_group_size_that_does_not_fit_is_not_used(self, trl_run: Path) -> None:

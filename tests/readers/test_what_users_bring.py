@@ -27,8 +27,8 @@ def written(path: Path, rows: list[dict[str, Any]]) -> Path:
 def settings(record: RunRecord) -> dict[str, Any]:
     """Return the known settings but those that every log has."""
     return {
-        name: one.value
-        for name, one in record.config.known().items()
+        name: setting.value
+        for name, setting in record.config.known().items()
         if name not in ("framework", "logging_steps")
     }
 
@@ -283,7 +283,7 @@ def test_groups_that_are_all_right_or_all_wrong_have_zero_variance(
     record = run_record(written(tmp_path / "log.jsonl", log))
     assert record.steps[record.column("dead_group_share")].to_list() == [0.75] * 60
     assert (
-        next(one for one in judge(record).checks if one.check == "zero_variance").status
+        next(finding for finding in judge(record).checks if finding.check == "zero_variance").status
         is not Status.NOT_LOGGED
     )
     if right.startswith("batch"):  # what the trainer calls so itself stays
@@ -429,8 +429,8 @@ def test_marins_log_of_one_lesson_has_its_reward_and_the_held_out_one(tmp_path: 
         for step in range(6)
     ]
     run = run_record(written(tmp_path / "log.jsonl", log))
-    found = {meaning.quantity: meaning.column for meaning in run.meanings}
-    assert found == {
+    read = {meaning.quantity: meaning.column for meaning in run.meanings}
+    assert read == {
         "reward": "inference.rollout/sums/avg_reward",
         "eval/reward": "inference.eval/sums/avg_reward",
     }

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.errors import UnreadableRunError
 from groupwise.readers.follow import Follower
@@ -53,7 +54,7 @@ def test_one_that_is_followed_gives_the_same_and_tells_it() -> None:
     assert follower.record.steps.equals(RunRecord.load(DAMAGED).steps)
     assert follower.record.notes == SAID
     assert [event.said.split(" is damaged: ")[1] for event in follower.events] == [
-        f"{one}." for one in SAID
+        f"{line}." for line in SAID
     ]
 
 
@@ -107,7 +108,7 @@ def test_more_damage_than_a_person_reads_is_summed(tmp_path: Path) -> None:
     record = RunRecord.load(tmp_path)
     assert record.steps["step"].to_list() == list(range(1, 22, 2))
     assert len(record.notes) == 6
-    assert record.notes[-1] == "and 5 more damaged lines, 155 bytes"
+    says("record/damaged_record/1", record.notes[-1])
 
 
 def test_a_line_made_to_be_slow_is_given_up_in_time() -> None:

@@ -55,7 +55,7 @@ rollouts = st.fixed_dictionaries(
 )
 # Those of one step have the same keys where they are given by column.
 odd_rollouts = st.builds(
-    lambda one, more: {**more, **one}, rollouts, st.dictionaries(keys, numbers, max_size=3)
+    lambda columns, more: {**more, **columns}, rollouts, st.dictionaries(keys, numbers, max_size=3)
 )
 
 
@@ -64,10 +64,10 @@ def expected(value: Any) -> float | None:
     if value is None:
         return None
     try:
-        found = float(value)
+        number = float(value)
     except OverflowError:
         return math.inf if value > 0 else -math.inf
-    return None if math.isnan(found) else found
+    return None if math.isnan(number) else number
 
 
 def loaded_and_followed(folder: Path) -> RunRecord:
@@ -86,9 +86,9 @@ def loaded_and_followed(folder: Path) -> RunRecord:
             for name in ("step", "prompt_id", "prompt", "completion")
             if name in record.rollouts.columns
         ]
-        mine = follower.record.rollouts
-        assert mine.select(name for name in named if name in mine.columns).equals(
-            record.rollouts.select(name for name in named if name in mine.columns)
+        rollouts = follower.record.rollouts
+        assert rollouts.select(name for name in named if name in rollouts.columns).equals(
+            record.rollouts.select(name for name in named if name in rollouts.columns)
         )
     return record
 
@@ -119,15 +119,18 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
                 ):
                     assert record.steps[key][number] == expected(value), key
         given_rollouts = [
-            (number, one) for number, (_, some) in enumerate(steps, start=1) for one in some
+            (number, column) for number, (_, some) in enumerate(steps, start=1) for column in some
         ]
         assert (0 if record.rollouts is None else len(record.rollouts)) == len(given_rollouts)
         if record.rollouts is not None:
             assert record.rollouts["step"].to_list() == [number for number, _ in given_rollouts]
-            ids = [(one["prompt_id"] + 2**63) % 2**64 - 2**63 for _, one in given_rollouts]
+            ids = [
+                (rollouts_given["prompt_id"] + 2**63) % 2**64 - 2**63
+                for _, rollouts_given in given_rollouts
+            ]
             assert record.rollouts["prompt_id"].to_list() == ids
             if "completion" in record.rollouts.columns:
-                kept = [one.get("completion") for _, one in given_rollouts]
+                kept = [rollouts_given.get("completion") for _, rollouts_given in given_rollouts]
                 texts_kept = [
                     None if text is None else str(text).encode("utf-8", "backslashreplace").decode()
                     for text in kept

@@ -328,17 +328,25 @@ def test_saved_components() -> None:
     # Its upper half is longer than it was: few prompts may hide a tail (lab gradient.md).
     interval = (-0.031000887807912783, 0.27450006324787746)
     saved = load_components(V1 / "components.json")
-    found = saved.components
+    estimate = saved.components
     assert saved.provenance == {"model": "tiny", "seed": 3, "aggregation": "sum"}
-    assert (found.prompts, found.rollouts, found.left_out, found.method, found.zero_mean) == (
+    assert (
+        estimate.prompts,
+        estimate.rollouts,
+        estimate.left_out,
+        estimate.method,
+        estimate.zero_mean,
+    ) == (
         6,
         48,
         0,
         "jackknife",
         True,
     )
-    assert [found.vp.interval.low, found.vp.interval.high] == pytest.approx(interval, rel=1e-12)
-    assert found.vp.value == pytest.approx(0.07662053271634033, rel=1e-12)
-    assert found.t.value == pytest.approx(0.6496224143803792, rel=1e-12)
-    assert found.r.value == pytest.approx(0.6813657405954551, rel=1e-12)
-    assert found.gradient_norm2.value == pytest.approx(-0.0018952948591658345, rel=1e-11)
+    assert [estimate.vp.interval.low, estimate.vp.interval.high] == pytest.approx(
+        interval, rel=1e-12
+    )
+    assert estimate.vp.value == pytest.approx(0.07662053271634033, rel=1e-12)
+    assert estimate.t.value == pytest.approx(0.6496224143803792, rel=1e-12)
+    assert estimate.r.value == pytest.approx(0.6813657405954551, rel=1e-12)
+    assert estimate.gradient_norm2.value == pytest.approx(-0.0018952948591658345, rel=1e-11)

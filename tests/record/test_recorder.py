@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from tests.cases import each_case
+from tests.golden.sentences import says
 
 from groupwise.record.journal import SecondWriterError
 from groupwise.record.recorder import Recorder
@@ -53,9 +54,9 @@ def check(record: RunRecord, steps: int) -> None:
         return
     assert record.rollouts is not None
     expected = [
-        (number, one["completion"], one["reward"])
+        (number, column["completion"], column["reward"])
         for number in range(1, steps + 1)
-        for one in step_of(number)[1]
+        for column in step_of(number)[1]
     ]
     assert record.rollouts.select("step", "completion", "reward").rows() == expected
 
@@ -154,15 +155,15 @@ class Unwritable:
 
 @each_case("rollout", [{"prompt_id": 0.5, "reward": 1.0}, {"prompt_id": True}, {"reward": 1.0}])
 def test_a_step_that_cannot_be_recorded_is_said(rollout: dict[str, Any], tmp_path: Path) -> None:
-    told: list[str] = []
-    recorder = Recorder(tmp_path / "run", say=told.append)
+    warnings_told: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=warnings_told.append)
     recorder.open()
     recorder.append({"step": 1}, [rollout])
     recorder.append(*step_of(1))
     recorder.close()
     check(RunRecord.load(tmp_path / "run"), 1)
-    assert len(told) == 1
-    assert "a whole number for prompt_id" in told[0]
+    assert len(warnings_told) == 1
+    assert "a whole number for prompt_id" in warnings_told[0]
 
 
 def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
@@ -177,7 +178,7 @@ def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:
     check(record, 9)
     assert record.notes == ("resumed after step 4: steps 5 to 7 will be replaced",)
     with_steps(tmp_path / "run", 12, after=11, said=said)
-    assert said[-1] == "resumed after step 11: steps 10 to 11 are missing in the record"
+    says("record/recorder/1", said[-1])
 
 
 def test_a_new_run_moves_an_older_record_aside(tmp_path: Path) -> None:
@@ -439,12 +440,12 @@ def test_the_snapshot_is_what_is_read_back(tmp_path: Path) -> None:
     for number in range(1, 6):
         recorder.append(*step_of(number))
     recorder.append(*step_of(4))
-    found, read = recorder.snapshot(), RunRecord.load(tmp_path / "run")
-    assert found.steps.equals(read.steps)
-    assert found.rollouts is not None
+    record, read = recorder.snapshot(), RunRecord.load(tmp_path / "run")
+    assert record.steps.equals(read.steps)
+    assert record.rollouts is not None
     assert read.rollouts is not None
-    assert found.rollouts.equals(read.rollouts)
-    found.validate()
+    assert record.rollouts.equals(read.rollouts)
+    record.validate()
     recorder.close()
 
 

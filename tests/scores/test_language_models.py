@@ -153,7 +153,7 @@ def by_hand(loaded: Any, *, ended: bool = True, temperature: float = 1.0) -> np.
 
 def ends(loaded: Any, ended: list[bool]) -> list[int | None]:
     """The tokens that end completions."""
-    return [end_of(loaded) if found else None for found in ended]
+    return [end_of(loaded) if end else None for end in ended]
 
 
 def encoded(
@@ -175,10 +175,10 @@ def encoded(
 def test_scores_of_a_checkpoint_are_exact(tmp_path: Path, kind: str, method: str) -> None:
     loaded = load_language_model(checkpoint(tmp_path / "model", kind), precision="float64")
     truth = by_hand(loaded, temperature=0.8)
-    found = score_gram(loaded.model, encoded(loaded), temperature=0.8, method=method)  # type: ignore[arg-type]
-    assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
-    assert found.source.method == method.replace("auto", "hooks")
-    assert found.source.coordinates == sum(p.numel() for p in loaded.model.parameters())
+    gram = score_gram(loaded.model, encoded(loaded), temperature=0.8, method=method)  # type: ignore[arg-type]
+    assert np.abs(gram.gram_NN - truth).max() < 1e-10 * truth.max()
+    assert gram.source.method == method.replace("auto", "hooks")
+    assert gram.source.coordinates == sum(p.numel() for p in loaded.model.parameters())
 
 
 @pytest.mark.parametrize("method", ["auto", "loop"])
@@ -188,13 +188,13 @@ def test_scores_of_an_adapter_are_those_of_its_own_weights(tmp_path: Path, metho
     loaded = load_language_model(tmp_path / "adapter", precision="float64")
     assert loaded.adapter
     truth = by_hand(loaded)
-    found = score_gram(loaded.model, encoded(loaded), method=method)  # type: ignore[arg-type]
-    assert np.abs(found.gram_NN - truth).max() < 1e-10 * truth.max()
-    assert all("lora_" in name for name in found.source.parameters)
-    assert found.source.method == method.replace("auto", "hooks")
-    assert len(found.source.parameters) == 8  # two matrices for two layers of two blocks
-    one = score_gram(loaded.model, encoded(loaded), parameters="*layers.1*lora_A*")
-    assert len(one.source.parameters) == 2
+    gram = score_gram(loaded.model, encoded(loaded), method=method)  # type: ignore[arg-type]
+    assert np.abs(gram.gram_NN - truth).max() < 1e-10 * truth.max()
+    assert all("lora_" in name for name in gram.source.parameters)
+    assert gram.source.method == method.replace("auto", "hooks")
+    assert len(gram.source.parameters) == 8  # two matrices for two layers of two blocks
+    adapter_gram = score_gram(loaded.model, encoded(loaded), parameters="*layers.1*lora_A*")
+    assert len(adapter_gram.source.parameters) == 2
 
 
 def test_single_precision_and_padding_on_either_side(tmp_path: Path) -> None:
@@ -528,8 +528,8 @@ def test_a_model_laid_over_the_devices_has_the_same_scores(tmp_path: Path) -> No
     given = batch_of(
         whole, *tokens_of(whole, PROMPTS, COMPLETIONS, ends=ends(whole, [True, False, True, True]))
     )
-    one, other = (score_gram(loaded.model, given) for loaded in (whole, laid))
-    np.testing.assert_array_equal(other.gram_NN, one.gram_NN)
+    gram, other = (score_gram(loaded.model, given) for loaded in (whole, laid))
+    np.testing.assert_array_equal(other.gram_NN, gram.gram_NN)
     assert other.source.method == "hooks"
 
 
@@ -541,9 +541,9 @@ def test_layers_for_which_there_is_no_device_are_refused(
 
     def with_a_rest(*given: Any, device_map: str, **named: Any) -> Any:
         assert device_map == "auto"
-        model, told = load(*given, **named)
+        model, message = load(*given, **named)
         model.hf_device_map = {"model": 0, "lm_head": "disk"}
-        return model, told
+        return model, message
 
     monkeypatch.setattr(transformers.AutoModelForCausalLM, "from_pretrained", with_a_rest)
     with pytest.raises(
@@ -562,7 +562,7 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
         *tokens_of(loaded, PROMPTS, COMPLETIONS, ends=ends(loaded, [True, False, True, True])),
     )
     name = head_alone(loaded.model)
-    found = score_gram(loaded.model, given, parameters=[name])
+    gram = score_gram(loaded.model, given, parameters=[name])
     with torch.no_grad():
         output = loaded.model(input_ids=given["input_ids"], output_hidden_states=True)
     error = torch.nn.functional.one_hot(given["input_ids"][:, 1:], len(SYMBOLS)) - output.logits[
@@ -570,8 +570,8 @@ def test_the_head_alone_has_the_scores_that_a_forward_pass_tells(kind: str, tmp_
     ].softmax(-1)
     error = error * given["completion_mask"][:, 1:, None]
     score = torch.einsum("nlv,nlh->nvh", error, output.hidden_states[-1][:, :-1]).flatten(1)
-    np.testing.assert_allclose(found.gram_NN, (score @ score.T).numpy(), rtol=1e-9, atol=1e-12)
-    assert found.source.parameters == (name,)
+    np.testing.assert_allclose(gram.gram_NN, (score @ score.T).numpy(), rtol=1e-9, atol=1e-12)
+    assert gram.source.parameters == (name,)
 
 
 @each_case(

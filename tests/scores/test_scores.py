@@ -146,8 +146,8 @@ def products(score_ND: Any) -> np.ndarray:
     return np.asarray((score_ND @ score_ND.T).numpy())
 
 
-def close(found: np.ndarray, truth: np.ndarray, tolerance: float = 1e-10) -> None:
-    assert np.abs(found - truth).max() <= tolerance * np.abs(truth).max()
+def close(gram: np.ndarray, truth: np.ndarray, tolerance: float = 1e-10) -> None:
+    assert np.abs(gram - truth).max() <= tolerance * np.abs(truth).max()
 
 
 MODELS: dict[str, tuple[Callable[[], nn.Module], str]] = {
@@ -198,10 +198,10 @@ def test_every_method_is_exact(name: str, length: int) -> None:
     make, method = MODELS[name]
     model, given = build(make), batch(length=length)
     truth = products(by_hand(model, given))
-    found = score_gram(model, given)
-    close(found.gram_NN, truth)
-    assert found.source.method == method
-    assert found.source.coordinates == sum(p.numel() for p in model.parameters())
+    gram = score_gram(model, given)
+    close(gram.gram_NN, truth)
+    assert gram.source.method == method
+    assert gram.source.coordinates == sum(p.numel() for p in model.parameters())
     close(score_gram(model, given, method="loop").gram_NN, truth)
 
 
@@ -227,9 +227,9 @@ def test_output_changed_in_place_is_covered_otherwise() -> None:
             return self.head(x.relu_())
 
     model, given = build(Hasty), batch()
-    found = score_gram(model, given)
-    close(found.gram_NN, products(by_hand(model, given)))
-    assert found.source.method == "hooks+loop"
+    gram = score_gram(model, given)
+    close(gram.gram_NN, products(by_hand(model, given)))
+    assert gram.source.method == "hooks+loop"
 
 
 def test_input_changed_in_place_is_found() -> None:
@@ -265,9 +265,9 @@ def test_gradients_are_switched_back_and_none_is_left() -> None:
 )
 def test_a_subset_of_layers(pattern: str | list[str]) -> None:
     model, given = build(Transformer), batch()
-    found = score_gram(model, given, parameters=pattern)
-    close(found.gram_NN, products(by_hand(model, given, names=list(found.source.parameters))))
-    assert set(found.source.parameters) | set(found.source.left_out) == {
+    gram = score_gram(model, given, parameters=pattern)
+    close(gram.gram_NN, products(by_hand(model, given, names=list(gram.source.parameters))))
+    assert set(gram.source.parameters) | set(gram.source.left_out) == {
         name for name, _ in model.named_parameters()
     }
 
@@ -284,9 +284,9 @@ def test_padding_on_the_left_changes_nothing() -> None:
 
 def test_temperature_divides_the_logits() -> None:
     model, given = build(Transformer), batch()
-    found = score_gram(model, given, temperature=0.7)
-    close(found.gram_NN, products(by_hand(model, given, temperature=0.7)))
-    assert found.source.temperature == 0.7
+    gram = score_gram(model, given, temperature=0.7)
+    close(gram.gram_NN, products(by_hand(model, given, temperature=0.7)))
+    assert gram.source.temperature == 0.7
 
 
 @pytest.mark.parametrize("micro_batch", [None, 2])
@@ -299,9 +299,9 @@ def test_aggregations(micro_batch: int | None) -> None:
         "batch_token_mean": 5 / length.sum().expand(5),
     }
     for aggregation, weight in weights.items():
-        found = score_gram(model, given, aggregation=aggregation, micro_batch=micro_batch)  # type: ignore[arg-type]
-        close(found.gram_NN, products(score * weight[:, None]))
-        assert found.source.aggregation == aggregation
+        gram = score_gram(model, given, aggregation=aggregation, micro_batch=micro_batch)  # type: ignore[arg-type]
+        close(gram.gram_NN, products(score * weight[:, None]))
+        assert gram.source.aggregation == aggregation
 
 
 def test_an_empty_completion_has_the_score_zero() -> None:
@@ -334,9 +334,9 @@ def test_micro_batches_and_a_memory_limit_change_nothing() -> None:
 def test_half_precision_is_added_up_in_double() -> None:
     model, given = build(Transformer), batch()
     truth = products(by_hand(model, given))
-    found = score_gram(model.to(torch.bfloat16), given)
-    assert found.gram_NN.dtype == np.float64
-    close(found.gram_NN, truth, 0.1)  # 8 bits of mantissa through two blocks
+    gram = score_gram(model.to(torch.bfloat16), given)
+    assert gram.gram_NN.dtype == np.float64
+    close(gram.gram_NN, truth, 0.1)  # 8 bits of mantissa through two blocks
 
 
 def test_a_head_over_a_vocabulary_leaves_the_prompt_out() -> None:
@@ -370,9 +370,9 @@ def test_sketches_are_the_map_applied_to_the_scores() -> None:
             truth[:, bucket[place]] += sign[place] * score[:, start + place]
         start += parameter.numel()
     for method in ("auto", "loop"):
-        found = score_sketch(model, given, width=32, seed=9, method=method)
-        np.testing.assert_allclose(found.sketch_NK, truth, atol=1e-12)
-        assert found.sketch_NK.shape[1] == 32
+        gram = score_sketch(model, given, width=32, seed=9, method=method)
+        np.testing.assert_allclose(gram.sketch_NK, truth, atol=1e-12)
+        assert gram.sketch_NK.shape[1] == 32
 
 
 def test_sketches_of_parts_belong_together() -> None:
@@ -532,8 +532,8 @@ def test_a_module_under_two_names_is_scored_and_left_as_it_was(method: Any) -> N
             )
         )
     judge = torch.stack(judged)
-    found = score_gram(model, given, method=method)
-    assert np.abs(found.gram_NN - (judge @ judge.T).numpy()).max() < 1e-9
+    gram = score_gram(model, given, method=method)
+    assert np.abs(gram.gram_NN - (judge @ judge.T).numpy()).max() < 1e-9
     assert all(
         parameter is before[name] and parameter.requires_grad
         for name, parameter in model.named_parameters()
@@ -548,12 +548,15 @@ def test_log_probabilities_over_a_large_vocabulary_are_exact_to_rounding() -> No
     token = torch.zeros(4, 10, dtype=torch.long)
     token[:, 0] = 7
 
-    def found(precision: Any) -> tuple[Any, Any]:
+    def value_and_slope(precision: Any) -> tuple[Any, Any]:
         at = logits.to(precision).requires_grad_()
         value = log_probability(at, token)
         return value.detach().double(), torch.autograd.grad(value.sum(), at)[0].double()
 
-    (single, slope), (double, truth) = found(torch.float32), found(torch.float64)
+    (single, slope), (double, truth) = (
+        value_and_slope(torch.float32),
+        value_and_slope(torch.float64),
+    )
     assert (
         float((single - double).abs().max()) < 4e-6
     )  # of numbers up to 50, whose own rounding is 2e-6

@@ -69,9 +69,9 @@ def test_prompts_that_differ_raise_the_expectation_where_they_come_again() -> No
     """
     rewards = {(step, group): [float(group % 2)] * 4 for step in (1, 2, 3) for group in range(6)}
     prompts = {(step, group): f"p{group}" for step, group in rewards}
-    known, blind = group_evidence(record(rewards, prompts)), group_evidence(record(rewards))
-    assert known.expected.value_T.tolist() == pytest.approx([1.0, 1.0, 1.0])
-    assert "each prompt just before and after" in known.expected.source
+    groups, blind = group_evidence(record(rewards, prompts)), group_evidence(record(rewards))
+    assert groups.expected.value_T.tolist() == pytest.approx([1.0, 1.0, 1.0])
+    assert "each prompt just before and after" in groups.expected.source
     assert blind.expected.value_T.max() < 0.2
     assert "equally hard" in blind.expected.source
 
@@ -200,9 +200,9 @@ def test_the_outlook_of_completions_is_that_of_the_last_steps() -> None:
         key: [0.0] * 4 if key[0] <= 30 else [float(value) for value in values]
         for key, values in groups.items()
     }
-    found = zero_variance_outlook(record(groups))
+    outlook = zero_variance_outlook(record(groups))
     late = [values for (step, _), values in groups.items() if step > 30]
-    assert found == zero_variance_of_groups(np.ravel(late), np.repeat(np.arange(80), 4))
+    assert outlook == zero_variance_of_groups(np.ravel(late), np.repeat(np.arange(80), 4))
 
 
 def test_the_outlook_of_logged_columns() -> None:

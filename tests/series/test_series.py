@@ -7,6 +7,7 @@ import dataclasses
 import numpy as np
 import polars as pl
 import pytest
+from tests.golden.sentences import says
 
 from groupwise.errors import InvalidArgumentError, MissingMetricError
 from groupwise.record.run import Meaning, RunConfig, RunRecord, Source, steps_table
@@ -95,10 +96,7 @@ def test_a_reward_that_is_always_zero_still_has_a_variance() -> None:
 def test_a_reward_that_is_not_zero_or_one_is_not_binomial(values: list[float]) -> None:
     series = metric_series(record({"reward": values}, settings=GROUPS))
     assert series.variance_T is None
-    assert (
-        series.noise_source
-        == "unavailable: the reward is not 0/1 and its standard deviation is not logged"
-    )
+    says("series/series/1", series.noise_source)
 
 
 def rollouts(steps: list[int], groups: int = 3, size: int = 4) -> pl.DataFrame:
@@ -123,9 +121,7 @@ def test_rollouts_give_the_variance_of_a_mean_over_prompts_and_completions() -> 
     """The group means are 1.5, 3 and 4.5: variance 2.25 over B = 3 prompts."""
     series = metric_series(record({"reward": [0.1] * ROWS}, rollouts=rollouts(STEPS)))
     expected = 2.25 / 3
-    assert series.noise_source == (
-        "variance of the group means of the logged rollouts, over the number of prompts B"
-    )
+    says("series/series/2", series.noise_source)
     assert series.bounds is None
     assert series.variance_T == pytest.approx(np.full(ROWS, expected))
 
@@ -134,9 +130,7 @@ def test_rollouts_are_preferred_to_the_binomial() -> None:
     series = metric_series(
         record({"reward": binomial(32)}, settings=GROUPS, rollouts=rollouts(STEPS))
     )
-    assert series.noise_source == (
-        "variance of the group means of the logged rollouts, over the number of prompts B"
-    )
+    says("series/series/3", series.noise_source)
 
 
 def test_one_reward_function_takes_its_own_rollouts() -> None:
@@ -228,7 +222,7 @@ def test_other_metrics_have_no_sampling_noise_and_may_fall() -> None:
         record({"reward": binomial(32), "entropy": binomial(32)}, settings=GROUPS), "entropy"
     )
     assert series.variance_T is None
-    assert series.noise_source == "unavailable: it is known for training rewards only"
+    says("series/series/4", series.noise_source)
     assert series.healthy == "any"
     assert metric_series(record({"reward": binomial(32)})).healthy == "up"
 
@@ -259,8 +253,8 @@ def test_seconds_are_given_where_they_are_known_throughout() -> None:
         pl.Series("seconds", seconds, dtype=pl.Float64),
     )
     assert metric_series(record({}, steps=table)).seconds_T is None
-    known = table.with_columns(pl.Series("seconds", [2.0 * step for step in STEPS]))
-    seconds_T = metric_series(record({}, steps=known)).seconds_T
+    filled = table.with_columns(pl.Series("seconds", [2.0 * step for step in STEPS]))
+    seconds_T = metric_series(record({}, steps=filled)).seconds_T
     assert seconds_T is not None
     assert seconds_T.tolist() == [2.0 * step for step in STEPS]
 
@@ -332,11 +326,11 @@ def test_the_columns_tell_the_rollouts_of_a_step_where_no_setting_does() -> None
     silent = metric_series(adaptive(), "reward")
     assert silent.variance_T is None
     assert "unknown; give --set group_size=G" in silent.noise_source
-    told = metric_series(
+    series = metric_series(
         adaptive(group_size=[2.0] * 20 + [4.0] * 20, prompts=[4.0] * 20 + [2.0] * 20), "reward"
     )
-    assert told.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 8")
-    assert told.bounds == (0.0, 1.0)
+    assert series.noise_source.startswith("binomial variance p(1-p)/(B G) with B G = 8")
+    assert series.bounds == (0.0, 1.0)
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -347,7 +341,7 @@ def test_completions_of_whole_steps_tell_it_too_and_a_few_of_each_do_not(whole: 
         for step in (1, 5, 10)
         for n in range(8 if whole else 4)
     ]
-    found = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
-    assert found.noise_source.startswith(
+    series = metric_series(dataclasses.replace(record, rollouts=rollouts_table(rows)), "reward")
+    assert series.noise_source.startswith(
         "binomial variance p(1-p)/(B G) with B G = 8" if whole else "unavailable"
     )

@@ -60,11 +60,11 @@ def made(folder: Path, steps: int) -> Made:
 
 def steps_in(path: Path) -> tuple[list[int], int, int]:
     """The steps that a journal gives, and the lines and bytes of it that are damaged."""
-    found = read_journal(path, keep=step_in)
+    content = read_journal(path, keep=step_in)
     return (
-        found.entries,
-        sum(one.lines for one in found.damage),
-        sum(one.bytes for one in found.damage),
+        content.entries,
+        sum(damaged.lines for damaged in content.damage),
+        sum(damaged.bytes for damaged in content.damage),
     )
 
 

@@ -23,7 +23,7 @@ SCRIPT = (
 )
 
 
-def told(first: int, last: int) -> str:
+def outcomes_of(first: int, last: int) -> str:
     """What a range of mutants did; one that is killed ends its process, whose last line tells
     which it was.
     """
@@ -35,17 +35,19 @@ def told(first: int, last: int) -> str:
 
 @pytest.mark.slow
 def test_a_sample_of_mutants() -> None:
-    assert f"{SAMPLE} mutants, 0 wrong" in told(0, SAMPLE)
+    assert f"{SAMPLE} mutants, 0 wrong" in outcomes_of(0, SAMPLE)
 
 
 @pytest.mark.torture
 def test_ten_thousand_mutants() -> None:
     with ThreadPoolExecutor(2) as both:
-        printed = list(both.map(lambda first: told(first, first + EACH), range(0, ALL, EACH)))
+        printed = list(
+            both.map(lambda first: outcomes_of(first, first + EACH), range(0, ALL, EACH))
+        )
     slowest = max(
-        float(found) for page in printed for found in re.findall(r"slowest ([\d.]+) s", page)
+        float(figure) for page in printed for figure in re.findall(r"slowest ([\d.]+) s", page)
     )
-    memory = max(int(found) for page in printed for found in re.findall(r"(\d+) MB", page))
+    memory = max(int(figure) for page in printed for figure in re.findall(r"(\d+) MB", page))
     wrong = [line for page in printed for line in page.split("\n") if line.startswith("mutant ")]
     print(
         f"\n{ALL:,} mutants, {len(wrong)} wrong, the slowest {slowest} s of CPU, at most {memory} "

@@ -67,7 +67,7 @@ def check(folder: Path, steps: int | Sequence[int]) -> None:
     assert record.steps["step"].to_list() == expected
     assert record.steps["reward"].to_list() == [step / 7 for step in expected]
     assert record.rollouts is not None
-    made = [(step, one["completion"]) for step in expected for one in step_of(step)[1]]
+    made = [(step, column["completion"]) for step in expected for column in step_of(step)[1]]
     assert record.rollouts.select("step", "completion").rows() == made
     assert not [note for note in record.notes if "damaged" in note]
 

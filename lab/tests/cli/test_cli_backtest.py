@@ -63,8 +63,8 @@ def _foretold_once() -> Iterator[None]:
 def test_backtest_takes_the_shares_that_are_asked_for(
     capsys: pytest.CaptureFixture[str], log: Path
 ) -> None:
-    one = printed(capsys, "backtest", str(log), "--from", "0.4")
-    assert [run["n_train"] for run in one["runs"]] == [80]
+    answer = printed(capsys, "backtest", str(log), "--from", "0.4")
+    assert [run["n_train"] for run in answer["runs"]] == [80]
     two = printed(capsys, "backtest", str(log), "--from", ".3", "--from", ".5")
     assert [run["n_train"] for run in two["runs"]] == [60, 100]
 
@@ -78,10 +78,10 @@ def test_a_share_whose_rows_do_not_move_is_left_out_alone(
         "step,reward\n"
         + "".join(f"{i},{max(0, i - 15) / 40 + 0.01 * (i > 15) * (i % 2)}\n" for i in range(1, 61))
     )
-    found = printed(capsys, "backtest", str(path))
-    assert [run["share"] for run in found["runs"]] == [0.4, 0.6]
-    assert "6 rows seen" not in str(found["left_out"])
-    assert [entry["reason"] for entry in found["left_out"]] == [
+    answer = printed(capsys, "backtest", str(path))
+    assert [run["share"] for run in answer["runs"]] == [0.4, 0.6]
+    assert "6 rows seen" not in str(answer["left_out"])
+    assert [entry["reason"] for entry in answer["left_out"]] == [
         "every one of the 8 rows seen is exactly 0: there is no band to score",
         "every one of the 12 rows seen is exactly 0: there is no band to score",
     ]
@@ -108,8 +108,8 @@ def test_backtest_stretches_by_the_table_that_is_given(
         for given in ((), ("--calibration", str(table)))
     )
     others = [
-        {name: error for name, error in one["runs"][0]["errors"].items() if name != "groupwise"}
-        for one in (shipped, bare)
+        {name: error for name, error in score["runs"][0]["errors"].items() if name != "groupwise"}
+        for score in (shipped, bare)
     ]
     assert others[0] == others[1]
     assert (
@@ -133,19 +133,19 @@ def test_calibrate_writes_a_table_that_forecasts_take(
     capsys: pytest.CaptureFixture[str], runs: list[str], tmp_path: Path
 ) -> None:
     table = tmp_path / "table.json"
-    found = printed(capsys, "calibrate", *runs, "-o", str(table))
-    assert (found["table"]["runs"], found["table"]["clusters"]) == (4, 3)
-    assert set(found) == {"table", "by_others", "uncalibrated", "left_out"}
-    for scores in (found["by_others"], found["uncalibrated"]):
-        assert [(one["share"], one["runs"], one["clusters"]) for one in scores["shares"]] == [
-            (share, 4, 3) for share in (0.1, 0.2, 0.4, 0.6)
-        ]
+    answer = printed(capsys, "calibrate", *runs, "-o", str(table))
+    assert (answer["table"]["runs"], answer["table"]["clusters"]) == (4, 3)
+    assert set(answer) == {"table", "by_others", "uncalibrated", "left_out"}
+    for scores in (answer["by_others"], answer["uncalibrated"]):
+        assert [
+            (share["share"], share["runs"], share["clusters"]) for share in scores["shares"]
+        ] == [(share, 4, 3) for share in (0.1, 0.2, 0.4, 0.6)]
         assert set(scores["ratios"]) == {"last_mean", "smoothing"}
     assert (
-        found["by_others"]["ratios"] != found["uncalibrated"]["ratios"]
+        answer["by_others"]["ratios"] != answer["uncalibrated"]["ratios"]
     )  # a table moves the median, too
-    assert found["by_others"]["interval_scores"] != found["uncalibrated"]["interval_scores"]
-    assert json.loads(table.read_text()) == found["table"]
+    assert answer["by_others"]["interval_scores"] != answer["uncalibrated"]["interval_scores"]
+    assert json.loads(table.read_text()) == answer["table"]
     assert read_calibration(table.read_text()).clusters == 3
     taken = printed(capsys, "backtest", runs[0], "--calibration", str(table))
     assert (
@@ -226,12 +226,12 @@ def test_backtest_prints_scores(
 ) -> None:
     short = tmp_path / "short.csv"
     short.write_text("step,reward\n1,0.5\n2,0.6\n")
-    found = printed(capsys, "backtest", str(log), str(short))
-    assert [(run["run"], run["share"]) for run in found["runs"]] == [
+    answer = printed(capsys, "backtest", str(log), str(short))
+    assert [(run["run"], run["share"]) for run in answer["runs"]] == [
         ("run.csv", share) for share in (0.1, 0.2, 0.4, 0.6)
     ]
     assert {"groupwise", "last_mean", "smoothing", "power_law", "scalerl_sigmoid"} <= set(
-        found["runs"][0]["errors"]
+        answer["runs"][0]["errors"]
     )
     assert {
         "ratios",
@@ -243,10 +243,10 @@ def test_backtest_prints_scores(
         "runs",
         "crps",
         "shares",
-    } <= set(found["summary"])
-    assert [one["share"] for one in found["summary"]["shares"]] == [0.1, 0.2, 0.4, 0.6]
-    assert [len(one["thirds"]) for one in found["summary"]["shares"]] == [3] * 4
-    assert [entry["run"] for entry in found["left_out"]] == ["short.csv"]
+    } <= set(answer["summary"])
+    assert [share["share"] for share in answer["summary"]["shares"]] == [0.1, 0.2, 0.4, 0.6]
+    assert [len(share["thirds"]) for share in answer["summary"]["shares"]] == [3] * 4
+    assert [entry["run"] for entry in answer["left_out"]] == ["short.csv"]
 
 
 @pytest.mark.parametrize(

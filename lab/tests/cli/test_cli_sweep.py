@@ -112,7 +112,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None
     return settings
 
 
-def told(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, Any]:
+def code_and_answer(capsys: pytest.CaptureFixture[str], *more: str) -> tuple[int, Any]:
     code = main(["sweep", "settings.yaml", "-o", "out", "--json", *more])
     out = capsys.readouterr()
     return code, json.loads(out.out) if out.out else out.err
@@ -126,18 +126,20 @@ def starts() -> list[str]:
 def test_every_combination_is_trained_once_and_the_best_is_found(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    code, found = told(capsys)
+    code, document = code_and_answer(capsys)
     assert code == 1  # two of eight had no memory
-    assert [run["done"] for run in found["runs"]] == [True] * 4 + [False] * 2 + [True] * 2
-    assert found["runs"][4]["sentence"] == "its command ended with code 1: no memory for this size"
-    assert found["best"]["values"] == {"learning_rate": "0.2", "group_size": "8"}
-    assert math.isclose(found["best"]["level"], 0.8, abs_tol=0.01)
-    assert sorted(found["comparisons"]) == ["group_size", "learning_rate"]
+    assert [run["done"] for run in document["runs"]] == [True] * 4 + [False] * 2 + [True] * 2
+    assert (
+        document["runs"][4]["sentence"] == "its command ended with code 1: no memory for this size"
+    )
+    assert document["best"]["values"] == {"learning_rate": "0.2", "group_size": "8"}
+    assert math.isclose(document["best"]["level"], 0.8, abs_tol=0.01)
+    assert sorted(document["comparisons"]) == ["group_size", "learning_rate"]
     assert len(starts()) == 8
-    assert told(capsys)[1]["best"] == found["best"]
+    assert code_and_answer(capsys)[1]["best"] == document["best"]
     assert len(starts()) == 10  # the two that failed, again
     write(resume=["--again"])
-    assert told(capsys)[0] == 0
+    assert code_and_answer(capsys)[0] == 0
     assert starts()[10:] == ["0.2 4 0 --again", "0.2 4 1 --again"]
 
 
@@ -145,12 +147,12 @@ def test_a_command_that_changed_is_run_again(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(sweep={"learning_rate": [0.1], "group_size": [8], "seed": [0, 1]})
-    told(capsys)
+    code_and_answer(capsys)
     write(
         sweep={"learning_rate": [0.1], "group_size": [8], "seed": [0, 1]},
         command=[*SETTINGS["command"], "more"],
     )
-    told(capsys)
+    code_and_answer(capsys)
     assert starts() == ["0.1 8 0", "0.1 8 1", "0.1 8 0 more", "0.1 8 1 more"]
 
 
@@ -186,21 +188,21 @@ def test_what_a_command_prints_is_its_record_where_it_writes_none(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(command=f"{sys.executable} prints.py {{slope}}", sweep={"slope": [0.2, 1.0]})
-    code, found = told(capsys)
-    assert (code, found["best"]["values"], found["notes"]) == (0, {"slope": "1"}, [])
+    code, document = code_and_answer(capsys)
+    assert (code, document["best"]["values"], document["notes"]) == (0, {"slope": "1"}, [])
 
 
 def test_a_value_is_one_word_whatever_is_in_it(tmp_path: Path) -> None:
-    found = sweep_of(
+    sweep = sweep_of(
         {
             "command": "run --name={word} {word}",
             "sweep": {"word": ["a b; rm -rf $HOME", True, None, "{folder}"]},
         },
         tmp_path,
     )
-    assert found.trainings[0].words == ("run", "--name=a b; rm -rf $HOME", "a b; rm -rf $HOME")
-    assert [one.words[2] for one in found.trainings[1:]] == ["true", "null", "{folder}"]
-    assert all(one.folder.parent == tmp_path for one in found.trainings)
+    assert sweep.trainings[0].words == ("run", "--name=a b; rm -rf $HOME", "a b; rm -rf $HOME")
+    assert [training.words[2] for training in sweep.trainings[1:]] == ["true", "null", "{folder}"]
+    assert all(training.folder.parent == tmp_path for training in sweep.trainings)
 
 
 def test_names_are_safe_and_their_own(tmp_path: Path) -> None:
@@ -211,8 +213,8 @@ def test_names_are_safe_and_their_own(tmp_path: Path) -> None:
         {"path": "x" * 300},
         {"path": ".."},
     ]
-    found = sweep_of({"command": "run {path}", "runs": runs}, tmp_path)
-    names = [one.name for one in found.trainings]
+    sweep = sweep_of({"command": "run {path}", "runs": runs}, tmp_path)
+    names = [training.name for training in sweep.trainings]
     assert names[:2] == ["path=..-..-etc", "path=..-..-etc-2"]
     assert len(set(names)) == 5
     assert all(len(name) < 130 and "/" not in name and not name.startswith(".") for name in names)
@@ -225,17 +227,17 @@ def test_the_embedded_trainer_is_told_every_setting(tmp_path: Path) -> None:
         "adaptive": {"mode": "advise"},
         "runs": [{"learning_rate": 0.001, "adaptive.every": 3}],
     }
-    (one,) = sweep_of(wanted, tmp_path).trainings
-    assert one.words[1:8] == (
+    (training,) = sweep_of(wanted, tmp_path).trainings
+    assert training.words[1:8] == (
         "-m",
         "groupwise_lab",
         "train",
         "addition",
         "-o",
-        str(one.folder),
+        str(training.folder),
         "--resume",
     )
-    assert one.words[9:] == (
+    assert training.words[9:] == (
         *(
             "--set",
             "steps=5",
@@ -254,16 +256,16 @@ def test_components_beside_a_run_foretell_the_best_group_size(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(sweep={"group_size": [4, 8], "seed": [0, 1]}, learning_rate=0.1, prompts_per_step=8)
-    assert told(capsys)[1]["foretold"] == []
+    assert code_and_answer(capsys)[1]["foretold"] == []
     rng = np.random.default_rng(1)
     score_ND, prompt_N = rng.normal(size=(384, 6)), np.repeat(np.arange(48), 8)
     pull_N = (score_ND * rng.normal(0.2, 0.8, size=(48, 6))[prompt_N]).sum(axis=1)
-    found = components(
+    estimate = components(
         (rng.random(384) < 1 / (1 + np.exp(-pull_N))).astype(float), prompt_N, score_ND=score_ND
     )
-    save_components(found, path_beside(Path("out/group_size=8,seed=0")), provenance={})
-    (foretold,) = told(capsys)[1]["foretold"]
-    plan = plan_from_components(found, Budget(64), present=8)
+    save_components(estimate, path_beside(Path("out/group_size=8,seed=0")), provenance={})
+    (foretold,) = code_and_answer(capsys)[1]["foretold"]
+    plan = plan_from_components(estimate, Budget(64), present=8)
     assert foretold == {
         "setting": "group_size",
         "values": [plan.group_size],
@@ -285,8 +287,8 @@ def test_what_an_adaptive_run_decided_is_foretold_too(tmp_path: Path) -> None:
 
 
 def test_what_was_foretold_is_said_beside_what_turned_out() -> None:
-    found = Foretold("group_size", (5.0, 6.0, 6.0), 3.0, 9.0, "8")
-    assert found.said == (
+    foretold = Foretold("group_size", (5.0, 6.0, 6.0), 3.0, 9.0, "8")
+    assert foretold.said == (
         "The safe group size by the components of the runs: 6 (3 to 9), 3 runs; the best that "
         "was trained is 8."
     )
@@ -296,11 +298,11 @@ def test_a_kill_leaves_what_was_done(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(sweep={"learning_rate": [0.1], "group_size": [8], "seed": [0, 1]})
-    told(capsys)
+    code_and_answer(capsys)
     journal = Path("out", OWN, JOURNAL)
     whole = journal.read_text().splitlines()
     journal.write_text(whole[0] + "\n" + whole[1][:40])
-    told(capsys)
+    code_and_answer(capsys)
     assert starts() == ["0.1 8 0", "0.1 8 1", "0.1 8 1"]
 
 
@@ -337,7 +339,7 @@ def test_bad_settings_are_one_sentence(
     if changes == {"command": None}:
         changes = {"command": None, "sweep": {"group_size": [0]}, "task": "addition"}
     write(**changes)
-    code, err = told(capsys)
+    code, err = code_and_answer(capsys)
     assert code == 2
     assert said in err
     assert err.count("\n") == 1
@@ -348,7 +350,7 @@ def test_a_folder_of_something_else_is_left_alone(
 ) -> None:
     Path("out").mkdir()
     Path("out/mine.txt").write_text("mine")
-    code, err = told(capsys)
+    code, err = code_and_answer(capsys)
     assert code == 2
     assert "expected a new folder or one of a sweep" in err
     assert list(Path("out").iterdir()) == [Path("out/mine.txt")]
@@ -365,7 +367,7 @@ def test_a_record_says_what_it_was_trained_with(
     write: Callable[..., None], capsys: pytest.CaptureFixture[str]
 ) -> None:
     write(sweep={"learning_rate": [0.1], "group_size": [8], "seed": [0, 1]})
-    told(capsys)
+    code_and_answer(capsys)
     record = record_of(
         sweep_of(json.loads(Path("settings.yaml").read_text()), Path("out")).trainings[1]
     )
@@ -403,17 +405,17 @@ def test_a_sweep_says_of_its_best_what_compare_says_of_the_same_runs(
         tmp_path / "made",
     )
     results = [
-        Result(one.name, one.values, done=True, sentence="", seconds=None)
-        for one in sweep.trainings
+        Result(training.name, training.values, done=True, sentence="", seconds=None)
+        for training in sweep.trainings
     ]
-    found, compared = (
+    answer, compared = (
         answer_of(sweep, results, "reward"),
-        compare([record(one) for one in sweep.trainings], by="learning_rate"),
+        compare([record(training) for training in sweep.trainings], by="learning_rate"),
     )
-    assert found.best is not None
+    assert answer.best is not None
     assert (
-        found.best.against_next
+        answer.best.against_next
         == compared.answer[0]
-        == found.comparisons["learning_rate"].answer[0]
+        == answer.comparisons["learning_rate"].answer[0]
     )
-    assert found.best.against_next.endswith("exceeds seed noise.")
+    assert answer.best.against_next.endswith("exceeds seed noise.")

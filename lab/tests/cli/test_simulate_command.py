@@ -90,7 +90,7 @@ def test_the_record_holds_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert record.rollouts.group_by("step", "prompt_id").len()["len"].unique().to_list() == [8]
     assert record.column("reward_std_within_group") == "reward_std"
     assert record.column("dead_group_share") == "dead_share"
-    known = {
+    settings = {
         name: record.config.value(name)
         for name in (
             "group_size",
@@ -101,7 +101,7 @@ def test_the_record_holds_the_run(capsys: pytest.CaptureFixture[str]) -> None:
             "seed",
         )
     }
-    assert known == {
+    assert settings == {
         "group_size": 8,
         "prompts_per_step": 16,
         "momentum": 0.9,

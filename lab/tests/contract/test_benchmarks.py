@@ -370,6 +370,9 @@ def test_two_copies_of_a_benchmark_agree(shared_data: Path) -> None:
     for name in ("gsm8k", "aime24", "amc23"):
         first, second = (load_benchmark(name, folder / file) for file in REAL[name])
         answers = [
-            {is_right(one.answer, other.answer) for one, other in zip(first, second, strict=True)}
+            {
+                is_right(question.answer, other.answer)
+                for question, other in zip(first, second, strict=True)
+            }
         ]
         assert answers == [{True}], name

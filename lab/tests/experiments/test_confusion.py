@@ -39,21 +39,23 @@ HARDER = Truth("harder_data", "harder", ("harder_data", "verifier"), (4, 6), 8)
 def test_what_a_cause_is_worth(
     load: Loader, certainty: Certainty, names: tuple[str, ...], verdict: str
 ) -> None:
-    found = Judgement("made", State.FAILED, "made", cause=Cause(certainty, names))
-    assert load("confusion").verdict_of(found, HARDER) == verdict
+    judgement = Judgement("made", State.FAILED, "made", cause=Cause(certainty, names))
+    assert load("confusion").verdict_of(judgement, HARDER) == verdict
 
 
 def test_a_name_that_is_as_right_counts(load: Loader) -> None:
-    found = Judgement(
+    judgement = Judgement(
         "made",
         State.FAILED,
         "made",
         cause=Cause(Certainty.LIKELY, ("training became unstable (instability)",)),
     )
     exploded = Truth("numerics", "collapse", ("numerics",), (1, 1), 2, also=("instability",))
-    assert load("confusion").verdict_of(found, exploded) == "likely, right"
+    assert load("confusion").verdict_of(judgement, exploded) == "likely, right"
     assert (
-        load("confusion").verdict_of(found, Truth("numerics", "collapse", ("numerics",), (1, 1), 2))
+        load("confusion").verdict_of(
+            judgement, Truth("numerics", "collapse", ("numerics",), (1, 1), 2)
+        )
         == "likely, wrong"
     )
 
@@ -87,9 +89,9 @@ def test_a_study_goes_on_where_it_was_cut(load: Loader, tmp_path: Path) -> None:
 
     path = tmp_path / "state.jsonl"
     path.write_text(json.dumps({"kind": "steady", "seed": tasks[0][1]}) + '\n{"kind": "rest')
-    found = module.study(call, tasks, path, workers=1, seconds=60)
+    study = module.study(call, tasks, path, workers=1, seconds=60)
     assert asked == tasks[1:]
-    assert len(found) == 4
+    assert len(study) == 4
     assert [json.loads(line)["kind"] for line in path.read_text().splitlines()] == [
         kind for kind, _ in tasks
     ]
@@ -99,9 +101,9 @@ def test_a_study_goes_on_where_it_was_cut(load: Loader, tmp_path: Path) -> None:
 def test_every_kind_can_be_judged(load: Loader) -> None:
     module = load("confusion")
     for kind in KINDS:
-        told = module.judged(kind, 0)
-        assert told["state"] in ("ok", "warning", "failed", "cannot_tell")
-        assert told["verdict"] in module.VERDICTS
+        judgement = module.judged(kind, 0)
+        assert judgement["state"] in ("ok", "warning", "failed", "cannot_tell")
+        assert judgement["verdict"] in module.VERDICTS
     assert module.watched(HEALTHY[0], 0, rows=12)["alarm"] is None
 
 

@@ -55,8 +55,8 @@ def test_modes_that_do_not_mix_grow_from_the_stiffest_ones_threshold(
     pull = turned @ np.diag([7.0, 2.0, 0.5]) @ turned.T
     whole, none = (pull, 0 * pull) if lag == "none" else (0 * pull, pull)
     limit = float(threshold(lag, momentum, interval))
-    found = deep.Linear(whole, none).edge(deep.UpdateSettings(lag, momentum, interval), limit / 5)
-    assert found == pytest.approx(limit / 7, rel=1e-6)
+    edge = deep.Linear(whole, none).edge(deep.UpdateSettings(lag, momentum, interval), limit / 5)
+    assert edge == pytest.approx(limit / 7, rel=1e-6)
 
 
 def forces_that_do_not_commute(deep: ModuleType) -> ModuleType:
@@ -65,8 +65,8 @@ def forces_that_do_not_commute(deep: ModuleType) -> ModuleType:
     for size_K in ([3.0, 0.4, 0.1], [5.0, 2.0, 1.0]):
         turned, _ = np.linalg.qr(rng.standard_normal((3, 3)))
         parts.append(turned @ np.diag(size_K) @ turned.T)
-    found: ModuleType = deep.Linear(*parts)
-    return found
+    force: ModuleType = deep.Linear(*parts)
+    return force
 
 
 @each_case(
@@ -77,10 +77,10 @@ def forces_that_do_not_commute(deep: ModuleType) -> ModuleType:
 def test_the_mode_that_grows_first_grows_as_its_block_says(
     deep: ModuleType, lag: str, interval: int, momentum: float
 ) -> None:
-    found, setting = forces_that_do_not_commute(deep), deep.UpdateSettings(lag, momentum, interval)
-    edge = found.edge(setting, 0.1)
-    assert found.radius(0.999 * edge, setting) < 1 < found.radius(1.001 * edge, setting)
-    position, start, watch = found.growing(1.02 * edge, setting)
+    forces, setting = forces_that_do_not_commute(deep), deep.UpdateSettings(lag, momentum, interval)
+    edge = forces.edge(setting, 0.1)
+    assert forces.radius(0.999 * edge, setting) < 1 < forces.radius(1.001 * edge, setting)
+    position, start, watch = forces.growing(1.02 * edge, setting)
     assert np.linalg.norm(position) == pytest.approx(1)
     assert np.linalg.norm(watch) == pytest.approx(1)
     # Written out, update by update; who samples is counted here.
@@ -91,17 +91,17 @@ def test_the_mode_that_grows_first_grows_as_its_block_says(
     for at in range(400 * interval):
         older = places[max(at - behind[0] * (at % interval) - behind[1], 0)]
         velocity = momentum * velocity - 1.02 * edge * (
-            found.now_KK @ places[-1] + found.stale_KK @ older
+            forces.now_KK @ places[-1] + forces.stale_KK @ older
         )
         places.append(places[-1] + velocity)
     np.testing.assert_allclose(
-        found.path(1.02 * edge, setting, position, start, 400 * interval),
+        forces.path(1.02 * edge, setting, position, start, 400 * interval),
         places,
         rtol=1e-9,
         atol=1e-12,
     )
     seen = (np.array(places) @ watch)[:: 1 if lag == "fixed" else interval]
-    assert deep.growth(seen) == pytest.approx(found.radius(1.02 * edge, setting), rel=1e-6)
+    assert deep.growth(seen) == pytest.approx(forces.radius(1.02 * edge, setting), rel=1e-6)
     if lag in ("none", "refresh"):
         # parameters and velocity are the whole state: the mode and its mirror image, from the start
         # on
@@ -154,10 +154,10 @@ def test_a_part_that_is_current_moves_the_edge_as_the_two_armed_bandit_says(
     # Shares and thresholds of the bandit of the theory notes, KL term in the loss: 1.04 of the
     # force is stale.
     for lag, limit in (("refresh", 0.0323), ("fixed", 0.01334), ("async", 0.00976)):
-        found = deep.Linear(np.array([[-0.04]]), np.array([[1.04]])).edge(
+        edge = deep.Linear(np.array([[-0.04]]), np.array([[1.04]])).edge(
             deep.UpdateSettings(lag, 0.9, 8), limit
         )
-        assert found == pytest.approx(limit, rel=2e-3)
+        assert edge == pytest.approx(limit, rel=2e-3)
 
 
 def test_growth_of_a_series_is_its_radius_whatever_else_it_rests_on(deep: ModuleType) -> None:
@@ -275,8 +275,8 @@ def test_products_of_the_larger_task_are_sums_over_scores(larger: ModuleType) ->
         parts = torch.autograd.grad(world.log_probability(rollouts)[number], world.parameters)
         score = torch.cat([part.reshape(-1) for part in parts]).double().numpy()
         wanted += weight * score * (score @ vector) / len(weight_N)
-    found = larger.products(world, rollouts, weight_N)(vector)
-    assert np.linalg.norm(found - wanted) < 1e-4 * np.linalg.norm(wanted)
+    product = larger.products(world, rollouts, weight_N)(vector)
+    assert np.linalg.norm(product - wanted) < 1e-4 * np.linalg.norm(wanted)
 
 
 def test_training_on_the_larger_task_samples_a_block_at_a_time(larger: ModuleType) -> None:

@@ -89,8 +89,8 @@ def test_each_outcome_has_the_probability_the_policy_itself_gives_it(
         .sum(1)
         .reshape(2, -1)
     )
-    found = outcome_log_probabilities(policy, prompt_PL, tree)
-    np.testing.assert_allclose(found.detach().numpy(), own.detach().numpy(), atol=1e-10)
+    log_probability = outcome_log_probabilities(policy, prompt_PL, tree)
+    np.testing.assert_allclose(log_probability.detach().numpy(), own.detach().numpy(), atol=1e-10)
 
 
 def test_value_by_enumeration_is_the_probability_of_the_right_answer(

@@ -50,14 +50,14 @@ def test_on_policy_every_loss_climbs_the_objective(make_world: MakeWorld, loss: 
     world = make_world(loss)
     now_D = moved(world).requires_grad_(True)
     (gradient,) = torch.autograd.grad(world.objective(now_D), now_D)
-    found, now_PO = world.update(now_D, world.log_probabilities(now_D).detach())
-    assert float((found - gradient).norm() / gradient.norm()) < 1e-10
+    update_D, now_PO = world.update(now_D, world.log_probabilities(now_D).detach())
+    assert float((update_D - gradient).norm() / gradient.norm()) < 1e-10
     np.testing.assert_allclose(
         now_PO.numpy(), world.log_probabilities(now_D).detach().numpy(), atol=1e-14
     )
-    np.testing.assert_allclose(world.update(now_D)[0].numpy(), found.numpy(), atol=1e-14)
+    np.testing.assert_allclose(world.update(now_D)[0].numpy(), update_D.numpy(), atol=1e-14)
     np.testing.assert_allclose(
-        world.expected_step(now_D.detach().numpy()), found.numpy(), atol=1e-12
+        world.expected_step(now_D.detach().numpy()), update_D.numpy(), atol=1e-12
     )
 
 
@@ -95,8 +95,8 @@ def test_a_stale_update_is_the_plain_sum_over_outcomes(
             )
         weights.append(weight)
     (total,) = torch.autograd.grad(torch.tensor(weights) @ new, now_D)
-    found, _ = world.update(now_D, torch.as_tensor(old[None]))
-    assert float((found - total).norm() / total.norm()) < 1e-10
+    update_D, _ = world.update(now_D, torch.as_tensor(old[None]))
+    assert float((update_D - total).norm() / total.norm()) < 1e-10
 
 
 def test_without_ratio_a_stale_update_is_no_gradient_of_the_objective(
@@ -105,8 +105,8 @@ def test_without_ratio_a_stale_update_is_no_gradient_of_the_objective(
     world = make_world(ExactLoss(0.3, kl_in="reward"))
     now_D, old_D = moved(world, seed=2), moved(world, seed=3)
     (gradient,) = torch.autograd.grad(world.objective(now_D.requires_grad_(True)), now_D)
-    found, _ = world.update(now_D, world.log_probabilities(old_D).detach())
-    assert float((found - gradient).norm() / gradient.norm()) > 0.05
+    update_D, _ = world.update(now_D, world.log_probabilities(old_D).detach())
+    assert float((update_D - gradient).norm() / gradient.norm()) > 0.05
 
 
 def test_the_exact_ratio_leaves_no_lag_with_the_kl_term_in_the_loss(make_world: MakeWorld) -> None:
@@ -126,8 +126,8 @@ def test_std_divides_every_problem_by_its_own_deviation(make_world: MakeWorld) -
     (wanted,) = torch.autograd.grad(
         (value_P / (deviation_P + 1e-4)).mean(), now_D, retain_graph=True
     )
-    found, _ = world.update(now_D, log_PO.detach())
-    assert float((found - wanted).norm() / wanted.norm()) < 1e-10
+    update_D, _ = world.update(now_D, log_PO.detach())
+    assert float((update_D - wanted).norm() / wanted.norm()) < 1e-10
 
 
 @pytest.mark.thinned(2)

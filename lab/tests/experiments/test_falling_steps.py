@@ -124,13 +124,13 @@ def test_large_groups_are_drawn_another_way_with_the_same_moments() -> None:
     drawn = drawn_gradients(
         world, "vanilla", theta, np.random.default_rng(1), group_size=size, prompts=1, draws=40_000
     )
-    _, one = by_enumeration(world, theta, "vanilla", 1)
-    found = world.moments(theta)
-    own = found.gradient_PD + found.pull_PD
+    _, variance = by_enumeration(world, theta, "vanilla", 1)
+    moments = world.moments(theta)
+    own = moments.gradient_PD + moments.pull_PD
     between = np.einsum(
         "p,pi,pj->ij", world.weight_P, own - world.gradient(theta), own - world.gradient(theta)
     )
-    expected = between + (one - between) / size
+    expected = between + (variance - between) / size
     assert np.cov(drawn.T) == pytest.approx(expected, rel=0.06, abs=0.03 * np.trace(expected))
 
 
@@ -145,7 +145,7 @@ def test_runs_end_where_their_steps_say() -> None:
     best, runs = world.optimum(), 3000
     curvature = -float(world.hessian(best)[0, 0])
     _, noise = by_enumeration(world, best, "leave_one_out", 4)
-    found = falling_runs(
+    falling = falling_runs(
         world,
         "leave_one_out",
         np.random.default_rng(2),
@@ -156,14 +156,14 @@ def test_runs_end_where_their_steps_say() -> None:
         steps=[5, 400],
         runs=runs,
     )
-    assert found.gap_SR.shape == (2, runs)
+    assert falling.gap_SR.shape == (2, runs)
     scale = noise[0, 0] / 32 / (2 * curvature) * 400 / 420**2
-    assert found.gap_SR[1].mean() == pytest.approx(
+    assert falling.gap_SR[1].mean() == pytest.approx(
         scale, abs=4 * scale * np.sqrt(2 / runs) + 0.01 * scale
     )
-    assert stats.kstest(found.gap_SR[1] / scale, stats.chi2(1).cdf).pvalue > 1e-4
-    assert (found.low_D < best).all()
-    assert (best < found.high_D).all()
+    assert stats.kstest(falling.gap_SR[1] / scale, stats.chi2(1).cdf).pvalue > 1e-4
+    assert (falling.low_D < best).all()
+    assert (best < falling.high_D).all()
 
 
 def test_a_constant_step_without_noise_is_gradient_ascent() -> None:
@@ -174,7 +174,7 @@ def test_a_constant_step_without_noise_is_gradient_ascent() -> None:
     start, place = np.array([0.8, -0.4]), np.array([0.8, -0.4])
     for _ in range(30):
         place = place + 0.3 * world.gradient(place)
-    found = falling_runs(
+    runs = falling_runs(
         world,
         "oracle",
         np.random.default_rng(0),
@@ -186,7 +186,7 @@ def test_a_constant_step_without_noise_is_gradient_ascent() -> None:
         runs=2,
         start_D=start,
     )
-    assert found.gap_SR[0] == pytest.approx(
+    assert runs.gap_SR[0] == pytest.approx(
         world.objective(world.optimum()) - world.objective(place), rel=1e-3
     )
 

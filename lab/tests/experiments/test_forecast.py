@@ -77,9 +77,9 @@ def test_the_table_is_made_from_runs_that_move(
     load: Load, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     module = load("backtest")
-    found = module.of_public_runs(logs(tmp_path), {})
-    assert (found.table.runs, found.table.clusters) == (4, 3)
-    print_calibration(found, (), Console(width=160))
+    calibrated = module.of_public_runs(logs(tmp_path), {})
+    assert (calibrated.table.runs, calibrated.table.clusters) == (4, 3)
+    print_calibration(calibrated, (), Console(width=160))
     out = capsys.readouterr().out
     assert "4 runs in 3 clusters, each foretold by the table of the others" in out
     rows = re.findall(r"^ *(?:10|20|40|60) % +(.*)$", out, re.MULTILINE)
@@ -157,7 +157,7 @@ def test_the_demo_shows_a_forecast_that_holds(load: Load) -> None:
 def test_the_shipped_table_is_what_the_public_runs_make(load: Load) -> None:
     module = load("backtest")
     tried = module.foretold(module.usable(DATA), {})
-    made = calibrate([one.trial.case(one.cluster, one.name) for one in tried])
+    made = calibrate([result.trial.case(result.cluster, result.name) for result in tried])
     assert (made.runs, made.clusters) == (shipped().runs, shipped().clusters)
     for kind in KINDS:
         assert made.terms[kind] == pytest.approx(shipped().terms[kind], abs=1e-6)

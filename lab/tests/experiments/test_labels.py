@@ -50,9 +50,9 @@ def run(
     ("at", "off"), [(70, 0), (75, 0), (45, 5), (40, 6), (100, 5), (105, 6), (None, math.inf)]
 )
 def test_rows_off_count_from_either_end_of_the_range(at: int | None, off: float) -> None:
-    found = run(COLLAPSE, State.FAILED, at=at)
-    assert found.rows_off == off
-    assert found.broken() == (["first sign more than five rows off"] if off > 5 else [])
+    judged_run = run(COLLAPSE, State.FAILED, at=at)
+    assert judged_run.rows_off == off
+    assert judged_run.broken() == (["first sign more than five rows off"] if off > 5 else [])
 
 
 def test_without_a_first_sign_the_onset_counts_and_without_both_nothing() -> None:
@@ -111,13 +111,13 @@ def test_the_sums_count_runs() -> None:
         run(COLLAPSE, State.FAILED, at=75, names=("ran away in length",)),
         run(COLLAPSE, at=75),
     ]
-    found = {what: (value, met) for what, value, _, met in summary(runs)}
-    assert found["alarm on a healthy run"] == ("1", False)
-    assert found["ok on a run that is not"] == ("1", False)
-    assert found["first sign within five rows"] == ("2 of 2", True)
-    assert found["ok of the healthy and recovered"] == ("1 of 2", False)
-    assert found["likely names the labelled cause"] == ("1 of 2", False)
-    assert found["alarms on collapses, hacks, cut-offs"] == ("1 of 2", True)
+    demands = {what: (value, met) for what, value, _, met in summary(runs)}
+    assert demands["alarm on a healthy run"] == ("1", False)
+    assert demands["ok on a run that is not"] == ("1", False)
+    assert demands["first sign within five rows"] == ("2 of 2", True)
+    assert demands["ok of the healthy and recovered"] == ("1 of 2", False)
+    assert demands["likely names the labelled cause"] == ("1 of 2", False)
+    assert demands["alarms on collapses, hacks, cut-offs"] == ("1 of 2", True)
 
 
 def test_a_line_holds_no_number_of_the_log_but_steps() -> None:
@@ -132,13 +132,13 @@ def test_a_line_holds_no_number_of_the_log_but_steps() -> None:
 
 
 def test_the_words_are_those_of_the_answer_in_the_terminal() -> None:
-    found = run(HEALTHY)
-    assert [line.split() for line in found.lines] == [
+    judged_run = run(HEALTHY)
+    assert [line.split() for line in judged_run.lines] == [
         ["✓", "OK", "demo", "reward", "0.9", "→", "0.1"],
         ["do", "restart", "from", "step", "70"],
         ["reward", "█"],
     ]
-    assert found.words == 3 + 4 + 1
+    assert judged_run.words == 3 + 4 + 1
 
 
 def test_labels_are_read_with_ranges_and_families(tmp_path: Path) -> None:
@@ -148,10 +148,10 @@ def test_labels_are_read_with_ranges_and_families(tmp_path: Path) -> None:
         "length\na.config.json\t\t\t\t\n"
     )
     (tmp_path / "hard" / "LABELS.tsv").write_text(rows)
-    found = labels_in(tmp_path)
-    assert found[0] == replace(COLLAPSE, file="hard/a.log")
-    assert len(found) == 144  # and those of labels.tsv
-    assert len({label.file for label in found}) == 144
+    labels = labels_in(tmp_path)
+    assert labels[0] == replace(COLLAPSE, file="hard/a.log")
+    assert len(labels) == 144  # and those of labels.tsv
+    assert len({label.file for label in labels}) == 144
 
 
 def test_without_logs_it_says_so(

@@ -57,14 +57,14 @@ def test_variances_of_groups_follow_the_law_where_everything_can_be_listed(load:
     plain = p_K @ (norm_K * z_K**2) - gradient_D @ gradient_D
     module.SHUFFLES = 4
     for size in (2, 8):
-        found = []
+        variances = []
         for _ in range(300):
             drawn = rng.choice(6, 64, p=p_K)
-            one = module.variances(
+            variance = module.variances(
                 score_KD[drawn] @ score_KD[drawn].T, z_K[drawn], value, size, rng
             )
-            found.append([one[name] for name in ("value", "leave_one_out", "none")])
-        mean, error = np.mean(found, 0), np.std(found, 0) / 300**0.5
+            variances.append([variance[name] for name in ("value", "leave_one_out", "none")])
+        mean, error = np.mean(variances, 0), np.std(variances, 0) / 300**0.5
         truth = np.array([t / size, t / size + r / (size * (size - 1)), plain / size])
         # Six numbers within 4 standard errors: by chance one run in 3,000 says otherwise.
         np.testing.assert_array_less(np.abs(mean - truth), 4 * error)
@@ -295,8 +295,8 @@ def test_the_fixed_point_of_a_listed_world_and_its_modes(load: Load) -> None:
     import torch
 
     module, world, _ = listed(load)
-    found = module.settled(world)
-    point, scores = found[0], found[1:]
+    settled = module.settled(world)
+    point, scores = settled[0], settled[1:]
     weight = world.reference_PO.exp() * torch.exp(world.reward_PO / 0.5)
     np.testing.assert_allclose(
         world.log_probabilities(point).exp(), weight / weight.sum(1, keepdim=True), atol=1e-4
@@ -323,15 +323,15 @@ def test_a_kick_between_two_sides_of_a_known_edge_is_located(load: Load) -> None
 
     def run(factor: float) -> list[dict[str, Any]]:
         along = mode.path(factor / edge * at_edge, setting, position, velocity, 44)[:, 0]
-        return [{"along": one, "predicted": 0.1, "rule": 0.03} for one in along]
+        return [{"along": point, "predicted": 0.1, "rule": 0.03} for point in along]
 
     done = {
         f"kick-{module.named(setting)}-{factor:g}": run(factor)
         for factor in module.factors(setting)
     }
-    found = module.located(setting, done)
-    assert found is not None
-    measured = found["measured"] / found["predicted"]
+    located = module.located(setting, done)
+    assert located is not None
+    measured = located["measured"] / located["predicted"]
     # Runs of 44 updates at 3 % on both sides place the edge of a linear map to .03 %; the page
     # claims .1 %.
     assert measured == pytest.approx(edge, abs=4e-4)

@@ -78,9 +78,9 @@ def test_values_by_one_pass_by_enumeration_and_by_rollouts_agree(
             .exp()
             .numpy()
         )
-    for task, found in ((small_task, by_answer), (formatted_task, by_tree)):
+    for task, truth in ((small_task, by_answer), (formatted_task, by_tree)):
         np.testing.assert_allclose(
-            found.value_P, (share * outcome_rewards(task, problems, tree)).sum(1), atol=1e-12
+            truth.value_P, (share * outcome_rewards(task, problems, tree)).sum(1), atol=1e-12
         )
     monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, formatted_task, problems, rollouts=1500, generator=drawing())
@@ -122,7 +122,7 @@ def test_gradients_by_one_pass_by_enumeration_and_by_rollouts_agree(
 @pytest.mark.slow
 def test_true_components_are_the_sums_over_single_scores(small_task: Task) -> None:
     policy, problems = least(small_task), small_task.train[:2]
-    found = true_components(policy, small_task, problems)
+    truth = true_components(policy, small_task, problems)
     tree = OutcomeTree.of(
         tokens=len(small_task.vocabulary), completion_length=small_task.completion_length
     )
@@ -136,11 +136,11 @@ def test_true_components_are_the_sums_over_single_scores(small_task: Task) -> No
                     [
                         part.numpy().ravel()
                         for part in torch.autograd.grad(
-                            one, list(policy.parameters()), retain_graph=True
+                            log_probability, list(policy.parameters()), retain_graph=True
                         )
                     ]
                 )
-                for one in log_O
+                for log_probability in log_O
             ]
         )
         share = log_O.detach().exp().numpy()
@@ -153,15 +153,15 @@ def test_true_components_are_the_sums_over_single_scores(small_task: Task) -> No
         )
     t, r, kappa = np.mean(parts, axis=0)
     mean = np.mean(own, axis=0)
-    assert found.t == pytest.approx(t, rel=1e-9)
-    assert found.r == pytest.approx(r, rel=1e-9)
-    assert found.kappa == pytest.approx(kappa, rel=1e-9)
-    assert found.vp == pytest.approx(
-        np.mean([(one - mean) @ (one - mean) for one in own]), rel=1e-9
+    assert truth.t == pytest.approx(t, rel=1e-9)
+    assert truth.r == pytest.approx(r, rel=1e-9)
+    assert truth.kappa == pytest.approx(kappa, rel=1e-9)
+    assert truth.vp == pytest.approx(
+        np.mean([(estimate - mean) @ (estimate - mean) for estimate in own]), rel=1e-9
     )
-    assert found.gradient_norm2 == pytest.approx(mean @ mean, rel=1e-9)
-    assert found.value == pytest.approx(values(policy, small_task, problems).mean, abs=1e-12)
-    assert found.best_group_size == pytest.approx(1 + np.sqrt(r / found.vp), rel=1e-9)
+    assert truth.gradient_norm2 == pytest.approx(mean @ mean, rel=1e-9)
+    assert truth.value == pytest.approx(values(policy, small_task, problems).mean, abs=1e-12)
+    assert truth.best_group_size == pytest.approx(1 + np.sqrt(r / truth.vp), rel=1e-9)
 
 
 @pytest.mark.slow
@@ -173,16 +173,16 @@ def test_estimates_cover_the_truth(make_policy: Callable[[], Any], small_task: T
         problems[place]
         for place in torch.randint(len(problems), (96,), generator=generator).tolist()
     ]
-    found = probe(policy, small_task, drawn, 8, generator)
+    probed = probe(policy, small_task, drawn, 8, generator)
     for name in ("vp", "t", "r", "value", "score_norm2", "kappa", "gradient_norm2"):
         # One in a hundred each; the seed is fixed, so that this cannot fail by chance tomorrow.
-        estimate = found.others[name] if name in found.others else getattr(found, name)
+        estimate = probed.others[name] if name in probed.others else getattr(probed, name)
         assert estimate.interval.covers(getattr(truth, name)), (
             f"{name}: {estimate.interval} and {getattr(truth, name)}"
         )
-    assert found.t.value == pytest.approx(truth.t, rel=0.3)
-    assert found.r.value == pytest.approx(truth.r, rel=0.3)
-    assert not found.others["score_norm2"].interval.covers(0.5 * truth.score_norm2)
+    assert probed.t.value == pytest.approx(truth.t, rel=0.3)
+    assert probed.r.value == pytest.approx(truth.r, rel=0.3)
+    assert not probed.others["score_norm2"].interval.covers(0.5 * truth.score_norm2)
 
 
 @pytest.mark.slow
@@ -218,7 +218,7 @@ def test_kicks_along_the_reward_show_its_own_stiffness(
     point_D = world.start_D.clone().requires_grad_()
     (slope_D,) = torch.autograd.grad(world.value(world.log_probabilities(point_D)), point_D)
     unit = (slope_D / slope_D.norm()).numpy()
-    found = kicked_stiffness(
+    stiffness = kicked_stiffness(
         world,
         world.start_D.numpy(),
         np.random.default_rng(0),
@@ -237,7 +237,7 @@ def test_kicks_along_the_reward_show_its_own_stiffness(
         @ rest_D.numpy()
     )
     wanted = unit @ curvature(world, world.start_D)(unit) - bend / float(slope_D.norm())
-    assert found.stiffness.value == pytest.approx(wanted, rel=5e-3)
+    assert stiffness.stiffness.value == pytest.approx(wanted, rel=5e-3)
 
 
 def test_what_cannot_be_measured_is_said_in_one_sentence(
@@ -263,16 +263,16 @@ def test_a_language_model_is_not_enumerated(
     formatted_task: Task, small_task: Task, make_policy: Callable[[], Any]
 ) -> None:
     class Other:
-        def __init__(self, *, one: bool) -> None:
-            self.one = one
+        def __init__(self, *, one_pass: bool) -> None:
+            self.one_pass = one_pass
 
         def one_spelling(self, task: Task) -> bool:
             assert task in (small_task, formatted_task)
-            return self.one
+            return self.one_pass
 
-    assert method_for(Other(one=True), formatted_task) == "rollouts"  # type: ignore[arg-type]
-    assert method_for(Other(one=True), small_task) == "answer"  # type: ignore[arg-type]
-    assert method_for(Other(one=False), small_task) == "rollouts"  # type: ignore[arg-type]
+    assert method_for(Other(one_pass=True), formatted_task) == "rollouts"  # type: ignore[arg-type]
+    assert method_for(Other(one_pass=True), small_task) == "answer"  # type: ignore[arg-type]
+    assert method_for(Other(one_pass=False), small_task) == "rollouts"  # type: ignore[arg-type]
     assert method_for(object(), small_task) == "rollouts"  # type: ignore[arg-type]
     assert method_for(make_policy(), formatted_task) == "enumeration"
 
@@ -317,20 +317,20 @@ def test_a_value_is_that_of_the_verifier_whatever_its_rewards_are_called(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     policy, task, problems = make_policy(), make(small_task), small_task.train[:12]
-    found = values(policy, task, problems, rollouts=500, generator=drawing(1))
-    assert found.method == method
-    assert (found.error_P == 0).all() == (method != "rollouts")
+    estimate = values(policy, task, problems, rollouts=500, generator=drawing(1))
+    assert estimate.method == method
+    assert (estimate.error_P == 0).all() == (method != "rollouts")
     monkeypatch.setattr("truth.method_for", lambda policy, task: "rollouts")
     sampled = values(policy, task, problems, rollouts=500, generator=drawing(2))
     # A mean beyond 4 standard errors one time in 16,000; of two means, their errors added in
     # squares.
-    assert abs(found.mean - sampled.mean) < 4 * np.hypot(found.mean_error, sampled.mean_error)
+    assert abs(estimate.mean - sampled.mean) < 4 * np.hypot(estimate.mean_error, sampled.mean_error)
     if method == "rollouts":
         right = values(policy, small_task, problems, rollouts=500, generator=drawing(3))
         verifier: Any = task.verifier
         share = 1.0 if verifier.mode == "missing" else 1 - verifier.share
-        assert abs(found.mean - share * right.mean) < 4 * np.hypot(
-            found.mean_error, share * right.mean_error
+        assert abs(estimate.mean - share * right.mean) < 4 * np.hypot(
+            estimate.mean_error, share * right.mean_error
         )
 
 
@@ -348,8 +348,8 @@ def test_the_error_of_rollouts_holds_where_a_share_of_the_calls_fails(
         task = replace(
             small_task, verifier=FailingVerifier(small_task.verifier, share=0.5, seed=seed)
         )
-        found = values(policy, task, problems, rollouts=200, generator=drawing(seed))
-        wrong += abs(found.mean - 0.5 * right) > 2 * found.mean_error
+        estimate = values(policy, task, problems, rollouts=200, generator=drawing(seed))
+        wrong += abs(estimate.mean - 0.5 * right) > 2 * estimate.mean_error
     # Each wrong with probability .0455: more than five of 20 happen once in 6,000.
     assert wrong <= 5
 

@@ -102,8 +102,13 @@ def test_a_simulated_log_loses_no_column_that_a_rule_can_use(load: Loader) -> No
 
 
 def test_notes_do_not_count_as_alarms(load: Loader) -> None:
-    told = [{"a": "info"}, {"a": "warning", "b": "info"}, {"b": "critical", "a": "warning"}, {}]
-    line = load("peers").line_of("kind", "tool", told)
+    severities = [
+        {"a": "info"},
+        {"a": "warning", "b": "info"},
+        {"b": "critical", "a": "warning"},
+        {},
+    ]
+    line = load("peers").line_of("kind", "tool", severities)
     assert (line[:4], line[6], line[-1]) == (["kind", 4, "tool", "0.250"], "0.500", "a: 2; b: 1")
 
 
@@ -124,12 +129,12 @@ def test_the_toolkit_sees_a_log_under_both_namings(load: Loader, tmp_path: Path)
         str(checkout(tmp_path)),
         module.json.dumps(module.ITS_NAMES),
     )
-    told = module.told_by(command, [log, log])
-    assert [answer.severities for answer in told["toolkit, TRL's names"]] == [
+    answers = module.told_by(command, [log, log])
+    assert [answer.severities for answer in answers["toolkit, TRL's names"]] == [
         {"reward_mean": "warning", "entropy": "critical"}
     ] * 2
-    assert told["toolkit, TRL's names"][0].words == 6  # two messages of three; a number is none
-    assert set(told["toolkit, its names"][0].severities) == {
+    assert answers["toolkit, TRL's names"][0].words == 6  # two messages of three; a number is none
+    assert set(answers["toolkit, its names"][0].severities) == {
         "reward_mean",
         "group_reward_mean",
         "reward_std",
@@ -227,10 +232,10 @@ def test_a_line_counts_alarms_by_label_and_medians(load: Loader) -> None:
         )
         for label, cause in labels
     ]
-    told = [{"x": "critical"}, {"x": "info"}, {"length_pathology": "warning"}, {}]
+    severities = [{"x": "critical"}, {"x": "info"}, {"length_pathology": "warning"}, {}]
     answers = [
-        module.Answer(one, 0.1 * i, words)
-        for i, (one, words) in enumerate(zip(told, (10, 20, 40, 0), strict=True))
+        module.Answer(rules, 0.1 * i, words)
+        for i, (rules, words) in enumerate(zip(severities, (10, 20, 40, 0), strict=True))
     ]
     assert list(module.line_of("tool", runs, answers).values()) == [
         "tool",
@@ -287,7 +292,7 @@ def test_the_picture_of_the_readme_is_what_the_tools_said(load: Loader) -> None:
     assert module.PICTURE.read_text(encoding="utf-8") == module.drawn(
         module.the_run(), module.kept()
     ), "run one_run.py"
-    assert {one.tool for one in module.kept()} == set(module.TOOLS.values())
+    assert {finding.tool for finding in module.kept()} == set(module.TOOLS.values())
 
 
 def test_the_table_of_what_opens_is_what_was_counted(load: Loader) -> None:

@@ -96,10 +96,10 @@ def test_the_page_names_every_script_and_every_picture() -> None:
 
 
 def test_kicks_measure_the_stiffness_without_its_closed_form(load: Loader) -> None:
-    found = load("kicks").kicked(load("note").note_bandit(), Training(0.5))
+    measurement = load("kicks").kicked(load("note").note_bandit(), Training(0.5))
     exact = 2 * 0.5 * 0.76000413 * (1 - 0.76000413)
-    assert found.stiffness.covers(exact)
-    assert found.stiffness.value == pytest.approx(exact, rel=1e-3)
+    assert measurement.stiffness.covers(exact)
+    assert measurement.stiffness.value == pytest.approx(exact, rel=1e-3)
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
@@ -128,15 +128,15 @@ def test_components_of_unlike_prompts_are_those_of_the_sum_over_prompts_and_grou
     rest = prompts.rest_of(world)
     p_X = world.probability(np.asarray(rest.theta))
     right = np.arange(size + 1)
-    found = []
+    rates = []
     for p, slope in zip(p_X, world.slope_X, strict=True):
         pull = world.kl_weight * slope**2 * rest.theta * p * (1 - p)
-        found.append(
+        rates.append(
             binomial_variance(
                 slope * right * (size - right) / (size * (size - 1)) - pull, float(p), size
             )
         )
-    mean_X, variance_X = np.array(found).T
+    mean_X, variance_X = np.array(rates).T
     assert mean_X.mean() == pytest.approx(0.0, abs=1e-12)
     total = rest.vp + rest.t / size + rest.r / (size * (size - 1))
     assert total == pytest.approx(float(variance_X.mean() + mean_X.var()), rel=1e-10)

@@ -175,11 +175,11 @@ def test_moments_of_a_prompt_are_those_of_its_outcomes(study: Study) -> None:
     reward, length = np.eye(12)[0], (score**2).sum(axis=1)
     gradient = (share * reward) @ score
     above = reward - share @ reward
-    found = study("world").prompt_moments(share[:1], length[:1], (share @ length)[None])
-    assert found.reward_variance_P[0] == pytest.approx(share @ above**2, rel=1e-12)
-    assert found.kappa_P[0] == pytest.approx(share @ (length * above), rel=1e-12)
-    assert found.gradient_norm2_P[0] == pytest.approx(gradient @ gradient, rel=1e-12)
-    assert found.oracle_variance_P[0] == pytest.approx(
+    prompt_moments = study("world").prompt_moments(share[:1], length[:1], (share @ length)[None])
+    assert prompt_moments.reward_variance_P[0] == pytest.approx(share @ above**2, rel=1e-12)
+    assert prompt_moments.kappa_P[0] == pytest.approx(share @ (length * above), rel=1e-12)
+    assert prompt_moments.gradient_norm2_P[0] == pytest.approx(gradient @ gradient, rel=1e-12)
+    assert prompt_moments.oracle_variance_P[0] == pytest.approx(
         share @ (length * above**2) - gradient @ gradient, rel=1e-12
     )
 
@@ -207,8 +207,8 @@ def test_single_scores_are_those_of_autograd(study: Study, policy: Any) -> None:
             for part in torch.autograd.grad((weight * log_N).sum(), list(policy.parameters()))
         ]
     )
-    found = weight @ world.rollout_scores(policy, rollouts)
-    assert float((found - expected).abs().max()) < 1e-10 * float(expected.abs().max())
+    gradient = weight @ world.rollout_scores(policy, rollouts)
+    assert float((gradient - expected).abs().max()) < 1e-10 * float(expected.abs().max())
 
 
 def test_the_exact_gradient_is_the_mean_of_probability_times_score(
@@ -218,8 +218,8 @@ def test_the_exact_gradient_is_the_mean_of_probability_times_score(
     problems = world.world_task().train[:20]
     value = torch.from_numpy(world.exact_values(policy, problems))
     expected = (value[:, None] * world.answer_scores(policy, problems)).mean(0)
-    found = world.exact_gradient(policy, problems)
-    assert float((found - expected).abs().max()) < 1e-10 * float(expected.abs().max())
+    gradient = world.exact_gradient(policy, problems)
+    assert float((gradient - expected).abs().max()) < 1e-10 * float(expected.abs().max())
 
 
 def test_errors_of_groups_come_from_their_gram_matrix(study: Study) -> None:
@@ -276,8 +276,8 @@ def test_the_regret_allows_for_what_the_seeds_leave_open(study: Study) -> None:
 def test_sizes_near_the_predicted_one_are_compared_over_the_seeds_that_they_share(
     study: Study,
 ) -> None:
-    found = {2: {0: 0.1, 1: 0.2, 3: 0.0}, 4: {0: 0.3, 1: 0.4}, 8: {0: 0.5, 1: 0.6}, 16: {0: 0.9}}
-    sizes, value_GS = study("group_size_results").shared(found)
+    scores = {2: {0: 0.1, 1: 0.2, 3: 0.0}, 4: {0: 0.3, 1: 0.4}, 8: {0: 0.5, 1: 0.6}, 16: {0: 0.9}}
+    sizes, value_GS = study("group_size_results").shared(scores)
     assert sizes == [2, 4, 8]
     assert value_GS.tolist() == [[0.1, 0.2], [0.3, 0.4], [0.5, 0.6]]
     assert study("group_size_results").shared({16: {0: 0.9}})[1].size == 0
@@ -359,10 +359,10 @@ def test_the_page_has_the_tables_of_its_pieces(
 @pytest.mark.slow
 @pytest.mark.parametrize("script", ["gradient_mse", "optimal_group_size", "oracle"])
 def test_scripts_run(script: str) -> None:
-    found = subprocess.run(
+    rows = subprocess.run(
         [sys.executable, str(FOLDER / f"{script}.py"), "--quick"],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert found.returncode == 0, found.stderr
+    assert rows.returncode == 0, rows.stderr

@@ -44,24 +44,26 @@ def test_worlds_are_within_the_ceiling_learn_and_are_priced_beside_four(module: 
         area = module.trained(world, 4, 0.3, 4, np.random.default_rng(1))
         assert area.shape == (4,)
         assert area.mean() > start
-        told = module.measured_price(world, np.random.default_rng(2))
-        assert told["now_4"] == told["most_4"] == 0
-        assert told["safe"] in module.SIZES
-        assert all(told[f"most_{size}"] <= 1 for size in module.SIZES)
+        price = module.measured_price(world, np.random.default_rng(2))
+        assert price["now_4"] == price["most_4"] == 0
+        assert price["safe"] in module.SIZES
+        assert all(price[f"most_{size}"] <= 1 for size in module.SIZES)
 
 
 def test_the_price_that_the_plan_prints_is_that_of_the_worlds(module: Any) -> None:
-    found = module.outcome_of(module.results_of(module.__file__).read("whole_runs"))
+    outcome = module.outcome_of(module.results_of(module.__file__).read("whole_runs"))
     table = Path(best_group_size.__file__).with_name("price_of_group_size.tsv")
     printed = {
         float(row["up_to"]): [float(row[name]) for name in ("median", "low", "high")]
         for row in table_rows(table)
     }
-    measured = found.prices()
+    measured = outcome.prices()
     assert list(printed) == list(measured)
     for edge, ends in printed.items():
         assert measured[edge] == pytest.approx(ends, abs=0.0051), edge
-    held = (found.lost <= np.maximum(found.most, 0) + found.slack).mean(0)
+    held = (outcome.lost <= np.maximum(outcome.most, 0) + outcome.slack).mean(0)
     assert held.min() > 0.9  # the upper end is missed by large groups alone
     # The safe size is 4 in nearly all of them.
-    assert found.named.mean() == pytest.approx(found.regret[:, module.REFERENCE].mean(), abs=1e-4)
+    assert outcome.named.mean() == pytest.approx(
+        outcome.regret[:, module.REFERENCE].mean(), abs=1e-4
+    )

@@ -83,8 +83,8 @@ def test_a_quantile_weighs_the_probabilities_nearest_to_it() -> None:
 
     Truth 1 above quantiles of 0.
     """
-    one = crps(np.array([1.0]), np.zeros((3, 1)), (0.1, 0.5, 0.6))
-    assert one == pytest.approx([2 * (0.3 * 0.1 + 0.25 * 0.5 + 0.45 * 0.6)])
+    score = crps(np.array([1.0]), np.zeros((3, 1)), (0.1, 0.5, 0.6))
+    assert score == pytest.approx([2 * (0.3 * 0.1 + 0.25 * 0.5 + 0.45 * 0.6)])
 
 
 def test_the_crps_of_a_normal_is_near_that_of_the_integral() -> None:
@@ -173,10 +173,10 @@ def test_truth_beyond_the_band_is_counted_on_its_side() -> None:
     up, down = value.copy(), value.copy()
     up[48:] += 10.0
     down[48:] -= 10.0
-    one, other = backtest(TIME, up), backtest(TIME, down)
-    assert (one.covered, one.above, one.below, one.rows_covered) == (0, 10, 0, 0)
+    score, other = backtest(TIME, up), backtest(TIME, down)
+    assert (score.covered, score.above, score.below, score.rows_covered) == (0, 10, 0, 0)
     assert (other.covered, other.above, other.below, other.rows_covered) == (0, 0, 10, 0)
-    assert one.interval_scores["groupwise"] > 20 * 9
+    assert score.interval_scores["groupwise"] > 20 * 9
 
 
 @pytest.mark.usefixtures("few_rivals")
@@ -185,12 +185,12 @@ def test_the_future_is_not_seen() -> None:
     value = rising(4)
     moved = value.copy()
     moved[48:] += 10.0
-    one, other = trial(TIME, value, 0.4), trial(TIME, moved, 0.4)
-    assert np.array_equal(one.windows.centre_S, other.windows.centre_S)
-    assert np.array_equal(one.windows.spread_S, other.windows.spread_S)
-    for name, rival in one.rivals.items():
+    tested, other = trial(TIME, value, 0.4), trial(TIME, moved, 0.4)
+    assert np.array_equal(tested.windows.centre_S, other.windows.centre_S)
+    assert np.array_equal(tested.windows.spread_S, other.windows.spread_S)
+    for name, rival in tested.rivals.items():
         assert np.array_equal(rival.centre_S, other.rivals[name].centre_S)
-    assert other.truth_S - one.truth_S == pytest.approx(10.0)
+    assert other.truth_S - tested.truth_S == pytest.approx(10.0)
 
 
 @pytest.mark.usefixtures("few_rivals")
@@ -198,9 +198,9 @@ def test_missing_rows_do_not_count() -> None:
     value = rising(2)
     value[5::6] = np.nan
     keep = np.isfinite(value)
-    one, other = backtest(TIME, value), backtest(TIME[keep], value[keep])
-    assert one == other
-    assert one.n_train + one.n_test == int(keep.sum())
+    score, other = backtest(TIME, value), backtest(TIME[keep], value[keep])
+    assert score == other
+    assert score.n_train + score.n_test == int(keep.sum())
 
 
 @each_case(("share", "seen"), [(0.02, 8), (0.2, 24), (0.5, 60), (0.8, 96)])
@@ -239,11 +239,11 @@ def test_places_of_averaged_rows_count_in_the_rows_that_are_independent() -> Non
 
 def test_a_table_stretches_the_band_and_leaves_the_rivals() -> None:
     tried = trial(TIME, rising(6), 0.1)
-    one, other = tried.score(shipped()), tried.score(UNCALIBRATED)
-    assert one.errors["groupwise"] != other.errors["groupwise"]  # the table moves the median
-    assert all(one.errors[name] == other.errors[name] for name in tried.rivals)
-    assert one.interval_scores["groupwise"] != other.interval_scores["groupwise"]
-    assert one.interval_scores["power_law"] == other.interval_scores["power_law"]
+    scored, other = tried.score(shipped()), tried.score(UNCALIBRATED)
+    assert scored.errors["groupwise"] != other.errors["groupwise"]  # the table moves the median
+    assert all(scored.errors[name] == other.errors[name] for name in tried.rivals)
+    assert scored.interval_scores["groupwise"] != other.interval_scores["groupwise"]
+    assert scored.interval_scores["power_law"] == other.interval_scores["power_law"]
 
 
 def test_a_case_is_the_error_in_spreads() -> None:
@@ -351,12 +351,12 @@ def test_the_band_of_a_law_is_that_of_its_noise_and_parameters() -> None:
     fifth of it.
     """
     value = rising(11)
-    found = SIMPLE["power_law"](TIME, value, stretches(120, (1, 1), (1, 25)))
-    assert found.deviation_S is not None
-    assert found.deviation_S[0] == pytest.approx(0.02, rel=0.25)
-    assert found.deviation_S[1] < 0.5 * found.deviation_S[0]
-    assert found.quantile(0.95) - found.quantile(0.05) == pytest.approx(
-        2 * 1.644854 * found.deviation_S
+    rival = SIMPLE["power_law"](TIME, value, stretches(120, (1, 1), (1, 25)))
+    assert rival.deviation_S is not None
+    assert rival.deviation_S[0] == pytest.approx(0.02, rel=0.25)
+    assert rival.deviation_S[1] < 0.5 * rival.deviation_S[0]
+    assert rival.quantile(0.95) - rival.quantile(0.05) == pytest.approx(
+        2 * 1.644854 * rival.deviation_S
     )
 
 
@@ -372,12 +372,12 @@ def test_the_deviation_of_ets_is_that_of_statsmodels() -> None:
     from statsmodels.tsa.exponential_smoothing.ets import ETSModel
 
     value = np.cumsum(np.random.default_rng(3).normal(0, 0.05, 80))
-    found = MODELS["ets_damped"](TIME[:80], value, stretches(80, (1, 1), (4, 4), (20, 20)))
+    rival = MODELS["ets_damped"](TIME[:80], value, stretches(80, (1, 1), (4, 4), (20, 20)))
     fit = ETSModel(pandas.Series(value), trend="add", damped_trend=True).fit(disp=False)
     ends = fit.get_prediction(80, 99).pred_int(alpha=0.1).to_numpy()
-    assert found.deviation_S is not None
-    assert found.quantile(0.05) == pytest.approx(ends[[0, 3, 19], 0], abs=1e-3)
-    assert found.quantile(0.95) == pytest.approx(ends[[0, 3, 19], 1], abs=1e-3)
+    assert rival.deviation_S is not None
+    assert rival.quantile(0.05) == pytest.approx(ends[[0, 3, 19], 0], abs=1e-3)
+    assert rival.quantile(0.95) == pytest.approx(ends[[0, 3, 19], 1], abs=1e-3)
 
 
 @with_statsmodels
@@ -388,13 +388,13 @@ def test_the_deviation_of_a_mean_is_that_of_simulated_surprises() -> None:
     from statsmodels.tsa.forecasting.theta import ThetaModel
 
     value = np.cumsum(np.random.default_rng(4).normal(0, 0.05, 80))
-    found = MODELS["theta"](TIME[:80], value, stretches(80, (3, 7)))
+    rival = MODELS["theta"](TIME[:80], value, stretches(80, (3, 7)))
     fit = ThetaModel(value, deseasonalize=False).fit()
     surprise = np.random.default_rng(0).normal(0, math.sqrt(fit.sigma2), (200_000, 7))
     before = np.cumsum(surprise, axis=1) - surprise
     drawn = (surprise + fit.params["alpha"] * before)[:, 2:].mean(1)
-    assert found.deviation_S is not None
-    assert float(found.deviation_S[0]) == pytest.approx(float(drawn.std()), rel=0.01)
+    assert rival.deviation_S is not None
+    assert float(rival.deviation_S[0]) == pytest.approx(float(drawn.std()), rel=0.01)
 
 
 def test_a_method_that_gives_up_is_left_out() -> None:

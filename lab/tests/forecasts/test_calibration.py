@@ -72,9 +72,9 @@ def test_the_stretch_by_hand() -> None:
     """At row 199 seen from 100 and p = .95: z = 1.6449 (1 + .5 ln 2 + 2 * 3/10), and z at the
     border, row 99, without the logarithm.
     """
-    one = steep(1.0, 0.5, 2.0).stretch("row", 0.95, 100, np.array([199.0, 99.0]))
+    width = steep(1.0, 0.5, 2.0).stretch("row", 0.95, 100, np.array([199.0, 99.0]))
     normal = float(ndtri(0.95))
-    assert one == pytest.approx(
+    assert width == pytest.approx(
         [math.sinh(normal * (1.6 + 0.5 * math.log(2))), math.sinh(normal * 1.6)]
     )
 
@@ -135,8 +135,14 @@ def test_quantile_regression_of_three_points_by_hand() -> None:
     """
     design = np.array([[1.0, 0.0, 0.0]] * 3)
     value = np.array([0.0, 1.0, 5.0])
-    found = {p: _quantile_regression(design, value, np.ones(3), p)[0] for p in (0.1, 0.5, 0.9)}
-    assert found == {0.1: pytest.approx(0.0), 0.5: pytest.approx(1.0), 0.9: pytest.approx(5.0)}
+    coefficients = {
+        p: _quantile_regression(design, value, np.ones(3), p)[0] for p in (0.1, 0.5, 0.9)
+    }
+    assert coefficients == {
+        0.1: pytest.approx(0.0),
+        0.5: pytest.approx(1.0),
+        0.9: pytest.approx(5.0),
+    }
     assert _quantile_regression(design, value, np.array([1.0, 1.0, 3.0]), 0.5)[0] == pytest.approx(
         5.0
     )
@@ -208,18 +214,18 @@ def test_clusters_weigh_the_same_whatever_their_runs_and_rows() -> None:
     thirds of the weight lie at 4.
     """
     many = [made("a", str(i), 0.0) for i in range(9)]
-    found = calibrate([*many, made("b", "0", 4.0, 3), made("c", "0", 4.0, 3)])
-    assert (found.runs, found.clusters) == (11, 3)
-    upper = _far(found, 0.75)
+    calibration = calibrate([*many, made("b", "0", 4.0, 3), made("c", "0", 4.0, 3)])
+    assert (calibration.runs, calibration.clusters) == (11, 3)
+    upper = _far(calibration, 0.75)
     plain = _far(UNCALIBRATED, 0.75)
     # Two thirds of the weight lie at 4 and three clusters have 3/28 of the say: asinh is pulled
     # that far.
     assert upper == pytest.approx(plain + 3 / 28 * (math.asinh(4.0) - plain), abs=1e-6)
 
 
-def _far(found: Calibration, probability: float) -> float:
+def _far(calibration: Calibration, probability: float) -> float:
     """The asinh of a stretch where the cases lie."""
-    return math.asinh(float(found.stretch("window", probability, 40, np.array([120.0]))[0]))
+    return math.asinh(float(calibration.stretch("window", probability, 40, np.array([120.0]))[0]))
 
 
 def test_a_table_of_normal_errors_is_near_none() -> None:
@@ -229,9 +235,9 @@ def test_a_table_of_normal_errors_is_near_none() -> None:
         Continuation(f"c{i}", "r", 0.2, 40.0, row, {kind: rng.normal(size=40) for kind in KINDS})
         for i in range(60)
     ]
-    found = calibrate(cases)
+    calibration = calibrate(cases)
     for probability in (0.75, 0.95):
-        got = found.stretch("row", probability, 40, row)
+        got = calibration.stretch("row", probability, 40, row)
         assert got == pytest.approx(float(ndtri(probability)), abs=0.25)
 
 

@@ -30,7 +30,8 @@ def test_the_rate_to_come_goes_on_along_the_line_of_the_rows_seen() -> None:
     logged = {"reward": reward, "learning_rate": 1e-6 * (1 - np.arange(60.0) / 60)}
     series = metric_series(RunRecord("run", steps_table(range(1, 61), logged)))
     scheduled, plain = (
-        trial_of(one, 0.6, {}).windows for one in (series, dataclasses.replace(series, rate_T=None))
+        trial_of(log_series, 0.6, {}).windows
+        for log_series in (series, dataclasses.replace(series, rate_T=None))
     )
     assert plain.place_S[-1] == pytest.approx(58.0, abs=1.0)
     assert scheduled.place_S[-1] == pytest.approx(35 * 1800 / (1800 - 25 * 26 / 2 + 12), rel=0.03)

@@ -78,11 +78,11 @@ def test_shares_are_told_apart_and_together() -> None:
     early = [(cluster, score(0.1, 0.2, 0.1, 6, share=0.1)) for cluster in "ab"]
     late = [("a", score(0.1, 0.8, 0.1, 10, share=0.6))]
     summary = summarise_backtests([*late, *early])
-    assert [(one.share, one.runs, one.clusters) for one in summary.shares] == [
+    assert [(share.share, share.runs, share.clusters) for share in summary.shares] == [
         (0.1, 2, 2),
         (0.6, 1, 1),
     ]
-    assert [one.whole.coverage.value for one in summary.shares] == pytest.approx([0.6, 1.0])
+    assert [share.whole.coverage.value for share in summary.shares] == pytest.approx([0.6, 1.0])
     # a: the geometric mean of 1/2 and 1/8; b: 1/2.
     assert summary.whole.ratios["last_mean"].value == pytest.approx(math.sqrt(0.25 * 0.5))
     assert summary.whole.coverage.value == pytest.approx((0.8 + 0.6) / 2)
@@ -125,11 +125,11 @@ def test_the_interval_over_clusters_is_that_of_their_bootstrap() -> None:
     in every call.
     """
     value = np.repeat([0.0, 1.0], 40)
-    found = mean_of_clusters(value)
-    assert found == mean_of_clusters(value)
-    assert (found.value, found.level) == (0.5, 0.95)
-    assert found.low == pytest.approx(0.5 - 1.96 * 0.5 / math.sqrt(80), abs=0.012)
-    assert found.high == pytest.approx(0.5 + 1.96 * 0.5 / math.sqrt(80), abs=0.012)
+    interval = mean_of_clusters(value)
+    assert interval == mean_of_clusters(value)
+    assert (interval.value, interval.level) == (0.5, 0.95)
+    assert interval.low == pytest.approx(0.5 - 1.96 * 0.5 / math.sqrt(80), abs=0.012)
+    assert interval.high == pytest.approx(0.5 + 1.96 * 0.5 / math.sqrt(80), abs=0.012)
     assert mean_of_clusters(np.full(5, 0.25)).width == 0
 
 

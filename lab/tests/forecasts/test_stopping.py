@@ -48,11 +48,11 @@ def test_a_run_stops_where_the_median_gains_less_than_a_twentieth_of_the_gain_so
         )
 
     first, unit = float(value[:10].mean()), float(value.std())
-    found = stop_at_plateau(value, foretell, (0.1, 0.2, 0.4, 0.6))
-    assert found.saved == pytest.approx(0.6)
-    assert (found.gain, found.loss) == pytest.approx(((1 - first) / unit, 0.2 / unit))
+    stop = stop_at_plateau(value, foretell, (0.1, 0.2, 0.4, 0.6))
+    assert stop.saved == pytest.approx(0.6)
+    assert (stop.gain, stop.loss) == pytest.approx(((1 - first) / unit, 0.2 / unit))
     foreseen[0.4] = foreseen[0.6] = (0.8, 0.95)
-    assert stop_at_plateau(value, foretell, SHARES) == Stop(0.0, found.gain, 0.0)
+    assert stop_at_plateau(value, foretell, SHARES) == Stop(0.0, stop.gain, 0.0)
 
 
 def test_clusters_weigh_the_same() -> None:

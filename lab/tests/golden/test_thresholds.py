@@ -36,8 +36,8 @@ def test_thresholds(lag: str) -> None:
         sorted(rows, key=lambda row: row["interval"]), lambda row: row["interval"]
     ):
         same = list(group)
-        found = threshold(lag, [row["momentum"] for row in same], interval)
-        assert found.tolist() == pytest.approx([row["threshold"] for row in same], rel=1e-9), (
+        limits = threshold(lag, [row["momentum"] for row in same], interval)
+        assert limits.tolist() == pytest.approx([row["threshold"] for row in same], rel=1e-9), (
             interval
         )
 
@@ -47,8 +47,8 @@ def test_onsets(lag: str) -> None:
     """To nine digits."""
     for row in GOLDEN["thresholds"][::5]:  # each interval, with some of the momenta
         if row["lag"] == lag:
-            found = ForceOfMotion(lag, row["momentum"], row["interval"]).onset
-            assert found == pytest.approx(float(row["onset"]), rel=1e-9), row
+            onset = ForceOfMotion(lag, row["momentum"], row["interval"]).onset
+            assert onset == pytest.approx(float(row["onset"]), rel=1e-9), row
 
 
 @pytest.mark.parametrize("lag", LAGS)
@@ -63,7 +63,7 @@ def test_motions(lag: str) -> None:
         swing = 2 * math.pi * period / turn if turn > 1e-7 else math.inf
         assert abs(leading) == pytest.approx(float(row["spectral_radius"]), rel=1e-8), row
         assert swing == pytest.approx(float(row["period"]), rel=1e-8), row
-        found = stability(*setting[:2], refresh_interval=row["interval"], lag=lag)
-        assert found.max_refresh_interval == float(row["longest"]), row
-        assert found.max_refresh_status == row["longest_status"]
-        assert math.isclose(found.margin * found.force, found.threshold)
+        margin = stability(*setting[:2], refresh_interval=row["interval"], lag=lag)
+        assert margin.max_refresh_interval == float(row["longest"]), row
+        assert margin.max_refresh_status == row["longest_status"]
+        assert math.isclose(margin.margin * margin.force, margin.threshold)

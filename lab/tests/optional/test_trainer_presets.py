@@ -162,11 +162,11 @@ def recipe() -> Any:
     tokenizer.
     """
     path = Path(__file__).resolve().parents[3] / "scripts" / "record_trl_run.py"
-    found = importlib.util.spec_from_file_location("record_trl_run", path)
-    assert found is not None
-    assert found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location("record_trl_run", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 

@@ -44,13 +44,13 @@ def loaded() -> Any:
     from groupwise.scores.language_models import load_language_model
     from groupwise_lab.trainer.language_policy import with_new_adapter
 
-    found = with_new_adapter(load_language_model(FOLDER), 16)
+    language_model = with_new_adapter(load_language_model(FOLDER), 16)
     draw = torch.Generator().manual_seed(0)
     with torch.no_grad():
-        for parameter in found.model.parameters():
+        for parameter in language_model.model.parameters():
             if parameter.requires_grad:
                 parameter.add_(0.01 * torch.randn(parameter.shape, generator=draw))
-    return found
+    return language_model
 
 
 def trainer(
@@ -82,11 +82,16 @@ def trainer(
     # As text: TRL's way with messages asks dill to pickle what it cannot.
     problems = make_text_task("larger_of_two").train[:64]
     texts = [
-        tokenizer.apply_chat_template(list(one.prompt), add_generation_prompt=True, tokenize=False)
-        for one in problems
+        tokenizer.apply_chat_template(
+            list(problem.prompt), add_generation_prompt=True, tokenize=False
+        )
+        for problem in problems
     ]
     data = datasets.Dataset.from_list(
-        [{"prompt": text, "answer": one.answer} for text, one in zip(texts, problems, strict=True)]
+        [
+            {"prompt": text, "answer": problem.answer}
+            for text, problem in zip(texts, problems, strict=True)
+        ]
     )
     return trl.GRPOTrainer(
         model=model,
@@ -116,7 +121,9 @@ def test_the_loss_and_its_gradient_are_those_of_trl(precision: str, tmp_path: Pa
         getattr(torch, precision)
     )
     parameters = {
-        name: one for name, one in language_model.model.named_parameters() if one.requires_grad
+        name: parameter
+        for name, parameter in language_model.model.named_parameters()
+        if parameter.requires_grad
     }
 
     def gradient(loss: Any) -> Any:
@@ -132,8 +139,8 @@ def test_the_loss_and_its_gradient_are_those_of_trl(precision: str, tmp_path: Pa
     )
     new = policy.log_probabilities(prompt, sampled.completion_NL)
     weight = token_weights(sampled.mask_NL, settings.aggregation)
-    mine = policy_loss(new, new.detach(), advantage, sampled.mask_NL, weight, settings).value
-    ours = gradient(mine)
+    value = policy_loss(new, new.detach(), advantage, sampled.mask_NL, weight, settings).value
+    ours = gradient(value)
     loop = trainer(
         language_model.model,
         language_model.tokenizer,
@@ -156,10 +163,10 @@ def test_the_loss_and_its_gradient_are_those_of_trl(precision: str, tmp_path: Pa
     apart = float((ours - theirs).norm() / theirs.norm())
     norm = float(theirs.norm())
     print(
-        f"{precision}: loss {float(mine):.8f} and {float(expected):.8f}, gradients apart by "
+        f"{precision}: loss {float(value):.8f} and {float(expected):.8f}, gradients apart by "
         f"{apart:.2g} of their norm {norm:.3g}"
     )
-    assert float(mine) == pytest.approx(float(expected), rel=1e-6)
+    assert float(value) == pytest.approx(float(expected), rel=1e-6)
     assert apart < 1e-5
 
 
@@ -190,7 +197,7 @@ def test_seconds_of_an_update_beside_trl(tmp_path: Path) -> None:
         on_step=lambda *_: spent.append(time.process_time()),
     )
     ours = (spent[3] - spent[0]) / 3
-    found, seen = loaded(), []
+    adapter, seen = loaded(), []
 
     def reward(completions: Any, answer: Any, **_: Any) -> Any:
         seen.append(time.process_time())
@@ -200,8 +207,8 @@ def test_seconds_of_an_update_beside_trl(tmp_path: Path) -> None:
         ]
 
     loop = trainer(
-        found.model,
-        found.tokenizer,
+        adapter.model,
+        adapter.tokenizer,
         tmp_path / "theirs",
         reward,
         8,

@@ -434,7 +434,7 @@ def linear_threshold(lag: str, *, reward_delayed: bool, kl_delayed: bool) -> flo
 
 @pytest.mark.thinned(2)
 @pytest.mark.parametrize(
-    ("lag", "kl_place", "ratio", "known", "around"),
+    ("lag", "kl_place", "ratio", "closed_form", "around"),
     [
         ("refresh", "reward", "none", 0.0339, (0.03, 0.038)),
         ("fixed", "reward", "none", 0.01394, (0.012, 0.016)),
@@ -447,20 +447,22 @@ def linear_threshold(lag: str, *, reward_delayed: bool, kl_delayed: bool) -> flo
     ],
 )
 def test_the_thresholds_of_the_theory(
-    lag: Any, kl_place: Any, ratio: Any, known: float, around: tuple[float, float]
+    lag: Any, kl_place: Any, ratio: Any, closed_form: float, around: tuple[float, float]
 ) -> None:
     """Located on the exact expected dynamics; the known numbers are rounded to three or four
     digits.
     """
-    found = located(lag, *around, steps=240 if known > 1 else 6000, ratio=ratio, kl_place=kl_place)
+    threshold = located(
+        lag, *around, steps=240 if closed_form > 1 else 6000, ratio=ratio, kl_place=kl_place
+    )
     stale = ratio == "none" or kl_place == "reward"
-    assert found == pytest.approx(
+    assert threshold == pytest.approx(
         linear_threshold(
             lag if stale else "none", reward_delayed=stale, kl_delayed=kl_place == "reward"
         ),
         rel=0.005,
     )
-    assert found == pytest.approx(known, rel=0.005)
+    assert threshold == pytest.approx(closed_form, rel=0.005)
 
 
 # -- edges
@@ -622,7 +624,7 @@ def test_expected_coefficients_take_any_number_of_replicates(
     training = Training(1.0, group_size=24, advantage="std_normalised")
     whole = expected_coefficients(policy_AS, THREE.reward_A[:, None], None, training)
     alone = [
-        expected_coefficients(policy_AS[:, [one]], THREE.reward_A[:, None], None, training)
-        for one in range(60)
+        expected_coefficients(policy_AS[:, [seed]], THREE.reward_A[:, None], None, training)
+        for seed in range(60)
     ]
     np.testing.assert_allclose(whole, np.concatenate(alone, axis=1), atol=1e-13)

@@ -166,9 +166,9 @@ def _allocated(choice: Choice, prompts: list[int], past: dict[int, list[Float]])
 def _stop(group: Float, scores: dict[int, list[int]]) -> int:
     """The rollouts after which one outcome alone is possible."""
     for looked in (2, 4):
-        known, times = sorted(scores.get(looked, [])), int(group[:looked].sum())
-        place = int(np.ceil(0.95 * (len(known) + 1)))
-        allowed = known[place - 1] if place <= len(known) else looked
+        rows, times = sorted(scores.get(looked, [])), int(group[:looked].sum())
+        place = int(np.ceil(0.95 * (len(rows) + 1)))
+        allowed = rows[place - 1] if place <= len(rows) else looked
         if (looked - times <= allowed) != (times <= allowed):
             return looked
     return len(group)

@@ -90,13 +90,13 @@ def test_backtest_of_the_public_runs(capsys: pytest.CaptureFixture[str]) -> None
     if not data.is_dir():
         pytest.skip("the public runs are not on this machine: ../shared/data is absent")
     backtest = study("lab/experiments/forecast/backtest.py")
-    found = backtest.of_public_runs(data)
+    calibrated = backtest.of_public_runs(data)
     with capsys.disabled():
-        print_calibration(found, (), Console(width=160))
-    whole = found.by_others.whole
+        print_calibration(calibrated, (), Console(width=160))
+    whole = calibrated.by_others.whole
     assert whole.ratios["last_mean"].value <= 0.90
     assert whole.ratios["last_mean"].high < 1
     assert whole.ratios["smoothing"].value <= 0.97
-    for one in found.by_others.shares:
-        assert one.whole.coverage.low <= 0.95
-        assert one.whole.coverage.high >= 0.85
+    for share in calibrated.by_others.shares:
+        assert share.whole.coverage.low <= 0.95
+        assert share.whole.coverage.high >= 0.85

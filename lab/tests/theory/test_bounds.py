@@ -150,7 +150,7 @@ def test_how_loose_the_bound_is_on_a_quadratic(ratio: float) -> None:
     mu, noise = 0.5, 0.3
     bound = Landscape(ratio * mu, mu, noise, 1.0).leading_constant(1 / mu)
     truth = [noise * curvature / mu**2 / (4 * curvature / mu - 2) for curvature in (mu, ratio * mu)]
-    assert [bound / one for one in truth] == pytest.approx([ratio, 2 * ratio - 1])
+    assert [bound / value for value in truth] == pytest.approx([ratio, 2 * ratio - 1])
 
 
 def test_each_assumption_says_whether_it_was_checked() -> None:

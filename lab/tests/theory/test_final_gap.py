@@ -212,13 +212,13 @@ def test_the_excess_of_leave_one_out_falls_as_one_over_g_times_g_less_one(seed: 
     """
     parts, hessian = parts_of(seed)
     sizes = np.array([2, 4, 8, 16, 64, 128, 512, 2048])
-    found = [
+    gaps = [
         compare_final_gaps(parts, hessian, 1.5, group_size=float(size), prompts=8) for size in sizes
     ]
     pairs = np.log(sizes * (sizes - 1.0))
-    excess = np.array([gap.leave_one_out.mean - gap.oracle.mean for gap in found])
+    excess = np.array([gap.leave_one_out.mean - gap.oracle.mean for gap in gaps])
     assert np.diff(np.log(excess)) / np.diff(pairs) == pytest.approx(-1, abs=1e-4)
-    differences = np.array([gap.weight_difference for gap in found])
+    differences = np.array([gap.weight_difference for gap in gaps])
     assert (differences > 0).all()
     slopes = np.diff(np.log(differences[5:]), axis=0) / np.diff(pairs[5:])[:, None]
     assert slopes == pytest.approx(-1, abs=0.02)

@@ -308,10 +308,10 @@ def test_known_deviations_from_one_over_the_group_size_are_expected_ones() -> No
     """
     size, rows, components = np.array([2, 4, 8, 16, 32]), np.full(5, 2000), (0.05, 1.0, 2.0)
     law = np.array([0.05 + 1 / g + 2 / (g * (g - 1)) for g in size])
-    found = group_size_test(size, 0.3 * law, rows, components=components)
-    assert not found.exponent.covers(1.0)
-    assert found.expected_exponent == pytest.approx(found.exponent.value)
-    assert "agrees." in found.status
+    test = group_size_test(size, 0.3 * law, rows, components=components)
+    assert not test.exponent.covers(1.0)
+    assert test.expected_exponent == pytest.approx(test.exponent.value)
+    assert "agrees." in test.status
     assert "differs" in group_size_test(size, 1 / size, rows, components=components).status
     two = group_size_test([4, 16], [1.0, 0.2], [100, 100], components=(0.0, 1.0, 1.0))
     assert 4**two.expected_exponent == pytest.approx(variance_ratio(0.0, 1.0, 1.0, 4, 16))

@@ -75,12 +75,12 @@ def test_the_figures_of_the_note() -> None:
     async .00976.
     """
     share = two_arm_mode(0.3, 0.5, kl_term="loss").stale_share
-    found = {
+    thresholds = {
         kind: threshold_of_share(kind, 0.9, 8, share) for kind in ("refresh", "fixed", "async")
     }
-    assert round(found["refresh"], 4) == 0.0323
-    assert round(found["fixed"], 5) == 0.01334
-    assert round(found["async"], 5) == 0.00976
+    assert round(thresholds["refresh"], 4) == 0.0323
+    assert round(thresholds["fixed"], 5) == 0.01334
+    assert round(thresholds["async"], 5) == 0.00976
 
 
 def test_closed_forms_where_there_are_any() -> None:
@@ -91,12 +91,12 @@ def test_closed_forms_where_there_are_any() -> None:
             float(threshold(kind, 0.7, 6)), rel=1e-9
         )
     for share, momentum in product((0.3, 0.8, 1.2), (0.0, 0.6)):
-        one = min(
+        bound = min(
             (1 - momentum) / share,
             2 * (1 + momentum) / (1 - 2 * share) if share < 0.5 else math.inf,
         )
-        assert threshold_of_share("fixed", momentum, 1, share) == pytest.approx(one, rel=1e-9)
-        assert threshold_of_share("async", momentum, 1, share) == pytest.approx(one, rel=1e-9)
+        assert threshold_of_share("fixed", momentum, 1, share) == pytest.approx(bound, rel=1e-9)
+        assert threshold_of_share("async", momentum, 1, share) == pytest.approx(bound, rel=1e-9)
         assert threshold_of_share("refresh", momentum, 1, share) == pytest.approx(
             2 * (1 + momentum)
         )
@@ -153,7 +153,7 @@ def drift(
         if advantage == "leave_one_out":
             worth *= size / (size - 1)
         elif advantage == "std":
-            spread = math.sqrt(sum((one - mean) ** 2 for one in merit) / (size - 1))
+            spread = math.sqrt(sum((value - mean) ** 2 for value in merit) / (size - 1))
             worth = worth / spread if spread > 0 else 0.0
         score = (1 - place) if rewards[0] else -place
         weight = 1.0 if ratio == "none" else (now / then if rewards[0] else (1 - now) / (1 - then))
@@ -298,14 +298,14 @@ def test_without_a_fixed_point_there_is_no_threshold() -> None:
         2 * (1.09 * p * q - (p - 0.5) * math.sqrt(p * q)), rel=1e-12
     )
     for size, plateaus in ((4, (0.760, 0.658, 0.888)), (16, (0.760, 0.737, 0.999))):
-        found = [
+        stiffnesses = [
             two_arm_mode(
                 0.3, 0.5, advantage="leave_one_out", group_size=size, kl_term="loss"
             ).value,
             two_arm_mode(0.3, 0.5, advantage="full_mean", group_size=size, kl_term="loss").value,
             two_arm_mode(0.3, 0.5, advantage="std", group_size=size, kl_term="loss").value,
         ]
-        assert found == pytest.approx(plateaus, abs=0.0006)
+        assert stiffnesses == pytest.approx(plateaus, abs=0.0006)
 
 
 def test_bad_input_is_a_sentence() -> None:

@@ -52,9 +52,12 @@ def test_kicks_find_the_stiffness_of_the_note() -> None:
     """p0 = .3, beta = .5: p* = .76000, K = 2 beta p q = .182398."""
     policy = NOTE.policy(NOTE.fixed_point)
     assert policy[0] == pytest.approx(0.76, abs=1e-5)
-    found = kicked_stiffness(NOTE, NOTE.fixed_point, np.random.default_rng(1), size=0.02)
-    assert found.stiffness.value == pytest.approx(0.182398, rel=2e-3)
-    assert found.stiffness.low < 0.182398 < found.stiffness.high or found.stiffness.width < 1e-3
+    stiffness = kicked_stiffness(NOTE, NOTE.fixed_point, np.random.default_rng(1), size=0.02)
+    assert stiffness.stiffness.value == pytest.approx(0.182398, rel=2e-3)
+    assert (
+        stiffness.stiffness.low < 0.182398 < stiffness.stiffness.high
+        or stiffness.stiffness.width < 1e-3
+    )
 
 
 @each_case("kick", [0.05, -0.05, 0.01, 0.3])
@@ -68,11 +71,11 @@ def test_relaxation_holds_the_exact_stiffness(
     policy = NOTE.policy(NOTE.fixed_point)
     exact, plateau = float(policy[0] * policy[1]), NOTE.mean_reward(NOTE.fixed_point)
     start = NOTE.fixed_point + np.array([kick, 0.0])
-    found = relaxed_stiffness(
+    stiffness = relaxed_stiffness(
         NOTE, start, learning_rate=learning_rate, plateau=plateau, updates=updates
     ).stiffness
-    assert found.covers(exact)
-    assert found.width < (0.005 if updates > 60 else 0.05) * exact
+    assert stiffness.covers(exact)
+    assert stiffness.width < (0.005 if updates > 60 else 0.05) * exact
 
 
 def test_a_reward_that_crosses_its_plateau_is_refused() -> None:
@@ -98,7 +101,7 @@ def test_along_one_mode_of_many_arms() -> None:
     values, vectors = np.linalg.eigh(np.diag(policy) - np.outer(policy, policy))
     for column in (1, 2, 3):
         direction = vectors[:, [column]].T
-        found = kicked_stiffness(
+        stiffness = kicked_stiffness(
             bandit,
             bandit.fixed_point,
             np.random.default_rng(0),
@@ -106,14 +109,14 @@ def test_along_one_mode_of_many_arms() -> None:
             size=0.005,
             directions=direction,
         )
-        assert found.stiffness.value == pytest.approx(bandit.beta * values[column], rel=0.02)
+        assert stiffness.stiffness.value == pytest.approx(bandit.beta * values[column], rel=0.02)
 
 
 def test_measured_stiffness_predicts_the_recursion() -> None:
     """What kicks measure is what training does: the run's curve near the fixed point is that of
     the linear law.
     """
-    found = kicked_stiffness(
+    value = kicked_stiffness(
         NOTE, NOTE.fixed_point, np.random.default_rng(1), size=0.02
     ).stiffness.value
     eta, mu = 0.2, 0.8
@@ -124,7 +127,7 @@ def test_measured_stiffness_predicts_the_recursion() -> None:
         velocity = mu * velocity + eta * NOTE.expected_step(point)
         point = point + velocity
         rewards.append(NOTE.mean_reward(point))
-    linear = recursion(eta * found, mu, 200, lag="none", start=rewards[0], plateau=plateau)
+    linear = recursion(eta * value, mu, 200, lag="none", start=rewards[0], plateau=plateau)
     assert np.abs(np.array(rewards) - linear).max() < 0.03 * abs(rewards[0] - plateau)
 
 
@@ -145,7 +148,7 @@ def test_kicks_find_every_stiffness_of_the_simulated_bandit() -> None:
     world = Simulated([1.0, 0.5, 0.2, 0.0, 0.7], 0.5)
     rest = fixed_point(world.world, Training(learning_rate=0.1))
     for stiffness, direction in zip(rest.stiffness_M, rest.direction_MA, strict=True):
-        found = kicked_stiffness(
+        measured = kicked_stiffness(
             world,
             rest.logit_A,
             np.random.default_rng(0),
@@ -153,7 +156,7 @@ def test_kicks_find_every_stiffness_of_the_simulated_bandit() -> None:
             size=0.003,
             directions=direction[None],
         )
-        assert found.stiffness.value == pytest.approx(stiffness, rel=0.02)
+        assert measured.stiffness.value == pytest.approx(stiffness, rel=0.02)
 
 
 class Noisy(Bandit):
@@ -175,7 +178,7 @@ def test_noise_in_the_reward_does_not_shrink_the_stiffness() -> None:
     Without the instrument a seventh would be missing, which is seven of those.
     """
     direction = np.array([[1.0, -1.0]])
-    found = [
+    estimates = [
         kicked_stiffness(
             Noisy(0.025, seed),
             NOTE.fixed_point,
@@ -185,12 +188,12 @@ def test_noise_in_the_reward_does_not_shrink_the_stiffness() -> None:
         ).stiffness
         for seed in range(60)
     ]
-    values = np.array([one.value for one in found])
+    values = np.array([estimate.value for estimate in estimates])
     error = values.std(ddof=1) / np.sqrt(len(values))
     assert abs(values.mean() - 0.182398) < 4 * error
     assert error < 0.182398 / 28
     # 95 % intervals: at least 51 of 60 cover, five deviations below the nominal.
-    assert sum(one.low < 0.182398 < one.high for one in found) >= 51
+    assert sum(estimate.low < 0.182398 < estimate.high for estimate in estimates) >= 51
 
 
 def test_what_cannot_be_measured_is_said() -> None:
@@ -219,10 +222,10 @@ def test_at_a_maximum_the_reward_relaxes_at_twice_the_rate_and_cannot_overshoot(
         def expected_step(self, parameter_D: np.ndarray) -> np.ndarray:
             return np.asarray(-0.6 * parameter_D)
 
-    found = relaxed_stiffness(
+    stiffness = relaxed_stiffness(
         Hilltop(), np.array([0.5]), learning_rate=0.001, plateau=0.9, updates=2000
     )
-    assert found.stiffness.value == pytest.approx(2 * 0.6, rel=1e-3)
+    assert stiffness.stiffness.value == pytest.approx(2 * 0.6, rel=1e-3)
     oscillating = recursion(0.05, 0.9, 400, lag="none", start=0.5, plateau=0.0)
     assert oscillating.min() < -0.1
     assert max(Hilltop().mean_reward(np.array([value])) for value in oscillating) <= 0.9
@@ -234,6 +237,6 @@ def test_an_unstable_point_has_a_negative_stiffness_and_says_so() -> None:
             return -super().expected_step(parameter_D)
 
     hill = Hill([1.0, 0.0], [0.3, 0.7], 0.5)
-    found = kicked_stiffness(hill, hill.fixed_point, np.random.default_rng(1), size=0.02)
-    assert found.stiffness.value < 0
-    assert "not positive" in found.status
+    stiffness = kicked_stiffness(hill, hill.fixed_point, np.random.default_rng(1), size=0.02)
+    assert stiffness.stiffness.value < 0
+    assert "not positive" in stiffness.status

@@ -159,9 +159,9 @@ def test_the_classical_variance_as_matrices(world: BanditWorld, size: int) -> No
         g = exact.gradient_PD[x]
         centred_MD = leave_one_out_gradient(groups.score_MGD, groups.reward_MG) - g
         covariance_DD = groups.mean(centred_MD[:, :, None] * centred_MD[:, None, :])
-        one = world.enumerate_groups(1, prompt=x)
-        oracle_MD = one.score_MGD[:, 0] * (one.reward_MG - exact.value_P[x]) - g
-        sigma_DD = one.mean(oracle_MD[:, :, None] * oracle_MD[:, None, :])
+        enumeration = world.enumerate_groups(1, prompt=x)
+        oracle_MD = enumeration.score_MGD[:, 0] * (enumeration.reward_MG - exact.value_P[x]) - g
+        sigma_DD = enumeration.mean(oracle_MD[:, :, None] * oracle_MD[:, None, :])
         rest_DD = exact.fisher_PDD[x] * exact.reward_variance_P[x] + np.outer(g, g)
         zeta_1, zeta_2 = kernel_variances(sigma_DD, rest_DD)
         np.testing.assert_allclose(

@@ -58,12 +58,12 @@ def test_moments_are_those_of_every_rollout_and_every_error(
     world: BanditWorld, rates: tuple[float, float]
 ) -> None:
     errors = VerifierErrors(*rates)
-    found, exact = noisy_moments(moments_of(world), errors), judged(world, errors).moments()
-    assert found.value_P == pytest.approx(exact.value_P, abs=EXACT)
-    assert found.reward_variance_P == pytest.approx(exact.reward_variance_P, abs=EXACT)
-    assert found.kappa_P == pytest.approx(exact.kappa_P, abs=EXACT)
-    assert found.oracle_variance_P == pytest.approx(exact.oracle_variance_P, abs=EXACT)
-    assert found.degenerate == pytest.approx(exact.degenerate_P, abs=EXACT)
+    noisy, exact = noisy_moments(moments_of(world), errors), judged(world, errors).moments()
+    assert noisy.value_P == pytest.approx(exact.value_P, abs=EXACT)
+    assert noisy.reward_variance_P == pytest.approx(exact.reward_variance_P, abs=EXACT)
+    assert noisy.kappa_P == pytest.approx(exact.kappa_P, abs=EXACT)
+    assert noisy.oracle_variance_P == pytest.approx(exact.oracle_variance_P, abs=EXACT)
+    assert noisy.degenerate == pytest.approx(exact.degenerate_P, abs=EXACT)
     assert errors.slope**2 * world.vp == pytest.approx(exact.vp, abs=EXACT)
 
 
@@ -77,7 +77,7 @@ def test_the_error_of_a_group_is_that_of_every_group_and_every_error(
     """
     errors = VerifierErrors(*rates)
     noisy, size = judged(world, errors), 3
-    found = within_prompt_variance(baseline, noisy_moments(moments_of(world), errors), size)
+    variance = within_prompt_variance(baseline, noisy_moments(moments_of(world), errors), size)
     for prompt in range(3):
         groups = noisy.enumerate_groups(size, prompt=prompt)
         value = noisy.moments().value_P[prompt]
@@ -89,7 +89,7 @@ def test_the_error_of_a_group_is_that_of_every_group_and_every_error(
         assert groups.mean(gradient_MD) == pytest.approx(
             errors.slope * world.moments().gradient_PD[prompt], abs=EXACT
         )
-        assert found[prompt] == pytest.approx(groups.variance(gradient_MD), abs=EXACT)
+        assert variance[prompt] == pytest.approx(groups.variance(gradient_MD), abs=EXACT)
 
 
 def test_a_hand_computed_case() -> None:
@@ -103,11 +103,11 @@ def test_a_hand_computed_case() -> None:
             for value in (0.2, 0.16, 0.16, 0.096, 0.2 * 0.64**2 + 0.8 * 0.04**2 - 0.0256, 0.0256)
         )
     )
-    found = noisy_moments(plain, VerifierErrors(0.1, 0.0))
+    noisy = noisy_moments(plain, VerifierErrors(0.1, 0.0))
     # E|s|^2 of wrong answers is .8 x .04 = .032, so T gains .09 x .032; R gains .16 x .09 x .8, and
     # both keep .81 of themselves.
-    assert found.oracle_variance_P[0] == pytest.approx(0.81 * 0.0576 + 0.09 * 0.032)
-    assert found.degenerate[0] == pytest.approx(0.81 * (0.16 * 0.16 + 0.0256) + 0.16 * 0.09 * 0.8)
+    assert noisy.oracle_variance_P[0] == pytest.approx(0.81 * 0.0576 + 0.09 * 0.032)
+    assert noisy.degenerate[0] == pytest.approx(0.81 * (0.16 * 0.16 + 0.0256) + 0.16 * 0.09 * 0.8)
 
 
 @each_case("rates", RATES)
@@ -120,15 +120,15 @@ def test_components_follow_with_their_intervals(
     errors = VerifierErrors(*rates)
     score, reward, prompt = world.sample(3000, 8, np.random.default_rng(5))
     measured = components(reward, prompt, score_ND=score, level=0.999)
-    found, exact = with_verifier_errors(measured, errors), judged(world, errors).moments()
+    corrected, exact = with_verifier_errors(measured, errors), judged(world, errors).moments()
     for estimate, truth in (
-        (found.vp, exact.vp),
-        (found.t, exact.t),
-        (found.r, exact.r),
-        (found.others["kappa"], None),
+        (corrected.vp, exact.vp),
+        (corrected.t, exact.t),
+        (corrected.r, exact.r),
+        (corrected.others["kappa"], None),
     ):
         assert truth is None or estimate.interval.covers(truth)
-    assert "if the rewards of the components had no errors" in found.notes[-1]
+    assert "if the rewards of the components had no errors" in corrected.notes[-1]
 
 
 def test_components_are_the_means_of_the_moments_of_prompts(world: BanditWorld) -> None:
@@ -136,11 +136,11 @@ def test_components_are_the_means_of_the_moments_of_prompts(world: BanditWorld) 
     errors = VerifierErrors(0.1, 0.3)
     score, reward, prompt = world.sample(40, 6, np.random.default_rng(1))
     measured = components(reward, prompt, score_ND=score)
-    found = with_verifier_errors(measured, errors)
+    corrected = with_verifier_errors(measured, errors)
     of = dict(zip(QUANTITIES, measured.estimate_C, strict=True))
     added = 0.09 * (of["score_norm2"] - of["score_norm2_reward"]) + 0.21 * of["score_norm2_reward"]
-    assert found.of("t") == pytest.approx(0.36 * of["t"] + added)
-    assert found.of("score_norm2_reward") == pytest.approx(
+    assert corrected.of("t") == pytest.approx(0.36 * of["t"] + added)
+    assert corrected.of("score_norm2_reward") == pytest.approx(
         0.1 * of["score_norm2"] + 0.6 * of["score_norm2_reward"]
     )
 

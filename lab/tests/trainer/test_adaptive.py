@@ -51,10 +51,10 @@ def settings(mode: Any = "act", **changes: Any) -> TrainSettings:
 
 
 def decisions(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads(
+    decisions: list[dict[str, Any]] = json.loads(
         (folder / "group-size-decisions.json").read_text(encoding="utf-8")
     )
-    return found
+    return decisions
 
 
 def test_acting_changes_the_group_size_and_not_the_number_of_rollouts(
@@ -98,8 +98,8 @@ def test_advice_leaves_the_run_as_it_is(
     plain, advised = make_policy(), make_policy()
     without = train(plain, small_task, settings(None), output=tmp_path / "plain")
     record = train(advised, small_task, settings("advise"), output=tmp_path / "advised")
-    for mine, theirs in zip(plain.parameters(), advised.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for own, theirs in zip(plain.parameters(), advised.parameters(), strict=True):
+        assert torch.equal(own, theirs)
     assert set(record.steps.columns) - set(without.steps.columns) == OWN
     assert record.steps.drop("seconds", *OWN).equals(without.steps.drop("seconds"))
     assert record.rollouts is not None
@@ -131,8 +131,8 @@ def test_a_run_goes_on_bit_for_bit(
         with pytest.raises(KeyboardInterrupt):
             train(make_policy(), small_task, chosen, output=tmp_path / "broken")
     train(again, small_task, chosen, output=tmp_path / "broken", resume=True)
-    for mine, theirs in zip(whole.parameters(), again.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for own, theirs in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(own, theirs)
     first, second = (RunRecord.load(tmp_path / name) for name in ("whole", "broken"))
     assert first.steps.drop("seconds", "probe_seconds").equals(
         second.steps.drop("seconds", "probe_seconds")

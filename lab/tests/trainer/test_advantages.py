@@ -59,7 +59,7 @@ def memory(kind: type[DynamicBaseline]) -> DynamicBaseline:
     return baseline
 
 
-def known(arms: np.ndarray, sizes: tuple[int, ...]) -> dict[str, dict[str, Any]]:
+def arguments_of(arms: np.ndarray, sizes: tuple[int, ...]) -> dict[str, dict[str, Any]]:
     """What the functions need beside rewards, one entry a rollout."""
     prompt = np.repeat([0, 1], sizes)
     kappa = (PROBABILITY * NORM2 * (REWARD - VALUE[:, None])).sum(1)
@@ -113,7 +113,7 @@ def test_what_is_called_unbiased_is_and_what_is_not_is_not(
     labels = np.repeat(["x", "y"], sizes)
 
     def advantage_of(reward: np.ndarray, arms: np.ndarray) -> np.ndarray:
-        extra = known(arms, sizes).get(name, {})
+        extra = arguments_of(arms, sizes).get(name, {})
         shifted = (
             reward - min(entry.smallest_reward, REWARD.min())
             if entry.smallest_reward > -np.inf
@@ -188,7 +188,7 @@ def test_the_variance_optimal_baseline_is_better_than_the_oracle_and_that_is_bet
     None
 ):
     sizes, labels = (3, 3), np.repeat(["x", "y"], 3)
-    extra = known(np.zeros(6, dtype=int), sizes)
+    extra = arguments_of(np.zeros(6, dtype=int), sizes)
     best = variance(
         lambda reward, _: variance_optimal(reward, labels, **extra["variance_optimal"]), sizes
     )

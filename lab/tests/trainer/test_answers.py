@@ -84,7 +84,7 @@ def test_what_is_a_number(text: str, number: Fraction | None) -> None:
 
 
 @each_case(
-    ("gold", "found", "kind", "right"),
+    ("gold", "given", "kind", "right"),
     [
         ("18", "18.0", "number", True),
         ("18", "$18 per day", "number", True),
@@ -125,9 +125,9 @@ def test_what_is_a_number(text: str, number: Fraction | None) -> None:
     ],
 )
 def test_when_an_answer_is_right(
-    gold: str, found: str | None, kind: str, right: bool | None
+    gold: str, given: str | None, kind: str, right: bool | None
 ) -> None:
-    assert is_right(gold, found, kind=kind) is right  # type: ignore[arg-type]
+    assert is_right(gold, given, kind=kind) is right  # type: ignore[arg-type]
 
 
 def test_a_tolerance_is_relative() -> None:
@@ -181,12 +181,12 @@ math_verify = pytest.mark.skipif(
 @pytest.fixture(scope="module")
 def judge() -> Iterator[MathVerify]:
     pytest.importorskip("math_verify")
-    with closing(MathVerify(limit=20)) as found:
-        yield found
+    with closing(MathVerify(limit=20)) as judge_of_answers:
+        yield judge_of_answers
 
 
 @pytest.mark.parametrize(
-    ("gold", "found", "same"),
+    ("gold", "given", "same"),
     [
         ("x+1", "1+x", True),
         ("p - q", "p + q", False),
@@ -197,9 +197,9 @@ def judge() -> Iterator[MathVerify]:
         ("x", "__import__('os').abort()", False),
     ],
 )
-def test_mathematics_is_compared(judge: MathVerify, gold: str, found: str, same: bool) -> None:
-    assert judge(gold, found) is same
-    assert is_right(gold, found, same=judge) is same
+def test_mathematics_is_compared(judge: MathVerify, gold: str, given: str, same: bool) -> None:
+    assert judge(gold, given) is same
+    assert is_right(gold, given, same=judge) is same
 
 
 @math_verify

@@ -21,7 +21,7 @@ from groupwise_lab.trainer.decision import VarianceEstimate, decide
 
 def test_older_measurements_count_less() -> None:
     rng = np.random.default_rng(0)
-    found = [
+    estimates = [
         components(
             rng.integers(2, size=8 * p),
             np.repeat(np.arange(p), 8),
@@ -29,15 +29,19 @@ def test_older_measurements_count_less() -> None:
         )
         for p in (6, 9, 12)
     ]
-    running = running_components(found[0])
-    for new in found[1:]:
+    running = running_components(estimates[0])
+    for new in estimates[1:]:
         running = running.faded(0.5) + running_components(new)
     weight = np.array([6 * 0.25, 9 * 0.5, 12.0])
     estimate = (
-        sum(w * one.estimate_C[:3] for w, one in zip(weight, found, strict=True)) / weight.sum()
+        sum(w * estimate.estimate_C[:3] for w, estimate in zip(weight, estimates, strict=True))
+        / weight.sum()
     )
     covariance = (
-        sum(w**2 * one.covariance_CC[:3, :3] for w, one in zip(weight, found, strict=True))
+        sum(
+            w**2 * estimate.covariance_CC[:3, :3]
+            for w, estimate in zip(weight, estimates, strict=True)
+        )
         / weight.sum() ** 2
     )
     assert np.allclose(running.estimate.vtr, estimate, rtol=1e-12)
@@ -48,13 +52,13 @@ def test_older_measurements_count_less() -> None:
     again = RunningComponents.from_dict(json.loads(json.dumps(running.as_dict())))
     assert (again.estimate.vtr == running.estimate.vtr).all()
     assert (again.estimate.covariance_CC == running.estimate.covariance_CC).all()
-    last = running.faded(0.0) + running_components(found[2])
-    assert np.array_equal(last.estimate.vtr, found[2].estimate_C[:3])
+    last = running.faded(0.0) + running_components(estimates[2])
+    assert np.array_equal(last.estimate.vtr, estimates[2].estimate_C[:3])
 
 
 def test_sums_of_two_policies_by_hand() -> None:
-    one = RunningComponents(16.0, 16.0, np.array([16.0, 0.0, 144.0]), np.eye(3))
-    both = one.faded(0.5) + one
+    looks = RunningComponents(16.0, 16.0, np.array([16.0, 0.0, 144.0]), np.eye(3))
+    both = looks.faded(0.5) + looks
     assert (both.weight, both.weight2) == (24.0, 20.0)
     assert both.estimate.vtr.tolist() == [1.0, 0.0, 9.0]
     assert both.estimate.covariance_CC.tolist() == (1.25 * np.eye(3) / 24**2).tolist()
@@ -63,12 +67,12 @@ def test_sums_of_two_policies_by_hand() -> None:
 
 def test_three_prompts_are_enough_for_a_covariance() -> None:
     rng = np.random.default_rng(2)
-    found = components(
+    estimate = components(
         rng.normal(size=12), np.repeat(np.arange(3), 4), score_ND=rng.normal(size=(12, 3))
     )
-    running = running_components(found)
+    running = running_components(estimate)
     assert running.estimate.prompts == 3
-    assert np.allclose(running.estimate.covariance_CC, found.covariance_CC[:3, :3])
+    assert np.allclose(running.estimate.covariance_CC, estimate.covariance_CC[:3, :3])
 
 
 def test_a_rule_hands_its_bounds_its_threshold_and_its_level_on() -> None:

@@ -57,13 +57,13 @@ def test_what_is_certain_changes_for_the_best_divisor_beyond_the_threshold(
 
 
 def test_what_chance_may_have_made_changes_nothing() -> None:
-    known, doubtful = (
+    certain, doubtful = (
         decide(sure(1.0, 0.0, 9.0, prompts=16, spread=spread), 8, 512) for spread in (0.0, 1.0)
     )
-    assert (known.group_size, known.best, doubtful.group_size, doubtful.best) == (4, 4, 8, 4)
-    assert "change to 4, with 128 prompts a step" in known.reason
+    assert (certain.group_size, certain.best, doubtful.group_size, doubtful.best) == (4, 4, 8, 4)
+    assert "change to 4, with 128 prompts a step" in certain.reason
     assert "stay, for nothing beyond the threshold of 5 % is sure to be gained" in doubtful.reason
-    assert doubtful.excess.low < 0.05 < doubtful.excess.value == known.excess.value
+    assert doubtful.excess.low < 0.05 < doubtful.excess.value == certain.excess.value
 
 
 def test_bounds_hold_and_nothing_above_zero_changes_nothing() -> None:

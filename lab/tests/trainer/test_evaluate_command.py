@@ -125,9 +125,9 @@ def sums(tmp_path: Path) -> Path:
 
 def printed(arguments: list[str], capsys: pytest.CaptureFixture[str], code: int = 0) -> str:
     capsys.readouterr()  # what was printed while models were made
-    found = main(["evaluate", *map(str, arguments)])
+    status = main(["evaluate", *map(str, arguments)])
     captured = capsys.readouterr()
-    assert found == code, captured.err
+    assert status == code, captured.err
     return captured.out if code == 0 else captured.err
 
 
@@ -149,8 +149,8 @@ def test_a_language_model_is_scored_on_a_file(
         "--max-tokens",
         "8",
     ]
-    found = as_json(arguments, capsys)
-    (row,) = found["models"][0]["benchmarks"]
+    document = as_json(arguments, capsys)
+    (row,) = document["models"][0]["benchmarks"]
     assert (row["benchmark"], row["problems"], row["samples"]) == ("gsm8k", 40, 6)
     assert 0 < row["mean"]["value"] < row["pass@4"]["value"] < 1
     assert row["mean"]["value"] == pytest.approx(sum(row["right"]) / 240)
@@ -177,10 +177,10 @@ def test_the_same_seed_gives_the_same_answers_and_another_gives_others(
         "-n",
         "4",
     ]
-    one, two, other = (
+    first, two, other = (
         as_json([*arguments, "--seed", seed], capsys)["models"] for seed in ("1", "1", "2")
     )
-    assert one == two != other
+    assert first == two != other
 
 
 @pytest.mark.slow
@@ -199,12 +199,12 @@ def test_every_benchmark_file_is_asked_of_a_tiny_model(
         "mawps": "qwen_mawps.test.jsonl",
     }
     named = ",".join(f"{name}={folder / file}" for name, file in files.items())
-    found = as_json(
+    document = as_json(
         [str(model), "--benchmark", named, "--problems", "4", "--max-tokens", "6", "-n", "2"],
         capsys,
     )
-    assert [row["benchmark"] for row in found["models"][0]["benchmarks"]] == list(files)
-    assert all(row["problems"] == 4 for row in found["models"][0]["benchmarks"])
+    assert [row["benchmark"] for row in document["models"][0]["benchmarks"]] == list(files)
+    assert all(row["problems"] == 4 for row in document["models"][0]["benchmarks"])
 
 
 def test_two_models_are_compared_problem_by_problem(
@@ -219,10 +219,10 @@ def test_two_models_are_compared_problem_by_problem(
         "-n",
         "4",
     ]
-    found = as_json(arguments, capsys)
-    first = {row["benchmark"]: row for row in found["models"][0]["benchmarks"]}
-    second = {row["benchmark"]: row for row in found["models"][1]["benchmarks"]}
-    for row in found["comparisons"]:
+    document = as_json(arguments, capsys)
+    first = {row["benchmark"]: row for row in document["models"][0]["benchmarks"]}
+    second = {row["benchmark"]: row for row in document["models"][1]["benchmarks"]}
+    for row in document["comparisons"]:
         name = row["benchmark"]
         assert row["value"] == pytest.approx(
             second[name]["mean"]["value"] - first[name]["mean"]["value"]
@@ -240,15 +240,15 @@ def test_one_command_gives_the_table_of_transfer(
     run_folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     arguments = [str(run_folder), "--trained-on", "addition/1", "-n", "4", "--problems", "30"]
-    found = as_json(arguments, capsys)
-    assert [point["model"] for point in found["models"]] == [
+    document = as_json(arguments, capsys)
+    assert [point["model"] for point in document["models"]] == [
         "step 2",
         "step 9",
         "step 10",
     ]  # by number, not by letter
-    assert found["transfer"][0]["benchmark"] == "addition/1"
-    assert len(found["transfer"]) > 8
-    for row in found["transfer"]:
+    assert document["transfer"][0]["benchmark"] == "addition/1"
+    assert len(document["transfer"]) > 8
+    for row in document["transfer"]:
         assert len(row["scores"]) == 3
         assert (row["ratio"] is None) == (row["benchmark"] == "addition/1")
     text = printed(arguments, capsys)
@@ -284,9 +284,9 @@ def test_transfer_to_files_over_the_checkpoints_of_a_language_model(
         "--max-tokens",
         "5",
     ]
-    found = as_json([*arguments, "--trained-on", "gsm8k"], capsys)
-    assert [point["model"] for point in found["models"]] == ["step 20", "step 100"]
-    assert [row["benchmark"] for row in found["transfer"]] == ["gsm8k", "svamp"]
+    document = as_json([*arguments, "--trained-on", "gsm8k"], capsys)
+    assert [point["model"] for point in document["models"]] == ["step 20", "step 100"]
+    assert [row["benchmark"] for row in document["transfer"]] == ["gsm8k", "svamp"]
     assert as_json(arguments[:1] + arguments[2:], capsys)["transfer"] == []
 
 
@@ -296,10 +296,10 @@ def test_what_is_sampled_has_the_accuracy_that_can_be_computed(run_folder: Path)
     """
     task = make_task("addition", level=1)
     model = open_model(run_folder / "checkpoints" / "step-10")
-    found = ask_problems(model, task, task.train, Sampling(samples=512, batch_size=4096))
+    answered = ask_problems(model, task, task.train, Sampling(samples=512, batch_size=4096))
     share = sum(
         (text, ended) == (problem.answer, True)
-        for problem, rows in zip(task.train, found, strict=True)
+        for problem, rows in zip(task.train, answered, strict=True)
         for text, ended in rows or ()
     )
     truth = right_probability(model.actor, task, task.train)
@@ -331,16 +331,16 @@ def test_the_temperature_divides_logits_and_leaves_the_model_as_it_was(
 def test_without_temperature_the_likeliest_answer_comes_every_time(run_folder: Path) -> None:
     task = make_task("addition", level=1)
     model = open_model(run_folder / "checkpoints" / "step-10")
-    found = ask_problems(model, task, task.train[:20], Sampling(samples=8, temperature=0.0))
-    assert all(rows is not None and len(set(rows)) == 1 for rows in found)
+    answered = ask_problems(model, task, task.train[:20], Sampling(samples=8, temperature=0.0))
+    assert all(rows is not None and len(set(rows)) == 1 for rows in answered)
 
 
 def test_more_samples_than_a_batch_are_drawn_in_parts(run_folder: Path) -> None:
     task = make_task("addition", level=1)
     model = open_model(run_folder / "checkpoints" / "step-10")
-    found = ask_problems(model, task, task.train[:3], Sampling(samples=10, batch_size=4))
-    assert [len(rows or ()) for rows in found] == [10, 10, 10]
-    assert len({text for rows in found for text, _ in rows or ()}) > 3
+    answered = ask_problems(model, task, task.train[:3], Sampling(samples=10, batch_size=4))
+    assert [len(rows or ()) for rows in answered] == [10, 10, 10]
+    assert len({text for rows in answered for text, _ in rows or ()}) > 3
 
 
 def test_questions_that_do_not_fit_are_told_and_answers_are_shortened(
@@ -582,8 +582,8 @@ def test_a_checkpoint_that_says_what_it_was_trained_on_is_never_asked_that(
     shutil.copytree(run_folder, run)
     for folder in (run / "checkpoints").iterdir():
         write_task(task, folder)
-    found = as_json([str(run), "-n", "2", "--problems", "20"], capsys)
-    assert found["trained_on"] == found["transfer"][0]["benchmark"] == "addition/2"
+    document = as_json([str(run), "-n", "2", "--problems", "20"], capsys)
+    assert document["trained_on"] == document["transfer"][0]["benchmark"] == "addition/2"
     asked = papers_of(["modular_addition/2", "addition/3"], trained=task)
     assert all(
         not trained & {problem.prompt for problem in paper.task.held_out}

@@ -61,11 +61,11 @@ def test_pass_at_k_has_no_bias() -> None:
 
 
 def test_pass_at_one_is_the_mean() -> None:
-    found = answers([0, 3, 8, 1], 8)
-    assert pass_at(found, 1).interval.value == pytest.approx(
-        mean_at(found).interval.value, abs=1e-15
+    answered = answers([0, 3, 8, 1], 8)
+    assert pass_at(answered, 1).interval.value == pytest.approx(
+        mean_at(answered).interval.value, abs=1e-15
     )
-    assert pass_at(found, 1).error == pytest.approx(mean_at(found).error, abs=1e-15)
+    assert pass_at(answered, 1).error == pytest.approx(mean_at(answered).error, abs=1e-15)
 
 
 def test_many_samples_do_not_overflow() -> None:
@@ -97,8 +97,8 @@ def test_the_interval_is_wilsons_at_the_number_of_independent_answers() -> None:
     error = np.std(value, ddof=1) / 2
     trials = 0.25 / error**2 * (z / t) ** 2
     centre, half = 0.5, math.sqrt(0.25 / trials + z**2 / (4 * trials**2)) * z / (1 + z**2 / trials)
-    found = clustered_share(value, np.arange(4)).interval
-    assert (found.low, found.high) == pytest.approx((centre - half, centre + half), abs=1e-5)
+    interval = clustered_share(value, np.arange(4)).interval
+    assert (interval.low, interval.high) == pytest.approx((centre - half, centre + half), abs=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -131,9 +131,9 @@ def test_the_interval_covers_where_templates_have_many_variants() -> None:
     rng = np.random.default_rng(6)
     chance = np.repeat(rng.beta(1, 1, (STUDIES, 20)), 20, axis=1)
     templates, alone = np.repeat(np.arange(20), 20), np.arange(400)
-    found = rng.binomial(1, chance)
-    covered = [mean_at(answers(right, 1, templates)).interval.covers(0.5) for right in found]
-    naive = [mean_at(answers(right, 1, alone)).interval.covers(0.5) for right in found]
+    count = rng.binomial(1, chance)
+    covered = [mean_at(answers(right, 1, templates)).interval.covers(0.5) for right in count]
+    naive = [mean_at(answers(right, 1, alone)).interval.covers(0.5) for right in count]
     assert np.mean(covered) > 0.95 - 0.028 - 0.015
     assert np.mean(naive) < 0.7
 
@@ -152,8 +152,8 @@ def test_the_paired_interval_covers_the_difference(
     after = np.where(rng.random(before.shape) < improved, 1.0, before)
     pairs = zip(rng.binomial(samples, before), rng.binomial(samples, after), strict=True)
     covered = [
-        compare(answers(one, samples), answers(two, samples)).difference.covers(0.7 * improved)
-        for one, two in pairs
+        compare(answers(first, samples), answers(two, samples)).difference.covers(0.7 * improved)
+        for first, two in pairs
     ]
     assert np.mean(covered) > 0.95 - 0.028
 
@@ -164,25 +164,25 @@ def test_pairing_by_problem_removes_what_problems_differ_by() -> None:
     first, second = (
         answers(rng.binomial(64, np.clip(hard + shift, 0, 1)), 64) for shift in (0.0, 0.03)
     )
-    found = compare(first, second)
-    assert found.error < 0.3 * math.hypot(mean_at(first).error, mean_at(second).error)
-    assert found.difference.low > 0
-    assert found.better + found.worse + found.same == 300
+    paired = compare(first, second)
+    assert paired.error < 0.3 * math.hypot(mean_at(first).error, mean_at(second).error)
+    assert paired.difference.low > 0
+    assert paired.better + paired.worse + paired.same == 300
 
 
 def test_equal_answers_still_have_an_interval_with_width() -> None:
     for right in ([0] * 10, [1] * 10):
-        found = answers(right)
-        assert mean_at(found).interval.width > 0.1
-        assert compare(found, found).difference.value == 0
-        assert compare(found, found).difference.width > 0.1
+        answered = answers(right)
+        assert mean_at(answered).interval.width > 0.1
+        assert compare(answered, answered).difference.value == 0
+        assert compare(answered, answered).difference.width > 0.1
 
 
 def test_one_problem_has_an_interval_and_no_error() -> None:
-    found = answers([1])
-    assert math.isnan(mean_at(found).error)
-    assert mean_at(found).as_dict()["standard_error"] is None
-    assert compare(found, answers([0])).difference.value == -1
+    answered = answers([1])
+    assert math.isnan(mean_at(answered).error)
+    assert mean_at(answered).as_dict()["standard_error"] is None
+    assert compare(answered, answers([0])).difference.value == -1
 
 
 def test_models_are_compared_on_the_same_problems_only() -> None:
@@ -206,9 +206,9 @@ def test_counts_that_cannot_be_are_refused() -> None:
 
 
 def test_verdicts_are_counted_and_what_is_undecided_is_told() -> None:
-    found = answers_of("b", [[True, None], [False, True]], ["0", "1"], cut=3, too_long=1)
-    assert found.right_P.tolist() == [1, 1]
-    assert (found.samples, found.undecided, found.cut, found.too_long) == (2, 1, 3, 1)
+    answers = answers_of("b", [[True, None], [False, True]], ["0", "1"], cut=3, too_long=1)
+    assert answers.right_P.tolist() == [1, 1]
+    assert (answers.samples, answers.undecided, answers.cut, answers.too_long) == (2, 1, 3, 1)
 
 
 def run_of(*means: dict[str, float]) -> list[dict[str, Answers]]:
@@ -235,10 +235,10 @@ def test_transfer_is_the_gain_and_its_share_of_the_gain_trained_for() -> None:
 
 
 def test_a_gain_that_may_be_zero_bounds_no_ratio() -> None:
-    found = transfer(run_of({"t": 0.2, "a": 0.1}, {"t": 0.2, "a": 0.2}), trained_on="t")[1].ratio
-    assert found is not None
-    assert math.isnan(found.value)
-    assert (found.low, found.high) == (-math.inf, math.inf)
+    ratio = transfer(run_of({"t": 0.2, "a": 0.1}, {"t": 0.2, "a": 0.2}), trained_on="t")[1].ratio
+    assert ratio is not None
+    assert math.isnan(ratio.value)
+    assert (ratio.low, ratio.high) == (-math.inf, math.inf)
 
 
 def test_the_interval_of_the_ratio_covers() -> None:
@@ -276,16 +276,19 @@ def test_the_interval_of_the_ratio_covers_where_little_is_seen(
     """At least .95 of those that are told are right; 800 studies, 4 standard errors below: a
     false alarm one time in 30,000.
     """
-    rng, told, covered = np.random.default_rng(17), 0, 0
+    rng, undecided, covered = np.random.default_rng(17), 0, 0
     truth = (others[1] - others[0]) / (trained_for[1] - trained_for[0])
-    while told < 800:
+    while undecided < 800:
         trained = compare(
             *(answers((rng.random(problems[0]) < mean).astype(int)) for mean in trained_for)
         )
         gain = compare(*(answers((rng.random(problems[1]) < mean).astype(int)) for mean in others))
         ratio = gain_ratio(gain, trained)
-        told, covered = told + ratio.bounded, covered + (ratio.bounded and ratio.covers(truth))
-    assert covered / told > 0.95 - 4 * (0.95 * 0.05 / 800) ** 0.5
+        undecided, covered = (
+            undecided + ratio.bounded,
+            covered + (ratio.bounded and ratio.covers(truth)),
+        )
+    assert covered / undecided > 0.95 - 4 * (0.95 * 0.05 / 800) ** 0.5
 
 
 def test_where_nothing_changed_the_share_is_as_unsure_as_the_gain() -> None:
@@ -330,13 +333,13 @@ def test_a_comparison_of_three_problems_by_hand() -> None:
     squares about it add up to 2.88.
     """
     clusters = np.array(["a", "b", "c"])
-    found = compare(
+    paired = compare(
         Answers("sums", np.array([0, 0, 1]), 1, clusters),
         Answers("sums", np.array([1, 1, 1]), 1, clusters),
     )
-    assert found.centre == pytest.approx(0.4, rel=1e-12)
-    assert found.widened_error == pytest.approx(np.sqrt(5 / 4 * 2.88) / 5, rel=1e-12)
-    assert found.difference.low == pytest.approx(
+    assert paired.centre == pytest.approx(0.4, rel=1e-12)
+    assert paired.widened_error == pytest.approx(np.sqrt(5 / 4 * 2.88) / 5, rel=1e-12)
+    assert paired.difference.low == pytest.approx(
         0.4 - 2.7764451052 * np.sqrt(3.6) / 5, rel=1e-9
     )  # Student's t, 4 degrees of freedom
 
@@ -351,5 +354,5 @@ def test_the_ends_of_a_ratio_are_the_roots_of_fieller() -> None:
     low, high = np.sort(
         np.roots([0.5**2 - square * 0.05**2, -2 * 0.1 * 0.5, 0.1**2 - square * 0.02**2]).real
     )
-    found = gain_ratio(gain, trained)
-    assert [found.low, found.high] == pytest.approx([low, high], rel=1e-9)
+    interval = gain_ratio(gain, trained)
+    assert [interval.low, interval.high] == pytest.approx([low, high], rel=1e-9)

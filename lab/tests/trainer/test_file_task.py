@@ -240,8 +240,10 @@ def test_mathematics_that_cannot_be_decided_has_no_reward(tmp_path: Path) -> Non
     path = lines(tmp_path / "own.jsonl", [{"prompt": "?", "answer": r"so \boxed{x+1}"}])
     task = make_file_task(path, reward="math_verify", held_out_share=0.0)
     assert task.train[0].answer == "x+1"
-    found = task.verifier(task.train * 2, [r"\boxed{1+x}", r"\boxed{x}"], [True] * 2)["math_verify"]
-    assert found.tolist() == [1, 0]
+    verifier = task.verifier(task.train * 2, [r"\boxed{1+x}", r"\boxed{x}"], [True] * 2)[
+        "math_verify"
+    ]
+    assert verifier.tolist() == [1, 0]
 
 
 # --- a function of one's own
@@ -339,8 +341,8 @@ def judged(here: Path) -> Iterator[Any]:
         ].tolist()
 
     yield judge
-    for one in open_:
-        one.close()
+    for process in open_:
+        process.close()
 
 
 nan = np.nan
@@ -410,11 +412,13 @@ def test_a_reward_that_fails_is_missing_and_costs_itself_alone(
     recwarn: pytest.WarningsRecorder,
 ) -> None:
     np.testing.assert_array_equal(judged(function, *completions), earned)
-    found = [str(one.message) for one in recwarn if isinstance(one.message, RewardWarning)]
-    assert len(found) == (said is not None)
-    assert all("\n" not in one and "of step 3" in one for one in found)
+    messages = [
+        str(warning.message) for warning in recwarn if isinstance(warning.message, RewardWarning)
+    ]
+    assert len(messages) == (said is not None)
+    assert all("\n" not in message and "of step 3" in message for message in messages)
     if said is not None:
-        assert re.search(said, found[0])
+        assert re.search(said, messages[0])
 
 
 def test_a_function_gets_the_tokens_and_the_state_as_from_trl(here: Path) -> None:
@@ -558,16 +562,16 @@ def test_missing_rewards_leave_their_group_and_the_rest_is_right(
     assert f"{len(missing)} of {len(rows)} rollouts had no reward" in said.err
     assert missing["reward"].null_count() == len(missing) == rows["reward"].null_count()
     for (step, group), part in rows.group_by("step", "prompt_id"):
-        known = part.filter(pl.col("reward").is_not_null())
-        total, count = known["reward"].sum(), len(known)
-        for one in part.iter_rows(named=True):
+        graded = part.filter(pl.col("reward").is_not_null())
+        total, count = graded["reward"].sum(), len(graded)
+        for line in part.iter_rows(named=True):
             # The leave-one-out baseline, by hand, among the rollouts that have a reward.
             expected = (
                 0.0
-                if one["reward"] is None or count < 2
-                else one["reward"] - (total - one["reward"]) / (count - 1)
+                if line["reward"] is None or count < 2
+                else line["reward"] - (total - line["reward"]) / (count - 1)
             )
-            assert one["advantage"] == pytest.approx(expected, abs=1e-6), (step, group)
+            assert line["advantage"] == pytest.approx(expected, abs=1e-6), (step, group)
     for step in record.steps.iter_rows(named=True):
         part = rows.filter(pl.col("step") == step["step"])
         assert step["missing_share"] == pytest.approx(part["reward"].null_count() / 32)

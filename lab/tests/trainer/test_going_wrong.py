@@ -68,8 +68,10 @@ class Always:
         return {"exact": 1.0}
 
     def __call__(self, problems: Any, completions: Any, ended: Any, *, step: int = 0) -> Any:
-        found = self.inner(problems, completions, ended, step=step)
-        return {"exact": np.full(len(completions), self.value)} if step >= self.from_step else found
+        products = self.inner(problems, completions, ended, step=step)
+        return (
+            {"exact": np.full(len(completions), self.value)} if step >= self.from_step else products
+        )
 
 
 # --- a loss that is not finite
@@ -187,8 +189,8 @@ def test_what_fails_in_a_step_leaves_the_state_before_it(
     assert states(tmp_path / "broken")[-1] == done
     again = Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary), seed=9)
     train(again, small_task, chosen, output=tmp_path / "broken", resume=True)
-    for mine, theirs in zip(whole.parameters(), again.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for own, theirs in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(own, theirs)
     drop = ["seconds"]
     assert (
         RunRecord.load(tmp_path / "whole")
@@ -517,9 +519,9 @@ def test_the_kl_term_in_the_loss_is_the_gradient_at_the_present_policy_whatever_
             settings(kl_weight=0.5, importance_ratio=ratio),
             reference_NL=tokens(world.reference_PO),
         )
-        (found,) = torch.autograd.grad(loss.value, present)
+        (gradient,) = torch.autograd.grad(loss.value, present)
         present = now.clone().requires_grad_()
         (exact,) = torch.autograd.grad(
             0.5 * world.divergence(world.log_probabilities(present)), present
         )
-        np.testing.assert_allclose(found, exact, atol=1e-10 * float(exact.abs().max()))
+        np.testing.assert_allclose(gradient, exact, atol=1e-10 * float(exact.abs().max()))

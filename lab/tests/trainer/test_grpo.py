@@ -99,7 +99,7 @@ def own_loss(
         if chosen.importance_ratio == "none":
             gains = [new[n, t] * advantage[n] for t in tokens]
         elif chosen.importance_ratio == "token":
-            gains = [held(torch.exp(one)) for one in behind]
+            gains = [held(torch.exp(distance)) for distance in behind]
         elif chosen.importance_ratio == "sequence":
             gains = [held(torch.exp(sum(behind)))] + [0.0] * (len(tokens) - 1)
         else:
@@ -111,7 +111,7 @@ def own_loss(
                 0.5 * torch.exp(sum(behind)).detach() * sum(apart) ** 2
             )  # on rollouts of another policy weighed by the exact ratio
             kl = (
-                sum(torch.exp(-one) + one - 1 for one in apart)
+                sum(torch.exp(-distance) + distance - 1 for distance in apart)
                 if chosen.kl_estimator == "k3"
                 else k2
             )
@@ -194,7 +194,7 @@ def test_the_gradient_is_that_of_our_own_lines(
             new, sampled.log_probability_NL, reference, advantage, sampled.mask_NL, chosen
         )
         gradient = torch.cat(
-            [one.reshape(-1) for one in torch.autograd.grad(loss, list(own.parameters()))]
+            [part.reshape(-1) for part in torch.autograd.grad(loss, list(own.parameters()))]
         )
         assert float((run.flat.gradient_D - gradient).abs().max()) < 1e-6 * max(
             1.0, float(gradient.abs().max())
@@ -203,7 +203,7 @@ def test_the_gradient_is_that_of_our_own_lines(
 
 
 @pytest.mark.parametrize(
-    ("changes", "one"),
+    ("changes", "one_pass"),
     [
         ({}, True),
         ({"micro_batch": 8}, False),
@@ -211,11 +211,11 @@ def test_the_gradient_is_that_of_our_own_lines(
     ],
 )
 def test_one_pass_serves_sampling_and_gradient_on_policy_alone(
-    changes: dict[str, Any], one: bool, make_policy: Maker, small_task: Task
+    changes: dict[str, Any], one_pass: bool, make_policy: Maker, small_task: Task
 ) -> None:
     ours: Any = TrainingRun(make_policy().double(), small_task, settings(**changes), None)
     twice: Any = TrainingRun(make_policy().double(), small_task, settings(**changes), None)
-    assert ours.one_pass is one
+    assert ours.one_pass is one_pass
     twice.one_pass = False
     for _ in range(4):
         for run in (ours, twice):
@@ -305,15 +305,15 @@ def test_optimizers_are_those_of_torch(
     changes: dict[str, Any], judge: Callable[[Any], Any]
 ) -> None:
     draw = torch.Generator().manual_seed(0)
-    mine = torch.randn(50, generator=draw, dtype=torch.float64)
-    theirs = mine.clone().requires_grad_(True)
-    ours, other = UpdateRule(settings(**changes), mine), judge([theirs])
+    value_D = torch.randn(50, generator=draw, dtype=torch.float64)
+    theirs = value_D.clone().requires_grad_(True)
+    ours, other = UpdateRule(settings(**changes), value_D), judge([theirs])
     for update in range(1, 8):
         gradient = torch.randn(50, generator=draw, dtype=torch.float64)
         theirs.grad = gradient.clone()
         other.step()
-        ours.step(mine, gradient, learning_rate=0.01, update=update)
-        np.testing.assert_allclose(mine, theirs.detach(), rtol=1e-12)
+        ours.step(value_D, gradient, learning_rate=0.01, update=update)
+        np.testing.assert_allclose(value_D, theirs.detach(), rtol=1e-12)
 
 
 def test_schedules() -> None:
@@ -353,9 +353,9 @@ def test_exposure_does_not_depend_on_the_group_size() -> None:
 
 def test_prompts_come_independently_or_in_epochs(make_policy: Maker, small_task: Task) -> None:
     def draw(number: int) -> np.ndarray:
-        found: np.ndarray = run._drawn_problems(number, 8)
+        problems: np.ndarray = run._drawn_problems(number, 8)
         run.drawn += 8
-        return found
+        return problems
 
     run: Any = TrainingRun(
         make_policy(), small_task, settings(prompt_order="epochs", prompt_pool=20), None
@@ -454,7 +454,7 @@ def test_the_oracle_knows_the_value_and_the_norms_are_those_of_scores(
         ).sum()
         gradient = torch.autograd.grad(total, list(own.parameters()))
         assert norms[4 * place] == pytest.approx(
-            sum(float((one**2).sum()) for one in gradient), rel=1e-6
+            sum(float((part**2).sum()) for part in gradient), rel=1e-6
         )
 
 
@@ -539,8 +539,8 @@ def test_a_run_goes_on_bit_for_bit(
         policy_size("tiny"), vocabulary_size=len(small_task.vocabulary), seed=9
     )  # its own weights do not matter any more
     train(again, small_task, chosen, output=tmp_path / "broken", resume=True)
-    for mine, theirs in zip(whole.parameters(), again.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for own, theirs in zip(whole.parameters(), again.parameters(), strict=True):
+        assert torch.equal(own, theirs)
     (steps, rollouts), (steps_again, rollouts_again) = (
         rows_of(whole_folder),
         rows_of(tmp_path / "broken"),

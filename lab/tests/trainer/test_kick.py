@@ -53,7 +53,7 @@ def test_twice_the_rate_is_twice_as_near_to_the_edge_and_the_run_stays_as_it_is(
         assert {path: path.read_bytes() for path in held} == held
         probes = run_record(run).probes
         assert probes is not None
-        assert [one.outcome for one in probes.results] == [result["outcome"]]
+        assert [result.outcome for result in probes.results] == [result["outcome"]]
         values.append(result["value"])
         steps.append(answer)
         assert main(["probe", "kick", str(run), "-n", "3", "--json"]) == 0  # the checkpoint knows

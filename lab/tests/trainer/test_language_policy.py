@@ -61,7 +61,7 @@ def folders(task: Task, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
     """A random model of each architecture, with the tokenizer of our own checkpoints."""
     home = tmp_path_factory.mktemp("models")
     assert isinstance(task.vocabulary, Vocabulary)
-    found = {
+    folders = {
         "gpt2": save_policy(
             Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary), seed=1),
             home / "gpt2",
@@ -84,9 +84,9 @@ def folders(task: Task, tmp_path_factory: pytest.TempPathFactory) -> dict[str, P
         )
         getattr(transformers, model)(configuration).save_pretrained(home / kind)
         for name in ("tokenizer.json", "tokenizer_config.json"):
-            (home / kind / name).write_bytes((found["gpt2"] / name).read_bytes())
-        found[kind] = home / kind
-    return found
+            (home / kind / name).write_bytes((folders["gpt2"] / name).read_bytes())
+        folders[kind] = home / kind
+    return folders
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -116,23 +116,23 @@ def test_our_own_checkpoint_as_a_language_model_is_the_same_policy(
     own = Policy(policy_size("tiny"), vocabulary_size=len(task.vocabulary), seed=1)
     other = LanguagePolicy(load_language_model(folders["gpt2"]))
     prompt = own.prompt_tokens(task, task.train[:8])
-    mine = own.sample(prompt, 4, torch.Generator().manual_seed(3), 4)
+    sampled = own.sample(prompt, 4, torch.Generator().manual_seed(3), 4)
     theirs = other.sample(
         other.prompt_tokens(task, task.train[:8]), 4, torch.Generator().manual_seed(3), 4
     )
     assert (
-        float((mine.completion_NL == theirs.completion_NL).float().mean()) > 0.99
+        float((sampled.completion_NL == theirs.completion_NL).float().mean()) > 0.99
     )  # other rounding may turn a draw at a boundary
     assert (
-        own.texts(task, mine.completion_NL, mine.mask_NL)[1]
-        == other.texts(task, mine.completion_NL, mine.mask_NL)[1]
+        own.texts(task, sampled.completion_NL, sampled.mask_NL)[1]
+        == other.texts(task, sampled.completion_NL, sampled.mask_NL)[1]
     )
     np.testing.assert_allclose(
         other.log_probabilities(
-            other.prompt_tokens(task, task.train[:8]), mine.completion_NL
+            other.prompt_tokens(task, task.train[:8]), sampled.completion_NL
         ).detach()
-        * mine.mask_NL,
-        own.log_probabilities(prompt, mine.completion_NL).detach() * mine.mask_NL,
+        * sampled.mask_NL,
+        own.log_probabilities(prompt, sampled.completion_NL).detach() * sampled.mask_NL,
         atol=1e-4,
     )
 
@@ -185,23 +185,23 @@ def test_a_value_counts_every_spelling_of_the_answer(
     assert len(problems) == 2
     policy = LanguagePolicy(load_language_model(merged))
     prompt = policy.prompt_tokens(task, problems)
-    one, two = task.vocabulary.encode("12")
+    first_token, two = task.vocabulary.encode("12")
     by_hand_P, apart_P = np.zeros(2), np.zeros(2)
-    for row in ([one, two, 1], [20, 1]):
+    for row in ([first_token, two, 1], [20, 1]):
         log = policy.log_probabilities(prompt, torch.tensor([row] * 2)).detach().sum(1)
         by_hand_P += log.exp().numpy()
         apart_P += log.exp().numpy() if len(row) == 3 else 0
-    found = values(
+    estimate = values(
         policy, task, problems, rollouts=4000, generator=torch.Generator().manual_seed(0)
     )
-    assert found.method == "rollouts"
+    assert estimate.method == "rollouts"
     # Two values beyond 4 standard errors one time in 8,000; an error that no draw showed is that of
     # one draw.
     np.testing.assert_array_less(
-        np.abs(found.value_P - by_hand_P), 4 * np.maximum(found.error_P, 1 / 4000)
+        np.abs(estimate.value_P - by_hand_P), 4 * np.maximum(estimate.error_P, 1 / 4000)
     )
     assert (
-        np.abs(found.value_P - apart_P) > 4 * found.error_P
+        np.abs(estimate.value_P - apart_P) > 4 * estimate.error_P
     ).any()  # which one spelling alone is not
     own = LanguagePolicy(load_language_model(folders["gpt2"]))
     assert values(own, task, problems).method == "answer"
@@ -226,11 +226,11 @@ def test_a_prompt_may_begin_with_the_padding_token(folders: dict[str, Path], tas
     prompt = policy.padded(rows)
     assert policy.real(prompt).tolist() == [[0, 0, 1, 1, 1], [1] * 5]
     completion = torch.tensor([[3, 4], [5, 2]])
-    found = policy.log_probabilities(prompt, completion).detach()
+    log_probability = policy.log_probabilities(prompt, completion).detach()
     sampled = policy.sample(prompt, 3, torch.Generator().manual_seed(0), 2)
     scored = policy.log_probabilities(prompt, sampled.completion_NL).detach() * sampled.mask_NL
     np.testing.assert_allclose(sampled.log_probability_NL, scored, atol=1e-4)
-    for row, tokens, seen in zip(rows, completion.tolist(), found, strict=True):
+    for row, tokens, seen in zip(rows, completion.tolist(), log_probability, strict=True):
         log = (
             policy.model(input_ids=torch.tensor([row + tokens])).logits[0].detach().log_softmax(-1)
         )
@@ -291,8 +291,8 @@ def test_a_language_model_trains_and_its_checkpoint_opens(
     assert len(record.steps) == 3
     assert record.rollouts is not None
     saved = load_language_model(tmp_path / "run" / "checkpoints" / "checkpoint-3")
-    for mine, theirs in zip(first.model.parameters(), saved.model.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
+    for own, theirs in zip(first.model.parameters(), saved.model.parameters(), strict=True):
+        assert torch.equal(own, theirs)
     again = LanguagePolicy(load_language_model(folders[kind]))
     train(
         again,
@@ -394,8 +394,8 @@ def test_the_gradient_of_a_group_that_shares_its_prompt_is_that_of_plain_passes(
     """Prompts of two lengths, completions that end at every place and one that does not."""
     policy = LanguagePolicy(load_language_model(folders[kind], precision="float64"))
     problems = [
-        min(task.train, key=lambda one: len(one.prompt)),
-        max(task.train, key=lambda one: len(one.prompt)),
+        min(task.train, key=lambda problem: len(problem.prompt)),
+        max(task.train, key=lambda problem: len(problem.prompt)),
     ]
     completion = torch.tensor(
         [
@@ -414,11 +414,11 @@ def test_the_gradient_of_a_group_that_shares_its_prompt_is_that_of_plain_passes(
     parameters = [parameter for parameter in policy.model.parameters() if parameter.requires_grad]
 
     def gradient(log_NL: Any) -> Any:
-        found = torch.autograd.grad((weight * log_NL).sum(), parameters, allow_unused=True)
+        gradient = torch.autograd.grad((weight * log_NL).sum(), parameters, allow_unused=True)
         return torch.cat(
             [
-                torch.zeros_like(one).flatten() if part is None else part.flatten()
-                for one, part in zip(parameters, found, strict=True)
+                torch.zeros_like(parameter).flatten() if part is None else part.flatten()
+                for parameter, part in zip(parameters, gradient, strict=True)
             ]
         )
 
@@ -431,8 +431,8 @@ def test_the_gradient_of_a_group_that_shares_its_prompt_is_that_of_plain_passes(
         * mask
     )
     np.testing.assert_allclose(ours.detach(), theirs.detach(), atol=1e-5)
-    mine, wanted = gradient(ours), gradient(theirs)
-    assert float((mine - wanted).norm() / wanted.norm()) < 1e-6
+    finding, wanted = gradient(ours), gradient(theirs)
+    assert float((finding - wanted).norm() / wanted.norm()) < 1e-6
     checkpointed = LanguagePolicy(
         load_language_model(folders[kind], precision="float64"), checkpointing=True
     )
@@ -531,9 +531,9 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
         torch.zeros(12),
         policy.shown,
     )
-    told = pl.DataFrame(rows).with_columns((pl.col("ended") == 0).alias("full"))
+    filled = pl.DataFrame(rows).with_columns((pl.col("ended") == 0).alias("full"))
     before, after = tokens_of(
-        loaded, [prompt_of(row["prompt"]) for row in rows], texts, ends=end_tokens(loaded, told)
+        loaded, [prompt_of(row["prompt"]) for row in rows], texts, ends=end_tokens(loaded, filled)
     )
     length = sampled.mask_NL.sum(1).long().tolist()
     assert after == [
@@ -545,14 +545,14 @@ def test_what_is_logged_is_scored_as_it_was_sampled(kind: str, letters: Path) ->
     )
     # What is no token of the model's is that of a sequence, as where the log tells none.
     for odd in (math.nan, math.inf, -1.0, 1e300, float(len(loaded.tokenizer))):
-        foreign = told.with_columns(pl.lit(odd).alias("end_token"))
-        assert end_tokens(loaded, foreign) == end_tokens(loaded, told.drop("end_token"))
+        foreign = filled.with_columns(pl.lit(odd).alias("end_token"))
+        assert end_tokens(loaded, foreign) == end_tokens(loaded, filled.drop("end_token"))
     # Where every end is told none is looked up.
     loaded.tokenizer.eos_token = None
-    assert end_tokens(loaded, told).count(None) == ended.count(False)
+    assert end_tokens(loaded, filled).count(None) == ended.count(False)
     loaded.tokenizer.eos_token = loaded.tokenizer.decode([policy.end])
     # Without them every end is that of a sequence.
-    assert (end_tokens(loaded, told.drop("end_token")) == end_tokens(loaded, told)) is (
+    assert (end_tokens(loaded, filled.drop("end_token")) == end_tokens(loaded, filled)) is (
         kind == "a chat"
     )
 
@@ -579,8 +579,10 @@ def test_the_command_trains_a_model_without_a_chat_template_on_a_task_in_words(
         main([*words, "--set", "evaluate_every=0", "--device", "cpu", "-o", str(tmp_path / "run")])
         == 0
     )
-    told = json.loads((tmp_path / "run" / "checkpoints" / "checkpoint-1" / "task.json").read_text())
-    assert told["chat"] is False
+    document = json.loads(
+        (tmp_path / "run" / "checkpoints" / "checkpoint-1" / "task.json").read_text()
+    )
+    assert document["chat"] is False
     rollouts = RunRecord.load(tmp_path / "run").rollouts
     assert rollouts is not None
     assert rollouts["end_token"].is_not_null().to_list() == (rollouts["ended"] == 1).to_list()
@@ -734,10 +736,10 @@ def test_a_new_adapter_changes_nothing_at_first_and_is_drawn_from_its_seed(
     assert torch.equal(model(ids).logits, base(ids).logits)
     assert not any(module.training for module in model.modules())
     own = {name: value for name, value in model.named_parameters() if value.requires_grad}
-    linear = [one for one in base.model.modules() if isinstance(one, torch.nn.Linear)]
+    linear = [module for module in base.model.modules() if isinstance(module, torch.nn.Linear)]
     # A rank of 2 for each input and each output of each matrix.
     assert sum(value.numel() for value in own.values()) == 2 * sum(
-        one.in_features + one.out_features for one in linear
+        module.in_features + module.out_features for module in linear
     )
     same, others = dict(again.model.named_parameters()), dict(third.named_parameters())
     assert all(torch.equal(value, same[name]) for name, value in own.items())

@@ -84,10 +84,10 @@ def test_packed_log_probabilities_are_those_of_plain_passes(
 ) -> None:
     policy, prompt = fresh(), prompts(pads)
     completion = torch.tensor(np.random.default_rng(2).integers(1, 20, (3 * group_size, 4)))
-    found = policy.log_probabilities(prompt, completion).detach().numpy()
+    log_probability = policy.log_probabilities(prompt, completion).detach().numpy()
     for n in range(0, 3 * group_size, 7):
         expected = plain(policy, prompt[n // group_size].tolist(), completion[n].tolist())
-        np.testing.assert_allclose(found[n], expected, atol=1e-12)
+        np.testing.assert_allclose(log_probability[n], expected, atol=1e-12)
 
 
 @each_case("pads", [[0, 0, 0], [0, 2, 4]])
@@ -95,8 +95,12 @@ def test_packed_log_probabilities_are_those_of_plain_passes(
 def test_sampling_knows_the_probability_of_what_it_drew(pads: list[int], group_size: int) -> None:
     policy, prompt = fresh(), prompts(pads)
     sampled = policy.sample(prompt, group_size, torch.Generator().manual_seed(0), 4)
-    found = policy.log_probabilities(prompt, sampled.completion_NL).detach() * sampled.mask_NL
-    np.testing.assert_allclose(sampled.log_probability_NL.numpy(), found.numpy(), atol=1e-12)
+    log_probability = (
+        policy.log_probabilities(prompt, sampled.completion_NL).detach() * sampled.mask_NL
+    )
+    np.testing.assert_allclose(
+        sampled.log_probability_NL.numpy(), log_probability.numpy(), atol=1e-12
+    )
 
 
 @each_case(("precision", "relative"), [("double", 1e-12), ("float", 1e-6)])
@@ -115,7 +119,10 @@ def test_the_pass_that_samples_has_the_gradient_of_one_that_reads_again(
 
     def gradient(log_NL: Any) -> Any:
         return torch.cat(
-            [one.reshape(-1) for one in torch.autograd.grad((weight_NL * log_NL).sum(), parameters)]
+            [
+                gradient.reshape(-1)
+                for gradient in torch.autograd.grad((weight_NL * log_NL).sum(), parameters)
+            ]
         )
 
     again = gradient(policy.log_probabilities(prompt, sampled.completion_NL))
@@ -223,8 +230,10 @@ def test_a_prompt_too_long_for_the_context_is_refused() -> None:
 
 def test_texts_keep_a_padding_symbol_visible(small_task: Task) -> None:
     policy = Policy(policy_size("tiny"), vocabulary_size=len(small_task.vocabulary))
-    two, one = small_task.vocabulary.encode("21")
-    completion = torch.tensor([[two, one, END], [two, PAD, END], [two, one, one], [END, PAD, PAD]])
+    two, first_token = small_task.vocabulary.encode("21")
+    completion = torch.tensor(
+        [[two, first_token, END], [two, PAD, END], [two, first_token, first_token], [END, PAD, PAD]]
+    )
     mask = torch.tensor([[1.0, 1, 1], [1, 1, 1], [1, 1, 1], [1, 0, 0]])
     assert policy.texts(small_task, completion, mask) == (
         ["21", "2\ufffd", "211", ""],
@@ -238,10 +247,10 @@ def test_a_checkpoint_opens_as_the_same_policy(tmp_path: Path) -> None:
         save_policy(policy, tmp_path / "policy", Vocabulary("0123456789+-*/()=%")),
         size=policy_size("tiny"),
     )
-    for (name, mine), theirs in zip(
+    for (name, own), theirs in zip(
         policy.state_dict().items(), again.state_dict().values(), strict=True
     ):
-        assert torch.equal(mine, theirs), name
+        assert torch.equal(own, theirs), name
     assert sorted(path.name for path in tmp_path.iterdir()) == ["policy"]
 
 

@@ -206,9 +206,9 @@ def test_what_others_put_among_the_checkpoints_is_not_removed(
 ) -> None:
     run = tmp_path / "run"
     train(make_policy(), small_task, settings(steps=3), output=run)
-    mine = run / "checkpoints" / name
-    mine.parent.mkdir(exist_ok=True)
-    mine.write_text("mine")
+    checkpoint = run / "checkpoints" / name
+    checkpoint.parent.mkdir(exist_ok=True)
+    checkpoint.write_text("mine")
     before = contents(run)
     with pytest.raises(
         OverwriteError,
@@ -218,7 +218,7 @@ def test_what_others_put_among_the_checkpoints_is_not_removed(
     assert contents(run) == before
     # Going on removes nothing of it either, where fewer checkpoints are to be kept.
     train(make_policy(), small_task, settings(steps=6, checkpoints_kept=1), output=run, resume=True)
-    assert mine.read_text() == "mine"
+    assert checkpoint.read_text() == "mine"
     assert not (run / "checkpoints" / "checkpoint-4").exists()
 
 

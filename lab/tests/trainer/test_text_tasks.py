@@ -223,10 +223,10 @@ def test_hostile_expressions_have_no_value_and_take_no_time(text: str) -> None:
 
 
 def test_values_of_expressions_by_hand() -> None:
-    found = read_expression("(2 - 8) / 4 + -3**2")
-    assert found is not None
-    assert found.value == Fraction(-21, 2)
-    assert found.numbers == (2, 8, 4, 3, 2)
+    expression = read_expression("(2 - 8) / 4 + -3**2")
+    assert expression is not None
+    assert expression.value == Fraction(-21, 2)
+    assert expression.numbers == (2, 8, 4, 3, 2)
 
 
 @pytest.mark.thinned(8)
@@ -277,11 +277,11 @@ def gsm8k_file() -> Path:
 
 def test_the_easy_part_of_a_file() -> None:
     task = make_text_task("gsm8k_easy", file=gsm8k_file(), held_out_share=0.5)
-    found = {
+    answers = {
         problem.question.split("\n")[0]: (problem.answer, problem.level)
         for problem in (*task.train, *task.held_out)
     }
-    assert found == {GSM8K[0][0]: ("6", 1), GSM8K[1][0]: ("4", 2)}
+    assert answers == {GSM8K[0][0]: ("6", 1), GSM8K[1][0]: ("4", 2)}
     assert len(task.train) == len(task.held_out) == 1
 
 

@@ -274,8 +274,8 @@ def test_a_collapse_is_told_while_it_runs_and_at_the_end(
     judge = TaskVerifier.__call__
 
     def collapsing(self: Any, problems: Any, completions: Any, ended: Any, *, step: int = 0) -> Any:
-        found = judge(self, problems, completions, ended, step=step)
-        return {name: reward_N * (step < 7) for name, reward_N in found.items()}
+        judgement = judge(self, problems, completions, ended, step=step)
+        return {name: reward_N * (step < 7) for name, reward_N in judgement.items()}
 
     monkeypatch.setattr(TaskVerifier, "__call__", collapsing)
     assert typed("-o", tmp_path / "run", "--steps", 20) == 0

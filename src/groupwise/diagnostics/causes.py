@@ -221,7 +221,7 @@ def weighed(cause: Cause, seen: Set[Fact]) -> dict[str, float]:
     return {key: value / total for key, value in weight.items()} if is_weighed else {}
 
 
-def check(evidence: Evidence) -> Finding:
+def probes(evidence: Evidence) -> Finding:
     """Tell what the experiments on a run showed of the change that it is about."""
     results = [*results_of(evidence).values()]
     if not results:

@@ -37,7 +37,7 @@ from groupwise.diagnostics.numerics import beyond, rose_since
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
-    Signal,
+    NoisyMetric,
     arrow,
     both_ends,
     gained_since,
@@ -70,7 +70,7 @@ SETTLED = 0.5
 _ARRIVED = 0.9
 
 
-def check(evidence: Evidence) -> Finding:
+def concentration(evidence: Evidence) -> Finding:
     """Look for a spent entropy below the top of the reward."""
     entropy = evidence.quantity("entropy")
     same = same_answers(evidence)
@@ -132,7 +132,7 @@ def _gravity(evidence: Evidence, step: int, left: float, *, flat: bool, alike: b
     return Status.WARNING if alike or (stands and not arrived) else Status.INFO
 
 
-def share_left(entropy: Signal) -> Float:
+def share_left(entropy: NoisyMetric) -> Float:
     r"""Return $(e^{H_t} - 1)/(e^{H_0} - 1)$: by the entropy law the share of the gain that is
     still to come.
     """
@@ -181,7 +181,7 @@ def read_completions(evidence: Evidence) -> pl.DataFrame | None:
     return evidence.record.with_completions(rows, text.hash(), end)
 
 
-def same_answers(evidence: Evidence) -> Signal | None:
+def same_answers(evidence: Evidence) -> NoisyMetric | None:
     """Return the share of pairs of completions within a group that are the same text, by step,
     or None without texts.
     """
@@ -199,7 +199,7 @@ def same_answers(evidence: Evidence) -> Signal | None:
     return share_of(steps["step"], steps["share"]) if len(steps) > 1 else None
 
 
-def _start(entropy: Signal) -> float:
+def _start(entropy: NoisyMetric) -> float:
     """Entropy at the start: of the first rows alone, since it falls fastest there."""
     return entropy.level_until(max(1, len(entropy) // 40))
 
@@ -231,7 +231,7 @@ def _settles(evidence: Evidence, step: float) -> float:
     return since / before if before > 0 else 1.0
 
 
-def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> bool:
+def _have_become_alike(evidence: Evidence, step: float, same: NoisyMetric | None) -> bool:
     """Whether groups or answers have become alike with the entropy."""
     if same is not None and same.at(step) < len(same):
         return same.level_from(same.at(step)) > 0.5
@@ -253,7 +253,7 @@ def _have_become_alike(evidence: Evidence, step: float, same: Signal | None) -> 
     return False
 
 
-def _by_answers(evidence: Evidence, same: Signal) -> Finding:
+def _by_answers(evidence: Evidence, same: NoisyMetric) -> Finding:
     """Judge by the texts alone."""
     onset = since_when(same.value_T > 0.5, still=False)
     if onset is None:
@@ -317,7 +317,7 @@ def truncation(evidence: Evidence) -> Finding:
     return finding or no_sign(TRUNCATION, f"No sign of it: {said}")
 
 
-def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
+def _by_rise(evidence: Evidence, cut: NoisyMetric) -> Finding | None:
     """Judge by a share below a half that goes on rising as the reward falls: answers on their
     way into the limit.
     """
@@ -348,7 +348,7 @@ def _by_rise(evidence: Evidence, cut: Signal) -> Finding | None:
     return by_sign(TRUNCATION, Status.WARNING, message, sign, HALF, Fact.TRUNCATED_POSSIBLE)
 
 
-def _by_share(cut: Signal) -> Finding:
+def _by_share(cut: NoisyMetric) -> Finding:
     """Judge by the logged share: most of the completions, to the end."""
     late = cut.mean(slice(-max(5, len(cut) // 5), None))
     onset = since_when(cut.value_T > HALF)
@@ -386,7 +386,7 @@ def _throughout(message: str, value: Interval) -> Finding:
     return Finding(TRUNCATION, Status.WARNING, message, None, value, HALF, facts=facts)
 
 
-def _with_paid(finding: Finding, reward: Signal | None, cut: Signal) -> Finding:
+def _with_paid(finding: Finding, reward: NoisyMetric | None, cut: NoisyMetric) -> Finding:
     """Add that truncated answers are paid, where the reward gained half of its range as they came
     and complete ones alone cannot earn it: a share r of the range, of which 1 - s are complete.
     """
@@ -423,7 +423,7 @@ def _of_rows(evidence: Evidence, finding: Finding) -> Finding:
     return finding
 
 
-def _by_rows(length: Signal) -> Finding | None:
+def _by_rows(length: NoisyMetric) -> Finding | None:
     """Judge by rows whose mean length is the largest there is, over and over: all of their
     completions are cut off.
     """
@@ -441,7 +441,7 @@ def _by_rows(length: Signal) -> Finding | None:
     return Finding(TRUNCATION, Status.WARNING, message, None, share, _ALL_CUT, facts=_LIKELY)
 
 
-def _by_limit(evidence: Evidence, length: Signal) -> Finding | None:
+def _by_limit(evidence: Evidence, length: NoisyMetric) -> Finding | None:
     """Judge by a mean length that stands at a certain limit."""
     limit = limit_of(evidence)
     onset = None if limit is None else since_when(length.value_T > _AT_LIMIT * limit)

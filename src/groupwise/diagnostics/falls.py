@@ -23,7 +23,7 @@ from groupwise.diagnostics.signals import (
     WARNING,
     Ends,
     Evidence,
-    Signal,
+    NoisyMetric,
     alarm,
     blocks,
     both_ends,
@@ -243,7 +243,7 @@ def order_of(value_T: Float) -> DataOrder | None:
     return DataOrder(period, profile, _between(padded, n, period) / total)
 
 
-def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
+def level_of(signal: NoisyMetric) -> tuple[NoisyMetric, DataOrder | None]:
     """Return the metric with the periodic effect of the data order removed, and that effect."""
     order = order_of(signal.value_T)
     if order is None:
@@ -255,7 +255,7 @@ def level_of(signal: Signal) -> tuple[Signal, DataOrder | None]:
 
 
 @once
-def reward_level(evidence: Evidence) -> tuple[Signal, DataOrder | None]:
+def reward_level(evidence: Evidence) -> tuple[NoisyMetric, DataOrder | None]:
     """Return the reward without the order of its data, and the order; worked out once."""
     assert evidence.reward is not None
     return level_of(evidence.reward)
@@ -369,7 +369,9 @@ class LevelChange:
         return Interval(value, *ends)
 
 
-def change_between(level: Signal, early: slice, late: slice, rows: tuple[int, int]) -> LevelChange:
+def change_between(
+    level: NoisyMetric, early: slice, late: slice, rows: tuple[int, int]
+) -> LevelChange:
     """Return the change between the means of two stretches, of which the second is the last."""
     first, last = (level.step_at(row) for row in rows)
     since = int(level.step_T[late][0])
@@ -377,7 +379,7 @@ def change_between(level: Signal, early: slice, late: slice, rows: tuple[int, in
 
 
 @once
-def falls_of(evidence: Evidence) -> Mapping[str, tuple[Signal, Fall | None]]:
+def falls_of(evidence: Evidence) -> Mapping[str, tuple[NoisyMetric, Fall | None]]:
     """Return the reward, the held-out reward and each reward function that is no penalty, without
     what comes round with the order of its data, and its last fall.
     """
@@ -408,7 +410,7 @@ def level_changes(evidence: Evidence) -> Mapping[str, LevelChange]:
     return changes if just_lost is None else {"reward": just_lost, **changes}
 
 
-def column_change(evidence: Evidence, name: str, signal: Signal) -> LevelChange:
+def column_change(evidence: Evidence, name: str, signal: NoisyMetric) -> LevelChange:
     """Return the change of a column beside the reward: its fall, or else that between its first
     and its last sixth.
     """
@@ -422,19 +424,19 @@ def end_rows(rows: int) -> int:
     return max(1, min(max(3, rows // 20), rows // 5))
 
 
-def end_levels(signal: Signal) -> Ends:
+def end_levels(signal: NoisyMetric) -> Ends:
     """Return the level of a column in its first rows, and now."""
     few = end_rows(len(signal))
     return signal.level(slice(0, few)), signal.level(slice(-few, None))
 
 
-def sixths(signal: Signal) -> tuple[slice, slice]:
+def sixths(signal: NoisyMetric) -> tuple[slice, slice]:
     """Return the first and the last sixth of the rows, four rows at least."""
     few = max(4, len(signal) // 6)
     return both_ends(signal, few)
 
 
-def change_of_fall(level: Signal, fall: Fall) -> LevelChange:
+def change_of_fall(level: NoisyMetric, fall: Fall) -> LevelChange:
     """Return from where to where a fall that lasts went: a tenth of the rows on either side of
     the slope that describes it best.
     """
@@ -480,7 +482,7 @@ def lost_rows(evidence: Evidence) -> LevelChange | None:
     return change_between(reward, before, late, (begin, begin))
 
 
-def _with_answers(evidence: Evidence, reward: Signal) -> int | None:
+def _with_answers(evidence: Evidence, reward: NoisyMetric) -> int | None:
     """The row since which a reward is lower than ever since it was there, with other answers."""
     height, late = reward.value_T - reward_floor(evidence), len(reward) - LOST_ROWS
     means, now = moving_mean(height[:late], BEST_ROWS), float(height[late:].mean())
@@ -501,7 +503,7 @@ def lowest_since(height_T: Float, level: float) -> tuple[int, float]:
     return begin, float(moving_mean(height_T[first:begin], LOST_ROWS).min(initial=np.inf))
 
 
-def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
+def _answers_changed(evidence: Evidence, reward: NoisyMetric, best: slice) -> bool:
     """Whether the last answers are half as long as those of the best rows, or half of them are
     truncated, many more than then.
     """
@@ -518,7 +520,7 @@ def _answers_changed(evidence: Evidence, reward: Signal, best: slice) -> bool:
     return more > MORE_CUT and bool(value[-1] >= HALF)
 
 
-def _nearly_all(evidence: Evidence, reward: Signal) -> int | None:
+def _nearly_all(evidence: Evidence, reward: NoisyMetric) -> int | None:
     """The row since which a reward holds a tenth of its level or less."""
     height = reward.value_T - reward_floor(evidence)
     begin = row_after(height > LEFT * _usual(height[:-LOST_ROWS]))
@@ -551,7 +553,7 @@ class Constant:
     abrupt: bool  # whether the rows just before it still stood where they used to
 
 
-def constant_tail(signal: Signal) -> Constant | None:
+def constant_tail(signal: NoisyMetric) -> Constant | None:
     """Find the stretch of equal rows at the end of a log."""
     value = signal.value_T
     same = np.abs(value - value[-1]) <= 1e-9 * max(1.0, float(np.abs(value).max()))
@@ -585,7 +587,7 @@ def constant_tail(signal: Signal) -> Constant | None:
     return Constant(row, float(value[-1]), level, abrupt)
 
 
-def _stopped(level: Signal, floor: float) -> Fall | None:
+def _stopped(level: NoisyMetric, floor: float) -> Fall | None:
     """A reward that has been nothing in every row since a step: fewer rows show that than a fall
     to a level of noise.
     """
@@ -600,7 +602,7 @@ def fall_of(evidence: Evidence) -> Fall | None:
     return falls_of(evidence).get("reward", (None, None))[1]
 
 
-def row_size(signal: Signal, floor: float) -> int | None:
+def row_size(signal: NoisyMetric, floor: float) -> int | None:
     """Return how many rows to average so that noise hides no half of the height; None where even
     an eighth of the log does not do.
     """
@@ -628,7 +630,7 @@ def heights(value_T: Float, deviation: float) -> Float:
     return out
 
 
-def find_fall(signal: Signal, floor: float) -> Fall | None:
+def find_fall(signal: NoisyMetric, floor: float) -> Fall | None:
     """Find the last fall below half of the height."""
     size = row_size(signal, floor)
     if size is None:
@@ -661,7 +663,7 @@ def find_fall(signal: Signal, floor: float) -> Fall | None:
     return Fall(_closer(signal, int(first[start]), size, (top + end) / 2), top, end, lost, lasts)
 
 
-def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
+def _closer(signal: NoisyMetric, row: int, size: int, middle: float) -> int:
     """Place an onset within its block, or before it: back over the rows that were below the
     middle already.
     """
@@ -679,21 +681,21 @@ def _closer(signal: Signal, row: int, size: int, middle: float) -> int:
     return row
 
 
-def by_and_by(signal: Signal, row: int) -> bool:
+def by_and_by(signal: NoisyMetric, row: int) -> bool:
     """Say whether a fall that has reached a row clearly took many: a slope describes it better
     than a step does, about its middle.
     """
     return _for_slope(signal, sum(span_of_fall(signal, row)) // 2) > _BETTER
 
 
-def at_once(signal: Signal, row: int, *, clearly: bool = True) -> bool:
+def at_once(signal: NoisyMetric, row: int, *, clearly: bool = True) -> bool:
     """Say whether a fall came from one row to the next, clearly or rather: a step describes it
     better than a slope does.
     """
     return _for_slope(signal, row) < -(_OPEN if clearly else _RATHER)
 
 
-def _for_slope(signal: Signal, row: int) -> float:
+def _for_slope(signal: NoisyMetric, row: int) -> float:
     """Twice the log-likelihood of a slope about a row less that of a step; 0 where nothing can
     be told.
     """
@@ -729,7 +731,7 @@ def _ramps(value_T: Float) -> tuple[Whole, Whole, Float]:
     )
 
 
-def span_of_fall(signal: Signal, row: int) -> tuple[int, int]:
+def span_of_fall(signal: NoisyMetric, row: int) -> tuple[int, int]:
     """Return the first and the last row of a fall that has reached a row: of the slope that
     describes the log since its height best.
     """
@@ -926,7 +928,7 @@ def held_out_rose(evidence: Evidence, step: int, *, late_gain: float = 1.0) -> E
     return held.level(early), held.level(late)
 
 
-def settled(evidence: Evidence, signal: Signal, fall: Fall) -> bool:
+def settled(evidence: Evidence, signal: NoisyMetric, fall: Fall) -> bool:
     """Return whether a fall is there to stay as far as anybody can tell: of a run that goes on,
     once dips of healthy runs are over.
     """

@@ -42,7 +42,7 @@ from groupwise.diagnostics.signals import (
     LOG_REWARD,
     WARNING,
     Evidence,
-    Signal,
+    NoisyMetric,
     arrow,
     long_run_deviation,
 )
@@ -88,7 +88,7 @@ _FEWEST_IN_COMMON = 12
 NOTHING = 0.1
 
 
-def check(evidence: Evidence) -> Finding:
+def reward_hacking(evidence: Evidence) -> Finding:
     """Look for a training reward that rises without the held-out one, and for reward functions
     that part.
     """
@@ -596,7 +596,7 @@ def _follows(pair: Pair | None) -> bool:
 
 
 def _parted(
-    evidence: Evidence, functions: Mapping[str, Signal], pair: Pair | None
+    evidence: Evidence, functions: Mapping[str, NoisyMetric], pair: Pair | None
 ) -> Finding | None:
     """Report a column that falls as what is trained on rises, or one of the task that stays at
     nothing.
@@ -654,7 +654,7 @@ def _parted(
     return next(iter(notes), None)
 
 
-def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
+def _at_nothing(evidence: Evidence, scores: Mapping[str, NoisyMetric]) -> set[str]:
     """The scores of the task that stay at nothing, where none of them earns: beside one that does
     another may be stricter. Form that earns alone is told by another check.
     """
@@ -663,7 +663,7 @@ def _at_nothing(evidence: Evidence, scores: Mapping[str, Signal]) -> set[str]:
     return absent if absent == set(scores) and not flat_reward else set()
 
 
-def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
+def _rows_of_both(total: NoisyMetric, other: NoisyMetric) -> tuple[NoisyMetric, NoisyMetric] | None:
     """Two columns in the rows that hold both; None with fewer than twelve."""
     step_T, *places = np.intersect1d(total.step_T, other.step_T, return_indices=True)
     if len(step_T) < _FEWEST_IN_COMMON:
@@ -675,7 +675,7 @@ def _rows_of_both(total: Signal, other: Signal) -> tuple[Signal, Signal] | None:
     return next(signals), next(signals)
 
 
-def _fell_clearly(signal: Signal, limit: float, least: float | None) -> bool:
+def _fell_clearly(signal: NoisyMetric, limit: float, least: float | None) -> bool:
     """Whether a column fell beyond doubt: a quarter of where it has been, or a share of its
     height.
     """
@@ -688,8 +688,8 @@ def _fell_clearly(signal: Signal, limit: float, least: float | None) -> bool:
 
 
 def _apart(
-    total: Signal,
-    other: Signal,
+    total: NoisyMetric,
+    other: NoisyMetric,
     names: tuple[str, str],
     changes: tuple[LevelChange, ...],
     *,
@@ -715,7 +715,7 @@ def _apart(
 
 
 def _one_earns_all(
-    evidence: Evidence, functions: Mapping[str, Signal], weights: Mapping[str, float]
+    evidence: Evidence, functions: Mapping[str, NoisyMetric], weights: Mapping[str, float]
 ) -> Finding | None:
     """Report a reward function that earns more and more while another with weight stays at
     nothing, however its noise moves the total.
@@ -840,7 +840,7 @@ def pairs_of(evidence: Evidence) -> list[Pair]:
     ]
 
 
-def _held_out_pair(evidence: Evidence, reward: Signal) -> Pair | None:
+def _held_out_pair(evidence: Evidence, reward: NoisyMetric) -> Pair | None:
     """Training beside the held-out reward: of several sets that which shares its gain, or else the
     worst. One that others leave behind is told as an environment is.
     """
@@ -859,13 +859,15 @@ def _held_out_pair(evidence: Evidence, reward: Signal) -> Pair | None:
     return next(filter(_follows, pairs), worst)
 
 
-def _of_signals(total: Signal, other: Signal, name: str) -> Pair:
+def _of_signals(total: NoisyMetric, other: NoisyMetric, name: str) -> Pair:
     """Two columns of the same rows."""
     noise = total.deviation, other.deviation
     return Pair(total.step_T, total.value_T, other.value_T, *noise, name)
 
 
-def _paired(reward: Signal, held: Signal, name: str, *, same: bool = False) -> Pair | None:
+def _paired(
+    reward: NoisyMetric, held: NoisyMetric, name: str, *, same: bool = False
+) -> Pair | None:
     """Training and another reward at the same steps, or None where they have too few in common
     or different units.
     """

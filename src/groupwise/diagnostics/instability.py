@@ -62,7 +62,7 @@ from groupwise.diagnostics.signals import (
     MORE_ROWS,
     WARNING,
     Evidence,
-    Signal,
+    NoisyMetric,
     arrow,
     floor_of,
     just_before,
@@ -90,7 +90,7 @@ LINE = 1e-6
 _ALTERNATES = 3.0
 
 
-def check(evidence: Evidence) -> Finding:
+def unstable_training(evidence: Evidence) -> Finding:
     """Look for swings, a policy that comes apart, and degenerate importance weights."""
     reward = evidence.reward
     if reward is None:
@@ -121,7 +121,7 @@ def check(evidence: Evidence) -> Finding:
     )
 
 
-def _swinging(reward: Signal, order: DataOrder | None) -> Finding | None:
+def _swinging(reward: NoisyMetric, order: DataOrder | None) -> Finding | None:
     """A swing at one frequency."""
     swing = swing_of(reward.value_T, LINE)
     if swing is None:
@@ -192,7 +192,7 @@ def _apart(evidence: Evidence, fell: int | None) -> Finding | None:
     return Finding(NAME, Status.WARNING, said, step, value, times, signs=signs)
 
 
-def _weights(evidence: Evidence, reward: Signal, fall: Fall | None) -> Finding | None:
+def _weights(evidence: Evidence, reward: NoisyMetric, fall: Fall | None) -> Finding | None:
     """Importance weights that leave few effective samples, many clipped tokens, or a second moment
     that doubled: of weights that were so long before a fall no fact is stated.
     """
@@ -208,7 +208,7 @@ def _weights(evidence: Evidence, reward: Signal, fall: Fall | None) -> Finding |
     return None
 
 
-def _degenerate(evidence: Evidence) -> Iterator[tuple[Signal, Float, Flags, float, str, str]]:
+def _degenerate(evidence: Evidence) -> Iterator[tuple[NoisyMetric, Float, Flags, float, str, str]]:
     """Yield columns of importance weights: values, where they are beyond a limit, and its words."""
     for signal in evidence.matching(ESS):
         # Of all samples where it is a share, of what it was at first where it is a count.
@@ -238,7 +238,7 @@ _MEAN = rf".*({_RATIO})[/_]mean"
 _MOMENT = rf"(.*[/_.-])?{_WEIGHT}[/_]second_moment"
 
 
-def moments_of(evidence: Evidence) -> tuple[Float, Float, Signal] | None:
+def moments_of(evidence: Evidence) -> tuple[Float, Float, NoisyMetric] | None:
     r"""Return mean and second moment of the importance weights by row, and the column they come
     from.
 
@@ -311,7 +311,7 @@ def collapse(evidence: Evidence) -> Finding:
     return _held(evidence, reward) if back is None else _recovered(*back)
 
 
-def _held(evidence: Evidence, reward: Signal) -> Finding:
+def _held(evidence: Evidence, reward: NoisyMetric) -> Finding:
     """Say that nothing fell, or that the rows are too noisy to say so."""
     if row_size(reward_level(evidence)[0], reward_floor(evidence)) is None:
         moves = reward.span > 0  # of one number more rows tell no more
@@ -331,7 +331,7 @@ def _held(evidence: Evidence, reward: Signal) -> Finding:
     return no_sign(COLLAPSE, "No sign of it: the reward did not fall for good.")
 
 
-def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
+def _falls(evidence: Evidence) -> Iterator[tuple[str, NoisyMetric, Fall]]:
     """Yield the falls of the reward, of the held-out reward, and of each reward function."""
     reward = evidence.reward
     assert reward is not None
@@ -356,13 +356,13 @@ def _falls(evidence: Evidence) -> Iterator[tuple[str, Signal, Fall]]:
             yield name, level, fall
 
 
-def _gained(reward: Signal, step: float) -> float:
+def _gained(reward: NoisyMetric, step: float) -> float:
     """Standard errors that training has gained since a step."""
     row, few = reward.at(step), max(3, len(reward) // 8)
     return reward.score(slice(max(0, row - few), max(row, 3)), slice(len(reward) - few, None))
 
 
-def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Finding:
+def _collapsed(evidence: Evidence, name: str, signal: NoisyMetric, fall: Fall) -> Finding:
     """Report a collapse that lasts."""
     step, ends = signal.step_at(fall.row), level_changes(evidence)[name]
     words = f"{clean(name, longest=60)} {arrow(*ends.ends)}"
@@ -393,7 +393,7 @@ def _collapsed(evidence: Evidence, name: str, signal: Signal, fall: Fall) -> Fin
     )
 
 
-def _recovered(name: str, signal: Signal, fall: Fall) -> Finding:
+def _recovered(name: str, signal: NoisyMetric, fall: Fall) -> Finding:
     """Report a fall that was made good."""
     step, levels = signal.step_at(fall.row), arrow(fall.height, fall.end)
     message = f"{clean(name, longest=60)} {levels} at step {step:,}, and came back later"

@@ -430,13 +430,13 @@ CHECKS: tuple[Callable[[Evidence], Finding], ...] = (
     numerics.pace,
     instability.collapse,
     instability.lost,
-    verifier.check,
-    hacking.check,
-    learning.rate,
+    verifier.broken_verifier,
+    hacking.reward_hacking,
+    learning.zero_learning_rate,
     numerics.updates,
-    instability.check,
-    completions.check,
-    zero_variance.check,
+    instability.unstable_training,
+    completions.concentration,
+    zero_variance.zero_variance_groups,
     numerics.sampler,
     numerics.divergence,
     numerics.gradient,
@@ -498,7 +498,7 @@ def judge(record: RunRecord, *, ended: bool | None = None) -> Judgement:
 
 def judged(evidence: Evidence) -> Judgement:
     """Judge evidence that is at hand."""
-    probed = [causes.check] if evidence.record.probes and evidence.record.probes.results else []
+    probed = [causes.probes] if evidence.record.probes and evidence.record.probes.results else []
     answers = {answer.check: answer for answer in (check(evidence) for check in (*CHECKS, *probed))}
     progress = progress_of(evidence)
     ranked = sorted(answers.values(), key=lambda answer: _RANK.index(answer.status))

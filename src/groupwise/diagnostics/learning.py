@@ -42,7 +42,7 @@ from groupwise.diagnostics.signals import (
     OFTEN,
     Ends,
     Evidence,
-    Signal,
+    NoisyMetric,
     arrow,
     both_ends,
     once,
@@ -136,7 +136,7 @@ def progress_of(evidence: Evidence) -> Progress:
     return _held(evidence, level) if fall is None else _recovered(level, fall)
 
 
-def _held(evidence: Evidence, level: Signal) -> Progress:
+def _held(evidence: Evidence, level: NoisyMetric) -> Progress:
     """The progress of a reward that did not fall, or came back from a dip."""
     quarter = max(len(level) // 4, 2)
     early, late = both_ends(level, quarter)
@@ -169,7 +169,7 @@ def _held(evidence: Evidence, level: Signal) -> Progress:
 
 
 def _between(
-    level: Signal,
+    level: NoisyMetric,
     ends: tuple[slice, slice],
     standing: Learning,
     gain: Interval | None,
@@ -181,7 +181,7 @@ def _between(
 
 
 def _height(
-    evidence: Evidence, level: Signal, gain: Interval, *, rises: bool
+    evidence: Evidence, level: NoisyMetric, gain: Interval, *, rises: bool
 ) -> tuple[Learning, int | None]:
     """Whether a reward gains, stands or has arrived, and since when it stands."""
     near = _held_out_arrived(evidence) or near_top(evidence, level)
@@ -198,7 +198,7 @@ def _height(
     return standing, since
 
 
-def _or_held_out(evidence: Evidence, level: Signal, progress: Progress) -> Progress:
+def _or_held_out(evidence: Evidence, level: NoisyMetric, progress: Progress) -> Progress:
     """The progress of a reward that stands where prompts chosen by their pass rate, or harder
     ones, or noise keep it: what the held-out one does.
     """
@@ -213,7 +213,7 @@ def _or_held_out(evidence: Evidence, level: Signal, progress: Progress) -> Progr
     return progress if rose is None else held
 
 
-def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
+def _dip(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     """The row and the level of the lowest three rows, where they lost a third of the height that
     was reached before, and is again.
     """
@@ -230,13 +230,13 @@ def _dip(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     return row, float(means[row]) + floor
 
 
-def _drop(evidence: Evidence, level: Signal) -> int | None:
+def _drop(evidence: Evidence, level: NoisyMetric) -> int | None:
     """The row since which the last rows stand clearly lower, for too short a time to be a fall."""
     row, lost = _late_drop(evidence, level), None if evidence.ended else loss_of(evidence)
     return lost.begin if row is None and lost is not None else row
 
 
-def _late_drop(evidence: Evidence, level: Signal) -> int | None:
+def _late_drop(evidence: Evidence, level: NoisyMetric) -> int | None:
     """The row from which the last rows, three or more, stand a third of the height lower: too
     few for a fall, and no plateau.
     """
@@ -251,7 +251,7 @@ def _late_drop(evidence: Evidence, level: Signal) -> int | None:
     return begin if len(late) >= _LAST and float(late.mean()) < lowest else None
 
 
-def _recovered(level: Signal, fall: Fall) -> Progress:
+def _recovered(level: NoisyMetric, fall: Fall) -> Progress:
     """The progress of a reward that fell for a while."""
     step = level.step_at(fall.row)
     _, late = both_ends(level, level.tenth)
@@ -259,7 +259,7 @@ def _recovered(level: Signal, fall: Fall) -> Progress:
 
 
 def _course(
-    evidence: Evidence, level: Signal, gain: Interval, *, rises: bool, near: bool | None
+    evidence: Evidence, level: NoisyMetric, gain: Interval, *, rises: bool, near: bool | None
 ) -> tuple[Learning, int | None]:
     """Tell rising from standing still, at the top or below it; and the step since when it
     stands.
@@ -276,13 +276,13 @@ def _course(
     return (Learning.FLAT if stands else Learning.UNKNOWN), None
 
 
-def _hides_all(level: Signal, gain: Interval) -> bool:
+def _hides_all(level: NoisyMetric, gain: Interval) -> bool:
     """Whether the rows cannot tell a reward that stands from one that has learnt all there was."""
     start = level.level_until(max(len(level) // 4, 2))
     return level.bounds is not None and gain.high >= level.bounds[1] - start
 
 
-def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
+def _gain(level: NoisyMetric, early: slice, late: slice) -> tuple[Interval, bool]:
     """Return the gain between two stretches with its 95 % interval, and whether they, or the trend
     of all rows, show that there is one.
 
@@ -308,7 +308,7 @@ def _gain(level: Signal, early: slice, late: slice) -> tuple[Interval, bool]:
     ), rises
 
 
-def _noise_of(level: Signal) -> tuple[float, float]:
+def _noise_of(level: NoisyMetric) -> tuple[float, float]:
     """Return the noise of a row and the number of independent rows about a parabola in the square
     root of time; no less than the scatter of a row.
     """
@@ -317,7 +317,7 @@ def _noise_of(level: Signal) -> tuple[float, float]:
     return max(noise, (max(level.scatter, 1e-12), n - 3.0))
 
 
-def _trend(level: Signal, noise: float) -> float:
+def _trend(level: NoisyMetric, noise: float) -> float:
     """The trend of a reward in the square root of time, in which early rows change fastest, over
     its standard error.
     """
@@ -326,7 +326,7 @@ def _trend(level: Signal, noise: float) -> float:
     return float(time @ level.value_T) / math.sqrt(time @ time) / noise
 
 
-def _begun(level: Signal) -> bool:
+def _begun(level: NoisyMetric) -> bool:
     """Whether a reward stood clearly above its first quarter in the second or the third: it
     learnt, and dips.
     """
@@ -338,7 +338,7 @@ def _begun(level: Signal) -> bool:
 
 
 def _since_its_gain(
-    evidence: Evidence, level: Signal, *, near: bool | None
+    evidence: Evidence, level: NoisyMetric, *, near: bool | None
 ) -> tuple[Learning, int | None]:
     """Tell a reward that gained and goes on from one that stands, and since when."""
     n, half = len(level), len(level) // 2
@@ -379,7 +379,7 @@ def _since_its_gain(
     return Learning.ARRIVED, level.step_at(row)
 
 
-def _fell_back(evidence: Evidence, level: Signal, row: int) -> int | None:
+def _fell_back(evidence: Evidence, level: NoisyMetric, row: int) -> int | None:
     """The step from which the last rows are below the best ones since a row: beyond doubt, or
     clearly and with another sign in between.
     """
@@ -393,7 +393,7 @@ def _fell_back(evidence: Evidence, level: Signal, row: int) -> int | None:
     return step if fell else None
 
 
-def _arrived(level: Signal, row: int) -> int:
+def _arrived(level: NoisyMetric, row: int) -> int:
     """The first row from one on at which a reward is where it stands to the end: of the first
     few that are, by their noise, the middle.
     """
@@ -404,14 +404,14 @@ def _arrived(level: Signal, row: int) -> int:
     return row + first + (few // 2 if first else 0)
 
 
-def _still(level: Signal, row: int, *, below: float = _GAIN) -> bool:
+def _still(level: NoisyMetric, row: int, *, below: float = _GAIN) -> bool:
     """Whether a reward shows no gain from a row to the end: between the first and the last third
     of those rows.
     """
     return level.score(*thirds_since(level, row)) < below
 
 
-def _climbs(level: Signal, floor: float) -> bool:
+def _climbs(level: NoisyMetric, floor: float) -> bool:
     """Whether a reward falls at once, by less than half of its height, once or more, and climbs
     again each time, as prompts get harder.
     """
@@ -440,7 +440,7 @@ def _climbs(level: Signal, floor: float) -> bool:
     )
 
 
-def near_top(evidence: Evidence, level: Signal) -> bool | None:
+def near_top(evidence: Evidence, level: NoisyMetric) -> bool | None:
     """Return whether the last quarter of the reward stands near the top of its range; None where
     the top is not known. One that is 0, its lowest, in most of these rows is at no top.
     """
@@ -463,7 +463,7 @@ def near_top(evidence: Evidence, level: Signal) -> bool | None:
     return left <= NEAR
 
 
-def piled_up(evidence: Evidence, level: Signal, *, since: int = 0) -> bool:
+def piled_up(evidence: Evidence, level: NoisyMetric, *, since: int = 0) -> bool:
     """Whether nearly all rollouts earn one and the same reward above 0, row for row since a row:
     a top that is not known.
     """
@@ -500,7 +500,7 @@ RATE, _FEWEST_RATES = "learning_rate", 3
 _TREBLED = 3.0
 
 
-def rate(evidence: Evidence) -> Finding:
+def zero_learning_rate(evidence: Evidence) -> Finding:
     """Look for a learning rate of 0, throughout, since a step to which no schedule had brought
     it down, or long after a schedule's end.
     """
@@ -540,7 +540,7 @@ def rate(evidence: Evidence) -> Finding:
     return _no_rate(message, step, Status.WARNING if by_schedule else Status.CRITICAL)
 
 
-def _rise(evidence: Evidence, rate: Signal) -> Finding | None:
+def _rise(evidence: Evidence, rate: NoisyMetric) -> Finding | None:
     """Report a rate that rose at once behind the first rows, in which it warms up; of several rises
     the last before the reward had lost half of what it lost.
     """

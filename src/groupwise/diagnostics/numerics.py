@@ -44,7 +44,7 @@ from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     WARNING,
     Evidence,
-    Signal,
+    NoisyMetric,
     arrow,
     ends_of,
     lasting,
@@ -105,7 +105,7 @@ class _Broken:
     before: float | None  # the last finite value before
 
 
-def beyond(signal: Signal, event_T: Flags) -> int | None:
+def beyond(signal: NoisyMetric, event_T: Flags) -> int | None:
     """Return the row since which rows of a rare kind are most of them, if they are so to the
     end.
     """
@@ -412,7 +412,7 @@ def _zero_since(zero_T: Flags, chance_T: Float) -> int | None:
     return lasting(factor_T, rate=CRITICAL, event_T=zero_T)
 
 
-def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
+def _nothing(evidence: Evidence, norm: NoisyMetric, row: int) -> Finding:
     """Report a gradient of exactly 0."""
     step, before = norm.step_at(row), median(norm.value_T[:row]) if row else None
     spread = _spread_at(evidence, norm)[row:]
@@ -449,12 +449,12 @@ def _nothing(evidence: Evidence, norm: Signal, row: int) -> Finding:
     )
 
 
-def _spread_at(evidence: Evidence, norm: Signal) -> Float:
+def _spread_at(evidence: Evidence, norm: NoisyMetric) -> Float:
     """The spread of rewards at the rows of the gradient, NaN where it is not known."""
     return _at_steps(evidence.groups.spread.step_T, evidence.groups.spread.value_T, norm)
 
 
-def _at_steps(step_T: Float, value_T: Float, norm: Signal) -> Float:
+def _at_steps(step_T: Float, value_T: Float, norm: NoisyMetric) -> Float:
     """A series at the steps of the gradient, NaN where it has none."""
     values = np.full(len(norm), np.nan)
     if step_T.size:
@@ -464,7 +464,7 @@ def _at_steps(step_T: Float, value_T: Float, norm: Signal) -> Float:
     return values
 
 
-def _chance(evidence: Evidence, norm: Signal) -> Float:
+def _chance(evidence: Evidence, norm: NoisyMetric) -> Float:
     """The chance of a gradient of exactly 0 in health: that all groups of the step have zero
     variance; 1 where that is not known.
 
@@ -489,7 +489,7 @@ def _chance(evidence: Evidence, norm: Signal) -> Float:
     )
 
 
-def _mixed(evidence: Evidence, norm: Signal) -> Flags:
+def _mixed(evidence: Evidence, norm: NoisyMetric) -> Flags:
     """Whether the rewards of the whole batch differ in each row: by their spread, or by a mean
     between right and wrong.
     """
@@ -500,7 +500,7 @@ def _mixed(evidence: Evidence, norm: Signal) -> Flags:
     return (_spread_at(evidence, norm) > 1e-6) | ((mean > 1e-6) & (mean < 1 - 1e-6))
 
 
-def _of_loss(loss: Signal | None, norm: Signal | None) -> Finding:
+def _of_loss(loss: NoisyMetric | None, norm: NoisyMetric | None) -> Finding:
     """Say of a loss of 0 that it is normal on policy."""
     if loss is None and norm is None:
         return not_logged(UPDATES, "The log contains neither loss nor gradient norm.", LOG_NORM)
@@ -575,7 +575,7 @@ def _of_kl(evidence: Evidence) -> Finding | None:
     return Finding(UPDATE, Status.WARNING, message, facts=(Fact.KL_ALONE,))
 
 
-def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
+def _of_advantage(evidence: Evidence, advantage: NoisyMetric) -> Finding | None:
     """Advantages that no group of a thousand rollouts can have."""
     reward = evidence.reward
     if reward is None or str(evidence.setting("loss")).lower() in ("ppo", "gae"):
@@ -595,7 +595,7 @@ def _of_advantage(evidence: Evidence, advantage: Signal) -> Finding | None:
     return by_sign(UPDATE, Status.WARNING, message, sign, limit, Fact.ADVANTAGE_IMPOSSIBLE)
 
 
-def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
+def _off_centre(evidence: Evidence, mean: NoisyMetric) -> Finding | None:
     """A mean advantage that is far from 0 in most rows, as without a baseline, or has left it."""
     early_T, late_T = (mean.value_T[rows] for rows in ends_of(mean))
     exactly = max(float(abs(early_T).max()), mean.resolution) < EXACTLY
@@ -614,7 +614,7 @@ def _off_centre(evidence: Evidence, mean: Signal) -> Finding | None:
     return by_sign(UPDATE, Status.WARNING, message, sign, CENTRED, fact)
 
 
-def _of_norm(evidence: Evidence, norm: Signal) -> Finding | None:
+def _of_norm(evidence: Evidence, norm: NoisyMetric) -> Finding | None:
     """A norm that is far from the usual from the first row on; one that grew or was lost later is
     another finding.
     """
@@ -655,7 +655,7 @@ _GAP = re.compile(r"mismatch|log_?p(?:rob)?s?_?diff|rollout_corr|kl_sample", re.
 _TURN = re.compile(r"turn[_/]?(\d{1,3})\b", re.IGNORECASE)
 
 
-def gaps_by_turn(evidence: Evidence) -> list[Signal]:
+def gaps_by_turn(evidence: Evidence) -> list[NoisyMetric]:
     """Return the gap of each turn, where the log has a column a turn."""
     gaps = {
         int(turn[1]): signal
@@ -749,7 +749,7 @@ def _by_turns(evidence: Evidence) -> tuple[Fact, str] | None:
 
 
 def _companion(
-    evidence: Evidence, gap: Signal, *, grows: bool, closely: bool = False
+    evidence: Evidence, gap: NoisyMetric, *, grows: bool, closely: bool = False
 ) -> tuple[Fact, str] | None:
     """Return the fact that another column which goes with the gap speaks for, in words."""
     stands = evidence.reward is not None and abs(evidence.trend) < _MOVED
@@ -816,7 +816,7 @@ def pace(evidence: Evidence) -> Finding:
     )
 
 
-def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
+def _destroyed(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     """A reward that was there in the first row and is gone within ten, with the behaviour."""
     value, few = reward.value_T, max(5, len(reward) // 10)
     start, low = float(value[0]), 0.0 if reward.bounds is None else reward.bounds[0]
@@ -841,7 +841,7 @@ def _destroyed(evidence: Evidence, reward: Signal) -> Finding | None:
     return by_sign(PACE, Status.CRITICAL, message, sign, HALF * start, Fact.DESTROYED_AT_ONCE)
 
 
-def _change(signal: Signal, step: int) -> float:
+def _change(signal: NoisyMetric, step: int) -> float:
     """The factor, up or down, of the first row to the three from a step on, beyond the scatter of
     rows.
     """
@@ -851,7 +851,7 @@ def _change(signal: Signal, step: int) -> float:
     return max(now / start, start / max(now, 1e-9)) if moves else 1.0
 
 
-def _unmoved(evidence: Evidence, reward: Signal, said: str) -> Finding | None:
+def _unmoved(evidence: Evidence, reward: NoisyMetric, said: str) -> Finding | None:
     """A policy that is where it began."""
     kl = next((signal for name, signal in evidence.named("kl") if not name), None)
     norm, rate = evidence.quantity("gradient_norm"), evidence.quantity("learning_rate")
@@ -994,7 +994,7 @@ class _MismatchSignal:
 
     quantity: str
     words: str  # what it is, in a few words
-    signal: Signal
+    signal: NoisyMetric
     value_T: Float
     event_T: Flags
     limit: float
@@ -1030,7 +1030,7 @@ def sampler(evidence: Evidence) -> Finding:
 def _mismatch_signals(evidence: Evidence) -> Iterator[_MismatchSignal]:
     """Yield what the log says of the mismatch, quantity by quantity."""
     turns = gaps_by_turn(evidence)[-1:]
-    signals: list[tuple[str, str, Signal | None]] = [
+    signals: list[tuple[str, str, NoisyMetric | None]] = [
         ("sampler_mismatch", "sampler mismatch of the last turn", turn) for turn in turns
     ]
     signals += [(name, words, evidence.quantity(name)) for name, words in _GAP_COLUMNS]
@@ -1193,7 +1193,7 @@ def router(evidence: Evidence) -> Finding:
     return no_sign(ROUTER, "No sign of it: no expert load is seen to drift.")
 
 
-def since_the_first(signal: Signal, event_T: Flags) -> int | None:
+def since_the_first(signal: NoisyMetric, event_T: Flags) -> int | None:
     """The row since which rows of a rare kind are most of them; the first rows are what it is
     held against.
     """

@@ -136,7 +136,7 @@ _SHARES = ("dead_group_share", "truncated_share", "positive_share")
 
 
 @frozen
-class Signal:
+class NoisyMetric:
     """One metric with its noise."""
 
     column: str  # the log's own key
@@ -252,7 +252,7 @@ def signal_of(
     *,
     sampling: float = 0.0,
     bounds: Ends | None = None,
-) -> Signal:
+) -> NoisyMetric:
     """Make a signal of rows, with its noise from the rows themselves."""
     # Where most rows are one number the median sees no scatter, and the rare others still are no
     # level.
@@ -262,7 +262,7 @@ def signal_of(
         else 0.0
     )
     row = _at_scale(value_T, 1)
-    return Signal(
+    return NoisyMetric(
         column,
         step_T,
         value_T,
@@ -272,7 +272,7 @@ def signal_of(
     )
 
 
-def share_of(step_T: Any, value_T: Any) -> Signal:
+def share_of(step_T: Any, value_T: Any) -> NoisyMetric:
     """Make a signal of a share by step, of the rows that are finite."""
     value = floats(value_T)
     keep = np.isfinite(value)
@@ -313,7 +313,7 @@ class Evidence:
     record: RunRecord  # the run
     # whether the run is over; while it goes on, what may pass in a few rows is waited for
     ended: bool = True
-    _columns: dict[str, Signal | None] = field(
+    _columns: dict[str, NoisyMetric | None] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )  # asked for so far
     memo: JsonObject = field(
@@ -321,7 +321,7 @@ class Evidence:
     )  # what several checks ask for, once
 
     @cached_property
-    def reward(self) -> Signal | None:
+    def reward(self) -> NoisyMetric | None:
         """The training reward; in the absence of a total the share of positive completions, or
         else the held-out reward.
         """
@@ -390,7 +390,7 @@ class Evidence:
                 return grades
         return two_values(self.record, mean[usable], None)
 
-    def _ends(self, reward: Signal) -> Ends | None:
+    def _ends(self, reward: NoisyMetric) -> Ends | None:
         """The lowest and the highest reward of a rollout, where the highest of every batch is
         logged and is one number again and again.
         """
@@ -469,12 +469,12 @@ class Evidence:
         )
 
     @cached_property
-    def held_out(self) -> Signal | None:
+    def held_out(self) -> NoisyMetric | None:
         """The evaluation reward, or else the accuracy on a validation set."""
         return next(iter(self.held_out_sets.values()), None)
 
     @cached_property
-    def held_out_sets(self) -> Mapping[str, Signal]:
+    def held_out_sets(self) -> Mapping[str, NoisyMetric]:
         """The mean evaluation rewards by the name of their set, "" of a total."""
         # The total comes first, the parts of a set behind it.
         named = sorted(
@@ -485,7 +485,7 @@ class Evidence:
             named = [
                 (entry.column, entry) for entry in columns if not self.record.meaning(entry.column)
             ]
-        sets: dict[str, Signal] = {}
+        sets: dict[str, NoisyMetric] = {}
         for path, signal in named:
             name = path.removeprefix("/")
             is_named = any(map(name.startswith, sets)) or "std" in name
@@ -494,17 +494,17 @@ class Evidence:
         return sets
 
     @cached_property
-    def best_of_sets(self) -> Mapping[str, Signal]:
+    def best_of_sets(self) -> Mapping[str, NoisyMetric]:
         """Shares of the prompts of a set that one of several samples solves."""
         best = self.named("eval/pass_at_k/")
         return {name: signal for name, signal in best if signal.low >= 0 and not FORM.search(name)}
 
     @cached_property
-    def functions(self) -> Mapping[str, Signal]:
+    def functions(self) -> Mapping[str, NoisyMetric]:
         """The reward functions by name, where there are two or more, or one that is not the
         total.
         """
-        functions: dict[str, Signal] = {}
+        functions: dict[str, NoisyMetric] = {}
         for column in self.record.metrics():
             meaning = self.record.meaning(column)
             match = (
@@ -523,11 +523,11 @@ class Evidence:
         return functions
 
     @property
-    def earned(self) -> Mapping[str, Signal]:
+    def earned(self) -> Mapping[str, NoisyMetric]:
         """Those that are no penalty."""
         return {name: signal for name, signal in self.functions.items() if signal.low >= 0}
 
-    def named(self, prefix: str) -> Iterator[tuple[str, Signal]]:
+    def named(self, prefix: str) -> Iterator[tuple[str, NoisyMetric]]:
         """Yield the columns of the quantities that begin so, with the rest of their names."""
         for meaning in self.record.meanings:
             if meaning.quantity.startswith(prefix) and not meaning.unavailable:
@@ -535,7 +535,7 @@ class Evidence:
                 if signal is not None:
                     yield meaning.quantity.removeprefix(prefix), signal
 
-    def quantity(self, name: str) -> Signal | None:
+    def quantity(self, name: str) -> NoisyMetric | None:
         """Return a canonical quantity as a signal, or None where it is not in the log or carries
         nothing.
         """
@@ -592,7 +592,7 @@ class Evidence:
         """
         return abs(self.trend) > _MOVES
 
-    def _logged(self, name: str) -> Signal | None:
+    def _logged(self, name: str) -> NoisyMetric | None:
         """The longest column of a quantity, None where there is none that carries anything."""
         signals = filter(None, map(self._column, self._spellings.get(name, ())))
         return max(signals, key=len, default=None)
@@ -606,7 +606,7 @@ class Evidence:
                 names.setdefault(meaning.quantity, []).append(meaning.column)
         return names
 
-    def matching(self, pattern: str) -> list[Signal]:
+    def matching(self, pattern: str) -> list[NoisyMetric]:
         """Return the columns whose whole names match a regular expression, whatever the case."""
         rule = re.compile(pattern, re.IGNORECASE)
         signals = [
@@ -661,7 +661,7 @@ class Evidence:
         """Return a setting of the run, or None."""
         return self.record.config.value(name)
 
-    def _column(self, column: str) -> Signal | None:
+    def _column(self, column: str) -> NoisyMetric | None:
         """Return the finite values of a column as a signal, made once; None with fewer than two."""
         if column not in self._columns:
             value = self.record.values(column)
@@ -694,7 +694,7 @@ def once(search: Callable[[Evidence], Remembered]) -> Callable[[Evidence], Remem
     return asked
 
 
-def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
+def _of_series(series: MetricSeries, *, alone: bool) -> NoisyMetric:
     """Turn a metric series into a signal; its noise is never below what sampling alone explains.
 
     Values between 0 and 1 tell the range of a reward only where it is no sum of several reward
@@ -717,7 +717,7 @@ def _of_series(series: MetricSeries, *, alone: bool) -> Signal:
 _FEWEST_SINCE, _LITTLE, _GAIN = 9, 0.15, 2.0
 
 
-def thirds_since(signal: Signal, row: int) -> tuple[slice, slice]:
+def thirds_since(signal: NoisyMetric, row: int) -> tuple[slice, slice]:
     """Return the first and the last third of the rows from a row on."""
     third = max((len(signal) - row) // 3, 1)
     return slice(row, row + third), both_ends(signal, third)[1]
@@ -750,7 +750,7 @@ def stands_since(evidence: Evidence, step: int | None) -> bool:
     return reward.change(early, late).high < _LITTLE * room
 
 
-def ends_of(signal: Signal) -> tuple[slice, slice]:
+def ends_of(signal: NoisyMetric) -> tuple[slice, slice]:
     """Return the first and the last fifth of the rows, three rows at least; all of them twice
     where there are fewer than six.
     """
@@ -759,12 +759,12 @@ def ends_of(signal: Signal) -> tuple[slice, slice]:
     return both_ends(signal, few) if n >= 2 * few else (slice(0, n), slice(0, n))
 
 
-def both_ends(signal: Signal, few: int) -> tuple[slice, slice]:
+def both_ends(signal: NoisyMetric, few: int) -> tuple[slice, slice]:
     """Return the first and the last few rows."""
     return slice(0, few), slice(max(len(signal) - few, 0), len(signal))
 
 
-def blocks(signal: Signal, size: int) -> tuple[Float, Whole]:
+def blocks(signal: NoisyMetric, size: int) -> tuple[Float, Whole]:
     """Return means of neighbouring rows that do not overlap, and the first row of each."""
     count = max(len(signal) // size, 1)
     edges = np.linspace(0, len(signal), count + 1).astype(int)
@@ -854,7 +854,7 @@ _CLEAR_GAIN = 0.5
 _LUCK = 1.96
 
 
-def floor_of(signal: Signal, *, spread: float = 0.0, lowest: float | None = None) -> float:
+def floor_of(signal: NoisyMetric, *, spread: float = 0.0, lowest: float | None = None) -> float:
     """Return the level of a reward that counts as nothing."""
     value = signal.value_T
     if value.min() >= 0:
@@ -1042,7 +1042,7 @@ def signs_about(
 
 
 def sign_of(
-    signal: Signal, watched: Watched, *, low: int, step: int, end: int | None = None
+    signal: NoisyMetric, watched: Watched, *, low: int, step: int, end: int | None = None
 ) -> Sign | None:
     """Return the move of a signal about a step, or None where it stayed within what it did
     before.
@@ -1101,7 +1101,7 @@ def sign_of(
     )
 
 
-def just_before(signal: Signal, row: int) -> float:
+def just_before(signal: NoisyMetric, row: int) -> float:
     """Return the level of the few rows before one."""
     few = max(3, len(signal) // 20)
     return median(signal.value_T[max(0, row - few) : max(row, 1)])
@@ -1187,7 +1187,7 @@ def limit_of(evidence: Evidence) -> float | None:
     return most if stated is None or beyond else float(stated)
 
 
-def repeated_most(length: Signal) -> float | None:
+def repeated_most(length: NoisyMetric) -> float | None:
     """Return the largest mean length where many rows share it: only a limit makes them all
     alike.
     """
@@ -1212,7 +1212,7 @@ def arrow_of_shares(*values: float) -> str:
     return f"{' → '.join(percent(value).removesuffix(' %') for value in values)} %"
 
 
-def rank_correlations(first: Signal, other: Signal) -> tuple[float, float]:
+def rank_correlations(first: NoisyMetric, other: NoisyMetric) -> tuple[float, float]:
     """Spearman's correlation over the steps that both have, and that of their changes from row to
     row; 0 with few of them.
     """

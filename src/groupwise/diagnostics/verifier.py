@@ -64,7 +64,7 @@ from groupwise.diagnostics.signals import (
     LOG_REWARD,
     MORE_ROWS,
     Evidence,
-    Signal,
+    NoisyMetric,
     arrow,
     both_ends,
     ends_of,
@@ -180,7 +180,7 @@ def environments_of(evidence: Evidence) -> Environments | None:
     return Environments(len(each), fell, rose, tuple(each[:MOST_SHOWN]), few) if each[1:] else None
 
 
-def _course(kind: str, name: str, signal: Signal) -> Environment:
+def _course(kind: str, name: str, signal: NoisyMetric) -> Environment:
     """What the reward of one environment does."""
     first, last = ends_of(signal)
     before, after = signal.level(first), signal.level(last)
@@ -206,7 +206,7 @@ def _course(kind: str, name: str, signal: Signal) -> Environment:
     )
 
 
-def _score(signal: Signal, early: slice, late: slice) -> float:
+def _score(signal: NoisyMetric, early: slice, late: slice) -> float:
     """The change over its standard error, which is that of either stretch too where the log is
     mostly one number.
     """
@@ -234,7 +234,9 @@ def infrastructure(evidence: Evidence) -> Finding:
     return worst or next(filter(None, (_costs(evidence, share) for share in shares)), pairs[0][0])
 
 
-def _of_masked(evidence: Evidence, share: Signal, kept: Signal | None) -> tuple[Fact | None, str]:
+def _of_masked(
+    evidence: Evidence, share: NoisyMetric, kept: NoisyMetric | None
+) -> tuple[Fact | None, str]:
     """What of masked episodes shows beside their share: a mean advantage that rose with it, or is
     there from the first row on, or that fewer are trained on.
     """
@@ -248,7 +250,7 @@ def _of_masked(evidence: Evidence, share: Signal, kept: Signal | None) -> tuple[
     return Fact.FAILURES_MASKED, f"{kept.name} {arrow(*end_levels(kept))}: failed ones seem masked"
 
 
-def _costs(evidence: Evidence, share: Signal) -> Finding | None:
+def _costs(evidence: Evidence, share: NoisyMetric) -> Finding | None:
     """Note a share of failed episodes that stands, and with which the reward goes down from row to
     row beyond doubt.
     """
@@ -307,7 +309,7 @@ def _near_limits(evidence: Evidence) -> Iterator[Sign]:
                 yield Sign("time", step, before, late, words)
 
 
-def _pinned(signal: Signal) -> int | None:
+def _pinned(signal: NoisyMetric) -> int | None:
     """The row since which a column stands at a ceiling that it had been far below."""
     value = signal.value_T
     level = median(value[-len(value) // 4 :])
@@ -329,7 +331,7 @@ def tools(evidence: Evidence) -> Finding:
     return failing(TOOLS, shares[0], "Tool calls fail", (HALF, MORE_CALLS), Fact.TOOLS_FAIL)
 
 
-def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
+def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[NoisyMetric]:
     """The shares of one kind of failure, by its quantity or by their names."""
     share = evidence.quantity(quantity)
     functions = {signal.column for _, signal in evidence.named("reward/")}
@@ -343,7 +345,7 @@ def shares_of(evidence: Evidence, quantity: str, pattern: str) -> list[Signal]:
 
 
 def failing(
-    check: str, signal: Signal, about: str, least: tuple[float, float], fact: Fact
+    check: str, signal: NoisyMetric, about: str, least: tuple[float, float], fact: Fact
 ) -> Finding:
     """Say since when a share of failures is above its first rows and above what is usual."""
     early, name = signal.level_until(_FIRST), signal.name
@@ -441,7 +443,7 @@ def reward_functions(evidence: Evidence) -> Finding:
     return _earning(functions)
 
 
-def _earning(functions: dict[str, Signal]) -> Finding:
+def _earning(functions: dict[str, NoisyMetric]) -> Finding:
     """Say which functions earn, and whether form alone does."""
     scale = max(abs(_late(signal)) for signal in functions.values())
     nothing = [name for name, signal in functions.items() if earns_nothing(signal, scale)]
@@ -473,7 +475,7 @@ def _earning(functions: dict[str, Signal]) -> Finding:
     return Finding(REWARD_FUNCTIONS, Status.INFO, message)
 
 
-def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Finding | None:
+def _against_each_other(evidence: Evidence, functions: dict[str, NoisyMetric]) -> Finding | None:
     """Report a total that stands while one function gains and another loses: no step of training
     is missing, the reward is.
     """
@@ -511,7 +513,7 @@ def _against_each_other(evidence: Evidence, functions: dict[str, Signal]) -> Fin
     )
 
 
-def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Finding:
+def _form_alone(functions: dict[str, NoisyMetric], form: str, purpose: str) -> Finding:
     """Report that form alone earns."""
     signal, other = functions[form], functions[purpose]
     early, late, name = signal.level_until(_FEW), _late(signal), clean(form, longest=40)
@@ -526,18 +528,18 @@ def _form_alone(functions: dict[str, Signal], form: str, purpose: str) -> Findin
     return by_sign(REWARD_FUNCTIONS, Status.WARNING, message, sign, EARNS, Fact.FORMAT_ALONE_EARNS)
 
 
-def _late(signal: Signal) -> float:
+def _late(signal: NoisyMetric) -> float:
     """What a function earns in the last fifth of its rows, ten rows at least."""
     return signal.level_from(-max(_FEW, len(signal) // 5))
 
 
-def _top(signal: Signal) -> float:
+def _top(signal: NoisyMetric) -> float:
     """The most that a function can have earned: 1 where it stays within 0 and 1."""
     most = signal.high
     return 1.0 if 0 <= most <= 1 and signal.low >= 0 else most
 
 
-def earns_nothing(signal: Signal, scale: float | None = None) -> bool:
+def earns_nothing(signal: NoisyMetric, scale: float | None = None) -> bool:
     """Return whether a function stays at 0, or at the lowest that it ever was, but for luck;
     without a scale by its own top.
     """
@@ -555,7 +557,7 @@ def of_task(name: str) -> bool:
 
 
 @once
-def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
+def together(evidence: Evidence) -> tuple[NoisyMetric | None, Mapping[str, NoisyMetric]]:
     """The total and its functions in the rows that hold all of them, where these are most: a
     cell that is missing leaves its row out.
     """
@@ -566,7 +568,7 @@ def together(evidence: Evidence) -> tuple[Signal | None, Mapping[str, Signal]]:
     if len(common) < _MOST_ROWS * len(reward):
         return reward, functions
 
-    def at_common(signal: Signal) -> Signal:
+    def at_common(signal: NoisyMetric) -> NoisyMetric:
         return signal_of(
             signal.column,
             common,
@@ -659,7 +661,7 @@ def _selections(evidence: Evidence) -> Iterator[tuple[Fact, str]]:
             yield fact, f"{signal.name} {arrow(*ends)}"
 
 
-def _halfway(signal: Signal) -> int:
+def _halfway(signal: NoisyMetric) -> int:
     """The step from which a column is nearer to its last level than to its first."""
     first, last = end_levels(signal)
     smooth = moving_mean(signal.value_T, min(_FIRST, len(signal)))
@@ -694,7 +696,7 @@ _FAILURES = (
 )
 
 
-def check(evidence: Evidence) -> Finding:
+def broken_verifier(evidence: Evidence) -> Finding:
     """Look for a reward of nothing but 0, one number at once, a drop, and logged failures."""
     reward = evidence.reward
     if reward is None:
@@ -721,7 +723,7 @@ def check(evidence: Evidence) -> Finding:
     return no_sign(NAME, "No sign of it: no jump of the reward points to a verifier.")
 
 
-def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
+def _nothing(reward: NoisyMetric, *, ended: bool) -> Finding | None:
     """Report a reward that was never above 0, or only in a few of its first rows."""
     value = reward.value_T
     zero = value == 0
@@ -746,7 +748,7 @@ def _nothing(reward: Signal, *, ended: bool) -> Finding | None:
     return by_sign(NAME, status, message, sign, 0.0, fact)
 
 
-def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
+def _stuck(name: str, signal: NoisyMetric, evidence: Evidence) -> Finding | None:
     """Report a reward or a function that became one number at once, below where it stood or far
     above.
     """
@@ -775,7 +777,7 @@ def _stuck(name: str, signal: Signal, evidence: Evidence) -> Finding | None:
 
 
 def _at_once(
-    name: str, signal: Signal, evidence: Evidence, tail: Constant, behaviour: Fact | None
+    name: str, signal: NoisyMetric, evidence: Evidence, tail: Constant, behaviour: Fact | None
 ) -> Finding:
     """Report one number that came at once."""
     fell, step = tail.before - tail.value, signal.step_at(tail.row)
@@ -796,7 +798,7 @@ def _at_once(
     return Finding(NAME, status, message, step, lost, 0.0, advice=advice, facts=facts)
 
 
-def _frozen(signal: Signal, tail: Constant) -> bool:
+def _frozen(signal: NoisyMetric, tail: Constant) -> bool:
     """Whether one number follows rows that scattered about it: no jump, and no top or floor,
     known or by the rows.
     """
@@ -961,7 +963,7 @@ def _of_drop(share: float, *, surely: bool, ended: bool) -> Status:
     return Status.WARNING
 
 
-def _fallen(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
+def _fallen(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     """Find a fall below half of the height that came at once as far as the noise shows."""
     fall = fall_of(evidence)
     if fall is None or not fall.lasts or by_and_by(level, fall.row):
@@ -969,7 +971,7 @@ def _fallen(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
     return fall.row, fall.end - fall.height
 
 
-def _declined(evidence: Evidence, level: Signal) -> tuple[int, float] | None:
+def _declined(evidence: Evidence, level: NoisyMetric) -> tuple[int, float] | None:
     """Find a decline to above half of the height that clearly came at once, or the most of it."""
     decline = decline_of(evidence)
     if decline is None or not at_once(level, decline.middle, clearly=False):

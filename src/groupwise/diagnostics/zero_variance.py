@@ -33,7 +33,7 @@ from groupwise.diagnostics.learning import at_a_ceiling, near_top, piled_up, pro
 from groupwise.diagnostics.signals import (
     FEWEST_ROWS,
     Evidence,
-    Signal,
+    NoisyMetric,
     blocks,
     lasting,
     rank_correlations,
@@ -72,7 +72,7 @@ _TIMES = 3.0
 _FOLLOWS = 0.5
 
 
-def check(evidence: Evidence) -> Finding:
+def zero_variance_groups(evidence: Evidence) -> Finding:
     """Look for steps whose groups teach less than their pass rates allow."""
     share = _equal_share(evidence)
     batches = None if share is not None else _of_batches(evidence)
@@ -121,7 +121,7 @@ def check(evidence: Evidence) -> Finding:
     return _starved(evidence, equal, room, onset)
 
 
-def _starved(evidence: Evidence, equal: Signal, room: Float, onset: int) -> Finding:
+def _starved(evidence: Evidence, equal: NoisyMetric, room: Float, onset: int) -> Finding:
     """Report groups that hardly ever teach."""
     rows = slice(onset, len(equal))
     expected, value, step = float(1 - room[rows].mean()), equal.mean(rows), equal.step_at(onset)
@@ -174,7 +174,7 @@ def _rises_at(evidence: Evidence, step: int, few: int) -> bool:
     return reward.score(slice(max(0, row - few), row), slice(row, row + few)) > _CLEARLY - 1
 
 
-def _rose_to(evidence: Evidence, level: Signal, row: int) -> bool:
+def _rose_to(evidence: Evidence, level: NoisyMetric, row: int) -> bool:
     """Whether the reward rose before a row and nearly all groups have earned one and the same
     since.
     """
@@ -195,7 +195,7 @@ def _at_its_height(evidence: Evidence, step: int, *, topped: bool = False) -> bo
     return topped or bool(late > least)
 
 
-def _equal_share(evidence: Evidence) -> Signal | None:
+def _equal_share(evidence: Evidence) -> NoisyMetric | None:
     """The share of zero-variance groups along the run: from rollouts, else as logged, else from
     a spread of exactly 0.
     """
@@ -208,7 +208,7 @@ def _equal_share(evidence: Evidence) -> Signal | None:
     return None
 
 
-def _of_batches(evidence: Evidence) -> Signal | None:
+def _of_batches(evidence: Evidence) -> NoisyMetric | None:
     """The share of batches with one reward: so many groups at the least have zero variance."""
     record = evidence.record
     for meaning in record.meanings:
@@ -218,7 +218,7 @@ def _of_batches(evidence: Evidence) -> Signal | None:
     return None
 
 
-def _pooled(evidence: Evidence, equal: Signal) -> Signal:
+def _pooled(evidence: Evidence, equal: NoisyMetric) -> NoisyMetric:
     """Average neighbouring rows until each stands for some 20 groups: of one group a row nothing
     can be told.
     """
@@ -248,7 +248,7 @@ def grid_of(evidence: Evidence) -> int | None:
     return next(grids, None) if value.size else None
 
 
-def _room(evidence: Evidence, equal: Signal) -> Float:
+def _room(evidence: Evidence, equal: NoisyMetric) -> Float:
     """Share of groups that would teach if all prompts of the step were equally hard: the most that
     the mean reward leaves room for.
 
@@ -265,7 +265,7 @@ def _room(evidence: Evidence, equal: Signal) -> Float:
     return room
 
 
-def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
+def _at_an_end(evidence: Evidence, equal: NoisyMetric) -> Float:
     """Share of groups that chance leaves all at the lowest or all at the highest reward, for
     rewards of more than right and wrong.
     """
@@ -281,7 +281,7 @@ def _at_an_end(evidence: Evidence, equal: Signal) -> Float:
     return np.array([float(part.mean()) if part.size else 0.0 for part in parts])
 
 
-def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
+def _room_of_mean(evidence: Evidence, equal: NoisyMetric) -> Float:
     """The room that the mean reward leaves where it is a share of right answers, else 1."""
     reward = evidence.reward
     if reward is None or reward.bounds is None:
@@ -300,7 +300,7 @@ def _room_of_mean(evidence: Evidence, equal: Signal) -> Float:
     return np.asarray(np.min([1 - share**size - (1 - share) ** size for share in shares], axis=0))
 
 
-def _share_right(reward: Signal) -> Float:
+def _share_right(reward: NoisyMetric) -> Float:
     """Where each row stands between the ends of its range: the share of right answers where
     there are but two grades.
     """
@@ -309,12 +309,12 @@ def _share_right(reward: Signal) -> Float:
     return (reward.value_T - low) / (high - low)
 
 
-def _late_share_right(reward: Signal) -> float:
+def _late_share_right(reward: NoisyMetric) -> float:
     """The same in the last quarter of the rows."""
     return float(_share_right(reward)[-max(len(reward) // 4, 5) :].mean())
 
 
-def _between(reward: Signal | None) -> bool:
+def _between(reward: NoisyMetric | None) -> bool:
     """Whether a reward of known range ends between its floor and its top."""
     if reward is None or reward.bounds is None:
         return False
@@ -330,7 +330,7 @@ def _earlier_rate(event_T: Flags) -> float:
     )
 
 
-def _all_wrong(evidence: Evidence, equal: Signal, room: Float) -> Finding | None:
+def _all_wrong(evidence: Evidence, equal: NoisyMetric, room: Float) -> Finding | None:
     """Report groups that have been all wrong from the first row: nothing was ever earned that
     could teach.
     """
@@ -369,7 +369,7 @@ def _rows_all_wrong(evidence: Evidence) -> Finding | None:
     return Finding(NAME, Status.WARNING, message, None, exactly(zero / len(reward)), facts=facts)
 
 
-def _fewer(evidence: Evidence, equal: Signal, taught: Float, room: Float) -> Finding | None:
+def _fewer(evidence: Evidence, equal: NoisyMetric, taught: Float, room: Float) -> Finding | None:
     """Report that less than half as many groups teach as before although the reward stands where
     it stood.
     """
@@ -438,7 +438,7 @@ def _at_the_least(evidence: Evidence) -> str:
     return f"; {where} at least {100 * now:.0f} % of groups of two grades have zero variance"
 
 
-def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
+def _of_unknown_size(evidence: Evidence, reward: NoisyMetric) -> Finding | None:
     """Note that most groups have zero variance between the floor and the top, where the group size
     is not known.
     """
@@ -464,7 +464,7 @@ def _of_unknown_size(evidence: Evidence, reward: Signal) -> Finding | None:
     )
 
 
-def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
+def _many_alike(evidence: Evidence, equal: NoisyMetric) -> Finding | None:
     """Note that half of the groups and more have zero variance between the floor and the top: three
     times as many as at first; throughout as the reward rises; or where it stands and the
     gradient's norm follows those that teach.
@@ -485,7 +485,7 @@ def _many_alike(evidence: Evidence, equal: Signal) -> Finding | None:
     return Finding(NAME, Status.INFO, words, None, last, HALVED, facts=(fact,))
 
 
-def _calm(evidence: Evidence, equal: Signal) -> Finding:
+def _calm(evidence: Evidence, equal: NoisyMetric) -> Finding:
     """Say what the last groups are like where nothing is wrong with them."""
     expected, late = evidence.groups.expected, equal.mean(slice(-max(len(equal) // 4, 1), None))
     excess = ""
@@ -602,7 +602,7 @@ def _undefined(evidence: Evidence) -> str:
     return "" if reward is None else next(undefined, "")
 
 
-def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
+def _same(evidence: Evidence, kind: str) -> tuple[NoisyMetric, NoisyMetric] | None:
     """Advantages and the rewards that they are, row for row; None of a reward that never moves,
     which tells nothing.
     """
@@ -624,14 +624,14 @@ def _same(evidence: Evidence, kind: str) -> tuple[Signal, Signal] | None:
     return None
 
 
-def equal_in_print(first: Signal, other: Signal) -> bool:
+def equal_in_print(first: NoisyMetric, other: NoisyMetric) -> bool:
     """Whether two columns hold the same numbers in the same rows, as far as their digits tell."""
     unit = max(first.resolution, other.resolution)
     alike = np.array_equal(first.step_T, other.step_T)
     return alike and bool(np.allclose(first.value_T, other.value_T, rtol=1e-5, atol=1.01 * unit))
 
 
-def _all_zero(evidence: Evidence, advantages: list[Signal | None]) -> bool:
+def _all_zero(evidence: Evidence, advantages: list[NoisyMetric | None]) -> bool:
     """Whether the largest and smallest advantages are 0 although rewards differ from row to row,
     and nothing says that those of each group are equal.
     """

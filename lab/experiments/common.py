@@ -13,7 +13,7 @@ import io
 import os
 import re
 import subprocess
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -29,44 +29,33 @@ Row = dict[str, Any]
 Rows = list[Row]
 
 
-def parser(text: str | None, tables: str) -> argparse.ArgumentParser:
-    """A parser with the first line of a docstring, --quick and --tables.
+HELP = {
+    "quick": "smallest run that exercises everything; writes no file",
+    "tables": "print the tables of what is there; runs nothing",
+    "workers": "single-threaded processes",
+    "minutes": "begin nothing that would end after so many minutes, as far as is known",
+    "only": "only cells whose name has this text",
+}
 
-    Args:
-        text: the docstring.
-        tables: what --tables does.
+
+def arguments(
+    text: str | None, *places: str, **defaults: float | str | tuple[str, ...]
+) -> argparse.Namespace:
+    """Places that may be left out, numbers and texts with defaults, several texts with as many, and
+    flags, whose default is False.
     """
-    made = argparse.ArgumentParser(description=(text or "").split("\n", maxsplit=1)[0])
-    made.add_argument(
-        "--quick",
-        action="store_true",
-        help="smallest run that exercises everything; writes no file",
-    )
-    made.add_argument("--tables", action="store_true", help=tables)
-    return made
-
-
-def arguments(text: str | None, **defaults: int | str) -> argparse.Namespace:
-    """Whole numbers and texts with defaults, and flags, whose default is False."""
     made = argparse.ArgumentParser(
         description=text, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    for name in places:
+        made.add_argument(name, nargs="?")
     for name, default in defaults.items():
-        kind = (
-            {"action": "store_true"}
-            if default is False
-            else {"type": type(default), "default": default}
-        )
-        made.add_argument(f"--{name.replace('_', '-')}", **kind)
-    return made.parse_args()
-
-
-def seeded_options(text: str | None, tables: str, numbers: Mapping[str, int]) -> argparse.Namespace:
-    """--quick, --tables, --seed, and whole numbers with defaults."""
-    made = parser(text, tables)
-    made.add_argument("--seed", type=int, default=2026)
-    for name, default in numbers.items():
-        made.add_argument(f"--{name}", type=int, default=default)
+        kind: Row = {"action": "store_true"}
+        if isinstance(default, tuple):
+            kind = {"nargs": len(default), "default": default}
+        elif default is not False:
+            kind = {"type": type(default), "default": default}
+        made.add_argument(f"--{name.replace('_', '-')}", help=HELP.get(name), **kind)
     return made.parse_args()
 
 

@@ -4,10 +4,16 @@ absent.
 
 from __future__ import annotations
 
+import contextlib
+import io
+import json
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from diagnosis.labels import JudgedRun, differing, judged, labels_in, summary
+from diagnosis.labels import CONFIGS, JudgedRun, judged, labels_in, summary
+
+from groupwise.cli.app import main
 
 SWEEP, SHIBUKI, HACKED = (
     "sweeps/qwen25_7b_rho_sweep",
@@ -71,6 +77,38 @@ def others(shared_data: Path) -> dict[str, JudgedRun]:
         for label in labels_in(shared_data)
         if label.file in OTHERS
     }
+
+
+def differing(home: Path, runs: Iterable[JudgedRun]) -> list[str]:
+    """The runs of which `diagnose` and `report` print different judgements."""
+    return [
+        run.label.file
+        for run in runs
+        if len({printed(home, run.label.file, name) for name in ("diagnose", "report")}) > 1
+    ]
+
+
+def printed(home: Path, file: str, command: str) -> str:
+    """The judgement that a command prints of a run."""
+    config = next(
+        (str(home / name) for begin, name in CONFIGS.items() if file.startswith(begin)), None
+    )
+    arguments = [
+        command,
+        str(home / file.removesuffix("/journal.jsonl")),
+        "--json",
+        *(["--config", config] if config else []),
+    ]
+    with (
+        contextlib.redirect_stdout(io.StringIO()) as out,
+        contextlib.redirect_stderr(io.StringIO()),
+    ):
+        main(arguments)
+    answer = json.loads(out.getvalue() or "{}")
+    said = answer["runs"][0]["judgement"] if "runs" in answer else answer
+    return (
+        json.dumps(said, sort_keys=True) if "state" in said else f"{command} printed no judgement"
+    )
 
 
 @pytest.mark.slow

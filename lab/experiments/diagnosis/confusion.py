@@ -22,10 +22,10 @@ os.environ.setdefault(
     "POLARS_MAX_THREADS", "1"
 )  # before polars is loaded: its threads only wait for each other on such small tables
 
-import argparse
 import hashlib
 import inspect
 import json
+import math
 import re
 import time
 import warnings
@@ -45,7 +45,7 @@ from groupwise.diagnostics.judgement import Certainty, Judgement, Learning, Stat
 from groupwise.record.run import RunRecord, steps_table
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
-from common import Row, Rows, results_of, where
+from common import Row, Rows, arguments, results_of, where
 
 from groupwise_lab.worlds.logs import HEALTHY, ILL, KINDS, Truth, run_of
 from groupwise_lab.worlds.runs import autoregressive_noise as autoregressive
@@ -404,34 +404,23 @@ def calibration(rows: Sequence[Row]) -> list[list[object]]:
 
 def main() -> None:
     """Run a study, or write its tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["rates", "sequential", "words", "tables"])
-    parser.add_argument("--runs", type=int, default=200)
-    parser.add_argument(
-        "--first",
-        type=int,
-        default=0,
-        help="number of the first run of each kind: those before it were looked at",
-    )
-    parser.add_argument("--rows", type=int, default=ROWS)
-    parser.add_argument("--seconds", type=float, default=float("inf"))
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--state", type=Path, default=Path("build/confusion"))
-    given = parser.parse_args()
+    numbers = {"runs": 200, "first": 0, "rows": ROWS, "seconds": math.inf, "workers": 1}
+    given = arguments(__doc__, "what", **numbers, state="build/confusion")
     warnings.simplefilter("ignore")
     rates, sequential = (
-        given.state / f"{name}-{engine()}.jsonl" for name in ("rates", "sequential")
+        Path(given.state, f"{name}-{engine()}.jsonl") for name in ("rates", "sequential")
     )
-    if given.what == "words":
+    studies = {"rates": (judged, KINDS, rates), "sequential": (watched, HEALTHY, sequential)}
+    if given.what in studies:
+        judge_run, kinds, file = studies[given.what]
+        tasks = tasks_of(kinds, given.runs, given.first)
+        study(judge_run, tasks, file, workers=given.workers, seconds=given.seconds)
+    elif given.what == "words":
         said = Counter(worded(given.rows, given.first + seed) for seed in range(given.runs))
         print({word: count / given.runs for word, count in said.most_common()})
         return
-    path, work, kinds = (
-        (rates, judged, KINDS) if given.what == "rates" else (sequential, watched, HEALTHY)
-    )
-    if given.what in ("rates", "sequential"):
-        tasks = tasks_of(kinds, given.runs, given.first)
-        study(work, tasks, path, workers=given.workers, seconds=given.seconds)
+    elif given.what != "tables":
+        raise SystemExit(f"expected rates, sequential, words or tables, got {given.what}")
     tables(kept_rows(rates), kept_rows(sequential))
 
 

@@ -11,11 +11,7 @@ judges beginnings of the runs too, as if they went on, and says what a stop at a
 Writes the table `labels`, which holds no number of a log but steps.
 """
 
-import argparse
-import contextlib
 import csv
-import io
-import json
 import math
 import os
 import re
@@ -24,12 +20,12 @@ import sys
 import time
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import results_of
+from common import arguments, results_of
 
 from groupwise.analysis.fitted import cut
 from groupwise.diagnostics.judge import judge
@@ -264,15 +260,6 @@ def summary(runs: Sequence[JudgedRun]) -> list[tuple[str, str, str, bool]]:
     ]
 
 
-def differing(home: Path, runs: Iterable[JudgedRun]) -> list[str]:
-    """The runs of which `diagnose` and `report` print different judgements."""
-    return [
-        run.label.file
-        for run in runs
-        if len({_asked(home, run.label.file, name) for name in ("diagnose", "report")}) > 1
-    ]
-
-
 def line_of(run: JudgedRun) -> dict[str, str]:
     """A row of the table."""
     sign, off, cause = run.judgement.first_sign, run.rows_off, run.judgement.cause
@@ -306,33 +293,6 @@ def _label(row: dict[str, str]) -> Label:
         (ends[0], ends[-1]) if ends else None,
         onset,
         families(row["cause"]),
-    )
-
-
-def _asked(home: Path, file: str, command: str) -> str:
-    """The judgement that a command prints of a run."""
-    from groupwise.cli.app import main as start
-
-    config = next(
-        (str(home / name) for begin, name in CONFIGS.items() if file.startswith(begin)), None
-    )
-    arguments = [
-        command,
-        str(home / file.removesuffix("/journal.jsonl")),
-        "--json",
-        *(["--config", config] if config else []),
-    ]
-    with (
-        contextlib.redirect_stdout(io.StringIO()) as out,
-        contextlib.redirect_stderr(io.StringIO()),
-    ):
-        start(arguments)
-    printed = json.loads(out.getvalue() or "{}")
-    answer = printed["runs"][0]["judgement"] if "runs" in printed else printed
-    return (
-        json.dumps(answer, sort_keys=True)
-        if "state" in answer
-        else f"{command} printed no judgement"
     )
 
 
@@ -394,14 +354,7 @@ def judged_runs(home: Path) -> Iterator[JudgedRun]:
 
 def main() -> None:
     """Judge all runs, print the table and what is asked of it."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", nargs="?", help="with the logs")
-    parser.add_argument(
-        "--looks", type=int, default=0, help="judge so many beginnings of each run too"
-    )
-    given = parser.parse_args()
+    given = arguments(__doc__, "folder", looks=0)
     home = data_folder(given.folder)
     if not home.is_dir():
         print(f"no logs at {home}; nothing was run")

@@ -14,7 +14,6 @@ In one_run.csv the toolkit's line is its rule `detect_grpo_completion_length_dri
 says nothing.
 """
 
-import argparse
 import html
 import json
 import subprocess
@@ -259,11 +258,7 @@ def text(
 
 def main() -> None:
     """Ask the tools that are given, and draw."""
-    _, tools = tools_of(
-        argparse.ArgumentParser(
-            description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-        )
-    )
+    _, tools = tools_of(__doc__)
     record = the_run()
     log = json.dumps(asdict(log_of(record)))
     commands = {

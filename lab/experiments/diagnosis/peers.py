@@ -47,7 +47,7 @@ from groupwise.intervals import wilson
 from groupwise.record.run import RunRecord
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common
-from common import results_of
+from common import arguments, results_of
 
 from groupwise.parsing import JsonView
 from groupwise_lab.worlds.logs import KINDS, run_of
@@ -321,35 +321,22 @@ def simulated(kind: str, *, runs: int, tools: Tools) -> list[list[object]]:
     return lines
 
 
-def tools_of(parser: argparse.ArgumentParser) -> tuple[argparse.Namespace, Tools]:
-    """The options of the script with those of the tools, read; a tool that is not given is said
-    to be skipped.
+def tools_of(text: str | None, *places: str, **defaults: int) -> tuple[argparse.Namespace, Tools]:
+    """The options of a script with those of the tools, read; a tool that is not given is said to be
+    skipped.
     """
-    parser.add_argument("--rlwatch", metavar="PYTHON", help="of an environment with rlwatch")
-    parser.add_argument("--rldoctor", metavar="PYTHON", help="of an environment with rldoctor")
-    parser.add_argument(
-        "--toolkit",
-        nargs=2,
-        metavar=("PYTHON", "CHECKOUT"),
-        help="of microsoft/post-training-toolkit",
-    )
-    given = parser.parse_args()
+    pythons = {"rlwatch": "", "rldoctor": "", "toolkit": ("", "")}  # and its checkout
+    given = arguments(text, *places, **pythons, **defaults)
     for name in ("rlwatch", "rldoctor", "toolkit"):
-        if getattr(given, name) is None:
+        if not any(getattr(given, name)):
             print(f"{name} is skipped: give --{name}")
-    return given, Tools(
-        given.rlwatch, given.rldoctor, None if given.toolkit is None else tuple(given.toolkit)
-    )
+    toolkit = tuple(given.toolkit) if any(given.toolkit) else None
+    return given, Tools(given.rlwatch or None, given.rldoctor or None, toolkit)
 
 
 def main() -> None:
     """Run all on the same simulated logs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--runs", type=int, default=20, help="of each simulated kind")
-    parser.add_argument("--workers", type=int, default=1)
-    given, tools = tools_of(parser)
+    given, tools = tools_of(__doc__, runs=20, workers=1)
     if tools == Tools():
         print("nothing was run")
         return

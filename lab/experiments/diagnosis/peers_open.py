@@ -13,7 +13,6 @@ start of the command to its end, of what opened, medians. Writes the table
 `peers_open`.
 """
 
-import argparse
 import json
 import os
 import shutil
@@ -24,7 +23,7 @@ import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from labels import data_folder, results_of
+from labels import arguments, data_folder, results_of
 
 KINDS = {  # kind of log -> one of the folder
     "TRL, trainer_state.json": "trl/imjonezz_llama31_8b_gsm8k_G6.trainer_state.json",
@@ -84,14 +83,7 @@ def found_by_rldoctor(done: subprocess.CompletedProcess[str]) -> bool:
 
 def main() -> None:
     """Ask the tools of every kind."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", nargs="?", help="with the logs")
-    parser.add_argument("--rldoctor", metavar="PYTHON")
-    parser.add_argument("--trackio", metavar="PYTHON")
-    parser.add_argument("--wandb", metavar="PYTHON")
-    given = parser.parse_args()
+    given = arguments(__doc__, "folder", rldoctor="", trackio="", wandb="")
     home = data_folder(given.folder)
     tools = {
         "groupwise": lambda log: timed(

@@ -13,7 +13,6 @@ their messages where they have any. rldoctor is also given the files as they are
 their endings. Writes the table `peers_real`.
 """
 
-import argparse
 import json
 import statistics
 import subprocess
@@ -179,11 +178,7 @@ def _reported_of(report: Mapping[str, object]) -> RuleSeverities:
 
 def main() -> None:
     """Ask all tools of all labelled runs."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("folder", nargs="?", help="with the logs")
-    given, tools = tools_of(parser)
+    given, tools = tools_of(__doc__, "folder")
     home = data_folder(given.folder)
     if not home.is_dir():
         print(f"no logs at {home}; nothing was run")

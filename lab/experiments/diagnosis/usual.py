@@ -9,7 +9,6 @@ or three sources. FOLDER and labels are those of labels.py; the file holds no nu
 these.
 """
 
-import argparse
 import csv
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -17,7 +16,7 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from labels import HEALTHY, data_folder, labels_in, opened
+from labels import HEALTHY, arguments, data_folder, labels_in, opened
 
 import groupwise
 from groupwise.analysis.summary import LENGTH, kind_of, unit_of
@@ -91,9 +90,7 @@ def bands(home: Path) -> Iterator[list[str]]:
 
 def main() -> None:
     """Write the table."""
-    given = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    given.add_argument("folder", nargs="?")
-    rows = list(bands(data_folder(given.parse_args().folder)))
+    rows = list(bands(data_folder(arguments(__doc__, "folder").folder)))
     head = ["quantity", "trainer", "size", "adapter", "low", "median", "high", "runs", "sources"]
     with TABLE.open("w", newline="", encoding="utf-8") as file:
         csv.writer(file, delimiter="\t", lineterminator="\n").writerows([head, *rows])

@@ -8,7 +8,6 @@ Each run is foretold from 10, 20, 40 and 60 % of it, beside what people do by ha
 theta where statsmodels is installed. Runs of one source count as one cluster.
 """
 
-import argparse
 import re
 import sys
 from collections.abc import Mapping, Sequence
@@ -17,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import results_of
+from common import arguments, results_of
 from rich.console import Console
 
 from groupwise.errors import GroupwiseError
@@ -93,11 +92,13 @@ def foretold(
     return tried
 
 
-def of_public_runs(data: Path, methods: Mapping[str, Method] | None = None) -> Calibrated | None:
+def of_public_runs(
+    data: str | None, methods: Mapping[str, Method] | None = None
+) -> Calibrated | None:
     """Make the table from the public runs, and score each cluster by the table of the others."""
-    tried = foretold(usable(data), methods)
+    tried = foretold(usable(Path(data or DATA)), methods)
     if not tried:
-        print(f"no usable run under {data}")
+        print(f"no usable run under {data or DATA}")
     return calibrated(tried) if tried else None
 
 
@@ -130,18 +131,9 @@ def of_trained_runs(methods: Mapping[str, Method] | None = None) -> Calibrated |
     return Calibrated(shipped(), summarise_backtests(by_shipped), summarise_backtests(bare))
 
 
-def parser(text: str | None) -> argparse.ArgumentParser:
-    """Of scripts that read a folder of logs."""
-    made = argparse.ArgumentParser(
-        description=text, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    made.add_argument("data", nargs="?", type=Path, default=DATA)
-    return made
-
-
 def main() -> None:
     """Read the arguments and print the tables."""
-    for made in (of_public_runs(parser(__doc__).parse_args().data), of_trained_runs()):
+    for made in (of_public_runs(arguments(__doc__, "data").data), of_trained_runs()):
         if made is not None:
             print_calibration(made, (), Console(width=160))
 

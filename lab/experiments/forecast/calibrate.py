@@ -11,7 +11,8 @@ lies from the one that is shipped; --write puts it in its place. DATA is a folde
 from pathlib import Path
 
 import numpy as np
-from backtest import of_public_runs, parser
+from backtest import of_public_runs
+from common import arguments
 from rich.console import Console
 
 import groupwise
@@ -31,9 +32,7 @@ def apart(calibration: Calibration, other: Calibration) -> float:
 
 def main() -> None:
     """Make the table, print what it is worth, and write it where that is asked for."""
-    options = parser(__doc__)
-    options.add_argument("--write", action="store_true")
-    asked = options.parse_args()
+    asked = arguments(__doc__, "data", write=False)
     calibration = of_public_runs(asked.data, {"last_mean": last_mean, "smoothing": smoothing})
     if calibration is None:
         return

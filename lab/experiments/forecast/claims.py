@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import polars as pl
-from backtest import RESULTS, cluster_of, parser, usable
-from common import Row, print_table
+from backtest import DATA, RESULTS, cluster_of, usable
+from common import Row, arguments, print_table
 from stopping import Foretell, slow_start, stop_at_plateau
 
 from groupwise.arrays import Float
@@ -91,7 +91,7 @@ def of_clusters(rows: Sequence[JsonView]) -> tuple[str, list[str]]:
 
 def main() -> None:
     """Run, write and print."""
-    data = parser(__doc__).parse_args().data
+    data = Path(arguments(__doc__, "data").data or DATA)
     for name, rows in (("own", of_trained_runs()), ("public", of_public_runs(data))):
         made = list(rows)
         RESULTS.write(f"claims_{name}", made, digits=4)

@@ -5,11 +5,10 @@ open: members of the trial of advice, made again from their seeds with their com
 
 A run is looked at every ten updates behind its fault until its log leaves the cause open, or to
 its end; then the experiments are made as they are named, the first first, until the cause is
-likely: graded by the verifier as it is meant to be, scored under the policy of now and of the
-start, or sampled again from a checkpoint. Writes the table `real` of results.txt: of so many
-members how many are tied, how often the first experiment and the last spoke for the cause, how
-often it then was likely and right, or wrong, and how many experiments were made. The sealed task
-is left out; SmolLM2's runs would take a graphics card.
+likely: graded by the verifier as it is meant to be, or sampled again from a checkpoint. Writes the
+table `real` of results.txt: of so many members how many are tied, how often the first experiment
+and the last spoke for the cause, how often it then was likely and right, or wrong, and how many
+experiments were made. The sealed task is left out; SmolLM2's runs would take a graphics card.
 """
 
 import os
@@ -26,16 +25,14 @@ from tempfile import TemporaryDirectory
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE.parents[2]), *(str(HERE.parent / name) for name in ("advice", ""))]
 
-import numpy as np
 import torch
 from arms import EVERY, HORIZONS, Seen, course_of
 from common import arguments, results_of
 from faults import SEALED, SMALL, Member, members
-from ties import result
 from trial import Journey, settings_of
 
 from groupwise.analysis.probing import RUNNABLE, ProbeOptions, run_probe
-from groupwise.diagnostics.causes import KINDS, choices, contenders, outcome_of, rescored
+from groupwise.diagnostics.causes import KINDS, choices, contenders, outcome_of
 from groupwise.diagnostics.judge import judge
 from groupwise.diagnostics.judgement import Certainty, Judgement
 from groupwise.diagnostics.signals import Evidence
@@ -79,7 +76,6 @@ class Logged(Seen):
         self.member, self.rollouts, self.problems = member, [], {}
         chosen = settings_of(member, HORIZONS[SMALL].steps)
         self.journey = Journey(member, chosen, fault=member.fault)
-        self.first_D = self.journey.run.flat.value_D.clone()
 
     def advance(self) -> None:
         """Make an update and log it."""
@@ -88,13 +84,10 @@ class Logged(Seen):
             return
         self.add(self.journey)
         batch = self.journey.run._last_batch
-        sampled = batch.judged.sampled
-        sums_N = sampled.log_probability_NL.mul(sampled.mask_NL).sum(1).tolist()
-        rows = rollout_rows(batch.judged, batch.advantage_N, self.journey.actor.shown)
         shown = self.journey.actor.shown
         self.problems |= {shown(problem): problem for problem in batch.judged.problems}
-        for row, total in zip(rows[:KEPT], sums_N, strict=False):
-            self.rollouts.append({"step": len(self.rows), **row, "log_probability": total})
+        rows = rollout_rows(batch.judged, batch.advantage_N, shown)[:KEPT]
+        self.rollouts += [{"step": len(self.rows), **row} for row in rows]
 
     def seen(self) -> RunRecord:
         """The log at this look."""
@@ -103,8 +96,6 @@ class Logged(Seen):
 
     def made(self, name: str, record: RunRecord, judged: Judgement) -> ProbeResult:
         """Make an experiment as the command does, with the verifier as it is meant."""
-        if name == "rescore":
-            return self.rescore()
         Path("problems.json").write_text(
             json.dumps(self.problems, default=asdict), encoding="utf-8"
         )
@@ -114,26 +105,6 @@ class Logged(Seen):
         save_policy(self.journey.actor, model, self.journey.run.task.vocabulary)
         how = ProbeOptions(KINDS[name].rollouts, function="meant:right", model=model, seconds=300)
         return run_probe(record, judged, name, how)
-
-    def rescore(self) -> ProbeResult:
-        """Score the next batch under the policy that trains on it, and under the first."""
-        run, count = self.journey.run, KINDS["rescore"].rollouts
-        own_D = run.flat.value_D.clone()
-        self.advance()
-        batch, scores = run._last_batch, []
-        sampled = batch.judged.sampled
-        for value_D in (own_D, self.first_D):
-            run.flat.value_D.copy_(value_D)
-            scored_NL = run._log_probabilities(batch.prompt_PL, sampled.completion_NL)
-            scores.append(scored_NL.detach())
-        kept = np.random.default_rng(1).permutation(len(sampled.mask_NL))[:count]
-        parts = [[], []]
-        for row in kept:
-            mask_L = sampled.mask_NL[row] > 0
-            own, first = (score_NL[row][mask_L].double().numpy() for score_NL in scores)
-            parts[0].append(sampled.log_probability_NL[row][mask_L].double().numpy() - own)
-            parts[1].append(first - own)
-        return result("rescore", rescored(*parts), count)
 
 
 def looks(member: Member) -> tuple[Logged, RunRecord, bool]:

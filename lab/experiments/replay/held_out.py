@@ -7,7 +7,6 @@ Half of a log's prompts are shown and the other half is met. In the paired runs 
 trains with and without dynamic sampling.
 """
 
-import argparse
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -20,7 +19,7 @@ import polars as pl
 import torch
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import Rows, print_table, results_of
+from common import Rows, arguments, print_table, results_of
 
 from groupwise import open_run
 from groupwise.analysis.rollouts import named_outcomes
@@ -40,13 +39,9 @@ SPARING = (Choice.SOLVED, Choice.FLAT, Choice.CONFORMAL)  # of rollouts
 
 def main() -> None:
     """Print the tables, and write them beside this file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=None, help="folder of the real rollouts")
-    parser.add_argument("--repeats", type=int, default=100)
-    parser.add_argument("--updates", type=int, default=150, help="of the paired runs")
-    options = parser.parse_args()
-    if options.data is not None:
-        _written("held_out_real", _tally(_real(options.data, options.repeats)))
+    options = arguments(__doc__, data="", repeats=100, updates=150)
+    if options.data:
+        _written("held_out_real", _tally(_real(Path(options.data), options.repeats)))
     _written("drift", [_pair(seed, options.updates) for seed in range(3)])
 
 

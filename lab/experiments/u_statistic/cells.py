@@ -19,7 +19,7 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
 
-from common import Results, Row, Rows, column, parser, print_table, results_of, where  # noqa: F401
+from common import Results, Row, Rows, arguments, column, print_table, results_of, where  # noqa: F401
 
 from groupwise.parsing import JsonView
 from pages import printed, refresh
@@ -43,17 +43,8 @@ class Cell:
 
 
 def options(text: str | None) -> argparse.Namespace:
-    """--quick, --tables, --workers, --limit and --only."""
-    made = parser(text, "run nothing: print the tables of what is there")
-    made.add_argument("--workers", type=int, default=2, help="single-threaded processes (2)")
-    made.add_argument(
-        "--minutes",
-        type=float,
-        default=60.0,
-        help="begin no cell that would end after so many minutes, as far as is known (60)",
-    )
-    made.add_argument("--only", default="", help="only cells whose name has this text")
-    return made.parse_args()
+    """--quick, --tables, --workers, --minutes and --only."""
+    return arguments(text, quick=False, tables=False, workers=2, minutes=60.0, only="")
 
 
 def missing(cells: Iterable[Cell], results: Results) -> list[Cell]:

@@ -87,7 +87,7 @@ def stage(name: str) -> Stage:
 
 def options(text: str | None, **numbers: int) -> argparse.Namespace:
     """--quick, --tables, --seed, and whole numbers with defaults."""
-    return common.seeded_options(text, "print the tables of results.txt; runs nothing", numbers)
+    return common.arguments(text, quick=False, tables=False, seed=2026, **numbers)
 
 
 def print_table(title: str, header: Sequence[str], lines: Sequence[Sequence[str]]) -> None:

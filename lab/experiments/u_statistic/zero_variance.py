@@ -8,7 +8,6 @@ foreseen at twice and four times that size stands beside what all subsets of the
 and beside what one pass rate for all prompts would foresee.
 """
 
-import argparse
 import csv
 import sys
 from collections.abc import Callable
@@ -18,7 +17,7 @@ import numpy as np
 from numpy.random import Generator
 
 sys.path.append(str(Path(__file__).resolve().parents[1]))  # common.py
-from common import Rows, results_of
+from common import Rows, arguments, results_of
 
 from groupwise.arrays import Float
 from groupwise.estimators.zero_variance import (
@@ -50,12 +49,9 @@ MANY = 2_000_000
 
 def main() -> None:
     """Print the tables, and write them beside this file."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--data", type=Path, default=None, help="folder of the real rollouts")
-    parser.add_argument("--repeats", type=int, default=200)
-    options = parser.parse_args()
-    if options.data is not None:
-        _written("zero_variance_real", _real(options.data))
+    options = arguments(__doc__, data="", repeats=200)
+    if options.data:
+        _written("zero_variance_real", _real(Path(options.data)))
     _written("zero_variance", _simulated(options.repeats))
 
 

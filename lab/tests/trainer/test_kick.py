@@ -82,21 +82,29 @@ def test_a_policy_without_a_gradient_is_said_and_nothing_is_written(
     assert not list(run.glob("groupwise-probes*"))
 
 
+def kick_of(since: int = 1, **settings: float) -> Kick:
+    """The first step of a policy."""
+    task = make_task("addition", format_reward=True, problems=200)
+    training = {name: SETTINGS[name] for name in ("optimizer", "momentum")}
+    size, tokens = policy_size("tiny"), len(task.vocabulary)
+    actor = Policy(size, vocabulary_size=tokens, context=LONGEST_SEQUENCE, seed=0)
+    chosen = TrainSettings.from_mapping({**training, "rollouts_per_step": 64, **settings})
+    folder = RunFolder(Path("none"), chosen, task, actor)
+    return step_curvature(actor, task, chosen, folder, kicks=3, since=since)
+
+
 def test_the_curvature_is_that_before_the_step_however_far_it_goes() -> None:
     """Behind a step that destroys the policy the gradient is 0, and the whole step would say 1."""
-    task = make_task("addition", format_reward=True, problems=200)
-    training = {name: SETTINGS[name] for name in ("steps", "optimizer", "momentum")}
-    values = []
-    for rate in (1e-3, 0.5):
-        size, tokens = policy_size("tiny"), len(task.vocabulary)
-        actor = Policy(size, vocabulary_size=tokens, context=LONGEST_SEQUENCE, seed=0)
-        settings = TrainSettings.from_mapping(
-            {**training, "rollouts_per_step": 64, "learning_rate": rate}
-        )
-        folder = RunFolder(Path("none"), settings, task, actor)
-        kick = step_curvature(actor, task, settings, folder, kicks=3, first=True)
-        values.append(kick.curvature.value)
-    assert values[1] == pytest.approx(500 * values[0], rel=0.5)
+    near, far = (kick_of(steps=1, learning_rate=rate).curvature.value for rate in (1e-3, 0.5))
+    assert far == pytest.approx(500 * near, rel=0.5)
+
+
+def test_a_change_before_any_checkpoint_is_kicked_at_the_rate_of_its_step() -> None:
+    """The rate rises over 40 updates: at the first one it says nothing of the eighth."""
+    rising = {"steps": 50, "learning_rate": 1e-3, "ramp_steps": 40}
+    first, eighth = (kick_of(since, **rising) for since in (1, 8))
+    assert eighth.learning_rate == pytest.approx(8 * first.learning_rate)
+    assert eighth.curvature.value == pytest.approx(8 * first.curvature.value, rel=0.1)
 
 
 @pytest.mark.parametrize(

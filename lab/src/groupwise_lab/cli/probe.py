@@ -43,15 +43,15 @@ def probe(
 
     check_installed()
     begun, record = time.monotonic(), run_record(run)
-    wanted, since, first = wanted_of(settings, overrides or (), {}), judge(record).since_step, False
+    wanted, since = wanted_of(settings, overrides or (), {}), 0
     assert record.probes
     with progress(quiet=as_json) as show:
         if task or wanted:
             start, chosen = settings_of(wanted)
             made: Any = prepared(start, task_of(task, start), chosen, run, show)
         else:
-            *made, first = _as_it_began(run, since)
-        kick = step_curvature(*made, kicks=kicks, first=first)
+            *made, since = _as_it_began(run, judge(record).since_step or 0)
+        kick = step_curvature(*made, kicks=kicks, since=since)
     shown, rate, high = _kicked(kick.curvature), kick.learning_rate, kick.curvature.high
     safe = rate * EDGE / high if shown.fact and high > 0 else None
     small = rate * (SMALL_STEP / kick.nats) ** 0.5 if kick.nats else None
@@ -75,9 +75,9 @@ def probe(
             )
 
 
-def _as_it_began(run: Path, since: int | None) -> tuple[Any, ...]:
+def _as_it_began(run: Path, since: int) -> tuple[Any, ...]:
     """Return policy, task, settings and folder of a run as its last checkpoint has them; those of
-    the first one, and that it is, where the change came before any other.
+    the first one, and the step of the change, where it came before any other.
     """
     from groupwise_lab.trainer.checkpoints import read_state
     from groupwise_lab.trainer.evaluate import open_model
@@ -91,15 +91,16 @@ def _as_it_began(run: Path, since: int | None) -> tuple[Any, ...]:
     if not folders:
         raise InvalidArgumentError(f"expected a run with a checkpoint, got none in {run}: train")
     last = max(folders)
-    first = since is not None and since <= min(filter(None, folders), default=last)
-    task, model = read_task(folders[last]), open_model(folders[0 if first else last])
+    if since > min(filter(None, folders), default=last):
+        since = 0
+    task, model = read_task(folders[last]), open_model(folders[0 if since else last])
     if task is None or model.vocabulary is None:
         raise InvalidArgumentError(
             f"expected the TASK and the settings with which {run} was trained, as after "
             "groupwise-lab train, got none: only the run of a policy of ours knows them itself"
         )
     settings = TrainSettings.from_mapping(read_state(folders[last])[1]["settings"])
-    return model.actor, task, settings, RunFolder(run, settings, task, model.actor), first
+    return model.actor, task, settings, RunFolder(run, settings, task, model.actor), since
 
 
 def _kicked(value: Interval) -> Shown:

@@ -238,20 +238,20 @@ def step_curvature(
     folder: RunFolder,
     *,
     kicks: int,
-    first: bool = False,
+    since: int = 0,
 ) -> Kick:
     r"""The learning rate times the curvature along the next step of a run:
     $10 s^\top(g(\theta+s/10)-g(\theta))/(-s^\top g(\theta))$ with the step $s$ and the gradient
     $g$ of the loss: of a quadratic, 2 is the edge. Behind the step the same rollouts count by their
     importance ratio, unclipped; nothing of the run changes. The next step is that behind the last
-    checkpoint, or the first of all, of a policy as it began. With $d = 10\,\Delta\log\pi$ of
-    another batch behind a tenth of the step the KL is $\frac12\overline{d^2}$ and the gain of
-    reward $\overline{A d}$.
+    checkpoint, or, of a change before any, that of the policy as it began at the rate of its step.
+    With $d = 10\,\Delta\log\pi$ of another batch behind a tenth of the step the KL is
+    $\frac12\overline{d^2}$ and the gain of reward $\overline{A d}$.
     """
-    run, saved = TrainingRun(actor, task, settings, None), None if first else folder.saved()
+    run, saved = TrainingRun(actor, task, settings, None), None if since else folder.saved()
     if saved is not None:
         run.restore(*saved)
-    elif not first:
+    elif not since:
         raise InsufficientDataError(
             f"expected a checkpoint in {folder.home}, got none: train first"
         )
@@ -262,7 +262,7 @@ def step_curvature(
     run.flat.gradient_D.copy_(torch.stack(before).mean(dim=0))
     norm = float(torch.linalg.vector_norm(run.flat.gradient_D))
     run.step += 1
-    rate = settings.learning_rate_at(run.step)
+    rate = settings.learning_rate_at(max(run.step, since))
     run._update(norm, run.step, rate)
     step_D = run.flat.value_D - point_D
     run.flat.value_D.copy_(point_D + _PART * step_D)  # behind a large step nothing is curved

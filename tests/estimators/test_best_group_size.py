@@ -214,7 +214,7 @@ def test_the_interval_of_the_price_holds_what_leaving_out_each_prompt_tells() ->
     """It is the hull of that interval, made prompt by prompt, and of the one of prompts that are
     drawn anew, which alone is too narrow.
     """
-    measured = found(prompts=64)
+    measured = sampled_components(prompts=64)
     plan = plan_from_components(measured, Budget(1024), present=64)
     assert plan.present is not None
     sizes, now = np.array([64, plan.group_size]), plan.present.now

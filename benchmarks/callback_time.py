@@ -32,13 +32,13 @@ def make_trainer(folder: str, steps: int, groups: int, length: int) -> Any:
     """TRL's trainer on the model of the embedded run."""
     transformers, trl = importlib.import_module("transformers"), importlib.import_module("trl")
 
-    found = importlib.util.spec_from_file_location(
+    spec = importlib.util.spec_from_file_location(
         "record_trl_run", ROOT / "scripts" / "record_trl_run.py"
     )
-    assert found is not None
-    assert found.loader is not None
-    recipe = importlib.util.module_from_spec(found)
-    found.loader.exec_module(recipe)
+    assert spec is not None
+    assert spec.loader is not None
+    recipe = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(recipe)
     transformers.set_seed(0)
     tokenizer = recipe.build_tokenizer()
 
@@ -151,9 +151,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         trainer = make_trainer(folder, steps, arguments.groups, arguments.completion_length)
         trainer.callback_handler.callbacks = [
-            one
-            for one in trainer.callback_handler.callbacks
-            if type(one).__name__ != "PrinterCallback"
+            callback
+            for callback in trainer.callback_handler.callbacks
+            if type(callback).__name__ != "PrinterCallback"
         ]
         callback = GroupwiseCallback(trainer, check_every=0, say=lambda _: None)
         if not arguments.wall:  # what it takes itself, whoever else is on the processor

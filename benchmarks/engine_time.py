@@ -49,16 +49,16 @@ def main() -> None:
     plain = loop(work, shards)
     print(f"plain loop: {plain:.2f} s for {asked.shards} shards of {asked.seconds:g} s")
     for name in asked.engines:
-        one = measured(name, 1, work, shards)
+        single = measured(name, 1, work, shards)
         two = measured(name, 2, work, shards)
         print(
-            f"{name}: one worker {one[0]:.2f} s ({one[0] / plain - 1:+.1%}), {one[1]:.2f} s of "
+            f"{name}: one worker {single[0]:.2f} s ({single[0] / plain - 1:+.1%}), {single[1]:.2f} s of "
             "them before the first shard;",
             end=" ",
         )
         print(
-            f"driver {1000 * one[2] / len(shards):.1f} ms of processor a shard; two workers "
-            f"{one[0] / two[0]:.2f} times one"
+            f"driver {1000 * single[2] / len(shards):.1f} ms of processor a shard; two workers "
+            f"{single[0] / two[0]:.2f} times one"
         )
     paper(*pieces())
 

@@ -73,11 +73,11 @@ def judge_fleet(home: Path, table: Path, workers: int) -> None:
         [*command, "--workers", str(workers), "--json"], check=False, capture_output=True, text=True
     )
     wall, after = time.perf_counter() - started, resource.getrusage(resource.RUSAGE_CHILDREN)
-    found = json.loads(out.stdout)
+    document = json.loads(out.stdout)
     used = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
     print(
-        f"{len(found['runs']):,} runs: {wall:.1f} s, processor {used:.1f} s, "
-        f"{1e3 * used / len(found['runs']):.1f} ms each; {found['counts']}"
+        f"{len(document['runs']):,} runs: {wall:.1f} s, processor {used:.1f} s, "
+        f"{1e3 * used / len(document['runs']):.1f} ms each; {document['counts']}"
     )
     print(
         f"  the most that a process held: {after.ru_maxrss / 1024:.0f} MB; page "

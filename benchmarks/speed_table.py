@@ -264,11 +264,13 @@ def cells(name: str, threads: int, turns: int) -> tuple[str, str]:
     environment = {**os.environ, **dict.fromkeys(THREADS, str(threads))}
     command = [sys.executable, __file__, "--measure", name, "--turns", str(turns)]
     out = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    found = next((line for line in out.stdout.splitlines() if line.startswith("MEASURED")), None)
-    if found is None:
+    measurement = next(
+        (line for line in out.stdout.splitlines() if line.startswith("MEASURED")), None
+    )
+    if measurement is None:
         print(out.stderr[-500:], file=sys.stderr)
         return "not measured", ""
-    taken = json.loads(found.split(maxsplit=1)[1])
+    taken = json.loads(measurement.split(maxsplit=1)[1])
     return of([turn[0] for turn in taken]), of([turn[0] / turn[1] for turn in taken]) if len(
         taken[0]
     ) > 1 else ""
@@ -277,12 +279,12 @@ def cells(name: str, threads: int, turns: int) -> tuple[str, str]:
 def machine() -> str:
     """The processor and its number of cores, and who else is on it."""
     lines = Path("/proc/cpuinfo").read_text().splitlines()
-    known = dict(
+    fields = dict(
         part.split(":", 1) for part in (line.replace("\t", "") for line in lines) if ":" in part
     )
     name = (
-        f"{known['model name'].strip()}, family {known['cpu family'].strip()}, model "
-        f"{known['model'].strip()}"
+        f"{fields['model name'].strip()}, family {fields['cpu family'].strip()}, model "
+        f"{fields['model'].strip()}"
     )
     return f"{name}, {os.cpu_count()} cores; load {os.getloadavg()[0]:.1f} at the start"
 
@@ -306,9 +308,9 @@ def main() -> None:
     )
     for name, (beside, _) in TASKS.items():
         if given.only in name:
-            one, two = (cells(name, threads, given.turns) for threads in (1, 2))
+            single, two = (cells(name, threads, given.turns) for threads in (1, 2))
             print(
-                f"| {name} | {one[0]} | {two[0]} | {beside if one[1] else '-'} | {one[1]} | "
+                f"| {name} | {single[0]} | {two[0]} | {beside if single[1] else '-'} | {single[1]} | "
                 f"{two[1]} |",
                 flush=True,
             )

@@ -49,9 +49,9 @@ def imhof(weight: np.ndarray, point: float) -> float:
         return 0.5 + float(quad(integrand, 0, np.inf, limit=1000, epsabs=1e-10)[0]) / math.pi
 
 
-def note(benchmark: BenchmarkFixture, points: int, found: float) -> None:
+def note(benchmark: BenchmarkFixture, points: int, value: float) -> None:
     """Put time a point and relative error beside the entry."""
-    benchmark.extra_info["relative error at 1.26e-5"] = abs(found / truth() - 1)
+    benchmark.extra_info["relative error at 1.26e-5"] = abs(value / truth() - 1)
     stats = getattr(benchmark, "stats", None)
     if stats is not None:
         benchmark.extra_info["milliseconds a point"] = 1e3 * float(stats.stats.median) / points
@@ -74,22 +74,22 @@ def test_a_thousand_quantiles(benchmark: BenchmarkFixture) -> None:
 @pytest.mark.benchmark(group="100 weights, one point")
 def test_one_point(benchmark: BenchmarkFixture) -> None:
     law = ChiSquareMixture(WEIGHT)
-    found = benchmark(lambda: law.sf(FAR))
-    note(benchmark, 1, float(found))
+    probability = benchmark(lambda: law.sf(FAR))
+    note(benchmark, 1, float(probability))
 
 
 @pytest.mark.benchmark(group="100 weights, one point")
 def test_one_point_by_imhofs_integral(benchmark: BenchmarkFixture) -> None:
-    found = benchmark.pedantic(lambda: imhof(WEIGHT, FAR), rounds=3, iterations=1)  # type: ignore[no-untyped-call]
-    note(benchmark, 1, found)
+    probability = benchmark.pedantic(lambda: imhof(WEIGHT, FAR), rounds=3, iterations=1)  # type: ignore[no-untyped-call]
+    note(benchmark, 1, probability)
 
 
 @pytest.mark.benchmark(group="100 weights, one point")
 @pytest.mark.parametrize("method", ["sw", "hbe", "wf"])
 def test_one_point_by_momentchi2(benchmark: BenchmarkFixture, method: str) -> None:
     peer = pytest.importorskip("momentchi2", reason="momentchi2 is not installed")
-    found = benchmark(lambda: 1 - float(getattr(peer, method)(coeff=WEIGHT, x=FAR)))
-    note(benchmark, 1, found)
+    probability = benchmark(lambda: 1 - float(getattr(peer, method)(coeff=WEIGHT, x=FAR)))
+    note(benchmark, 1, probability)
 
 
 @pytest.mark.benchmark(group="many weights, 10 points")

@@ -37,8 +37,8 @@ def by_lmfit(time: np.ndarray, value: np.ndarray) -> Any:
             damping_ratio=abs(zeta) + 1e-12,
         )
     )
-    found = model.fit(value, t=time, plateau=0.7, start=0.25, omega=9.5 / len(time), zeta=0.8)
-    return lmfit.conf_interval(found, found, sigmas=[2])
+    fitted = model.fit(value, t=time, plateau=0.7, start=0.25, omega=9.5 / len(time), zeta=0.8)
+    return lmfit.conf_interval(fitted, fitted, sigmas=[2])
 
 
 @pytest.mark.parametrize("n", [500, 10_000])

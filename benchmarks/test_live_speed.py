@@ -185,11 +185,11 @@ def test_open(benchmark: BenchmarkFixture, browser: Any, logs: list[Path]) -> No
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None
-            found = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
-            assert found is not None
+            match = re.search(r"http://127\.0\.0\.1:\d+/", process.stdout.readline())
+            assert match is not None
             up = time.perf_counter() - began
             read: set[int] = set()
-            with urllib.request.urlopen(f"{found[0]}events", timeout=300) as stream:
+            with urllib.request.urlopen(f"{match[0]}events", timeout=300) as stream:
                 for raw in stream:
                     data = json.loads(raw[6:]) if raw.startswith(b"data: ") else {}
                     if data.get("state", {}).get("rows", 0) >= STEPS:
@@ -199,7 +199,7 @@ def test_open(benchmark: BenchmarkFixture, browser: Any, logs: list[Path]) -> No
             whole = time.perf_counter() - began
             times: list[float] = []
             benchmark.pedantic(
-                lambda: times.append(opened(browser, found[0], OURS_READY)),
+                lambda: times.append(opened(browser, match[0], OURS_READY)),
                 rounds=5,
                 iterations=1,
                 warmup_rounds=1,
@@ -248,13 +248,13 @@ def test_open_trackio(
     ) as process:
         try:
             assert process.stdout is not None
-            found = next(
+            printed_address = next(
                 match
                 for line in process.stdout
                 if (match := re.search(r"http://127\.0\.0\.1:\d+", line))
             )
             times: list[float] = []
-            address = f"{found[0]}/?project=bench"
+            address = f"{printed_address[0]}/?project=bench"
             benchmark.pedantic(
                 lambda: times.append(opened(browser, address, THEIRS_READY)), rounds=3, iterations=1
             )  # type: ignore[no-untyped-call]

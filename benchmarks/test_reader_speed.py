@@ -305,8 +305,8 @@ def beside_their_usual_readers(turns: int) -> None:
             ][1:]
             speed, limit = ([turn[a] / turn[b] for turn in measured] for a, b in ((1, 0), (0, 2)))
             least, most = (
-                [form(f(one)) for f in (min, statistics.median, max)]
-                for one, form in ((speed, "{:.2f}".format), (limit, "{:.2f}".format))
+                [form(f(number)) for f in (min, statistics.median, max)]
+                for number, form in ((speed, "{:.2f}".format), (limit, "{:.2f}".format))
             )
             print(
                 f"| {name} | {path.stat().st_size / 1e6:.0f} | {' '.join(least)} | "

@@ -115,10 +115,10 @@ def vmap_gram(policy: Any, given: dict[str, Any]) -> Any:
         ).sum()
 
     with sdpa_kernel(SDPBackend.MATH):
-        found = vmap(grad(total), in_dims=(None, 0, 0))(
+        gradients = vmap(grad(total), in_dims=(None, 0, 0))(
             weights, given["input_ids"], given["completion_mask"]
         )
-    return products_of(list(found.values()))
+    return products_of(list(gradients.values()))
 
 
 def opacus_gram() -> tuple[Any, Callable[[Any, dict[str, Any]], Any]]:
@@ -135,10 +135,10 @@ def opacus_gram() -> tuple[Any, Callable[[Any, dict[str, Any]], Any]]:
     def run(policy: Any, given: dict[str, Any]) -> Any:
         policy.zero_grad(set_to_none=True)
         (token_log_prob(policy, given) * given["completion_mask"]).sum().backward()
-        found = [p.grad_sample for p in policy.parameters()]
+        gradients = [p.grad_sample for p in policy.parameters()]
         for p in policy.parameters():
             p.grad_sample = None
-        return products_of(found)
+        return products_of(gradients)
 
     return wrapped, run
 
@@ -150,15 +150,15 @@ def test_batch(benchmark: BenchmarkFixture) -> None:
 
 def test_gram(benchmark: BenchmarkFixture) -> None:
     policy, given = model(), batch()
-    found = benchmark(lambda: score_gram(policy, given))
-    assert found.source.method == "hooks"
+    gram = benchmark(lambda: score_gram(policy, given))
+    assert gram.source.method == "hooks"
 
 
 def test_gram_by_vmap(benchmark: BenchmarkFixture) -> None:
     policy, given = model(), batch()
-    found = benchmark(lambda: vmap_gram(policy, given))
+    gram = benchmark(lambda: vmap_gram(policy, given))
     np.testing.assert_allclose(
-        found.numpy(), score_gram(policy, given).gram_NN, rtol=1e-3, atol=1e-2
+        gram.numpy(), score_gram(policy, given).gram_NN, rtol=1e-3, atol=1e-2
     )
 
 
@@ -167,17 +167,17 @@ def test_gram_by_opacus(benchmark: BenchmarkFixture) -> None:
     if policy is None:
         pytest.skip("opacus is missing")
     given = batch()
-    found = benchmark(lambda: run(policy, given))
+    gram = benchmark(lambda: run(policy, given))
     np.testing.assert_allclose(
-        found.detach().numpy(), score_gram(model(), given).gram_NN, rtol=1e-3, atol=1e-2
+        gram.detach().numpy(), score_gram(model(), given).gram_NN, rtol=1e-3, atol=1e-2
     )
 
 
 def test_sketch(benchmark: BenchmarkFixture) -> None:
     """From ids to sketches, gradients included."""
     policy, given = model(), batch()
-    found = benchmark(lambda: score_sketch(policy, given, width=SKETCH))
-    assert found.sketch_NK.shape == (ROLLOUTS, SKETCH)
+    gram = benchmark(lambda: score_sketch(policy, given, width=SKETCH))
+    assert gram.sketch_NK.shape == (ROLLOUTS, SKETCH)
 
 
 def test_projection(benchmark: BenchmarkFixture) -> None:

@@ -57,8 +57,8 @@ def logs(**kinds: tuple[str, int]) -> Callable[[Path], None]:
             record: RunRecord = run_of(kind, seed, rows=150)[0]
             folder.joinpath(name).mkdir()
             record.steps.write_ndjson(folder / name / "log.jsonl")
-            known = {key: setting.value for key, setting in record.config.known().items()}
-            (folder / name / "config.json").write_text(json.dumps(known))
+            settings = {key: setting.value for key, setting in record.config.known().items()}
+            (folder / name / "config.json").write_text(json.dumps(settings))
 
     return write
 
@@ -133,8 +133,8 @@ def higher(results: list[Any]) -> Answer:
     pair = results[0]["comparisons"][0]
     level = pair["contrasts"][0]
     better = "second" if level["difference"]["value"] > 0 else "first"
-    told = level["status"] == "different"
-    return {"learning_rate": float(pair[better].split(" ")[1]) if told else None}
+    differs = level["status"] == "different"
+    return {"learning_rate": float(pair[better].split(" ")[1]) if differs else None}
 
 
 def forecast_of(results: list[Any]) -> Answer:
@@ -356,7 +356,9 @@ def wrong(task: Task, answer: Answer | None) -> str:
             case str():
                 fits = re.search(wanted, str(given), re.IGNORECASE) is not None
             case set():
-                fits = isinstance(given, list) and {str(one).strip("/") for one in given} == wanted
+                fits = (
+                    isinstance(given, list) and {str(word).strip("/") for word in given} == wanted
+                )
             case (low, high):
                 fits = isinstance(given, int | float) and low <= given <= high
         if not fits:
@@ -367,10 +369,10 @@ def wrong(task: Task, answer: Answer | None) -> str:
 def last_json(text: str) -> Answer | None:
     """The last line of a text that is a JSON object."""
     for line in reversed(text.splitlines()):
-        found = re.search(r"\{.*\}", line)
-        if found:
+        match = re.search(r"\{.*\}", line)
+        if match:
             try:
-                answer = json.loads(found[0])
+                answer = json.loads(match[0])
             except ValueError:
                 continue
             if isinstance(answer, dict):

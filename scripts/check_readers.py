@@ -46,7 +46,7 @@ ROOT = Path(__file__).resolve().parent.parent
 Facts = dict[str, Any]
 
 
-def facts(points: Iterable[tuple[float, Any]], **known: Any) -> Facts:
+def facts(points: Iterable[tuple[float, Any]], **truth: Any) -> Facts:
     """Return the facts of a run from its steps with their rewards: of several rewards at one
     step the mean.
     """
@@ -55,14 +55,14 @@ def facts(points: Iterable[tuple[float, Any]], **known: Any) -> Facts:
         if reward is not None:
             at[step].append(float(reward))
     rewards = [sum(at[step]) / len(at[step]) for step in sorted(at)]
-    found = {
+    of_rewards = {
         "rows": len(rewards),
         "last": max(at),
         "first": rewards[0],
         "middle": rewards[len(rewards) // 2],
         "end": rewards[-1],
     }
-    return dict.fromkeys(FACTS) | found | known
+    return dict.fromkeys(FACTS) | of_rewards | truth
 
 
 def peak(values: Iterable[Any]) -> float | None:
@@ -103,7 +103,7 @@ def cs336(path: Path) -> dict[str, Facts]:
     rollouts = {row["grpo_step"]: row for row in rows if row["type"] == "rollout"}
     updates = Counter(row["grpo_step"] for row in rows if row["type"] == "train")
     evaluations = {row["grpo_step"]: row["reward"] for row in rows if row["type"] == "eval"}
-    one = next(iter(rollouts.values()))
+    group = next(iter(rollouts.values()))
     rate = peak(row.get("learning_rate") for row in rows if row["type"] == "train") or beside(
         path, ".config.json"
     ).get("learning_rate")
@@ -111,8 +111,8 @@ def cs336(path: Path) -> dict[str, Facts]:
     return {
         "": facts(
             ((step, row["reward"]) for step, row in rollouts.items()),
-            group_size=one["group_size"],
-            prompts=one["num_questions"],
+            group_size=group["group_size"],
+            prompts=group["num_questions"],
             learning_rate=rate,
             updates=each,
             held_out=evaluations[max(evaluations)],
@@ -164,7 +164,7 @@ def console(path: Path) -> dict[str, Facts]:
     the bar.
     """
     text = path.read_text(errors="replace")
-    rows = [ast.literal_eval(found) for found in re.findall(r"\{'loss'[^{}]*\}", text)]
+    rows = [ast.literal_eval(row) for row in re.findall(r"\{'loss'[^{}]*\}", text)]
     bars = re.findall(r"(\d+)/(\d+) \[", text)  # those of other work end elsewhere
     whole = Counter(total for _, total in bars).most_common(1)[0][0]
     spacing = max(1, max(int(done) for done, total in bars if total == whole) // len(rows))
@@ -247,17 +247,17 @@ def table(path: Path) -> dict[str, Facts]:
 
 def points(path: Path) -> dict[str, Facts]:
     """Several runs in one table, evaluations alone."""
-    rows, found = list(csv.DictReader(path.read_text().splitlines())), {}
+    rows, runs = list(csv.DictReader(path.read_text().splitlines())), {}
     name = "run" if "run" in rows[0] else "label"
     for run in dict.fromkeys(row[name] for row in rows):
-        mine = [row for row in rows if row[name] == run]
-        updates = mine[0].get("optimizer_updates_per_rollout_batch")
-        found[run] = facts(
-            ((int(row["grpo_step"]), float(row["reward"])) for row in mine),
-            learning_rate=float(mine[0]["learning_rate"]),
+        own = [row for row in rows if row[name] == run]
+        updates = own[0].get("optimizer_updates_per_rollout_batch")
+        runs[run] = facts(
+            ((int(row["grpo_step"]), float(row["reward"])) for row in own),
+            learning_rate=float(own[0]["learning_rate"]),
             updates=float(updates) if updates else None,
         )
-    return found
+    return runs
 
 
 def notebook(path: Path) -> dict[str, Facts]:
@@ -308,8 +308,8 @@ def verl(path: Path) -> dict[str, Facts]:
         rates = [float(rate) for rate in re.findall(r"'lr': ([\d.e-]+)", text)[:1]]
 
     def setting(*patterns: str) -> int | None:
-        found = [match for pattern in patterns for match in re.findall(pattern, text)]
-        return int(float(found[-1])) if found else None
+        matches = [match for pattern in patterns for match in re.findall(pattern, text)]
+        return int(float(matches[-1])) if matches else None
 
     batch = setting(r"data\.train_batch_size=(\d+)", r"'train_batch_size': (\d+)")
     mini = setting(r"actor\.ppo_mini_batch_size=(\d+)")
@@ -416,7 +416,7 @@ def fields(data: bytes) -> Iterable[tuple[int, Any]]:
 def tensorboard(path: Path) -> dict[str, Facts]:
     """An event file: records of a length, two checksums and a message."""
     data, at = path.read_bytes(), 0
-    found: dict[str, dict[int, float]] = defaultdict(dict)
+    columns: dict[str, dict[int, float]] = defaultdict(dict)
     texts = []
     while at + 12 <= len(data):
         size = struct.unpack_from("<Q", data, at)[0]
@@ -426,23 +426,24 @@ def tensorboard(path: Path) -> dict[str, Facts]:
             cells = dict(fields(value)) if number == 1 else {}
             tag = cells.get(1, b"").decode()
             if 2 in cells:
-                found[tag][event.get(2, 0)] = struct.unpack("<f", cells[2])[0]
+                columns[tag][event.get(2, 0)] = struct.unpack("<f", cells[2])[0]
             for inner, tensor in fields(cells.get(8, b"")) if 8 in cells else ():
                 if inner == 5 and len(tensor) == 4:
-                    found[tag][event.get(2, 0)] = struct.unpack("<f", tensor)[0]
+                    columns[tag][event.get(2, 0)] = struct.unpack("<f", tensor)[0]
                 elif inner == 8:
                     texts.append(tensor.decode())
                 elif inner == 4 and len(tensor) == 4:
-                    found[tag][event.get(2, 0)] = struct.unpack("<f", tensor)[0]
+                    columns[tag][event.get(2, 0)] = struct.unpack("<f", tensor)[0]
     said: dict[str, Any] = next(
         (json.loads(text) for text in texts if "num_generations" in text), {}
     )
     return {
         "": facts(
-            found["train/reward"].items(),
+            columns["train/reward"].items(),
             group_size=said.get("num_generations"),
             **of_trl(said),
-            learning_rate=said.get("learning_rate") or peak(found["train/learning_rate"].values()),
+            learning_rate=said.get("learning_rate")
+            or peak(columns["train/learning_rate"].values()),
         )
     }
 
@@ -496,8 +497,8 @@ def journal(path: Path) -> dict[str, Facts]:
     rows = {entry["row"]["step"]: entry["row"] for entry in entries if "row" in entry}
     about = [entry["about"] for entry in entries if "about" in entry][-1]
     said = {
-        name: one["value"] if isinstance(one, dict) else one
-        for name, one in about["config"].items()
+        name: setting["value"] if isinstance(setting, dict) else setting
+        for name, setting in about["config"].items()
     }
     held = [row["heldout_reward"] for row in rows.values() if row.get("heldout_reward") is not None]
     return {
@@ -560,14 +561,14 @@ NO_RUN = re.compile(
 
 def ours(record: RunRecord) -> Facts:
     """Return what our readers say."""
-    found: Facts = dict.fromkeys(FACTS)
+    facts_of_log: Facts = dict.fromkeys(FACTS)
     if column := _column(record, "reward"):
         points = record.steps.select("step", column).drop_nulls().drop_nans()
-        found = facts(points.rows()) if len(points) else found
+        facts_of_log = facts(points.rows()) if len(points) else facts_of_log
     held = _column(record, "eval/reward")
     values = record.steps[held].drop_nulls().drop_nans().to_list() if held else []
     value = record.config.value
-    return found | {
+    return facts_of_log | {
         "group_size": value("group_size"),
         "prompts": value("prompts_per_step"),
         "learning_rate": value("learning_rate"),
@@ -584,11 +585,13 @@ def _column(record: RunRecord, name: str) -> str:
         return ""
 
 
-def same(one: Any, other: Any) -> bool:
+def same(first: Any, other: Any) -> bool:
     """Return whether two values are one."""
-    if one is None or other is None:
-        return one is other
-    return abs(float(one) - float(other)) <= 1e-6 * max(1e-3, abs(float(one)), abs(float(other)))
+    if first is None or other is None:
+        return first is other
+    return abs(float(first) - float(other)) <= 1e-6 * max(
+        1e-3, abs(float(first)), abs(float(other))
+    )
 
 
 def check(path: Path, kind: Callable[[Path], dict[str, Facts]]) -> list[tuple[str, str, Any, Any]]:
@@ -596,17 +599,19 @@ def check(path: Path, kind: Callable[[Path], dict[str, Facts]]) -> list[tuple[st
     try:
         truth = kind(path)
         records = run_records(path)
-        found = {(record.name if len(truth) > 1 else ""): ours(record) for record in records}
+        facts_of_runs = {
+            (record.name if len(truth) > 1 else ""): ours(record) for record in records
+        }
     except GroupwiseError as error:
         return [
             (run, fact, value, f"refused: {error}"[:90])
-            for run, known in truth.items()
-            for fact, value in known.items()
+            for run, expected in truth.items()
+            for fact, value in expected.items()
         ]
     return [
-        (run, fact, value, found.get(run, {}).get(fact, "no such run"))
-        for run, known in truth.items()
-        for fact, value in known.items()
+        (run, fact, value, facts_of_runs.get(run, {}).get(fact, "no such run"))
+        for run, expected in truth.items()
+        for fact, value in expected.items()
     ]
 
 

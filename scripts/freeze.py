@@ -145,8 +145,8 @@ def save_made(path: Path) -> None:
     generator = np.random.Generator(np.random.PCG64(7))
     score_ND = generator.integers(-64, 65, (96, 6)) / 64.0
     reward_N = (generator.integers(0, 2, 96) + (np.arange(96) // 8 % 3 == 0)) / 2.0
-    found = gw.components(reward_N, np.arange(96) // 8, score_ND=score_ND)
-    gw.save_components(found, path, provenance={})
+    estimate = gw.components(reward_N, np.arange(96) // 8, score_ND=score_ND)
+    gw.save_components(estimate, path, provenance={})
 
 
 def leaves(data: Any, path: str = "") -> list[tuple[str, Any]]:
@@ -193,12 +193,12 @@ def digest(data: Any) -> str:
     return hashlib.sha256(json.dumps(data, ensure_ascii=True).encode()).hexdigest()[:16]
 
 
-def close(one: float, other: float) -> bool:
+def close(first: float, other: float) -> bool:
     """Whether two numbers are the same but for rounding."""
     return (
-        one == other
-        or (math.isnan(one) and math.isnan(other))
-        or math.isclose(one, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
+        first == other
+        or (math.isnan(first) and math.isnan(other))
+        or math.isclose(first, other, rel_tol=RELATIVE, abs_tol=ABSOLUTE)
     )
 
 
@@ -215,20 +215,20 @@ def run(case: tuple[str, ...], full: Path | None) -> tuple[str, dict[str, Any]]:
 
 def differences(now: dict[str, Any], then: dict[str, Any]) -> list[str]:
     """What differs between two answers, in words."""
-    found = [
+    changes = [
         f"{part} {then[part]} -> {now[part]}"
         for part in ("exit", "structure", "names", "sentences")
         if now[part] != then[part]
     ]
     if len(now["numbers"]) != len(then["numbers"]):
-        return [*found, f"{len(then['numbers'])} -> {len(now['numbers'])} numbers"]
+        return [*changes, f"{len(then['numbers'])} -> {len(now['numbers'])} numbers"]
     pairs = [
         (a, b) for a, b in zip(then["numbers"], now["numbers"], strict=True) if not close(a, b)
     ]
     return (
-        [*found, f"{len(pairs)} numbers differ, the first {pairs[0][0]!r} -> {pairs[0][1]!r}"]
+        [*changes, f"{len(pairs)} numbers differ, the first {pairs[0][0]!r} -> {pairs[0][1]!r}"]
         if pairs
-        else found
+        else changes
     )
 
 

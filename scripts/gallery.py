@@ -76,9 +76,9 @@ def main() -> None:
     anew = asked.parse_args().runs
     browser = next(
         (
-            found
+            program
             for name in ("chromium", "chromium-browser", "google-chrome")
-            if (found := shutil.which(name))
+            if (program := shutil.which(name))
         ),
         None,
     )

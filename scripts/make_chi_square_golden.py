@@ -211,7 +211,7 @@ def plain(
 
 def cases() -> list[dict[str, Any]]:
     """Every law."""
-    found = []
+    rows = []
     for degrees, noncentrality, points in (
         (1, 0, [1e-12, 1e-6, 0.01, 1, 4, 10, 24, 60, 400]),
         (2, 0, [1e-9, 0.1, 2, 10, 28, 200]),
@@ -222,7 +222,7 @@ def cases() -> list[dict[str, Any]]:
         (5, 1000, [700, 900, 1005, 1200, 1350]),
     ):
         law = plain([1.0], [degrees], [noncentrality])
-        found.append(
+        rows.append(
             case(
                 f"one weight, {degrees} degrees, {noncentrality}",
                 "gamma",
@@ -238,7 +238,7 @@ def cases() -> list[dict[str, Any]]:
         (1.0, -50.0, [1e-6, 0.1, 3, 20, 60]),
         (0.02, -1.0, [1e-6, 0.01, 0.1, 0.4]),
     ):
-        found.append(
+        rows.append(
             case(
                 f"{first} and {second}",
                 "polar",
@@ -248,7 +248,7 @@ def cases() -> list[dict[str, Any]]:
             )
         )
     pairs = [float(0.9**k) for k in range(60)]
-    found.append(
+    rows.append(
         case(
             "geometric, two degrees",
             "partial fractions",
@@ -258,7 +258,7 @@ def cases() -> list[dict[str, Any]]:
         )
     )
     signs = [(-1.0) ** k / (k + 1) for k in range(60)]
-    found.append(
+    rows.append(
         case(
             "alternating harmonic",
             "partial fractions",
@@ -269,7 +269,7 @@ def cases() -> list[dict[str, Any]]:
     )
     for name, weight, degrees, noncentrality, points in general():
         how = ("shifted", by_shift) if name == "mixed signs" else ("Davies", by_davies)
-        found.append(
+        rows.append(
             case(
                 name,
                 how[0],
@@ -281,8 +281,8 @@ def cases() -> list[dict[str, Any]]:
     for count, points in ((10_000, [3, 5, 9, 20, 38, 45]), (100_000, [5, 7, 12, 25, 40])):
         logs, mean = harmonic_log_mgf(count), mp.harmonic(count)
         tails = davies(logs, [mpf(x) for x in points], mean=mean, edges=(None, mpf(1) / 2))
-        found.append(case(f"harmonic {count}", "Davies", {"harmonic": count}, points, tails))
-    return found
+        rows.append(case(f"harmonic {count}", "Davies", {"harmonic": count}, points, tails))
+    return rows
 
 
 def general() -> list[tuple[str, list[float], list[float], list[float], list[float]]]:

@@ -61,10 +61,10 @@ def quantities(group: str) -> str:
         keys: dict[str, list[str]] = {}
         for rule in RULES:
             if base(rule) == name and not rule.quantity.startswith("eval/"):
-                found = keys.setdefault(TITLES[rule.framework], [])
-                if code(rule.key) not in found:
-                    found.append(code(rule.key))
-        listed = "; ".join(f"{title} {', '.join(found)}" for title, found in keys.items())
+                rows = keys.setdefault(TITLES[rule.framework], [])
+                if code(rule.key) not in rows:
+                    rows.append(code(rule.key))
+        listed = "; ".join(f"{title} {', '.join(rules)}" for title, rules in keys.items())
         lines.append(f"| {code(name)} | {unit} | {words} | {listed} |")
     return "\n".join(lines)
 

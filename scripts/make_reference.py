@@ -232,7 +232,7 @@ def trainers_page() -> str:
             else "–"
         )
         epsilon = f"{spec.epsilon:g}" if spec.epsilon else "–"
-        known = (
+        versions = (
             f"{spec.since} to {spec.until}"
             if spec.until
             else f"from {spec.since}"
@@ -258,7 +258,7 @@ def trainers_page() -> str:
             epsilon,
             spec.singleton,
             missing,
-            known,
+            versions,
             spec.evidence,
             note,
         ]
@@ -492,19 +492,19 @@ def causes_page() -> str:
         "",
     ]
     records = {
-        one[
+        row[
             "cause"
-        ]: f"Followed {one['members']} times in [the trial](../lab/docs/studies/advice.md): "
-        f"{one['followed']} recovered, placebo {one['placebo']}."
-        for one in table_rows(ROOT / "lab" / "experiments" / "advice" / "record.tsv")
+        ]: f"Followed {row['members']} times in [the trial](../lab/docs/studies/advice.md): "
+        f"{row['followed']} recovered, placebo {row['placebo']}."
+        for row in table_rows(ROOT / "lab" / "experiments" / "advice" / "record.tsv")
     }
     table = ROOT / "src" / "groupwise" / "diagnostics" / "causes.tsv"
-    shows = {one["key"]: one["shows"] for one in table_rows(table)}
+    shows = {row["key"]: row["shows"] for row in table_rows(table)}
     for row in CAUSES.values():
         lines += [f"## {capital(row.label.format(column='a column'))}", ""]
         lines += [f"Must show: {shows[row.key]}.", ""]
         lines += ["| weight | certainty | where | and all of |", "|---|---|---|---|"]
-        for clause in sorted(row.clauses, key=lambda one: -one.weight):
+        for clause in sorted(row.clauses, key=lambda row: -row.weight):
             asked = "to explain: "
             words = [atom_words(atom) for atom in clause.atoms]
             where = "; ".join(text.removeprefix(asked) for text in words if asked in text)

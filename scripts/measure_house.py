@@ -121,16 +121,16 @@ def print_complexity() -> None:
     except ImportError:
         print("\ncomplexity: radon is not installed (pip install radon)")
         return
-    found = [
+    blocks = [
         (block.complexity, f"{name}:{block.lineno} {block.name}")
         for name, path in modules()
         for block in cc_visit(path.read_text(encoding="utf-8"))
         if type(block).__name__ == "Function"
     ]
-    high = sorted((item for item in found if item[0] > MOST_COMPLEXITY), reverse=True)
+    high = sorted((item for item in blocks if item[0] > MOST_COMPLEXITY), reverse=True)
     print(
         f"\nfunctions above complexity {MOST_COMPLEXITY}: {len(high)}; the highest is "
-        f"{max(found)[0]}"
+        f"{max(blocks)[0]}"
     )
     for complexity, name in high:
         print(f"  {complexity:>3}  {name}")
@@ -208,8 +208,8 @@ def save_made(path: Path) -> str:
 
     generator = np.random.default_rng(0)
     score_ND, reward_N = generator.normal(size=(64, 6)), generator.integers(0, 2, 64)
-    found = gw.components(reward_N, np.arange(64) // 8, score_ND=score_ND)
-    return str(gw.save_components(found, path, provenance={}))
+    estimate = gw.components(reward_N, np.arange(64) // 8, score_ND=score_ND)
+    return str(gw.save_components(estimate, path, provenance={}))
 
 
 def print_words() -> None:

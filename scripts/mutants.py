@@ -132,8 +132,8 @@ def drawn_mutants(room: str, count: int, seed: int) -> list[Mutant]:
         for item in items_of(str(path.relative_to(PACKAGE)))
     ]
     random.Random(seed).shuffle(places)
-    found = (mutant for path, item in places if (mutant := mutant_of(path, item)) is not None)
-    return list(islice(found, count))
+    mutants = (mutant for path, item in places if (mutant := mutant_of(path, item)) is not None)
+    return list(islice(mutants, count))
 
 
 def mutant_of(path: Path, item: Any) -> Mutant | None:
@@ -242,8 +242,8 @@ def reached(room: str) -> tuple[dict[str, dict[int, set[str]]], dict[str, float]
     for path in modules_of(room):
         contexts = stored.contexts_by_lineno(str(path))
         by_line[str(path.relative_to(PACKAGE))] = {
-            line: {context.split("|")[0] for context in found if "|run" in context}
-            for line, found in contexts.items()
+            line: {context.split("|")[0] for context in names if "|run" in context}
+            for line, names in contexts.items()
         }
     return by_line, json.loads(times.read_text())
 

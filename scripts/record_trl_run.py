@@ -264,7 +264,7 @@ def bootstrap() -> None:
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(VENV)], check=True)
         subprocess.run([str(VENV / "bin" / "pip"), "install", "-q", "uv"], check=True)
-    found = subprocess.run(
+    answer = subprocess.run(
         [sys.executable, "-m", "pip", "config", "get", "global.find-links"],
         capture_output=True,
         text=True,
@@ -272,7 +272,7 @@ def bootstrap() -> None:
     )
     environment = {
         **os.environ,
-        "UV_FIND_LINKS": os.environ.get("UV_FIND_LINKS", ",".join(found.stdout.split())),
+        "UV_FIND_LINKS": os.environ.get("UV_FIND_LINKS", ",".join(answer.stdout.split())),
     }
     command = [
         str(VENV / "bin" / "uv"),

@@ -82,8 +82,10 @@ def main() -> None:
             started = time.perf_counter()
             trouble = check(options.folder, options.kills)
             failures += bool(trouble)
-            told = f"FAILED: {trouble}" if trouble else "ok"
-            print(f"{check.__name__}: {told} ({time.perf_counter() - started:.0f} s)", flush=True)
+            verdict = f"FAILED: {trouble}" if trouble else "ok"
+            print(
+                f"{check.__name__}: {verdict} ({time.perf_counter() - started:.0f} s)", flush=True
+            )
     sys.exit(bool(failures))
 
 
@@ -168,8 +170,8 @@ def mailboxes() -> list[Path]:
 
 def workers() -> list[int]:
     """The processes of jobs."""
-    found = said("pgrep", "--full", "submitit.core._submit").split()
-    return [int(number) for number in found]
+    processes = said("pgrep", "--full", "submitit.core._submit").split()
+    return [int(number) for number in processes]
 
 
 def left() -> str:
@@ -221,9 +223,9 @@ def equal_kills(_: Path, kills: int) -> str:
 
     from groupwise.engine.engine import Engine
 
-    expected = [one.value for one in Engine().map(work.slow_third, SHARDS)]
+    expected = [outcome.value for outcome in Engine().map(work.slow_third, SHARDS)]
     started = time.monotonic()
-    plain = [one.value for one in Engine("slurm", 2).map(work.slow_third, SHARDS)]
+    plain = [outcome.value for outcome in Engine("slurm", 2).map(work.slow_third, SHARDS)]
     usual = time.monotonic() - started
     if plain != expected:
         return "results differ without a kill"
@@ -236,9 +238,9 @@ def equal_kills(_: Path, kills: int) -> str:
         outcomes = Engine("slurm", 2).map(work.slow_third, SHARDS)
         killer.join()
         costs.append(time.monotonic() - started - usual)
-        again += sum(one.tries - 1 for one in outcomes)
-        if [one.value for one in outcomes] != expected:
-            return f"results differ after a kill: {[one.sentence for one in outcomes]}"
+        again += sum(outcome.tries - 1 for outcome in outcomes)
+        if [outcome.value for outcome in outcomes] != expected:
+            return f"results differ after a kill: {[outcome.sentence for outcome in outcomes]}"
     print(f"{kills} kills, {again} shards begun again, {usual:.1f} s without one; cost of each:")
     print(" ".join(f"{cost:.1f}" for cost in costs), flush=True)
     return f"a kill cost {max(costs):.0f} s" if max(costs, default=0) > LATE else left()

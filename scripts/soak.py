@@ -71,11 +71,11 @@ async def listen(
             while line := await reader.readline():
                 tally.events += line.startswith(b"event: ")
                 if (
-                    found := re.search(rb'"step":\s*(\d+)', line)
+                    match := re.search(rb'"step":\s*(\d+)', line)
                     if b'"state"' in line[:60]
                     else None
                 ):
-                    seen[number] = int(found[1])
+                    seen[number] = int(match[1])
     except TimeoutError:
         pass
     finally:
@@ -215,14 +215,14 @@ def complaints(tally: Tally, seen: list[int], last: int) -> list[str]:
         statistics.median(tally.memory[third : 2 * third]),
         statistics.median(tally.memory[2 * third :]),
     )
-    found = sorted(set(tally.wrong))
+    mistakes = sorted(set(tally.wrong))
     if statistics.median(tally.pages) >= LONGEST_PAGE:
-        found.append(f"the page took {statistics.median(tally.pages):.2f} s")
+        mistakes.append(f"the page took {statistics.median(tally.pages):.2f} s")
     if after > before * (1 + GROWTH) + SLACK:
-        found.append(f"memory grew from {before:.0f} to {after:.0f} MB")
+        mistakes.append(f"memory grew from {before:.0f} to {after:.0f} MB")
     if min(seen) < last:
-        found.append(f"{sum(step < last for step in seen)} clients did not hear of step {last}")
-    return found
+        mistakes.append(f"{sum(step < last for step in seen)} clients did not hear of step {last}")
+    return mistakes
 
 
 async def run(path: Path, *, seconds: float, clients: int) -> int:
@@ -234,12 +234,12 @@ async def run(path: Path, *, seconds: float, clients: int) -> int:
     )
     assert server.stdout is not None
     try:
-        found = re.search(
+        match = re.search(
             rb"http://127\.0\.0\.1:(\d+)/([\w-]{32})/", await server.stdout.readline()
         )
-        assert found is not None
+        assert match is not None
         tally, seen, last = await soak(
-            path, int(found[1]), found[2].decode(), server.pid, seconds=seconds, clients=clients
+            path, int(match[1]), match[2].decode(), server.pid, seconds=seconds, clients=clients
         )
     finally:
         if server.returncode is None:
@@ -271,12 +271,12 @@ async def run(path: Path, *, seconds: float, clients: int) -> int:
         for place in range(3)
     ]
     print(
-        f"memory of the server, median of each third: {', '.join(f'{one:.0f}' for one in thirds)} "
-        f"MB, largest {max(memory):.0f} MB"
+        f"memory of the server, median of each third: "
+        f"{', '.join(f'{third:.0f}' for third in thirds)} MB, largest {max(memory):.0f} MB"
     )
     print(f"refused without the token: {tally.refused}")
-    for one in wrong:
-        print(f"WRONG: {one}")
+    for mistake in wrong:
+        print(f"WRONG: {mistake}")
     return 1 if wrong else 0
 
 

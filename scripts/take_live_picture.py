@@ -60,9 +60,9 @@ def main() -> None:
 
     browser = next(
         (
-            found
+            program
             for name in ("chromium", "chromium-browser", "google-chrome")
-            if (found := shutil.which(name))
+            if (program := shutil.which(name))
         ),
         None,
     )
@@ -82,12 +82,12 @@ def main() -> None:
             sync_playwright() as driver,
         ):
             assert server.stdout is not None
-            found = re.search(r"http\S+", server.stdout.readline())
-            assert found is not None
+            program = re.search(r"http\S+", server.stdout.readline())
+            assert program is not None
             page = driver.chromium.launch(executable_path=browser, args=["--no-sandbox"]).new_page(
                 viewport={"width": SIZE[0], "height": SIZE[1]}
             )
-            page.goto(found[0])
+            page.goto(program[0])
             page.wait_for_function(
                 "() => document.querySelector('#state').textContent.includes('FAILING')",
                 timeout=60_000,

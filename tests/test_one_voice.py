@@ -120,13 +120,13 @@ def levels_told(judgement: Judgement) -> dict[str, list[tuple[str, str, str]]]:
     texts = [("headline", judgement.headline)]
     texts += [(f"sign {sign.step}", sign.words) for sign in signs_of(judgement)]
     texts += [(check.check, check.message) for check in judgement.checks]
-    told_levels: dict[str, list[tuple[str, str, str]]] = {}
+    levels: dict[str, list[tuple[str, str, str]]] = {}
     for place, text in texts:
         for name, first, last in NAMED.findall(text):
             column = SAID_BEFORE.sub("", name.lower())
             column = "held-out reward" if column == "held-out" else column
-            told_levels.setdefault(column, []).append((place, re.findall(NUMBER, first)[0], last))
-    return told_levels
+            levels.setdefault(column, []).append((place, re.findall(NUMBER, first)[0], last))
+    return levels
 
 
 def signs_of(judgement: Judgement) -> list[Sign]:
@@ -229,11 +229,9 @@ def check_digits(judgement: Judgement, report: dict[str, Any]) -> None:
             before.append(tiles.get("Start", ""))
         for texts in (before, after):
             plain = {text.replace("−", "-").removesuffix(" %") for text in texts} - exact
-            for printed_number, other in combinations(
-                filter(re.compile(NUMBER).fullmatch, plain), 2
-            ):
-                alike = len(printed_number.partition(".")[2]) == len(other.partition(".")[2])
-                assert alike or not same(printed_number, other), (name, texts)
+            for digits, other in combinations(filter(re.compile(NUMBER).fullmatch, plain), 2):
+                alike = len(digits.partition(".")[2]) == len(other.partition(".")[2])
+                assert alike or not same(digits, other), (name, texts)
 
 
 FORETOLD = ("mean", "mean_low", "mean_high")
@@ -472,14 +470,14 @@ KINDS = ("one", "function", "opposed", "two", "brief", "held out", "both", "samp
 
 @each_case(("kind",), [(kind,) for kind in KINDS])
 def test_a_column_that_falls_has_one_pair_of_levels(kind: str, tmp_path: Path) -> None:
-    levels_seen = 0
+    compared_levels = 0
     for seed in range(3):
         record = run_record(written(tmp_path / f"{kind} {seed}.jsonl", falling(kind, seed)))
         for ended in (True, False):
             judgement = judge(record, ended=ended)
             check_levels(judgement)
-            levels_seen += max(map(len, levels_told(judgement).values()), default=0)
-    assert levels_seen > 6  # of six judgements some tell of one column in several places
+            compared_levels += max(map(len, levels_told(judgement).values()), default=0)
+    assert compared_levels > 6  # of six judgements some tell of one column in several places
 
 
 @pytest.mark.slow
@@ -520,8 +518,8 @@ def test_a_sweep_tells_of_its_runs_what_a_comparison_does(
     runs = [str(path.parent) for path in sorted(out.rglob("log.jsonl"))]
     _, compared = code_and_answer(capsys, "compare", *runs)
     told_of = ("state", "headline", "since_step", "ends_at", "level")
-    for row_group, other in zip(by_rows["groups"], compared["groups"], strict=True):
-        (swept,), (run,) = row_group["runs"], other["runs"]
+    for alone, other in zip(by_rows["groups"], compared["groups"], strict=True):
+        (swept,), (run,) = alone["runs"], other["runs"]
         assert [swept[name] for name in told_of] == [run[name] for name in told_of]
     assert [group["runs"][0]["state"] for group in compared["groups"]] == ["failed", "ok"]
     assert [comparison["contrasts"] for comparison in by_rows["comparisons"]] == [

@@ -66,22 +66,24 @@ def growth(work: Callable[[], object]) -> float:
 
 def seconds(work: Callable[[], object]) -> list[float]:
     """Processor seconds of each repetition, the least first."""
-    found = []
+    seconds = []
     for _ in range(REPEATS):
         began = time.process_time()
         work()
-        found.append(time.process_time() - began)
-    return sorted(found)
+        seconds.append(time.process_time() - began)
+    return sorted(seconds)
 
 
-def told(what: str, found: list[float], beside: list[float] | None = None) -> None:
+def line_of(what: str, seconds: list[float], beside: list[float] | None = None) -> None:
     """Print the seconds, and their share of those that they are compared with."""
     ratio = (
         ""
         if beside is None
-        else f"   {sum(found) / sum(beside):.2f} times that with prompts repeated"
+        else f"   {sum(seconds) / sum(beside):.2f} times that with prompts repeated"
     )
-    print(f"  {what:40}" + "".join(f" {one:7.2f}" for one in found) + f" s{ratio}", flush=True)
+    print(
+        f"  {what:40}" + "".join(f" {value:7.2f}" for value in seconds) + f" s{ratio}", flush=True
+    )
 
 
 def of_prompts(
@@ -128,19 +130,19 @@ def of_prompts(
     sampling = seconds(sample)
     batch = score_batch(actor, prompt_PL, completion_NL, torch.ones_like(completion_NL))
     again = seconds(repeat)
-    told("loss and backward, prompts repeated", again)
+    line_of("loss and backward, prompts repeated", again)
     if rollouts == CASES[0][-1]:
         learning = seconds(learn)
-        told("loss and backward, prompts once", learning, again)
-        told("sampling", sampling)
+        line_of("loss and backward, prompts once", learning, again)
+        line_of("sampling", sampling)
         before, now = (
-            [one + other for one, other in zip(sampling, part, strict=True)]
+            [first + other for first, other in zip(sampling, part, strict=True)]
             for part in (again, learning)
         )
-        told("update, prompts repeated", before)
-        told("update, prompts once", now, before)
+        line_of("update, prompts repeated", before)
+        line_of("update, prompts once", now, before)
     if precision == "float32":
-        told(
+        line_of(
             "sketches of the scores",
             seconds(lambda: score_sketch(actor.model, batch, width=4096, micro_batch=GROUP_SIZE)),
             again,

@@ -133,7 +133,7 @@ def numba_loop(numba: Any) -> Callable[[int, int], np.ndarray]:  # noqa: C901 - 
     """The loop for Numba: one replicate after another, everything in registers and small stack
     arrays.
     """
-    one = np.float32(1)
+    unit = np.float32(1)
     rate, momentum, beta = np.float32(RATE), np.float32(MOMENTUM), np.float32(BETA)
     scale, log_reference = np.float32(1 / (GROUP - 1)), np.float32(-np.log(ARMS))
 
@@ -158,7 +158,7 @@ def numba_loop(numba: Any) -> Callable[[int, int], np.ndarray]:  # noqa: C901 - 
                     total += policy[arm]
                     cumulated[arm] = total
                     counts[arm] = np.float32(0)
-                log_normaliser, inverse = np.log(total) + top, one / total
+                log_normaliser, inverse = np.log(total) + top, unit / total
                 value = np.float32(0)
                 for arm in range(ARMS):
                     policy[arm] *= inverse
@@ -175,7 +175,7 @@ def numba_loop(numba: Any) -> Callable[[int, int], np.ndarray]:  # noqa: C901 - 
                     drawn = 0
                     for arm in range(ARMS - 1):
                         drawn += mark >= cumulated[arm]
-                    counts[drawn] += one
+                    counts[drawn] += unit
                     mean += np.float32(drawn / (ARMS - 1))
                 mean /= np.float32(GROUP)
                 divergence = np.float32(0)

@@ -174,9 +174,9 @@ def operations(world: dict[str, Any]) -> float:
     task: Task = world["task"]
     named = load_policy(world["policy"]).named_parameters()
     weights = sum(
-        one.numel()
-        for name, one in named
-        if one.ndim == 2 and not name.startswith(("token", "position"))
+        parameter.numel()
+        for name, parameter in named
+        if parameter.ndim == 2 and not name.startswith(("token", "position"))
     )
     tokens = ROLLOUTS // GROUP * task.prompt_length + ROLLOUTS * (task.completion_length - 1)
     return 2.0 * weights * tokens * 4
@@ -201,7 +201,7 @@ def test_ratio(benchmark: BenchmarkFixture, world: dict[str, Any]) -> None:
 
     benchmark.pedantic(once, rounds=ROUNDS)  # type: ignore[no-untyped-call]
     own, wrapped, trl = (statistics.median(column) for column in zip(*rounds, strict=True))
-    least = min(one for one, _, _ in rounds)
+    least = min(timing for timing, _, _ in rounds)
     print(f"\nrollouts per processor second: ours {ROLLOUTS / own:,.0f}, TRL {ROLLOUTS / trl:,.0f}")
     print(
         f"our loop on transformers' GPT-2: {ROLLOUTS / wrapped:,.0f}, {trl / wrapped:.1f} times TRL"

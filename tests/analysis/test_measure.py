@@ -246,11 +246,11 @@ def test_a_limit_of_the_settings_says_what_was_cut_off(checkpoint: Path) -> None
             cut,
             limit,
         )
-        is_told = any(
+        is_advised = any(
             "longest" in note and "--set max_completion_length" in note
             for note in measured.components.notes
         )
-        assert is_told == (not settings)
+        assert is_advised == (not settings)
 
 
 def test_without_a_limit_the_longest_of_the_whole_log_counts(checkpoint: Path) -> None:

@@ -174,13 +174,13 @@ def test_grading_again_tells_who_changed_and_every_judgement_counts_it(
     assert main(["probe", str(run), "regrade", *given]) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["result"]["outcome"] == outcome
-    cause_told = gw.open_run(run).judgement.cause
-    assert (cause_told.certainty, cause_told.keys) == (Certainty.LIKELY, (cause,))
-    assert "by probe regrade, seed 1, 128 completions" in cause_told.words
-    assert document["judgement"]["cause"]["names"] == list(cause_told.names)
+    last_cause = gw.open_run(run).judgement.cause
+    assert (last_cause.certainty, last_cause.keys) == (Certainty.LIKELY, (cause,))
+    assert "by probe regrade, seed 1, 128 completions" in last_cause.words
+    assert document["judgement"]["cause"]["names"] == list(last_cause.names)
     assert {path.name for path in run.iterdir()} - {FILE} == {*RECORD_FILES[:3]}
     said_now = said_by(["probe", str(run)], capsys)
-    assert "Remaining causes: " + cause_told.names[0] in said_now
+    assert "Remaining causes: " + last_cause.names[0] in said_now
     assert "There are no causes to separate. Do: " in said_now
 
 
@@ -797,10 +797,10 @@ def test_a_probe_names_the_cause_that_the_log_does_not(
     assert cause in contenders(before)
     for number in range(len(results)):
         made = tuple(_result(*result) for result in results[: number + 1])
-        cause_told = judge(replace(record, probes=Probes(Path(), "", made))).cause
+        last_cause = judge(replace(record, probes=Probes(Path(), "", made))).cause
         is_last = number == len(results) - 1
-        assert (cause_told.certainty is Certainty.LIKELY) == is_last
-    assert cause_told.keys == (cause,)
+        assert (last_cause.certainty is Certainty.LIKELY) == is_last
+    assert last_cause.keys == (cause,)
 
 
 def test_a_result_is_credited_with_a_cause_of_this_change_of_which_it_speaks() -> None:

@@ -61,14 +61,12 @@ def test_the_chance_is_the_share_of_all_outcomes_that_the_setting_separates(valu
             for chosen in itertools.combinations(range(runs), learnt)
         ]
         separated = [
-            separation_found
-            for separation_found in (separation(settings, outcome) for outcome in outcomes)
-            if separation_found
+            separate
+            for separate in (separation(settings, outcome) for outcome in outcomes)
+            if separate
         ]
         expected = len(separated) / math.comb(runs, learnt)
-        assert all(
-            separation_found.chance == pytest.approx(expected) for separation_found in separated
-        )
+        assert all(separate.chance == pytest.approx(expected) for separate in separated)
 
 
 def test_the_sentence_has_the_counts_and_names_no_cause() -> None:

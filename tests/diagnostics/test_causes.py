@@ -238,8 +238,7 @@ def test_answers_that_end_short_shrank_however_long_they_were_at_the_fall(
         meanings=(Meaning(LENGTH, LENGTH, "test"),),
     )
     signs = {
-        sign_now.signal: sign_now
-        for sign_now in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))
+        other.signal: other for other in (sign(LENGTH, 10.0, 8.0), sign("gradient_norm", 1.0, 10.0))
     }
     assert cause_of_fall(Incident(Evidence(run), {}, signs, 5)).names == (name,)
 
@@ -290,15 +289,21 @@ def test_what_is_not_logged_is_asked_for_and_no_cause_is_guessed() -> None:
 
 
 def test_a_signal_without_a_level_before_has_no_ratio() -> None:
-    incident_of = incident(
-        (), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None)
-    )
-    assert (incident_of.ratio(LENGTH), incident_of.ratio(ENTROPY), incident_of.ratio("kl")) == (
+    failure = incident((), sign(LENGTH, None, 500.0), sign(ENTROPY, 0.0, 0.9), sign(CUT, 0.2, None))
+    assert (
+        failure.ratio(LENGTH),
+        failure.ratio(ENTROPY),
+        failure.ratio("kl"),
+    ) == (
         1.0,
         1.0,
         1.0,
     )
-    assert (incident_of.gained(LENGTH), incident_of.gained(CUT), incident_of.gained("kl")) == (
+    assert (
+        failure.gained(LENGTH),
+        failure.gained(CUT),
+        failure.gained("kl"),
+    ) == (
         0.0,
         0.0,
         0.0,
@@ -367,7 +372,7 @@ def test_a_sampler_that_differs_first_is_the_cause_and_one_that_follows_is_none(
 
 
 def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
-    incident_of = incident(LASTING)
+    failure = incident(LASTING)
     jump = Finding(
         "restart",
         Status.WARNING,
@@ -376,12 +381,12 @@ def test_a_reward_that_fell_at_a_restart_may_have_lost_its_state() -> None:
         signs=(sign("reward", 0.7, 0.3),),
         facts=(Fact.RESTART_JUMP,),
     )
-    restarted = replace(incident_of, answers={**incident_of.answers, "restart": jump})
+    restarted = replace(failure, answers={**failure.answers, "restart": jump})
     assert cause_of_fall(restarted) == Cause(POSSIBLE, (CAUSE["restart"],))
     # What jumped there besides is no cause of a fall elsewhere.
     other = replace(jump, signs=(sign("kl", 0.1, 0.9),))
     assert cause_of_fall(
-        replace(restarted, answers={**incident_of.answers, "restart": other})
+        replace(restarted, answers={**failure.answers, "restart": other})
     ).names == (
         CAUSE["verifier"],
         CAUSE["harder_data"],

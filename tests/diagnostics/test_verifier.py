@@ -137,13 +137,13 @@ def test_one_number_at_once_is_critical_below_and_a_warning_above() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "told_so"), [([0.2, 0.3, 0.25, 0.3], True), ([0.2, 0.3, 0.5, 0.7, 0.9], False)]
+    ("first", "at_once"), [([0.2, 0.3, 0.25, 0.3], True), ([0.2, 0.3, 0.5, 0.7, 0.9], False)]
 )
-def test_a_top_that_is_reached_in_one_row_is_not_learnt(first: list[float], told_so: bool) -> None:
+def test_a_top_that_is_reached_in_one_row_is_not_learnt(first: list[float], at_once: bool) -> None:
     """A single prompt is learnt in a few rows, by and by."""
     reward = np.concatenate([first, np.ones(N - len(first))])
     finding = finding_of(reward=reward, entropy=0.5 + noise())
-    assert (Fact.REWARD_CONSTANT_AT_ONCE in finding.facts) is told_so
+    assert (Fact.REWARD_CONSTANT_AT_ONCE in finding.facts) is at_once
 
 
 def test_one_number_with_other_answers_is_no_verifiers() -> None:

@@ -277,17 +277,17 @@ def test_every_state_keeps_to_the_screen_whatever_the_log_calls_things(
         cost=Cost(10**12, 10**15, 1e9, 10**12),
         not_logged=(HOSTILE,),
     )
-    for judgement_shown in (
+    for shown in (
         judgement,
         hostile,
         replace(hostile, run="x" * 300, headline="y" * 500),
         replace(hostile, run="a b " * 50, do="a " * 200),
     ):
-        lines = judgement_lines(judgement_shown, [1.0] * 40, plain=plain)
+        lines = judgement_lines(shown, [1.0] * 40, plain=plain)
         assert len(lines) <= MOST_LINES
         assert max(map(cell_len, lines)) <= WIDTH
         assert words_in(lines) <= MOST_WORDS
-        assert judgement_shown.state.value.upper().replace("_", " ") in lines[0][:20]
+        assert shown.state.value.upper().replace("_", " ") in lines[0][:20]
         assert "\x1b" not in "".join(lines)
         assert "\u202e" not in "".join(lines)
         assert not plain or "".join(lines).isascii()

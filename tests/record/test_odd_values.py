@@ -124,13 +124,10 @@ def test_what_is_recorded_is_read(steps: list[tuple[dict[Any, Any], list[dict[st
         assert (0 if record.rollouts is None else len(record.rollouts)) == len(given_rollouts)
         if record.rollouts is not None:
             assert record.rollouts["step"].to_list() == [number for number, _ in given_rollouts]
-            ids = [
-                (rollouts_given["prompt_id"] + 2**63) % 2**64 - 2**63
-                for _, rollouts_given in given_rollouts
-            ]
+            ids = [(columns["prompt_id"] + 2**63) % 2**64 - 2**63 for _, columns in given_rollouts]
             assert record.rollouts["prompt_id"].to_list() == ids
             if "completion" in record.rollouts.columns:
-                kept = [rollouts_given.get("completion") for _, rollouts_given in given_rollouts]
+                kept = [columns.get("completion") for _, columns in given_rollouts]
                 texts_kept = [
                     None if text is None else str(text).encode("utf-8", "backslashreplace").decode()
                     for text in kept

@@ -155,15 +155,15 @@ class Unwritable:
 
 @each_case("rollout", [{"prompt_id": 0.5, "reward": 1.0}, {"prompt_id": True}, {"reward": 1.0}])
 def test_a_step_that_cannot_be_recorded_is_said(rollout: dict[str, Any], tmp_path: Path) -> None:
-    warnings_told: list[str] = []
-    recorder = Recorder(tmp_path / "run", say=warnings_told.append)
+    messages: list[str] = []
+    recorder = Recorder(tmp_path / "run", say=messages.append)
     recorder.open()
     recorder.append({"step": 1}, [rollout])
     recorder.append(*step_of(1))
     recorder.close()
     check(RunRecord.load(tmp_path / "run"), 1)
-    assert len(warnings_told) == 1
-    assert "a whole number for prompt_id" in warnings_told[0]
+    assert len(messages) == 1
+    assert "a whole number for prompt_id" in messages[0]
 
 
 def test_a_resumed_run_replaces_what_is_done_again(tmp_path: Path) -> None:

@@ -25,16 +25,16 @@ Load = Callable[[str], Any]
 def test_the_enumeration_is_that_of_the_protocol(load: Load) -> None:
     module, faults = load("trial"), load("faults")
     grid = list(module.pieces())
-    grid_state = {"first_update": (len(grid), module.digest(grid))}
+    counts = {"first_update": (len(grid), module.digest(grid))}
     protocol = (FOLDER.parents[1] / "docs" / "decisions" / "0012-the-trial-of-advice.md").read_text(
         encoding="utf-8"
     )
     for name in ("small", "language_model"):
         every = faults.members(name)
         drawn = [module.Piece(str(row.number), None, asdict(row)) for row in every]
-        grid_state[name] = (len(drawn), module.digest(drawn))
-    assert all(value in protocol for _, value in grid_state.values())
-    assert grid_state == {
+        counts[name] = (len(drawn), module.digest(drawn))
+    assert all(value in protocol for _, value in counts.values())
+    assert counts == {
         "small": (330, "a894ad4bf2468a99"),
         "language_model": (24, "129b82bd149cb933"),
         "first_update": (19, "39e0f5fe9c40467d"),
@@ -276,13 +276,13 @@ def test_a_member_is_followed_and_given_the_placebo_from_its_look(
     monkeypatch.setattr(arms, "settings_of", tiny.settings_of)
     monkeypatch.setitem(arms.HORIZONS, "small", tiny.Horizon(20, 5))
     member = made(faults, "noisy_verifier", share=0.5, mode="one")
-    grid_state = arms.piece(member, faulty=True)
+    outcome = arms.piece(member, faulty=True)
     run = tiny.whole_run(member, 10, fault=member.fault)
-    assert (grid_state["look"], grid_state["mark"]) == (10, run["marks"][2])
-    assert grid_state["followed"]["step"] == 0
-    assert grid_state["followed"]["right_1e4"] == run["right_1e4"][:2]
-    assert grid_state["placebo"]["step"] in (5, 10)
-    assert grid_state["oracle"]["right_1e4"] == forked_at(tiny, member, 10)[1]["right_1e4"]
+    assert (outcome["look"], outcome["mark"]) == (10, run["marks"][2])
+    assert outcome["followed"]["step"] == 0
+    assert outcome["followed"]["right_1e4"] == run["right_1e4"][:2]
+    assert outcome["placebo"]["step"] in (5, 10)
+    assert outcome["oracle"]["right_1e4"] == forked_at(tiny, member, 10)[1]["right_1e4"]
     unsaid = arms.piece(member, faulty=True, causes={"no cause"})
     assert "followed" not in unsaid
 

@@ -18,10 +18,10 @@ from groupwise_lab.trainer.tasks import LONGEST_SEQUENCE, make_task
 
 with scripts_of(Path(__file__).resolve().parents[2] / "experiments" / "advice") as load:
     FOLLOWING = load("following")
-_APPLY, Course, Masked, followed = (
+_APPLY, Course, Changed, followed = (
     FOLLOWING._APPLY,
     FOLLOWING.Course,
-    FOLLOWING.Masked,
+    FOLLOWING.Changed,
     FOLLOWING.followed,
 )
 
@@ -84,7 +84,7 @@ def test_actions_on_the_task_and_on_the_course() -> None:
     assert followed(start, [action("anew")]).step == 0
     assert followed(start, [action("stop")]).stopped
     both = followed(start, [action("verifier"), action("mask")]).task.verifier
-    assert both == Masked(TASK.verifier)
+    assert both == Changed(TASK.verifier, FOLLOWING.masked)
     problem = TASK.train[0]
     rewards = both([problem] * 2, [problem.answer] * 2, [True, False])
     assert all(np.isnan(reward_N).tolist() == [False, True] for reward_N in rewards.values())

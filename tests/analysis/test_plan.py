@@ -124,9 +124,9 @@ def test_without_components_rewards_are_told() -> None:
 
 def test_the_pages_name_one_group_size_without_components() -> None:
     root = Path(__file__).resolve().parents[2]
-    page = root / "docs" / "how-to" / "choose-the-group-size.md"
-    rule = "4, or 8 where fewer than one prompt in ten is right"
-    assert all(rule in text for text in (page.read_text(), (root / "docs" / "faq.md").read_text()))
+    page, faq = root / "docs" / "how-to" / "choose-the-group-size.md", root / "docs" / "faq.md"
+    assert "**Take 4.**" in page.read_text(encoding="utf-8")
+    assert "**Which group size?** 4; in 119" in faq.read_text(encoding="utf-8")
 
 
 def test_the_plan_of_a_failed_run_names_the_failure_first() -> None:

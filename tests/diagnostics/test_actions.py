@@ -44,7 +44,7 @@ def config(**settings: Any) -> RunConfig:
             {"framework": "trl", "learning_rate": 1e-6},
             130,
             [
-                ("restart", None, 130, ("resume_from_checkpoint=checkpoint-130",), ""),
+                ("restart", None, 130, ("model_name_or_path=checkpoint-130",), ""),
                 ("rate", 1 / 3, 1e-6 / 3, ("learning_rate=3.33e-07",), ""),
                 ("updates", None, 1, ("num_iterations=1",), ""),
             ],
@@ -113,12 +113,19 @@ NO_SETTING = {"environment", "filter", "loss", "precision", "stop", "stop_token"
 LACKS = {
     "trl": {"anew", "baseline", "reward", "routing", "tokens", "verifier"},
     "verl": {"mask"},
-    "openrlhf": {"anew", "clip_high", "mask", "synchronise", "tokens", "warm_up"},
+    "openrlhf": {"anew", "clip_high", "mask", "restart", "synchronise", "tokens", "warm_up"},
     "prime-rl": {
         *("anew", "baseline", "clip_high", "deviation", "mask", "reward", "routing"),
-        *("synchronise", "ratio", "tokens", "updates", "verifier", "weights"),
+        *("restart", "synchronise", "ratio", "tokens", "updates", "verifier", "weights"),
     },
 }
+
+
+@each_case(("step", "kind"), [(None, "rate"), (0, "anew"), (7, "restart")])
+def test_before_the_first_checkpoint_a_run_is_started_anew(step: int | None, kind: str) -> None:
+    actions = actions_of(["far"], config(framework="trl"), step)
+    assert actions[0].kind == kind
+    assert ("restart" in [action.kind for action in actions]) is (kind == "restart")
 
 
 @each_case("framework", LACKS)
@@ -149,7 +156,7 @@ def test_a_judgement_carries_its_actions() -> None:
     )
     judgement = judge(record, ended=False)
     says("diagnostics/actions/1", judgement.do)
-    settings = ("resume_from_checkpoint=checkpoint-60",), ("mask_truncated_completions=True",)
+    settings = ("model_name_or_path=checkpoint-60",), ("mask_truncated_completions=True",)
     assert [action.settings for action in judgement.actions] == [
         *settings,
         ("learning_rate=3.33e-07",),
@@ -200,7 +207,7 @@ def test_settings_of_transformers_exist_in_it() -> None:
 
 
 def test_settings_of_trl_exist_in_it() -> None:
-    fields = _fields("trl", "GRPOConfig")
+    fields = _fields("trl", "GRPOConfig", "ModelConfig")
     fields |= _fields("trl.experimental.async_grpo", "AsyncGRPOConfig")
     assert {*_named("trl")} <= fields
 

@@ -426,7 +426,9 @@ def test_what_a_cause_moves_first_is_the_first_sign_and_what_came_before_it_is_g
     assert judgement.cause.keys == ("rate_rose",)
     assert judgement.first_sign is not None
     assert judgement.first_sign.words == "learning rate 1e−6 → 1.2e−5"
-    assert judgement.do.startswith("restart from step 60 with the learning rate of that step")
+    assert judgement.do.startswith(
+        "restart from step 60; lr ÷ 10, or the learning rate of that step"
+    )
     assert [action.kind for action in judgement.actions] == ["restart", "rate"]
 
 

@@ -109,7 +109,7 @@ _APPLY: Mapping[str, Callable[[Course, Action], Course]] = {
     "stop": lambda course, _: replace(course, stopped=True),
     # Here the trainer's own policy samples, and neither its loss nor its world has a fault.
     **dict.fromkeys(
-        ("weights", "sampling", "tokens", "routing", "loss", "environment", "stop_token"),
+        ("resume", "weights", "sampling", "tokens", "routing", "loss", "environment", "stop_token"),
         lambda course, _: course,
     ),
 }

@@ -37,7 +37,8 @@ class Case:
     fails: bool
     outcome: dict[str, float]
     recovered: dict[str, bool]
-    as_placebo: bool  # whether the advice does what the placebo does
+    as_placebo: bool  # whether the advice did what the placebo does
+    mended: bool  # whether the program put the true verifier in, as no user can who is told to look
 
     def gain(self, over: str) -> float:
         """What following gains over another arm."""
@@ -80,7 +81,8 @@ def case_of(line: JsonObject, lines: JsonObject, *, healthy: bool) -> Case:
         bool(fails),
         {name: area(arm["right_1e4"]) for name, arm in arms.items()},
         recovered,
-        kinds == ["restart", "rate"],
+        kinds == ["restart", "rate"] and arms["followed"] == arms["placebo"],
+        bool({"reward", "verifier"} & {*kinds}),
     )
 
 
@@ -201,7 +203,8 @@ def main() -> None:
     reached = sum(case.gain("unchanged") for case in failing)
     most = sum(case.outcome["oracle"] - case.outcome["unchanged"] for case in failing)
     print(f"share of the oracle's gain {reached / most:.2f}" if most else "")
-    table("failing members", failing, lambda case: "told" if case.line else "")
+    kinds = {False: "told", True: "told, and given the true verifier"}
+    table("failing members", failing, lambda case: kinds[case.mended] if case.line else "")
     table("line of advice", (case for case in cases if case.line), lambda case: case.line)
     table("fault, failing", failing, lambda case: case.fault)
     lost = [(case.twin, -case.gain("unchanged") / case.outcome["unchanged"]) for case in twins]

@@ -902,7 +902,6 @@ def advice_for(
     *,
     step: int | None,
     onset: int | None,
-    anew: bool = False,
     cut: bool = True,
 ) -> Advice:
     """Return what to do: of the cause, or else of the check; `cut`: completions may be cut off."""
@@ -913,7 +912,7 @@ def advice_for(
         keys = (*(fact.name for fact in finding.facts), finding.check)
     if cause.certainty is Certainty.CANNOT_TELL and cause.log:
         line = f"log {cause.log[0]}; {line}"
-    if anew:
+    if step == 0:
         line = line.replace("restart from step {step}", "start the run again")
     for mark, lacks in (("{step}", step is None), ("{cut}", not cut)):
         if lacks:

@@ -126,18 +126,18 @@ class Look:
     def advice(
         self, cause: Cause, finding: Finding, since: int | None, onset: int | None
     ) -> Advice:
-        """Return what to do, from the last logged step before a step on; from the first one there
-        is nothing to go on from.
+        """Return what to do, from the last logged step before a step on; from the first ones there
+        is nothing to go on from: anew, from step 0.
         """
-        reward = self.evidence.reward
-        row = 0 if reward is None or since is None else reward.at(since)
-        step = reward.step_at(row - 1) if reward is not None and row > 0 else None
+        reward, step = self.evidence.reward, None
+        if reward is not None and since is not None:
+            row = reward.at(since)
+            step = reward.step_at(row - 1) if row > 1 else 0
         return advice_for(
             cause,
             finding,
             step=step,
             onset=onset,
-            anew=row == 1,
             cut=not self.evidence.never_cut,
         )
 

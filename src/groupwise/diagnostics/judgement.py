@@ -263,11 +263,15 @@ def actions_of(keys: Sequence[str], config: RunConfig, step: int | None) -> tupl
     Args:
         keys: of the cause, or of the facts and the check; the first that has actions counts.
         config: the run's settings.
-        step: of the checkpoint to go back to; None leaves a restart out.
+        step: of the checkpoint to go back to, 0 for the initial model; None leaves a restart out.
     """
     entries = next((_ACTIONS[key] for key in keys if key in _ACTIONS), [])
-    actions = (_action(entry, config, step) for entry in entries)
-    return tuple(action for action in actions if action.kind != RESTART or step is not None)
+    back = {None: (), 0: ("anew",)}.get(step, (RESTART,))
+    return tuple(
+        _action(kind, config, step)
+        for entry in entries
+        for kind in (back if entry == RESTART else (entry,))
+    )
 
 
 def _action(entry: str, config: RunConfig, step: int | None) -> Action:

@@ -494,9 +494,9 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     rest = plan.budget.amount - plan.budget.spent(np.array([plan.group_size]))[0]
     left = "" if np.isclose(rest, 0) else f", with {rest:,.3g} left over"
     yield (
-        f"A group size of {plan.group_size} is safe for a whole run: however the prompts "
-        f"change, the error of an update stays within {percent(plan.excess)} of that of the best "
-        f"size. {plan.budget.amount:,.10g} {plan.budget.unit} then give {plan.group_size} "
+        f"A group size of {plan.group_size} is safe for a whole run: however much prompts' "
+        f"gradients come to differ, the error of an update stays within {percent(plan.excess)} of "
+        f"that of the best size. {plan.budget.amount:,.10g} {plan.budget.unit} then give {plan.group_size} "
         f"rollouts of each of {count(plan.prompts, 'prompt')}{left}. The next update has its "
         f"smallest error at a group size of {plan.next_update:,}."
     )
@@ -516,9 +516,9 @@ def _price_in_words(plan: GroupSizePlan, present: Present) -> str:
         ends = f" ({percent(-now.high)} to {percent(-now.low)})" if ends else ""
         today = f"the current group size {size} is {percent(-now.value)} faster at present{ends}"
     return (
-        f"Compared with this, {today}. However much prompts' gradients differ later, it loses "
-        f"at most {percent(max(present.at_most, 0.0))}, or twice that near the largest stable "
-        f"learning rate. Simulated runs with similar numbers lost "
+        f"Compared with {plan.group_size}, {today}. However much prompts' gradients differ later, "
+        f"it loses at most {percent(max(present.at_most, 0.0))}, or twice that near the largest "
+        f"stable learning rate. Simulated runs with similar numbers lost "
         f"{share_ranged(simulated)}. From {size} to "
         f"{plan.group_size}, multiply the learning rate by {number(present.rate_factor)}."
     )

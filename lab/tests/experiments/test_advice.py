@@ -359,12 +359,22 @@ def test_a_pair_whose_checkpoint_is_another_is_left_out(load: Load) -> None:
     assert record.agrees({"piece": "arms-001", "number": 1, "look": None}, lines)
 
 
-def test_the_page_has_the_table_of_the_grid(load: Load, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("given", [["--grid"], [], ["--fresh"]], ids=["grid", "arms", "fresh"])
+def test_the_page_has_the_tables(
+    given: list[str], load: Load, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """Of lines of advice those of two members and more."""
     page = (FOLDER.parents[1] / "docs" / "studies" / "advice.md").read_text(encoding="utf-8")
-    load("record").show_grid()
-    lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 5
-    assert [line for line in lines if line not in page] == []
+    record = load("record")
+    monkeypatch.setattr("sys.argv", ["record", *given])
+    monkeypatch.setattr(Path, "write_text", lambda *_, **__: 0)
+    record.main()
+    printed = capsys.readouterr().out
+    part = printed if "--grid" in given else printed.partition("| line of advice")[2]
+    lines = [line for line in part.partition("\n\n")[0].splitlines()[1:] if "|" in line]
+    rows = [line for line in lines if line.split("|")[2].strip() != "1"]
+    assert len(rows) > 3
+    assert [line for line in rows if line not in page] == []
 
 
 def test_what_the_pages_print_is_what_the_files_of_the_runner_hold(load: Load) -> None:

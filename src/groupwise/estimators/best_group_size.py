@@ -496,9 +496,9 @@ def _sentences(plan: GroupSizePlan) -> Iterator[str]:
     yield (
         f"A group size of {plan.group_size} is safe for a whole run: however much prompts' "
         f"gradients come to differ, the error of an update stays within {percent(plan.excess)} of "
-        f"that of the best size. {plan.budget.amount:,.10g} {plan.budget.unit} then give {plan.group_size} "
-        f"rollouts of each of {count(plan.prompts, 'prompt')}{left}. The next update has its "
-        f"smallest error at a group size of {plan.next_update:,}."
+        f"that of the best size. {plan.budget.amount:,.10g} {plan.budget.unit} then give "
+        f"{plan.group_size} rollouts of each of {count(plan.prompts, 'prompt')}{left}. The next "
+        f"update has its smallest error at a group size of {plan.next_update:,}."
     )
     if plan.present and plan.present.group_size != plan.group_size:
         yield _price_in_words(plan, plan.present)

@@ -141,6 +141,8 @@ def train(trainer: Any, folder: Path, **facts: Any) -> None:
         "loss": ("loss",),
         "tool_calls": ("tools/call_frequency",),
         "tool_failure_share": ("tools/failure_frequency",),
+        "staleness": ("sample/staleness_mean",),
+        "staleness_max": ("sample/staleness_max",),
     }
     recorded = any((folder / "output" / "groupwise").glob("*"))
     quantities = {

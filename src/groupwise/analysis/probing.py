@@ -216,7 +216,7 @@ def _tokens(
     """The answers of which each token has a log-probability in the log."""
     from groupwise.scores.language_models import end_of
 
-    loaded, said, answers = models[0], rows["completion"].to_list(), list[_ScoredCompletion]()
+    loaded, said, answers = models[0], rows["completion"], list[_ScoredCompletion]()
     others = 0
     # of several messages only the log has the tokens
     texts = [text if isinstance(prompt_of(text), str) else "" for text in said]

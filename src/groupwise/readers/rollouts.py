@@ -64,7 +64,8 @@ STEP_KEYS = vocabulary("rollout_step")
 FUNCTION_PREFIXES = vocabulary("function_prefix")
 STEP_LOG_KEYS = vocabulary("only_of_a_step")
 
-_TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS)
+# of which a text is never a number
+_TEXT_KEYS = frozenset(PROMPT_KEYS + COMPLETION_KEYS + GROUP_KEYS + ENVIRONMENT_KEYS)
 _BY_TOKEN = frozenset(
     SPELLINGS["entropy"] + SPELLINGS["log_probability"]
 )  # may be lists, of which the mean counts
@@ -197,7 +198,7 @@ class RolloutRows:
 
     def __init__(self, *, texts: bool = True) -> None:
         self.store = RowStore(parsing.MOST_LONG)
-        self._completion: list[str | int | None] = []
+        self._completion: list[Any] = [[]]  # parts of the column: lists, and series of tables
         self._prompt: list[int | None] = []
         self._prompts: dict[str, int] = {}
         self._characters = 0
@@ -221,7 +222,7 @@ class RolloutRows:
         self._prompt.append(self._number(self._text(prompt)))
         text = self._text(completion)
         self.silent += text is None
-        self._completion.append(text if self.texts or text is None else self.store.count)
+        self._completion[-1].append(text if self.texts or text is None else self.store.count)
         self.file_step.append(file_step if file_step == file_step else _partition(row))
         environments, groups, spelled = _named(tuple(row))
         named = (row[key] for key in environments if isinstance(row[key], str))
@@ -236,31 +237,33 @@ class RolloutRows:
         does.
         """
         texts = {*table.select(pl.col(pl.String)).columns}
-        start, end = self.store.count, self.store.count + len(table)
-        odd = "partition_id" in texts or end > self.store.most(table.width)
-        if odd or not {layout.prompt, layout.completion} <= texts:
+        start = self.store.count
+        end = start + len(table)
+        if (
+            end > self.store.most(table.width)
+            or "partition_id" in texts
+            or not {layout.prompt, layout.completion} <= texts
+        ):
             return False
         self._prompt += map(self._number, table[layout.prompt])
-        self._completion.extend(table[layout.completion] if self.texts else range(start, end))
+        self._completion += [table[layout.completion] if self.texts else range(start, end), []]
         self.file_step += [file_step] * len(table)
         environments, groups, _ = _named(tuple(table.columns))
         named = next((key for key in environments if key in texts), None)
         self.environments.extend(table[named] if named else [None] * len(table))
         for key in groups:
-            names = [self._label(key, name, layout) for name in table[key]]
-            self.label_column(key).extend(names)
+            self.label_column(key).extend(self._label(key, name, layout) for name in table[key])
         finished = [pl.col(key).is_in(_CUT_OFF) for key in _REASONS if key in texts]
         self.store.add_table(table.drop(_TEXT_KEYS & texts).with_columns(finished))
         return True
 
     def text_columns(self) -> pl.DataFrame:
         """Return prompt and completion of every row."""
-        prompts = pl.Series("prompt", list(self._prompts), dtype=pl.Utf8)
-        number = pl.Series(self._prompt, dtype=pl.Int64)
+        prompts = pl.Series(list(self._prompts), dtype=pl.Utf8)
         kind = pl.Utf8 if self.texts else pl.Int64
-        return pl.DataFrame(
-            [prompts.gather(number), pl.Series("completion", self._completion, dtype=kind)]
-        )
+        parts = (pl.Series(part, dtype=kind) for part in self._completion)
+        number = pl.Series(self._prompt, dtype=pl.Int64)
+        return pl.DataFrame({"prompt": prompts.gather(number), "completion": pl.concat(parts)})
 
     def left(self, again: Callable[[], pl.Series]) -> None:
         """Take down how the completions of the rows since the last such call are read again."""
@@ -280,15 +283,13 @@ class RolloutRows:
 
     def _text(self, value: Any) -> str | None:
         """Return a cell as a text, chat messages as JSON; None where it is neither."""
-        if isinstance(value, str):
-            return _sound(value)
         if not _is_text(value):
             return None
         try:
             text = prompt_text(value)
         except (RecursionError, ValueError):
             return None
-        self.messages += text.startswith("[{")
+        self.messages += text is not value and text.startswith("[{")
         return _sound(text)
 
     def _number(self, prompt: str | None) -> int | None:

@@ -323,9 +323,11 @@ def texts_and_numbers(lines: Iterable[str]) -> Iterator[JsonObject]:
     head = next(whole, "").lstrip("\ufeff")
     with suppress(csv.Error):
         for row in csv.DictReader(chain([head], whole), delimiter=_delimiter(head) or ","):
-            cells = {key: cell for key, cell in row.items() if key and cell}
-            numbers = {key: parse_number(cell) for key, cell in cells.items()}
-            yield cells | {key: number for key, number in numbers.items() if number is not None}
+            yield {
+                key: cell if (number := parse_number(cell)) is None else number
+                for key, cell in row.items()
+                if key and cell
+            }
 
 
 def _unique(names: list[str], notes: list[str]) -> list[str]:
@@ -375,18 +377,17 @@ def json_table(block: bytes) -> pl.DataFrame | None:
         clean_key(key).replace('"', ""): _KINDS.get(type(cell), pl.Null)
         for key, cell in head.items()
     }
-    misread = (b"\\" in block and _MISREAD.search(block)) or (
-        b"\r" in block and b"\r" in block.replace(b"\r\n", b"\n")
-    )
-    if misread or pl.Null in kinds.values() or kinds.keys() != head.keys():
+    misread = marks_in(block, "\\u") and _MISREAD.search(block)
+    alone = marks_in(block, "\r") > marks_in(block, "\r\n")  # and ends no line for Polars
+    if misread or alone or pl.Null in kinds.values() or kinds.keys() != head.keys():
         return None
     try:
         table = pl.read_ndjson(block, schema=kinds)
     except UNREADABLE:
         return None
-    texts = [column for column in table if column.dtype == pl.String]
+    texts = table.select(pl.col(pl.String))
     rows = marks_in(block, "\n") + (block[-1:] != b"\n")
-    marks = (('"', 2 * (len(kinds) + len(texts))), (":", len(kinds)))  # of a row beside its texts
+    marks = (('"', 2 * (len(kinds) + texts.width)), (":", len(kinds)))  # of a row beside its texts
     if len(table) != rows or any(table.null_count().row(0)):
         return None
     for mark, each in marks:

@@ -920,7 +920,7 @@ def advice_for(
     if onset is None:
         line = line.replace(" at step {onset}", "").replace(" of step {onset}", "")
     line = line.format(
-        step=f"{step:,}" if step is not None else "",
+        step=f"{step or 0:,}",
         onset=f"{onset:,}" if onset is not None else "",
         cut="",
     )

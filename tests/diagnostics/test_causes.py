@@ -463,13 +463,13 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             cause_of(LIKELY, "harder_data"),
             9,
             12,
-            "check what changed in the prompts at step 12 before you stop the run",
+            "check what changed in the prompts at step 12 before you stop the run; draw prompts that are sometimes right",
         ),
         (
             cause_of(LIKELY, "harder_data"),
             None,
             None,
-            "check what changed in the prompts before you stop the run",
+            "check what changed in the prompts before you stop the run; draw prompts that are sometimes right",
         ),
         (
             cause_of(LIKELY, "verifier"),
@@ -487,7 +487,7 @@ def test_of_several_facts_the_first_of_the_list_is_told() -> None:
             cause_of(OPEN, "instability", "length", log=("completion length", "another")),
             4,
             5,
-            "log completion length; restart from step 4; lr ÷ 3, or fewer updates per generation",
+            "log completion length; restart from step 4; lr ÷ 3 and fewer updates per generation",
         ),
         (
             cause_of(OPEN, "too_hard", "verifier"),

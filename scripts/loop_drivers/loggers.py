@@ -313,7 +313,39 @@ def verl(folder: Path) -> Truth:
     }
 
 
+def mlflow(folder: Path) -> Truth:
+    """MLflow's files and its SQLite store."""
+    os.environ["MLFLOW_ALLOW_FILE_STORE"] = "true"
+    import mlflow as package
+
+    rows, truth = rows_of(OF_TRL)
+    for store in ((folder / "mlruns").as_uri(), f"sqlite:///{folder / 'mlflow.db'}"):
+        package.set_tracking_uri(store)
+        with package.start_run():
+            package.log_params({"num_generations": GROUP})
+            for step, row in enumerate(rows, start=1):
+                package.log_metrics(row, step=step)
+    logs = {"files": "mlruns", "SQLite": "mlflow.db"}
+    return truth | {"logs": logs, "settings": {"group_size": GROUP}}
+
+
+def tensorboard(folder: Path) -> Truth:
+    """TensorBoard's event file, by PyTorch's writer."""
+    from torch.utils.tensorboard import SummaryWriter
+
+    writer = SummaryWriter(folder / "runs")
+    writer.add_text("args", json.dumps({"num_generations": GROUP}))
+    rows, truth = rows_of({name: f"train/{key}" for name, key in OF_TRL.items()})
+    for step, row in enumerate(rows, start=1):
+        for key, value in row.items():
+            writer.add_scalar(key, value, step)
+    writer.close()
+    return truth | {"logs": {"event file": "runs"}, "settings": {"group_size": GROUP}}
+
+
 SYSTEMS: dict[str, tuple[str, Callable[[Path], Truth]]] = {
+    "mlflow": ("mlflow-skinny", mlflow),
+    "tensorboard": ("tensorboard", tensorboard),
     "clearml": ("clearml", clearml),
     "neptune": ("neptune", neptune),
     "swanlab": ("swanlab", swanlab),

@@ -210,7 +210,7 @@ class Changed(WrappedVerifier):
         step: int = 0,
     ) -> Rewards:
         rewards = self.inner(problems, completions, ended, step=step)
-        return dict(self.change(rewards, problems, completions, ended))
+        return self.change(rewards, problems, completions, ended)
 
 
 def marks(problems: Sequence[Problem], seed: int) -> Any:

@@ -128,7 +128,9 @@ def agrees(line: JsonObject, lines: JsonObject) -> bool:
     """Whether a member's arms begin where its whole run was: a GPU did not always come to one."""
     kind = "run" if "arms" in line["piece"] else "twin"
     base, mark = lines.get(f"{kind}-{line['number']:03}"), line.get("mark")
-    return base is not None and mark in (None, base["marks"][(line["look"] or 0) // EVERY])
+    if base is None or f"twin-{base['twin']:03}" not in lines:  # not run yet
+        return False
+    return mark in (None, base["marks"][(line["look"] or 0) // EVERY])
 
 
 def cases_of(name: str, *, sealed: bool = False) -> list[Case]:

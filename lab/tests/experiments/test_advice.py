@@ -350,12 +350,16 @@ def test_an_interval_draws_twins_with_all_their_members(load: Load) -> None:
 
 def test_a_pair_whose_checkpoint_is_another_is_left_out(load: Load) -> None:
     record = load("record")
-    lines = {"run-001": {"marks": ["a", "b"]}, "twin-001": {"marks": ["c", "d"]}}
+    lines = {
+        "run-001": {"marks": ["a", "b"], "twin": 1},
+        "twin-001": {"marks": ["c", "d"], "twin": 1},
+    }
     line = {"piece": "arms-001", "number": 1, "look": 5, "mark": "b"}
     assert record.agrees(line, lines)
     assert not record.agrees(line | {"mark": "d"}, lines)
     assert record.agrees(line | {"piece": "healthy-001", "mark": "d"}, lines)
     assert not record.agrees(line, {})
+    assert not record.agrees(line, {"run-001": lines["run-001"]})
     assert record.agrees({"piece": "arms-001", "number": 1, "look": None}, lines)
 
 

@@ -154,6 +154,7 @@ SHAPES: dict[str, Callable[[Generator], Float]] = {
     "autoregressive": lambda _: np.full(ROWS, 0.5),
     "linear": lambda _: 0.2 + 0.6 * TIME,
     "logistic": logistic,
+    "early logistic": lambda rng: logistic(rng, 0.05, 0.25),
     "step": lambda rng: np.where(rng.uniform(0.15, 0.85) < TIME, 0.7, 0.3),
     "oscillating": oscillating,
     "late decline": late_decline,

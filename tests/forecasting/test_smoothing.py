@@ -43,6 +43,19 @@ def test_moving_averages_of_white_noise_are_recognised(n: int, k: int, least: in
     assert count >= least
 
 
+@each_case(("k", "least"), [(5, 80), (10, 76), (20, 37)])
+def test_a_moving_average_of_a_swing_is_recognised(k: int, least: int) -> None:
+    """Heavy ball with a period of 43 updates: true positive rate at least .9, .87, .5."""
+    level, velocity, swing = 0.2, 0.0, []
+    for _ in range(199 + k):
+        swing.append(level)
+        velocity = 0.9 * velocity + 0.02 * (0.8 - level)
+        level += velocity
+    rng = np.random.default_rng(k)
+    noisy = (np.array(swing) + rng.normal(0, 0.02, 199 + k) for _ in range(100))
+    assert sum(smoothing_window(averaged(value, k)) == k for value in noisy) >= least
+
+
 @each_case("n", [200, 500])
 @each_case("correlation", [0.0, 0.8])
 def test_a_series_that_was_not_smoothed_is_left_alone(n: int, correlation: float) -> None:

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, floats, moving_mean
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
-from groupwise.forecasting.observations import Observations, observe
+from groupwise.forecasting.observations import Observations, correlations, observe
 from groupwise.forecasting.profile import (
     LawFit,
     fit_law,
@@ -82,6 +82,7 @@ def close_laws(fits: Sequence[LawFit], within: float = NO_EVIDENCE) -> list[LawF
     ]
 
 
+Direction = Literal["up", "any"]
 NumberedOutcome = tuple[FitOutcome, dict[str, Any]]
 """An outcome with the numbers of its sentence, and the time of a change as `change`."""
 
@@ -103,7 +104,7 @@ def _fit_verdict(
     fits: Sequence[LawFit],
     parameters: Mapping[str, Interval],
     *,
-    healthy: Literal["up", "any"],
+    healthy: Direction,
 ) -> Verdict:
     """Say what the fits support."""
     best = fits[0]
@@ -352,7 +353,6 @@ def wanders(fit: LawFit, observations: Observations) -> bool:
     return bool(correlation_time > max(observations.span / 8, 8 * shape.gap))
 
 
-Direction = Literal["up", "any"]
 # Pieces of a series, and groups of them that are left out of a fit by turns.
 _PIECES, _GROUPS = 20, 5
 
@@ -545,7 +545,9 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         Candidate(law_fit.law.name, law_fit.aicc, float(weight), r_squared(value, curve))
         for law_fit, weight, curve in zip(fits, akaike_weights(fits), curves, strict=True)
     ]
-    raw, curve = r_squared(value, curves[0]), curves[0]
+    curve, raw = curves[0], candidates[0].r_squared
+    residual = value - curve
+    lag1 = correlations(residual)[0] if residual.any() else math.nan
     return FitResult(
         law=best.law.name,
         outcome=verdict.outcome,
@@ -555,13 +557,13 @@ def _result(observations: Observations, judged: JudgedFits, time: Float, value: 
         r_squared=raw,
         r_squared_explainable=_explainable(raw, value, observations),
         candidates=tuple(sorted(candidates, key=lambda candidate: candidate.aicc)),
-        noise=_noise_of(value - curve, observations.smoothing),
+        noise=Noise(lag1, observations.smoothing),
         time_T=time,
         value_T=value,
         curve_T=curve,
         low_T=curve - half,
         high_T=curve + half,
-        residual_T=value - curve,
+        residual_T=residual,
         change_time=verdict.change_time + observations.origin,
         notes=verdict.notes,
     )
@@ -572,13 +574,6 @@ def _explainable(raw: float, value_T: Float, observations: Observations) -> floa
     total = float(((value_T - value_T.mean()) ** 2).mean())
     ceiling = 1 - observations.sampling_variance / total if total > 0 else math.nan
     return raw / ceiling if np.isfinite(ceiling) and ceiling > 0.05 else math.nan
-
-
-def _noise_of(residual_T: Float, smoothing: int) -> Noise:
-    """What the residuals say of the noise of a row."""
-    power = float(residual_T @ residual_T)
-    lag1 = float(residual_T[1:] @ residual_T[:-1]) / power if power > 0 else math.nan
-    return Noise(lag1, smoothing)
 
 
 def _still(observations: Observations, time: Float, value: Float, level: float) -> FitResult:

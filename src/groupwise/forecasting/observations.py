@@ -484,7 +484,7 @@ def observe(
     rows, spacing, gaps = time.size, 1.0, np.diff(time)
     raw = smoothing is not None or window != 1 or np.ptp(gaps) > 1e-9 * gaps[0]
     width = (smoothing or 1) if raw else smoothing_window(value)
-    left = _without_trend(value)  # a clean curve has no noise that could have been averaged
+    left = _without_trend(value, 10)  # a clean curve has no noise that could have been averaged
     noisy = float(left @ left) > rounding(value, condition=POLYNOMIALS)
     doubt = noisy and not raw and width == 1 and rows in _MAY_HIDE
     if width > 1:
@@ -578,20 +578,25 @@ def _clean_variance(variance_T: ArrayLike | None, keep_T: Flags) -> Float | None
     return np.where(usable, np.maximum(variance, 0.1 * typical), typical)
 
 
-def smoothing_window(value_T: ArrayLike) -> int:
+def smoothing_window(value_T: Float) -> int:
     """Recognise a moving average by the lonely spike in the autocorrelation of its differences; 1
     where there is none.
 
-    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it.
+    Derived by us. At lag k the chance level is 1/sqrt(n), so short series can hide it. A curve that
+    swings hides it until a bendier one is taken off.
     """
-    value = floats(value_T)
-    difference = np.diff(_without_trend(value))
+    return next((k for terms in (10, 20) if (k := _lonely_spike(value_T, terms)) > 1), 1)
+
+
+def _lonely_spike(value_T: Float, terms: int) -> int:
+    """Lag of the spike about a curve of so many terms; 1 where there is none."""
+    difference = np.diff(_without_trend(value_T, terms))
     n = difference.size
     if n < 12:
         return 1
     difference = difference - difference.mean()
     power = float(difference @ difference)
-    if power <= rounding(value, condition=POLYNOMIALS):
+    if power <= rounding(value_T, condition=POLYNOMIALS):
         return 1
     longest = min(n // 2, 400)
     transform = np.fft.rfft(difference, 2 * n)
@@ -608,9 +613,10 @@ def smoothing_window(value_T: ArrayLike) -> int:
     return k if product.min() > 0.5 * product.sum() else 1
 
 
-def _without_trend(value_T: Float) -> Float:
+def _without_trend(value_T: Float, terms: int) -> Float:
     """What is left of a series when a smooth curve is taken off; short series get a stiffer one."""
     n = value_T.size
-    columns = chebvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, min(10, 2 + n // 15))
+    degree = min(terms, 2 + n * terms // 150)
+    columns = chebvander(2 * np.sqrt(np.arange(n) / max(n - 1, 1)) - 1, degree)
     basis, _ = np.linalg.qr(columns)
     return value_T - basis @ (basis.T @ value_T)

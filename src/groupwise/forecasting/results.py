@@ -26,15 +26,14 @@ from groupwise.wording import alike, number, sentence
 # Student's t of 3 up to 6 % at 20 rows (lab/docs/theory/fit.md).
 _ALARM = 3.0
 _FEWEST_ROWS = 20
+_TOO_FEW = UNKNOWN, f"At least {_FEWEST_ROWS} rows are needed to test the noise about the curve."
 _STEADY = 1.1  # largest over least learning rate
 
 
 def steady_noise(residual_T: Float) -> Tested:
-    rows = residual_T.size
-    if rows < _FEWEST_ROWS or not residual_T.any():
-        few = f"At least {_FEWEST_ROWS} rows are needed to test whether the noise stays constant."
-        return UNKNOWN, few
-    middle = rows // 2
+    if residual_T.size < _FEWEST_ROWS or not residual_T.any():
+        return _TOO_FEW
+    middle = residual_T.size // 2
     halves = residual_T[:middle], residual_T[middle:]
     spreads = [math.sqrt(float((half**2).mean())) for half in halves]
     if min(spreads) == 0:
@@ -59,8 +58,7 @@ def steady_noise(residual_T: Float) -> Tested:
 def noise_of_one_memory(residual_T: Float) -> Tested:
     rows = residual_T.size
     if rows < _FEWEST_ROWS or not residual_T.any():
-        few = f"At least {_FEWEST_ROWS} rows are needed to test whether the noise oscillates."
-        return UNKNOWN, few
+        return _TOO_FEW
     first, second = correlations(residual_T)
     partial = (second - first**2) / (1 - first**2)
     measured = f"the partial autocorrelation of the residuals at lag 2 is {partial:.2g}"

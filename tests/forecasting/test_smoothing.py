@@ -91,6 +91,16 @@ def test_a_level_that_is_left_once_and_comes_back_is_no_average(rows: int) -> No
     assert [smoothing_window(level + rng.normal(0, 0.02, 200)) for _ in range(20)] == [1] * 20
 
 
+@each_case(("smoothing", "doubted"), [(None, 4), (1, 0)])
+def test_noise_as_slow_as_a_long_log_may_be_an_average(smoothing: int | None, doubted: int) -> None:
+    """An exponential average over 50 of 200 rows leaves no mark; that the log is raw is believed."""
+    curve, rng = rise(np.arange(200.0), 30), np.random.default_rng(1)
+    slow = lfilter([0.02], [1, -0.98], rng.normal(0, 0.2, (5, 600)))[:, 400:]
+    fits = [fit(np.arange(200), curve + noise, smoothing=smoothing) for noise in slow]
+    outcomes = [result.outcome for result in fits]
+    assert outcomes.count(FitOutcome.MAYBE_SMOOTHED) == doubted
+
+
 @pytest.mark.slow
 def test_a_short_smoothed_series_is_found_or_doubted_and_white_noise_is_not() -> None:
     """60 rows smoothed over 10, and 60 raw ones; that the log is raw is believed."""

@@ -13,8 +13,9 @@ from scipy.special import ndtri
 from tests.cases import each_case
 
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
-from groupwise.forecasting.forecast import PROBABILITIES, shipped
+from groupwise.forecasting.forecast import shipped
 from groupwise_lab.forecasts.backtest import (
+    PROBABILITIES,
     SHARES,
     backtest,
     crps,

@@ -21,7 +21,7 @@ from numpy.typing import ArrayLike
 from groupwise.arrays import Float, floats, moving_mean
 from groupwise.errors import InvalidArgumentError
 from groupwise.forecasting.laws import LAWS, Law, law_by_name
-from groupwise.forecasting.observations import Observations, correlations, observe
+from groupwise.forecasting.observations import MAY_HIDE, Observations, correlations, observe
 from groupwise.forecasting.profile import (
     LawFit,
     fit_law,
@@ -46,7 +46,8 @@ FLAT = 8.0
 # none, and foretells rows better.
 INERTIA = 6.0
 SLOW_STARTS = ("logistic", "scalerl_sigmoid")  # laws that begin slowly without inertia
-# With fewer observations than this no law can be told from any other.
+# With fewer observations than this no law can be told from any other, and no run of the table of
+# calibration was forecast from fewer.
 FEW = 8
 
 
@@ -233,10 +234,11 @@ def unidentified(best: LawFit, parameters: Mapping[str, Interval]) -> tuple[str,
 
 
 def doubtful(observations: Observations, best: LawFit) -> bool:
-    """Whether a short series may be a smoothed one, and its noise is smooth enough for that to
-    matter.
+    """Whether a series may be a smoothed one, and its noise is smooth enough for that to matter: in
+    a long one, as slow as the log.
     """
-    return observations.smoothing_doubt and best.noise.best_shape.neighbour >= 0.65
+    short = observations.rows in MAY_HIDE and best.noise.best_shape.neighbour >= 0.65
+    return observations.smoothing_doubt and (short or wanders(best, observations))
 
 
 def _converged(best: LawFit, parameters: Mapping[str, Interval]) -> JsonObject:
@@ -349,8 +351,8 @@ def wanders(fit: LawFit, observations: Observations) -> bool:
     shape = fit.noise.best_shape
     if shape.share < 0.6 or observations.time_M.size < 20:
         return False
-    correlation_time = -shape.gap / np.log(max(shape.correlation, 1e-12))
-    return bool(correlation_time > max(observations.span / 8, 8 * shape.gap))
+    correlation_time = -shape.gap / math.log(max(shape.correlation, 1e-12))
+    return correlation_time > max(observations.span / 8, 8 * shape.gap)
 
 
 # Pieces of a series, and groups of them that are left out of a fit by turns.
@@ -475,7 +477,7 @@ def inertia_foretells(observations: Observations, laws: Sequence[Law]) -> bool:
             return False
         foretold = [seen.averaged(fit_law(seen, law).at, time[left] - seen.origin) for law in laws]
         squares += [float(((value[left] - curve) ** 2).sum()) for curve in foretold]
-    return bool(laws[int(squares.argmin())].name == "oscillator")
+    return laws[int(squares.argmin())].name == "oscillator"
 
 
 def _over_laws(fits: list[LawFit], alone: dict[str, Interval]) -> dict[str, Interval]:

@@ -39,7 +39,7 @@ from scipy.special import ndtr, ndtri
 
 from groupwise.arrays import Flags, Float, floats
 from groupwise.errors import InvalidArgumentError
-from groupwise.forecasting.fit import fall_from_height
+from groupwise.forecasting.fit import FEW, fall_from_height
 from groupwise.forecasting.observations import Observations, observe
 from groupwise.forecasting.results import Forecast, ForecastStatus
 from groupwise.intervals import Interval
@@ -49,8 +49,7 @@ from groupwise.processes import on_one_thread
 
 BandKind = Literal["window", "row"]
 KINDS: tuple[BandKind, ...] = ("window", "row")
-PROBABILITIES = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99)
-UPPER = PROBABILITIES[5:]  # those of the table
+UPPER = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99)  # probabilities of the table
 SPREAD = 2 * float(ndtri(0.95))  # the spread is a standard deviation where the foresight is normal
 # A run seen to a tenth is as far as public runs tell.
 FURTHEST = float(np.log(10))
@@ -311,10 +310,6 @@ def _stretches(
     return ahead, own
 
 
-# Fewer rows than this no run of the table was forecast from.
-FEWEST = 8
-
-
 @on_one_thread
 def forecast(
     time_T: ArrayLike,
@@ -379,7 +374,7 @@ def forecast(
     end, low, high = (
         float(target[-1] - middle[0]) for target in (middle, *map(course.quantile, tails))
     )
-    status: ForecastStatus = "short" if seen.row_time_T.size < FEWEST else "forecast"
+    status: ForecastStatus = "short" if seen.row_time_T.size < FEW else "forecast"
     (mean_low, mean_high), (row_low, row_high) = (
         [target.quantile(tail) for tail in tails] for target in (mean, row)
     )

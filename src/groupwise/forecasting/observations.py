@@ -354,7 +354,7 @@ _ROWS_AT_ONCE = 8192
 # Rows of a series in which the mark of smoothed white noise can hide (lab/docs/theory/fit.md). Slow
 # noise under a moving average leaves no mark at any length; its own correlation then widens the
 # intervals.
-_MAY_HIDE = range(16, 120)
+MAY_HIDE = range(16, 120)
 POLYNOMIALS = 100.0  # condition of the trends that are taken off before noise is looked at
 
 
@@ -372,7 +372,7 @@ class Observations:
     window: float  # length of time that one row averages
     spacing: float  # time between the values that it averages
     smoothing: int  # rows over which the series had been averaged; 1 is none
-    smoothing_doubt: bool  # whether the series may have been smoothed and is too short to tell
+    smoothing_doubt: bool  # whether the series may have been smoothed without a mark
     origin: float  # time of the caller that is time 0 here
     rows: int  # usable rows the caller gave
 
@@ -486,7 +486,7 @@ def observe(
     width = (smoothing or 1) if raw else smoothing_window(value)
     left = _without_trend(value, 10)  # a clean curve has no noise that could have been averaged
     noisy = float(left @ left) > rounding(value, condition=POLYNOMIALS)
-    doubt = noisy and not raw and width == 1 and rows in _MAY_HIDE
+    doubt = noisy and not raw and width == 1 and rows >= MAY_HIDE.start
     if width > 1:
         spacing = median(gaps)
         keep_rows = np.arange(time.size - 1, -1, -width)[::-1]

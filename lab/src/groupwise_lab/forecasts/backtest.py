@@ -19,9 +19,9 @@ from numpy.typing import ArrayLike
 
 from groupwise.arrays import Float
 from groupwise.errors import InsufficientDataError, InvalidArgumentError
+from groupwise.forecasting.fit import FEW
 from groupwise.forecasting.forecast import (
-    FEWEST,
-    PROBABILITIES,
+    UPPER,
     BandKind,
     Calibration,
     ForecastBands,
@@ -36,6 +36,7 @@ from groupwise_lab.forecasts.calibrate import UNCALIBRATED, Continuation
 from groupwise_lab.forecasts.results import Backtest, Tally
 from groupwise_lab.forecasts.rivals import Method, Rival, Stretches, available, foretold_by
 
+PROBABILITIES = (0.01, 0.025, 0.05, 0.1, 0.25, *UPPER)
 WINDOWS = 10
 SHARES = (0.1, 0.2, 0.4, 0.6)
 FEWEST_ROWS = 20
@@ -175,7 +176,7 @@ def rows_seen(rows: int, share: float) -> int:
         raise InvalidArgumentError(
             f"a backtest sees a share of the run between 0 and 1; got {share}"
         )
-    return max(FEWEST, int(share * rows))
+    return max(FEW, int(share * rows))
 
 
 def trial(
